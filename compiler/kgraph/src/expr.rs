@@ -1,0 +1,212 @@
+//! Sizes as expressions over named symbols.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Index of a symbol in [`crate::KernelGraph::symbols`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SymbolId(pub u32);
+
+/// An integer expression over symbols. Built through the operators and [`Expr::floor_div`] and friends, which simplify constants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Expr {
+    /// A number.
+    Const(i64),
+    /// A symbol's value.
+    Symbol(SymbolId),
+    /// Sum.
+    Add(Box<Expr>, Box<Expr>),
+    /// Difference.
+    Sub(Box<Expr>, Box<Expr>),
+    /// Product.
+    Mul(Box<Expr>, Box<Expr>),
+    /// Quotient rounded towards negative infinity.
+    FloorDiv(Box<Expr>, Box<Expr>),
+    /// Quotient rounded towards positive infinity.
+    CeilDiv(Box<Expr>, Box<Expr>),
+    /// The larger.
+    Max(Box<Expr>, Box<Expr>),
+    /// The smaller.
+    Min(Box<Expr>, Box<Expr>),
+}
+
+/// Why an expression has no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvalError {
+    /// The value does not fit 64 bits.
+    #[error("the size overflows 64 bits")]
+    Overflow,
+    /// A division by zero.
+    #[error("the size divides by zero")]
+    DivisionByZero,
+    /// A symbol the graph does not have.
+    #[error("symbol {0} is not bound")]
+    Unbound(u32),
+}
+
+impl Expr {
+    /// The number, where the expression is one.
+    pub fn as_const(&self) -> Option<i64> {
+        match self {
+            Expr::Const(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// Evaluates with `symbols[id]` as the values.
+    pub fn eval(&self, symbols: &[i64]) -> Result<i64, EvalError> {
+        let checked = |value: Option<i64>| value.ok_or(EvalError::Overflow);
+        let pair = |a: &Expr, b: &Expr| Ok::<_, EvalError>((a.eval(symbols)?, b.eval(symbols)?));
+        match self {
+            Expr::Const(value) => Ok(*value),
+            Expr::Symbol(id) => symbols.get(id.0 as usize).copied().ok_or(EvalError::Unbound(id.0)),
+            Expr::Add(a, b) => pair(a, b).and_then(|(a, b)| checked(a.checked_add(b))),
+            Expr::Sub(a, b) => pair(a, b).and_then(|(a, b)| checked(a.checked_sub(b))),
+            Expr::Mul(a, b) => pair(a, b).and_then(|(a, b)| checked(a.checked_mul(b))),
+            Expr::Max(a, b) => pair(a, b).map(|(a, b)| a.max(b)),
+            Expr::Min(a, b) => pair(a, b).map(|(a, b)| a.min(b)),
+            Expr::FloorDiv(a, b) => pair(a, b).and_then(|(a, b)| floor_div(a, b)),
+            Expr::CeilDiv(a, b) => {
+                let (a, b) = pair(a, b)?;
+                floor_div(a.checked_neg().ok_or(EvalError::Overflow)?, b).and_then(|q| checked(q.checked_neg()))
+            }
+        }
+    }
+
+    /// `self / by`, rounded down.
+    pub fn floor_div(self, by: impl Into<Expr>) -> Expr {
+        simplify(Expr::FloorDiv, self, by.into())
+    }
+
+    /// `self / by`, rounded up.
+    pub fn ceil_div(self, by: impl Into<Expr>) -> Expr {
+        simplify(Expr::CeilDiv, self, by.into())
+    }
+
+    /// The larger of two.
+    pub fn max(self, other: impl Into<Expr>) -> Expr {
+        simplify(Expr::Max, self, other.into())
+    }
+
+    /// The smaller of two.
+    pub fn min(self, other: impl Into<Expr>) -> Expr {
+        simplify(Expr::Min, self, other.into())
+    }
+
+    /// The product of many; 1 for none.
+    pub fn product<'a>(factors: impl IntoIterator<Item = &'a Expr>) -> Expr {
+        factors.into_iter().cloned().fold(Expr::Const(1), |a, b| a * b)
+    }
+
+    /// Rounded up to a multiple of `unit`.
+    pub fn align_up(self, unit: i64) -> Expr {
+        self.ceil_div(unit) * unit
+    }
+}
+
+fn floor_div(a: i64, b: i64) -> Result<i64, EvalError> {
+    if b == 0 {
+        return Err(EvalError::DivisionByZero);
+    }
+    let quotient = a.checked_div(b).ok_or(EvalError::Overflow)?;
+    Ok(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
+}
+
+/// Folds what is constant or neutral; everything else is kept as written.
+fn simplify(make: fn(Box<Expr>, Box<Expr>) -> Expr, a: Expr, b: Expr) -> Expr {
+    let (left, right) = (a.as_const(), b.as_const());
+    let whole = make(Box::new(a), Box::new(b));
+    if left.is_some() && right.is_some() {
+        return whole.eval(&[]).map_or(whole, Expr::Const);
+    }
+    match whole {
+        Expr::Add(a, b) | Expr::Sub(a, b) if right == Some(0) => drop_second(*a, *b),
+        Expr::Add(a, b) if left == Some(0) => drop_second(*b, *a),
+        Expr::Mul(a, b) | Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b) if right == Some(1) => drop_second(*a, *b),
+        Expr::Mul(a, b) if left == Some(1) => drop_second(*b, *a),
+        Expr::Mul(..) if left == Some(0) || right == Some(0) => Expr::Const(0),
+        Expr::Max(a, b) | Expr::Min(a, b) if a == b => *a,
+        Expr::Sub(a, b) if a == b => Expr::Const(0),
+        // Constants go to the right, so that equal sizes are more often written equally.
+        Expr::Mul(a, b) if left.is_some() => Expr::Mul(b, a),
+        Expr::Add(a, b) if left.is_some() => Expr::Add(b, a),
+        // (x * c) / c
+        Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b) if matches!(&*a, Expr::Mul(_, c) if c == &b && right.is_some_and(|v| v > 0)) => match *a {
+            Expr::Mul(x, _) => *x,
+            other => other,
+        },
+        other => other,
+    }
+}
+
+fn drop_second(kept: Expr, _neutral: Expr) -> Expr {
+    kept
+}
+
+impl From<i64> for Expr {
+    fn from(value: i64) -> Expr {
+        Expr::Const(value)
+    }
+}
+
+impl From<SymbolId> for Expr {
+    fn from(id: SymbolId) -> Expr {
+        Expr::Symbol(id)
+    }
+}
+
+impl<T: Into<Expr>> std::ops::Add<T> for Expr {
+    type Output = Expr;
+    fn add(self, other: T) -> Expr {
+        simplify(Expr::Add, self, other.into())
+    }
+}
+
+impl<T: Into<Expr>> std::ops::Sub<T> for Expr {
+    type Output = Expr;
+    fn sub(self, other: T) -> Expr {
+        simplify(Expr::Sub, self, other.into())
+    }
+}
+
+impl<T: Into<Expr>> std::ops::Mul<T> for Expr {
+    type Output = Expr;
+    fn mul(self, other: T) -> Expr {
+        simplify(Expr::Mul, self, other.into())
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Expr::Const(value) => write!(f, "{value}"),
+            Expr::Symbol(id) => write!(f, "s{}", id.0),
+            Expr::Add(a, b) => write!(f, "({a} + {b})"),
+            Expr::Sub(a, b) => write!(f, "({a} - {b})"),
+            Expr::Mul(a, b) => write!(f, "({a} * {b})"),
+            Expr::FloorDiv(a, b) => write!(f, "({a} / {b})"),
+            Expr::CeilDiv(a, b) => write!(f, "ceil({a} / {b})"),
+            Expr::Max(a, b) => write!(f, "max({a}, {b})"),
+            Expr::Min(a, b) => write!(f, "min({a}, {b})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_fold_and_symbols_stay() {
+        let s = Expr::from(SymbolId(0));
+        assert_eq!(Expr::Const(7).ceil_div(2), Expr::Const(4));
+        assert_eq!(s.clone() * 1 + 0, s);
+        assert_eq!((s.clone() * 4).floor_div(4), s);
+        assert_eq!((s.clone() + 3).eval(&[5]), Ok(8));
+        assert_eq!(Expr::Const(-7).floor_div(2), Expr::Const(-4));
+        assert_eq!(s.clone().floor_div(0).eval(&[1]), Err(EvalError::DivisionByZero));
+        assert_eq!((s * i64::MAX).eval(&[2]), Err(EvalError::Overflow));
+    }
+}

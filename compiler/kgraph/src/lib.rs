@@ -1,0 +1,18 @@
+//! The kernel graph: the only seam between compiler and runtime (design D7).
+//!
+//! A [`KernelGraph`] is the target-independent skeleton of a compiled model: symbols, buffers, nodes and their order, and a
+//! memory plan. A [`TargetImage`] says for one target how each node is launched and holds the kernels' code. A bundle (`*.kg`) is one file with
+//! the graph, the weights and one or more targets.
+//!
+//! Left of this crate nothing knows time, devices or clients; right of it nothing knows tensors or PTX.
+//!
+//! Invariant: every size, launch dimension and literal is an [`Expr`] over the graph's symbols, so one bundle serves dynamic shapes.
+
+pub mod expr;
+pub mod graph;
+pub mod host_abi;
+pub mod target;
+
+pub use expr::{Expr, SymbolId};
+pub use graph::*;
+pub use target::*;

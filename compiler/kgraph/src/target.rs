@@ -1,0 +1,113 @@
+//! What one target adds to the graph: code, launch shapes, arguments, facts.
+
+use crate::expr::Expr;
+use crate::graph::{BufferId, DType};
+use serde::{Deserialize, Serialize};
+
+/// The preemption parameters that the compiler appends to a kernel (design D5), in this order and with natural alignment:
+/// epoch word (u64 address), evicted word (u64 address), progress bytes of this launch (u64 address), issued epoch (u32). The value is what stands in
+/// the kernel's parameter list; offsets are from the start of the appended block.
+pub mod preempt_params {
+    /// Byte offset of the address of the task's epoch word (u32 in memory).
+    pub const EPOCH_WORD: u32 = 0;
+    /// Byte offset of the address of the launch's evicted word (u32 in memory, set to 1 by a block that left).
+    pub const EVICTED_WORD: u32 = 8;
+    /// Byte offset of the address of the launch's progress bytes: one per block, linear index, 1 once the block has finished.
+    pub const PROGRESS: u32 = 16;
+    /// Byte offset of the epoch this launch was issued under (u32 value).
+    pub const ISSUED_EPOCH: u32 = 24;
+    /// Bytes from the start of the block to the end of its last parameter.
+    pub const BYTES: u32 = 28;
+}
+
+/// Code and launch facts of one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetImage {
+    /// `host-x86-64-v3`, `host-x86-64-v4`, `nvidia-sm_75`, `amd-gfx90a`.
+    pub name: String,
+    /// Kernels; [`KernelId`] indexes them.
+    pub kernels: Vec<KernelFacts>,
+    /// One entry per graph node; `None` where the node is no kernel.
+    pub launches: Vec<Option<LaunchSpec>>,
+}
+
+/// Index of a kernel in a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KernelId(pub u32);
+
+/// What is known about one compiled kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelFacts {
+    /// Entry point in PTX, and symbol in native code.
+    pub name: String,
+    /// Block shape the kernel was compiled for.
+    pub block: [u32; 3],
+    /// Size of the parameter block in bytes, appended parameters included.
+    pub params_bytes: u32,
+    /// Byte offset of the appended [`preempt_params`] in the parameter block; `None` for a kernel that must not be cut.
+    pub preempt_offset: Option<u32>,
+    /// Dynamic shared memory that the launch must give, in bytes.
+    pub shared_bytes: u32,
+    /// Bytes of scratch memory one compute unit needs to run a block (host targets: values that live across barriers, local memory).
+    #[serde(default)]
+    pub scratch_bytes: u32,
+    /// Registers per thread, where an assembler reported them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registers: Option<u32>,
+    /// Bytes spilled, where an assembler reported them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spill_bytes: Option<u32>,
+}
+
+/// How a node is launched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LaunchSpec {
+    /// Which kernel.
+    pub kernel: KernelId,
+    /// Blocks in x, y, z. A zero in any dimension means that nothing is launched.
+    pub grid: [Expr; 3],
+    /// Arguments in the order of the kernel's own parameters, the appended preemption parameters not included.
+    pub args: Vec<Argument>,
+}
+
+/// One argument of a launch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Argument {
+    /// Address of a buffer plus an offset in bytes; a u64 parameter.
+    Buffer {
+        /// The buffer.
+        buffer: BufferId,
+        /// Offset in bytes.
+        #[serde(default = "zero")]
+        offset: Expr,
+    },
+    /// An integer literal over symbols, stored as `dtype` (U32, I32, U64 or I64).
+    Int {
+        /// Parameter type.
+        dtype: DType,
+        /// Its value.
+        value: Expr,
+    },
+    /// A 32-bit float literal by its bits, so that the text is exact.
+    F32 {
+        /// IEEE bits.
+        bits: u32,
+    },
+}
+
+fn zero() -> Expr {
+    Expr::Const(0)
+}
+
+impl Argument {
+    /// Size and alignment in bytes of the parameter.
+    pub fn bytes(&self) -> u32 {
+        match self {
+            Argument::Buffer { .. } => 8,
+            Argument::Int { dtype, .. } => dtype.bytes() as u32,
+            Argument::F32 { .. } => 4,
+        }
+    }
+}

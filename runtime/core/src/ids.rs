@@ -1,0 +1,58 @@
+//! Ids and units. None can be mistaken for another.
+
+/// Monotonic nanoseconds, passed in by whoever drives the core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+/// One invocation that passed admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u64);
+
+/// One launch handed to a device; unique for the life of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaunchId(pub u64);
+
+/// A device queue (a stream) of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub u32);
+
+/// The value a task's epoch word must not pass for its launches to run (design D5). Compared with wrap-around.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Epoch(pub u32);
+
+impl Epoch {
+    /// The next one.
+    #[must_use]
+    pub fn next(self) -> Epoch {
+        Epoch(self.0.wrapping_add(1))
+    }
+
+    /// Whether a launch issued under `self` must leave when the word reads `word`.
+    pub fn is_raised_by(self, word: Epoch) -> bool {
+        (word.0.wrapping_sub(self.0) as i32) > 0
+    }
+}
+
+/// The two service classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Gets the device first.
+    RealTime,
+    /// Fills whatever is left.
+    BestEffort,
+}
+
+/// What a device can do to work it was given (design D4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PreemptLevel {
+    /// Stop submitting.
+    Block,
+    /// Also make queued kernels leave.
+    Deactivate,
+    /// Also stop running ones.
+    Interrupt,
+}
+
+/// An offset in a device's memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceOffset(pub u64);

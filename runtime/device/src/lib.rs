@@ -1,0 +1,110 @@
+//! Devices: what executes launches. A small trait below which all vendor code lives (design D4, D11).
+//!
+//! A device is driven by plain values: ids, offsets and launch records go in, completions come back. The trait does no defensive checking of graphs; the engine has done it.
+//! Errors cover what a caller cannot foresee.
+
+pub mod record;
+
+pub use record::*;
+
+use atoll_core::{DeviceOffset, Epoch, PreemptLevel, QueueId};
+use std::os::fd::BorrowedFd;
+
+/// What a device is and can do.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// `host:0`.
+    pub name: String,
+    /// Bundle targets it can run, best first: `["host-x86-64-v4", "host-x86-64-v3"]`.
+    pub targets: Vec<String>,
+    /// Compute units.
+    pub compute_units: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Shared memory per block in bytes.
+    pub shared_bytes_max: u32,
+    /// What it can do to work it was given.
+    pub preempt_level: PreemptLevel,
+    /// Device queues it has; queue 0 has the highest priority.
+    pub queues: u32,
+    /// Launches a device queue takes before `submit` says [`SubmitError::Full`].
+    pub queue_capacity: u32,
+}
+
+/// Index of a loaded module of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleId(pub u32);
+
+/// Code to load.
+#[derive(Clone, Copy, Debug)]
+pub struct ModuleImage<'a> {
+    /// The target the code is for.
+    pub target: &'a str,
+    /// An ELF object for host targets, PTX text for NVIDIA.
+    pub code: &'a [u8],
+    /// The kernels in it; a launch names one by index.
+    pub kernels: &'a [atoll_kgraph::KernelFacts],
+}
+
+/// What went wrong on a device.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The module cannot be loaded; the text says why.
+    #[error("cannot load the module: {0}")]
+    BadModule(String),
+    /// The device is gone: a sticky error, a dead executor.
+    #[error("the device is lost: {0}")]
+    Lost(String),
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// Its answer.
+        source: std::io::Error,
+    },
+}
+
+/// Why a command was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The device queue holds as many launches as it may.
+    #[error("the device queue is full")]
+    Full,
+    /// The device is lost.
+    #[error("the device is lost")]
+    Lost,
+}
+
+/// A device.
+pub trait Device: Send {
+    /// What it is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Loads code. Slow; never called between a request and its answer.
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError>;
+
+    /// Unloads code that no launch in flight uses.
+    fn unload_module(&mut self, module: ModuleId);
+
+    /// Writes memory that no launch in flight touches.
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Reads memory that no launch in flight writes.
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Sets `bytes` bytes to `value` in memory that no launch in flight touches.
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Sets an epoch word; queued launches of older epochs then leave. Never waits.
+    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch);
+
+    /// Puts a launch into a device queue. `params` is the parameter block; see [`LaunchRecord::address_slots`].
+    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError>;
+
+    /// The next completion, in no particular order across queues, in submission order within one.
+    fn next_completion(&mut self) -> Option<Completion>;
+
+    /// Readable while completions wait (an eventfd; reading it is the device's business).
+    fn completion_fd(&self) -> BorrowedFd<'_>;
+}

@@ -133,7 +133,8 @@ fn simplify(make: fn(Box<Expr>, Box<Expr>) -> Expr, a: Expr, b: Expr) -> Expr {
         Expr::Mul(a, b) if left.is_some() => Expr::Mul(b, a),
         Expr::Add(a, b) if left.is_some() => Expr::Add(b, a),
         // (x * c) / c
-        Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b) if matches!(&*a, Expr::Mul(_, c) if c == &b && right.is_some_and(|v| v > 0)) => match *a {
+        Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b) if matches!(&*a, Expr::Mul(_, c) if c == &b && right.is_some_and(|v| v > 0)) => match *a
+        {
             Expr::Mul(x, _) => *x,
             other => other,
         },

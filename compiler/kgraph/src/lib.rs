@@ -8,11 +8,14 @@
 //!
 //! Invariant: every size, launch dimension and literal is an [`Expr`] over the graph's symbols, so one bundle serves dynamic shapes.
 
+pub mod bundle;
 pub mod expr;
 pub mod graph;
 pub mod host_abi;
 pub mod target;
+pub mod validate;
 
+pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bundle};
 pub use expr::{Expr, SymbolId};
 pub use graph::*;
 pub use target::*;

@@ -1,0 +1,122 @@
+//! Bundles are written, opened and refused.
+
+use atoll_kgraph::*;
+use std::path::Path;
+
+/// `out = kernel(in, weights)` with a symbolic batch.
+fn graph() -> KernelGraph {
+    let batch = Expr::from(SymbolId(0));
+    let buffer = |name: &str, kind, weights_offset| BufferSpec {
+        name: name.into(),
+        kind,
+        dtype: DType::F32,
+        shape: vec![if kind == BufferKind::Const { Expr::Const(4) } else { batch.clone() }, Expr::Const(8)],
+        weights_offset,
+    };
+    KernelGraph {
+        format: FORMAT_VERSION,
+        name: "toy".into(),
+        symbols: vec![SymbolSpec { name: "batch".into(), min: 1, max: 64 }],
+        buffers: vec![
+            buffer("in", BufferKind::Input, None),
+            buffer("w", BufferKind::Const, Some(256)),
+            buffer("out", BufferKind::Output, None),
+        ],
+        nodes: vec![Node {
+            name: "node".into(),
+            kind: NodeKind::Kernel,
+            reads: vec![BufferId(0), BufferId(1)],
+            writes: vec![BufferId(2)],
+            after: vec![],
+        }],
+        plan: MemoryPlan { restore_points: vec![NodeId(0)], ..MemoryPlan::default() },
+    }
+}
+
+fn target() -> TargetContents {
+    let argument = |id| Argument::Buffer { buffer: BufferId(id), offset: Expr::Const(0) };
+    let kernel = KernelFacts {
+        name: "k".into(),
+        block: [32, 1, 1],
+        params_bytes: 24 + 8 + preempt_params::BYTES,
+        preempt_offset: Some(32),
+        shared_bytes: 0,
+        scratch_bytes: 0,
+        registers: None,
+        spill_bytes: None,
+    };
+    let launch = LaunchSpec {
+        kernel: KernelId(0),
+        grid: [Expr::from(SymbolId(0)).ceil_div(32), Expr::Const(1), Expr::Const(1)],
+        args: vec![argument(0), argument(1), argument(2), Argument::Int { dtype: DType::U32, value: SymbolId(0).into() }],
+    };
+    let image = TargetImage { name: "nvidia-sm_75".into(), kernels: vec![kernel], launches: vec![Some(launch)] };
+    TargetContents { image, code: b".version 7.0".to_vec(), ptx: None }
+}
+
+fn write(path: &Path, graph: &KernelGraph) -> Result<String, BundleError> {
+    let weights: Vec<u8> = (0..128).collect();
+    let contents = BundleContents { producer: "test".into(), graph, weights: vec![(256, &weights)], targets: vec![target()] };
+    write_bundle(path, &contents)
+}
+
+#[test]
+fn what_is_written_is_read_and_aligned() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toy.kg");
+    let digest = write(&path, &graph()).unwrap();
+    let bundle = Bundle::open(&path).unwrap();
+    assert_eq!(bundle.digest(), digest);
+    assert_eq!(bundle.graph(), &graph());
+    assert_eq!(bundle.weights()[256..], (0..128).collect::<Vec<u8>>()[..]);
+    assert_eq!(bundle.weights().as_ptr().align_offset(256), 0);
+    assert_eq!(bundle.target("nvidia-sm_75"), Some(&target().image));
+    assert_eq!(bundle.code("nvidia-sm_75"), Some(&b".version 7.0"[..]));
+    assert_eq!(bundle.code("host-x86-64-v3"), None);
+    let again = folder.path().join("again.kg");
+    assert_eq!(write(&again, &graph()).unwrap(), digest);
+    assert_eq!(std::fs::read(&again).unwrap(), std::fs::read(&path).unwrap(), "equal content gives equal files");
+}
+
+#[test]
+fn every_damaged_byte_of_content_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toy.kg");
+    write(&path, &graph()).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for at in (0..whole.len()).step_by(97) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x40;
+        std::fs::write(&path, &damaged).unwrap();
+        // A flip in padding or in a date changes nothing that is used; anything else is refused. Never a panic, never other content.
+        if let Ok(bundle) = Bundle::open(&path) {
+            assert_eq!(bundle.graph(), &graph(), "flipped byte {at}");
+            assert_eq!(bundle.code("nvidia-sm_75"), Some(&b".version 7.0"[..]));
+        }
+    }
+    for length in [0, 1, 100, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        let error = Bundle::open(&path).unwrap_err();
+        assert!(matches!(error, BundleError::Corrupt { .. } | BundleError::Io { .. }), "{length}: {error}");
+    }
+}
+
+#[test]
+fn contradictions_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toy.kg");
+    let refused = |change: &dyn Fn(&mut KernelGraph), expected: &str| {
+        let mut changed = graph();
+        change(&mut changed);
+        let message = write(&path, &changed).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    };
+    refused(&|g| g.nodes[0].reads.push(BufferId(9)), "node: names a buffer that does not exist");
+    refused(&|g| g.nodes[0].writes.push(BufferId(1)), "writes an input or a constant");
+    refused(&|g| g.nodes[0].after.push(NodeId(0)), "comes before a node it waits for");
+    refused(&|g| g.buffers[1].weights_offset = Some(512), "outside the weights");
+    refused(&|g| g.buffers[0].shape[0] = SymbolId(3).into(), "symbol 3 does not exist");
+    refused(&|g| g.buffers[0].kind = BufferKind::Temp, "has no place");
+    refused(&|g| g.plan.restore_points.clear(), "one restore point per node");
+    assert!(!path.exists(), "a refused bundle leaves no file");
+}

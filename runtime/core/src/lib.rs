@@ -1,7 +1,34 @@
 //! The scheduler as a pure function of (state, event, now): ids, units, limits, queues, policies (design D3).
 //!
 //! No thread, clock, lock, log or device, and no crate of ours: the daemon, the simulator and the tests drive the same code.
+//!
+//! A task arrives and lines up in the *host queue* of its class. When a *device queue* opens for it, it is bound to that queue and prepared (memory, inputs); then its
+//! launches are issued one after the other, as many as the device queue holds. A [`Policy`] says which class may issue and which has to leave. A task that has to leave
+//! has its epoch raised: the launches in flight leave by themselves (lazy eviction, design D5), and once the last of them has ended the task stands
+//! at its first incomplete launch and waits to go on.
+//!
+//! # Invariants
+//!
+//! They are asserted in every build, because a scheduler that is wrong about them hands out wrong answers.
+//!
+//! - Every task that arrived is finished exactly once, and only when nothing of it is in flight.
+//! - The launches of a task run in one device queue, in order, and never on inputs that an evicted launch had yet to write (the argument stands in `task.rs`).
+//! - A launch counts as complete only if the device said so; whatever was evicted is issued again under a newer epoch, after everything of the old epoch has ended.
+//! - Behind a launch that can leave stand only launches that can leave (design D5 b).
+//! - No device queue is overfilled, and nothing grows without a bound from [`limits`].
 
+mod device_queue;
+mod event;
+mod host_queue;
 pub mod ids;
+pub mod limits;
+pub mod perturb;
+pub mod policy;
+pub mod rng;
+mod scheduler;
+mod task;
 
+pub use event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 pub use ids::*;
+pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};
+pub use scheduler::{Counters, Scheduler, SchedulerConfig};

@@ -1,0 +1,60 @@
+//! The device queue as the scheduler sees it: what is in it, and which tasks feed it.
+
+use crate::ids::{Epoch, LaunchId, TaskId};
+use std::collections::VecDeque;
+
+/// A launch handed to the device and not yet known to have ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlight {
+    pub(crate) launch: LaunchId,
+    pub(crate) task: TaskId,
+    pub(crate) step: u32,
+    pub(crate) epoch: Epoch,
+}
+
+/// One device queue: a bounded line of launches, fed by the tasks bound to it.
+#[derive(Debug)]
+pub(crate) struct DeviceQueue {
+    in_flight: VecDeque<InFlight>,
+    /// Bound tasks in the order in which they started. A task stays bound to its queue until it is finished, so that a launch that is issued again stands behind the one
+    /// it repeats (design D5 c).
+    pub(crate) bound: Vec<TaskId>,
+    capacity: usize,
+}
+
+impl DeviceQueue {
+    pub(crate) fn new(capacity: u32) -> DeviceQueue {
+        let capacity = capacity as usize;
+        assert!(capacity > 0, "a device queue without room can run nothing");
+        DeviceQueue { in_flight: VecDeque::with_capacity(capacity), bound: Vec::new(), capacity }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_flight.len() < self.capacity
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    pub(crate) fn push(&mut self, launch: InFlight) {
+        assert!(self.has_room(), "launch {:?} put into a full device queue", launch.launch);
+        self.in_flight.push_back(launch);
+    }
+
+    /// Takes the oldest launch if it is this one.
+    pub(crate) fn pop_if(&mut self, launch: LaunchId) -> Option<InFlight> {
+        if self.in_flight.front()?.launch == launch { self.in_flight.pop_front() } else { None }
+    }
+
+    /// Forgets everything: the device is lost.
+    pub(crate) fn clear(&mut self) {
+        self.in_flight.clear();
+        self.bound.clear();
+    }
+
+    pub(crate) fn unbind(&mut self, task: TaskId) {
+        let at = self.bound.iter().position(|&bound| bound == task).expect("a task is bound to its queue");
+        self.bound.remove(at);
+    }
+}

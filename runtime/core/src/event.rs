@@ -1,0 +1,140 @@
+//! What the scheduler is told and what it answers: two closed lists of plain values.
+
+use crate::ids::{Class, Epoch, LaunchId, Nanos, QueueId, TaskId};
+use std::sync::Arc;
+
+/// One step of a task. The steps of a task are a straight line: each needs the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// A launch whose kernel carries the preemption parameters: it may leave early and be issued again.
+    Cuttable,
+    /// A launch that always runs to its end. It is issued only once nothing before it can still leave (design D5 b).
+    Solid,
+    /// Something the host does between launches, such as a copy. It waits for everything before it, and everything behind it waits for it (design D5 b).
+    Host,
+}
+
+/// A task as it arrives.
+#[derive(Clone, Debug)]
+pub struct TaskSpec {
+    /// Its name; not used again for the life of the scheduler.
+    pub task: TaskId,
+    /// Its service class.
+    pub class: Class,
+    /// What it consists of.
+    pub steps: Arc<[Step]>,
+    /// When it is no longer wanted.
+    pub deadline: Option<Nanos>,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// An invocation passed admission.
+    TaskArrived(TaskSpec),
+    /// [`Action::Prepare`] was carried out: memory is bound, inputs are in place.
+    TaskPrepared {
+        /// The task.
+        task: TaskId,
+    },
+    /// Preparing the task, or a host step of it, failed.
+    TaskFailed {
+        /// The task.
+        task: TaskId,
+    },
+    /// A launch ended. Within one device queue launches end in the order in which they were issued.
+    LaunchEnded {
+        /// The launch.
+        launch: LaunchId,
+        /// How it ended.
+        end: LaunchEnd,
+    },
+    /// [`Action::RunHostStep`] was carried out.
+    HostStepDone {
+        /// The task.
+        task: TaskId,
+    },
+    /// Nobody wants the task any more. Ignored if it is gone already, since its end may be on its way to whoever cancels.
+    CancelTask {
+        /// The task.
+        task: TaskId,
+    },
+    /// The device will not answer again.
+    DeviceLost,
+    /// Time passed; see [`crate::Scheduler::next_wakeup`].
+    Tick,
+}
+
+/// How a launch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LaunchEnd {
+    /// Every block ran, now or earlier.
+    Complete,
+    /// At least one block left because of the epoch (design D5 a).
+    Evicted,
+    /// The kernel trapped or faulted.
+    Failed,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Set the task's epoch word; its launches of older epochs leave the device queue.
+    RaiseEpoch {
+        /// The task.
+        task: TaskId,
+        /// The new value.
+        epoch: Epoch,
+    },
+    /// Bind memory and write the inputs, then answer [`Event::TaskPrepared`] or [`Event::TaskFailed`], now or later.
+    Prepare {
+        /// The task.
+        task: TaskId,
+    },
+    /// Put a launch into a device queue. There is room.
+    Issue {
+        /// Echoed in [`Event::LaunchEnded`]; unique for the life of the scheduler.
+        launch: LaunchId,
+        /// The task.
+        task: TaskId,
+        /// Index of the step.
+        step: u32,
+        /// The queue, always the same for one task.
+        queue: QueueId,
+        /// The epoch the launch carries.
+        epoch: Epoch,
+    },
+    /// Run a host step, then answer [`Event::HostStepDone`] or [`Event::TaskFailed`]. No launch of the task is in flight.
+    RunHostStep {
+        /// The task.
+        task: TaskId,
+        /// Index of the step.
+        step: u32,
+    },
+    /// The task is over and nothing of it is in flight: answer and release. Said exactly once of each task that arrived.
+    FinishTask {
+        /// The task.
+        task: TaskId,
+        /// How it ended.
+        outcome: Outcome,
+        /// How often its launches were told to leave and were issued again.
+        preemptions: u32,
+    },
+}
+
+/// How a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Every step is complete.
+    Complete,
+    /// A launch, a host step or its preparation failed.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// Its deadline passed.
+    DeadlineExceeded,
+    /// The host queue of its class was full when it arrived.
+    QueueFull,
+    /// The device was lost.
+    DeviceLost,
+}

@@ -1,0 +1,70 @@
+//! The host queue: tasks of one class that have not been given a device queue yet.
+
+use crate::ids::TaskId;
+use std::collections::BTreeMap;
+
+/// Tasks in the order in which they will start: by rank, then by arrival. Bounded.
+#[derive(Debug)]
+pub(crate) struct HostQueue {
+    waiting: BTreeMap<(u64, u64), TaskId>,
+    arrivals: u64,
+    capacity: usize,
+}
+
+/// A task's place in a host queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u64, u64);
+
+impl HostQueue {
+    pub(crate) fn new(capacity: usize) -> HostQueue {
+        HostQueue { waiting: BTreeMap::new(), arrivals: 0, capacity }
+    }
+
+    /// Lines a task up behind all others of its rank; `None` if the queue is full.
+    pub(crate) fn push(&mut self, task: TaskId, rank: u64) -> Option<Place> {
+        if self.waiting.len() >= self.capacity {
+            return None;
+        }
+        let place = Place(rank, self.arrivals);
+        self.arrivals += 1;
+        let old = self.waiting.insert((place.0, place.1), task);
+        assert!(old.is_none(), "two tasks at one place of a host queue");
+        Some(place)
+    }
+
+    /// Takes the first task.
+    pub(crate) fn pop(&mut self) -> Option<TaskId> {
+        self.waiting.pop_first().map(|(_, task)| task)
+    }
+
+    /// Takes a task out of the line.
+    pub(crate) fn remove(&mut self, place: Place) -> TaskId {
+        self.waiting.remove(&(place.0, place.1)).expect("a waiting task stands in its host queue")
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_rank_then_arrival_and_the_bound_holds() {
+        let mut queue = HostQueue::new(3);
+        queue.push(TaskId(1), 5).expect("room");
+        let second = queue.push(TaskId(2), 5).expect("room");
+        queue.push(TaskId(3), 1).expect("room");
+        assert_eq!(queue.push(TaskId(4), 0), None, "a fourth task does not fit");
+        assert_eq!(queue.pop(), Some(TaskId(3)));
+        assert_eq!(queue.remove(second), TaskId(2));
+        assert_eq!(queue.pop(), Some(TaskId(1)));
+        assert!(queue.is_empty());
+    }
+}

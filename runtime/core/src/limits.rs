@@ -1,0 +1,22 @@
+//! Every bound of the scheduler, with the reason for the number.
+
+/// Tasks that may wait in one host queue. A task waiting behind a thousand others waits longer than any client does, and a
+/// thousand inputs are what a daemon can be asked to keep; beyond it a new task is refused, which the client can see and act on.
+pub const HOST_QUEUE_TASKS_MAX: usize = 1024;
+
+/// Launches a device queue holds unless the device says less. REEF measured 4 as the point where emptying the queue stays short and keeping it
+/// filled costs less than 0.3 %.
+pub const DEVICE_QUEUE_CAPACITY_DEFAULT: u32 = 4;
+
+/// Device queues a scheduler uses. Decisions scan them, so that their number bounds the time of one decision.
+pub const DEVICE_QUEUES_MAX: u32 = 32;
+
+/// Steps of one task. ResNet-152 has about 200; the bound keeps counters in 32 bits with room to spare.
+pub const TASK_STEPS_MAX: usize = 1 << 20;
+
+/// Perturbations one task suffers at most (see [`crate::perturb`]), so that a perturbed task ends however unlucky its seed is.
+pub const PERTURBATIONS_PER_TASK_MAX: u32 = 64;
+
+/// Longest time between two perturbations while launches are in flight. Short against a model (milliseconds), so that one run is hit at several places,
+/// long against a launch of a few blocks, so that it gets ahead between two hits.
+pub const PERTURBATION_INTERVAL_NS_MAX: u64 = 400_000;

@@ -1,0 +1,23 @@
+//! One task after the other (REEF's *SEQ*): the baseline for predictability.
+
+use super::{Policy, View};
+use crate::ids::Class;
+use std::ops::Range;
+
+/// Everything goes through device queue 0 in the order in which tasks start. Of the waiting tasks real-time ones start first, but none interrupts a task
+/// that has started.
+pub(super) struct Sequential;
+
+impl Policy for Sequential {
+    fn queues(&self, _class: Class, _view: &View) -> Range<u32> {
+        0..1
+    }
+
+    fn may_issue(&self, _class: Class, _view: &View) -> bool {
+        true
+    }
+
+    fn evicts(&self, _class: Class, _view: &View) -> bool {
+        false
+    }
+}

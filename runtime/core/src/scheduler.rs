@@ -1,0 +1,404 @@
+//! The scheduler: host queues, device queues, and the tasks between them.
+
+use crate::device_queue::{DeviceQueue, InFlight};
+use crate::event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
+use crate::host_queue::HostQueue;
+use crate::ids::{Class, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
+use crate::limits;
+use crate::perturb::Perturbation;
+use crate::policy::{Policy, PolicyEntry, View};
+use crate::task::{Phase, Progress, Task};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a scheduler is made for.
+#[derive(Clone, Debug)]
+pub struct SchedulerConfig {
+    /// The policy, a row of [`crate::POLICIES`].
+    pub policy: &'static PolicyEntry,
+    /// Device queues, 1 to [`limits::DEVICE_QUEUES_MAX`]; queue 0 has the highest priority.
+    pub queues: u32,
+    /// Launches each of them holds, at least 1.
+    pub queue_capacity: u32,
+    /// What the device can do to work it was given.
+    pub preempt_level: PreemptLevel,
+    /// Evict running tasks at random points, for tests (see [`crate::perturb`]).
+    pub perturb: Option<u64>,
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times the launches of a running task were told to leave for another task's sake (or by perturbation).
+    pub preemptions: u64,
+    /// Launches handed to the device, repeated ones included.
+    pub issued_launches: u64,
+    /// Launches that left early.
+    pub evicted_launches: u64,
+    /// Tasks that arrived, real-time then best-effort.
+    pub arrived: [u64; 2],
+    /// Tasks that are finished, real-time then best-effort.
+    pub finished: [u64; 2],
+}
+
+/// The state of scheduling one device. A pure function: the same events at the same times give the same actions.
+///
+/// Whoever drives it carries the actions out in the order given, and reports what comes of them as further events.
+pub struct Scheduler {
+    policy: Box<dyn Policy>,
+    preempt_level: PreemptLevel,
+    tasks: BTreeMap<TaskId, Task>,
+    /// By [`Class`].
+    host_queues: [HostQueue; 2],
+    device_queues: Vec<DeviceQueue>,
+    deadlines: BTreeSet<(Nanos, TaskId)>,
+    perturbation: Option<Perturbation>,
+    counters: Counters,
+    launches: u64,
+    now: Nanos,
+    lost: bool,
+}
+
+const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
+
+impl Scheduler {
+    /// A scheduler without tasks.
+    ///
+    /// # Panics
+    /// If the configuration has no queue, too many, or queues without room.
+    pub fn new(config: &SchedulerConfig) -> Scheduler {
+        assert!((1..=limits::DEVICE_QUEUES_MAX).contains(&config.queues), "{} device queues", config.queues);
+        Scheduler {
+            policy: (config.policy.make)(),
+            preempt_level: config.preempt_level,
+            tasks: BTreeMap::new(),
+            host_queues: CLASSES.map(|_| HostQueue::new(limits::HOST_QUEUE_TASKS_MAX)),
+            device_queues: (0..config.queues).map(|_| DeviceQueue::new(config.queue_capacity)).collect(),
+            deadlines: BTreeSet::new(),
+            perturbation: config.perturb.map(Perturbation::new),
+            counters: Counters::default(),
+            launches: 0,
+            now: Nanos(0),
+            lost: false,
+        }
+    }
+
+    /// Takes an event and appends what is to be done about it.
+    ///
+    /// # Panics
+    /// If the event contradicts what the scheduler was told before: time that goes back, an unknown launch, launches that end out of order or
+    /// without a cause. Going on would mean answers computed from inputs that were not there.
+    pub fn handle(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
+        assert!(now >= self.now, "time went back from {:?} to {now:?}", self.now);
+        self.now = now;
+        match event {
+            Event::TaskArrived(spec) => self.arrive(spec, actions),
+            Event::TaskPrepared { task } => self.prepared(task, actions),
+            Event::TaskFailed { task } => self.failed(task, actions),
+            Event::LaunchEnded { launch, end } => self.launch_ended(launch, end, actions),
+            Event::HostStepDone { task } => self.host_step_done(task, actions),
+            Event::CancelTask { task } => self.end(task, Outcome::Cancelled, actions),
+            Event::DeviceLost => self.lose_device(actions),
+            Event::Tick => {}
+        }
+        self.expire(actions);
+        let view = self.view();
+        self.evict(&view, actions);
+        self.bind(&view, actions);
+        self.issue(&view, actions);
+        self.perturb(actions);
+    }
+
+    /// When [`Event::Tick`] is due if nothing else happens before.
+    pub fn next_wakeup(&self) -> Option<Nanos> {
+        let deadline = self.deadlines.first().map(|&(at, _)| at);
+        let in_flight = self.device_queues.iter().any(|queue| queue.depth() > 0);
+        let perturbation = self.perturbation.as_ref().filter(|_| in_flight).map(Perturbation::due);
+        deadline.into_iter().chain(perturbation).min()
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Tasks that arrived and are not finished.
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Tasks of a class that wait in its host queue.
+    pub fn waiting(&self, class: Class) -> usize {
+        self.host_queues[class as usize].len()
+    }
+
+    /// Launches in a device queue.
+    pub fn device_queue_depth(&self, queue: QueueId) -> usize {
+        self.device_queues[queue.0 as usize].depth()
+    }
+
+    // Events.
+
+    fn arrive(&mut self, spec: TaskSpec, actions: &mut Vec<Action>) {
+        assert!(spec.steps.len() <= limits::TASK_STEPS_MAX, "{:?} has {} steps", spec.task, spec.steps.len());
+        self.counters.arrived[spec.class as usize] += 1;
+        let rank = self.policy.rank(&spec);
+        let place = if self.lost {
+            Err(Outcome::DeviceLost)
+        } else {
+            self.host_queues[spec.class as usize].push(spec.task, rank).ok_or(Outcome::QueueFull)
+        };
+        match place {
+            Ok(place) => {
+                self.deadlines.extend(spec.deadline.map(|at| (at, spec.task)));
+                let old = self.tasks.insert(spec.task, Task::new(spec, place));
+                assert!(old.is_none(), "two tasks with one id: {old:?}");
+            }
+            Err(outcome) => {
+                self.counters.finished[spec.class as usize] += 1;
+                actions.push(Action::FinishTask { task: spec.task, outcome, preemptions: 0 });
+            }
+        }
+    }
+
+    /// The answer may cross the end of its task, which is then ignored.
+    fn prepared(&mut self, id: TaskId, actions: &mut Vec<Action>) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        assert_eq!(task.phase, Phase::Preparing, "{id:?} was prepared unasked");
+        task.phase = Phase::Running;
+        if task.is_complete() {
+            self.finish(id, Outcome::Complete, actions);
+        }
+    }
+
+    fn failed(&mut self, id: TaskId, actions: &mut Vec<Action>) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if task.is_busy() {
+            task.host_step_done();
+            if let Phase::Ending(outcome) = task.phase {
+                return self.finish(id, outcome, actions);
+            }
+        }
+        self.end(id, Outcome::Failed, actions);
+    }
+
+    fn host_step_done(&mut self, id: TaskId, actions: &mut Vec<Action>) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.host_step_done();
+        match task.phase {
+            Phase::Ending(outcome) => self.finish(id, outcome, actions),
+            _ if task.is_complete() => self.finish(id, Outcome::Complete, actions),
+            _ => {}
+        }
+    }
+
+    fn launch_ended(&mut self, launch: LaunchId, end: LaunchEnd, actions: &mut Vec<Action>) {
+        if self.lost {
+            return;
+        }
+        let ended = self.device_queues.iter_mut().find_map(|queue| queue.pop_if(launch));
+        let InFlight { task: id, step, epoch, .. } =
+            ended.unwrap_or_else(|| panic!("{launch:?} ended and is not the oldest of any device queue"));
+        self.counters.evicted_launches += u64::from(end == LaunchEnd::Evicted);
+        let task = self.tasks.get_mut(&id).expect("a task outlives its launches");
+        let progress = task.launch_ended(step, epoch, end);
+        match (task.phase, progress) {
+            (Phase::Ending(outcome), _) if !task.is_busy() => self.finish(id, outcome, actions),
+            (Phase::Ending(_), _) => {}
+            (_, Progress::Complete) => self.finish(id, Outcome::Complete, actions),
+            (_, Progress::Failed) => self.end(id, Outcome::Failed, actions),
+            (_, Progress::Continues) => {}
+        }
+    }
+
+    fn lose_device(&mut self, actions: &mut Vec<Action>) {
+        self.lost = true;
+        self.device_queues.iter_mut().for_each(DeviceQueue::clear);
+        self.host_queues.iter_mut().for_each(|queue| while queue.pop().is_some() {});
+        self.deadlines.clear();
+        for (id, task) in std::mem::take(&mut self.tasks) {
+            self.counters.finished[task.class() as usize] += 1;
+            actions.push(Action::FinishTask { task: id, outcome: Outcome::DeviceLost, preemptions: task.preemptions });
+        }
+    }
+
+    // Ends.
+
+    /// Ends a task before its last step, as soon as nothing of it is in flight.
+    fn end(&mut self, id: TaskId, outcome: Outcome, actions: &mut Vec<Action>) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if matches!(task.phase, Phase::Ending(_)) {
+            return;
+        }
+        if !task.is_busy() {
+            return self.finish(id, outcome, actions);
+        }
+        task.phase = Phase::Ending(outcome);
+        if let Some(epoch) = self.raise(id) {
+            actions.push(Action::RaiseEpoch { task: id, epoch });
+        }
+    }
+
+    fn finish(&mut self, id: TaskId, outcome: Outcome, actions: &mut Vec<Action>) {
+        let task = self.tasks.remove(&id).expect("a task finishes once");
+        assert!(!task.is_busy(), "{id:?} finishes while something of it is in flight");
+        assert!(outcome != Outcome::Complete || task.is_complete(), "{id:?} is complete without its last steps");
+        if let Phase::Waiting(place) = task.phase {
+            assert_eq!(self.host_queues[task.class() as usize].remove(place), id);
+        }
+        if let Some(queue) = task.queue {
+            self.device_queues[queue.0 as usize].unbind(id);
+        }
+        if let Some(at) = task.spec.deadline {
+            self.deadlines.remove(&(at, id));
+        }
+        self.counters.finished[task.class() as usize] += 1;
+        actions.push(Action::FinishTask { task: id, outcome, preemptions: task.preemptions });
+    }
+
+    fn expire(&mut self, actions: &mut Vec<Action>) {
+        while let Some(&(at, id)) = self.deadlines.first()
+            && at <= self.now
+        {
+            self.deadlines.pop_first();
+            self.end(id, Outcome::DeadlineExceeded, actions);
+        }
+    }
+
+    // Decisions.
+
+    fn view(&self) -> View {
+        let unfinished = |class: Class| (self.counters.arrived[class as usize] - self.counters.finished[class as usize]) as usize;
+        View {
+            queues: self.device_queues.len() as u32,
+            preempt_level: self.preempt_level,
+            rt_tasks: unfinished(Class::RealTime),
+            be_tasks: unfinished(Class::BestEffort),
+        }
+    }
+
+    fn evict(&mut self, view: &View, actions: &mut Vec<Action>) {
+        for class in CLASSES {
+            if !self.policy.evicts(class, view) {
+                continue;
+            }
+            for queue in 0..self.device_queues.len() {
+                for at in 0..self.device_queues[queue].bound.len() {
+                    let id = self.device_queues[queue].bound[at];
+                    if self.tasks[&id].class() == class {
+                        self.preempt(id, actions);
+                    }
+                }
+            }
+        }
+    }
+
+    fn preempt(&mut self, id: TaskId, actions: &mut Vec<Action>) {
+        if let Some(epoch) = self.raise(id) {
+            self.counters.preemptions += 1;
+            self.tasks.get_mut(&id).expect("bound tasks exist").preemptions += 1;
+            actions.push(Action::RaiseEpoch { task: id, epoch });
+        }
+    }
+
+    /// Raises a task's epoch where that makes something leave.
+    fn raise(&mut self, id: TaskId) -> Option<crate::ids::Epoch> {
+        if self.preempt_level < PreemptLevel::Deactivate {
+            return None;
+        }
+        self.tasks.get_mut(&id).expect("only tasks that exist are raised").raise()
+    }
+
+    /// Gives waiting tasks a device queue, real-time tasks first.
+    fn bind(&mut self, view: &View, actions: &mut Vec<Action>) {
+        for class in CLASSES {
+            if !self.policy.may_issue(class, view) {
+                continue;
+            }
+            while !self.host_queues[class as usize].is_empty()
+                && let Some(queue) = self.open_queue(class, view)
+            {
+                let id = self.host_queues[class as usize].pop().expect("not empty");
+                let task = self.tasks.get_mut(&id).expect("a waiting task exists");
+                task.phase = Phase::Preparing;
+                task.queue = Some(queue);
+                self.device_queues[queue.0 as usize].bound.push(id);
+                actions.push(Action::Prepare { task: id });
+            }
+        }
+    }
+
+    /// The shortest device queue of the class that could take launches of a new task now: it has room, and the tasks bound to it have nothing left to issue
+    /// or have to wait anyway.
+    fn open_queue(&self, class: Class, view: &View) -> Option<QueueId> {
+        let may_issue = CLASSES.map(|class| self.policy.may_issue(class, view));
+        let is_open = |queue: &DeviceQueue| {
+            queue.has_room()
+                && queue.bound.iter().all(|id| {
+                    let task = &self.tasks[id];
+                    task.has_issued_all() || !may_issue[task.class() as usize]
+                })
+        };
+        let range = self.policy.queues(class, view);
+        range
+            .filter(|&queue| is_open(&self.device_queues[queue as usize]))
+            .min_by_key(|&queue| self.device_queues[queue as usize].depth())
+            .map(QueueId)
+    }
+
+    fn issue(&mut self, view: &View, actions: &mut Vec<Action>) {
+        let may_issue = CLASSES.map(|class| self.policy.may_issue(class, view));
+        for queue in 0..self.device_queues.len() {
+            for at in 0..self.device_queues[queue].bound.len() {
+                let id = self.device_queues[queue].bound[at];
+                let task = &self.tasks[&id];
+                if !may_issue[task.class() as usize] {
+                    continue;
+                }
+                self.issue_task(id, QueueId(queue as u32), actions);
+                if !self.tasks[&id].has_issued_all() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Issues steps of a task until one has to wait or the queue is full.
+    fn issue_task(&mut self, id: TaskId, queue: QueueId, actions: &mut Vec<Action>) {
+        let device_queue = &mut self.device_queues[queue.0 as usize];
+        let task = self.tasks.get_mut(&id).expect("bound tasks exist");
+        while let Some((step, kind)) = task.ready_step() {
+            if kind == Step::Host {
+                task.start_host_step();
+                actions.push(Action::RunHostStep { task: id, step });
+                return;
+            }
+            if !device_queue.has_room() {
+                return;
+            }
+            let epoch = task.issue(kind);
+            let launch = LaunchId(self.launches);
+            self.launches += 1;
+            self.counters.issued_launches += 1;
+            device_queue.push(InFlight { launch, task: id, step, epoch });
+            actions.push(Action::Issue { launch, task: id, step, queue, epoch });
+        }
+    }
+
+    fn perturb(&mut self, actions: &mut Vec<Action>) {
+        let Some(perturbation) = &mut self.perturbation else { return };
+        if !perturbation.strikes(self.now) {
+            return;
+        }
+        let has_fuel = |id: &&TaskId| {
+            let task = &self.tasks[*id];
+            task.phase == Phase::Running && task.is_busy() && !task.is_draining() && task.perturbations < limits::PERTURBATIONS_PER_TASK_MAX
+        };
+        let victims: Vec<TaskId> = self.device_queues.iter().flat_map(|queue| &queue.bound).filter(has_fuel).copied().collect();
+        if victims.is_empty() {
+            return;
+        }
+        let id = victims[perturbation.pick(victims.len())];
+        self.tasks.get_mut(&id).expect("bound tasks exist").perturbations += 1;
+        self.preempt(id, actions);
+    }
+}

@@ -1,0 +1,269 @@
+//! One task between its arrival and its end.
+//!
+//! A task runs along the straight line of its steps. `completed` steps lie behind it, `next` is the next one to issue, and between the two are launches in flight.
+//!
+//! Invariants, asserted here:
+//! - All launches of a task that are in flight carry one epoch. After the epoch was raised nothing is issued until they have all ended (design D5 c).
+//! - The first launch of an epoch that comes back evicted is the first incomplete step, and every launch behind it comes back evicted too. It was issued under the same
+//!   epoch, it starts after the evicted one ended, and the epoch word never goes back: so its blocks see the raised word, or a later one. None of them
+//!   ever ran on inputs that the evicted launch had yet to write.
+//! - Hence steps complete one by one, in order.
+
+use crate::event::{LaunchEnd, Outcome, Step, TaskSpec};
+use crate::host_queue::Place;
+use crate::ids::{Class, Epoch, QueueId, TaskId};
+
+/// Where a task is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// In a host queue.
+    Waiting(Place),
+    /// Bound to a device queue; memory and inputs are being brought into place.
+    Preparing,
+    /// Running, or paused by its policy.
+    Running,
+    /// Over, once what is in flight has ended.
+    Ending(Outcome),
+}
+
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) spec: TaskSpec,
+    pub(crate) phase: Phase,
+    /// The device queue it is bound to, from preparation on.
+    pub(crate) queue: Option<QueueId>,
+    pub(crate) preemptions: u32,
+    /// How many of these the perturbation caused.
+    pub(crate) perturbations: u32,
+    /// What its epoch word holds.
+    epoch: Epoch,
+    /// The epoch of the launches in flight.
+    issued: Epoch,
+    in_flight: u32,
+    /// How many of the launches in flight may leave early.
+    cuttable_in_flight: u32,
+    host_step_running: bool,
+    completed: u32,
+    next: u32,
+    /// A launch of `issued` came back evicted.
+    eviction_seen: bool,
+    /// A launch failed; what ends after it means nothing.
+    failure_seen: bool,
+}
+
+/// What became of a launch that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The task goes on.
+    Continues,
+    /// It was the last step.
+    Complete,
+    /// The launch failed, and the task with it.
+    Failed,
+}
+
+impl Task {
+    pub(crate) fn new(spec: TaskSpec, place: Place) -> Task {
+        Task {
+            spec,
+            phase: Phase::Waiting(place),
+            queue: None,
+            preemptions: 0,
+            perturbations: 0,
+            epoch: Epoch::default(),
+            issued: Epoch::default(),
+            in_flight: 0,
+            cuttable_in_flight: 0,
+            host_step_running: false,
+            completed: 0,
+            next: 0,
+            eviction_seen: false,
+            failure_seen: false,
+        }
+    }
+
+    pub(crate) fn id(&self) -> TaskId {
+        self.spec.task
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.spec.class
+    }
+
+    /// Whether the device or the host works on it right now.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.in_flight > 0 || self.host_step_running
+    }
+
+    /// Whether every step is complete.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.completed as usize == self.spec.steps.len()
+    }
+
+    /// Whether the launches in flight were told to leave and have not all ended.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.in_flight > 0 && self.issued != self.epoch
+    }
+
+    /// Whether nothing is left to issue, as things stand.
+    pub(crate) fn has_issued_all(&self) -> bool {
+        match self.phase {
+            Phase::Waiting(_) | Phase::Preparing => false,
+            Phase::Running => self.next as usize == self.spec.steps.len() && !self.is_draining() && !self.host_step_running,
+            Phase::Ending(_) => true,
+        }
+    }
+
+    /// The next step, if it may be taken now.
+    pub(crate) fn ready_step(&self) -> Option<(u32, Step)> {
+        if self.phase != Phase::Running || self.is_draining() || self.host_step_running {
+            return None;
+        }
+        let step = *self.spec.steps.get(self.next as usize)?;
+        let ready = match step {
+            Step::Cuttable => true,
+            Step::Solid => self.cuttable_in_flight == 0,
+            Step::Host => self.in_flight == 0,
+        };
+        ready.then_some((self.next, step))
+    }
+
+    /// Notes that step `next` was handed to the device; returns the epoch it carries.
+    pub(crate) fn issue(&mut self, step: Step) -> Epoch {
+        assert!(self.in_flight == 0 || self.issued == self.epoch, "{:?}: launches of two epochs in flight", self.id());
+        if self.in_flight == 0 {
+            assert_eq!(self.next, self.completed, "{:?}: nothing is in flight, yet steps are neither complete nor to be issued", self.id());
+            self.issued = self.epoch;
+            self.eviction_seen = false;
+        }
+        self.next += 1;
+        self.in_flight += 1;
+        self.cuttable_in_flight += u32::from(step == Step::Cuttable);
+        self.epoch
+    }
+
+    pub(crate) fn start_host_step(&mut self) {
+        assert!(!self.is_busy() && self.next == self.completed, "{:?}: a host step beside launches", self.id());
+        self.next += 1;
+        self.host_step_running = true;
+    }
+
+    pub(crate) fn host_step_done(&mut self) {
+        assert!(self.host_step_running, "{:?}: the end of a host step that was not started", self.id());
+        self.host_step_running = false;
+        self.completed += 1;
+    }
+
+    /// Raises the epoch if a launch in flight could leave by it.
+    pub(crate) fn raise(&mut self) -> Option<Epoch> {
+        if self.cuttable_in_flight == 0 || self.is_draining() {
+            return None;
+        }
+        self.epoch = self.epoch.next();
+        Some(self.epoch)
+    }
+
+    /// Notes the end of a launch.
+    pub(crate) fn launch_ended(&mut self, step: u32, epoch: Epoch, end: LaunchEnd) -> Progress {
+        let id = self.id();
+        assert!(
+            self.in_flight > 0 && epoch == self.issued,
+            "{id:?}: step {step} ended under {epoch:?}, in flight are launches of {:?}",
+            self.issued
+        );
+        let kind = self.spec.steps[step as usize];
+        self.in_flight -= 1;
+        self.cuttable_in_flight -= u32::from(kind == Step::Cuttable);
+        match end {
+            _ if self.failure_seen => return Progress::Failed,
+            LaunchEnd::Failed => {
+                self.failure_seen = true;
+                return Progress::Failed;
+            }
+            LaunchEnd::Complete => {
+                assert!(!self.eviction_seen, "{id:?}: step {step} is complete although one before it was evicted");
+                assert_eq!(step, self.completed, "{id:?}: a step completed out of order");
+                self.completed += 1;
+            }
+            LaunchEnd::Evicted => {
+                assert_eq!(kind, Step::Cuttable, "{id:?}: step {step} left and cannot");
+                assert!(epoch.is_raised_by(self.epoch), "{id:?}: step {step} left under {epoch:?}, and the word holds {:?}", self.epoch);
+                assert!(
+                    self.eviction_seen || step == self.completed,
+                    "{id:?}: step {step} was evicted before step {} ended",
+                    self.completed
+                );
+                self.eviction_seen = true;
+            }
+        }
+        if self.in_flight == 0 {
+            // What left is issued again, from the first incomplete step on.
+            self.next = self.completed;
+        }
+        if self.is_complete() { Progress::Complete } else { Progress::Continues }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn running(steps: &[Step]) -> Task {
+        let spec = TaskSpec { task: TaskId(1), class: Class::BestEffort, steps: Arc::from(steps), deadline: None };
+        let mut queue = crate::host_queue::HostQueue::new(1);
+        let mut task = Task::new(spec, queue.push(TaskId(1), 0).expect("room"));
+        task.phase = Phase::Running;
+        task
+    }
+
+    #[test]
+    fn a_raised_task_drains_and_continues_at_the_first_incomplete_step() {
+        let mut task = running(&[Step::Cuttable; 5]);
+        let old = task.issue(Step::Cuttable);
+        for _ in 0..2 {
+            task.issue(Step::Cuttable);
+        }
+        let new = task.raise().expect("three launches are in flight");
+        assert!(old.is_raised_by(new));
+        assert_eq!(task.raise(), None, "they have been told to leave");
+        assert_eq!(task.ready_step(), None, "nothing is issued behind them");
+        assert_eq!(task.launch_ended(0, old, LaunchEnd::Complete), Progress::Continues);
+        assert_eq!(task.launch_ended(1, old, LaunchEnd::Evicted), Progress::Continues);
+        assert_eq!(task.launch_ended(2, old, LaunchEnd::Evicted), Progress::Continues);
+        assert_eq!(task.ready_step(), Some((1, Step::Cuttable)));
+        assert_eq!(task.issue(Step::Cuttable), new);
+    }
+
+    #[test]
+    #[should_panic(expected = "although one before it was evicted")]
+    fn a_launch_behind_an_evicted_one_is_never_taken_as_complete() {
+        let mut task = running(&[Step::Cuttable; 2]);
+        let epoch = task.issue(Step::Cuttable);
+        task.issue(Step::Cuttable);
+        task.raise();
+        task.launch_ended(0, epoch, LaunchEnd::Evicted);
+        task.launch_ended(1, epoch, LaunchEnd::Complete);
+    }
+
+    #[test]
+    fn solid_launches_and_host_steps_wait_for_what_may_leave() {
+        let mut task = running(&[Step::Cuttable, Step::Solid, Step::Cuttable, Step::Host]);
+        let epoch = task.issue(Step::Cuttable);
+        assert_eq!(task.ready_step(), None, "a solid launch would run on inputs that are not there");
+        task.launch_ended(0, epoch, LaunchEnd::Complete);
+        assert_eq!(task.ready_step(), Some((1, Step::Solid)));
+        task.issue(Step::Solid);
+        assert_eq!(task.raise(), None, "a solid launch does not leave");
+        assert_eq!(task.ready_step(), Some((2, Step::Cuttable)), "behind a solid launch anything may stand");
+        task.issue(Step::Cuttable);
+        assert_eq!(task.ready_step(), None, "the host waits for both");
+        task.launch_ended(1, epoch, LaunchEnd::Complete);
+        task.launch_ended(2, epoch, LaunchEnd::Complete);
+        assert_eq!(task.ready_step(), Some((3, Step::Host)));
+        task.start_host_step();
+        assert!(!task.is_complete());
+        task.host_step_done();
+        assert!(task.is_complete());
+    }
+}

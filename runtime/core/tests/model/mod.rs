@@ -1,0 +1,383 @@
+//! A world for the scheduler: clients, a device with blocks and epoch words, and a judge.
+
+use atoll_core::rng::Rng;
+use atoll_core::{
+    Action, Class, Epoch, Event, LaunchEnd, LaunchId, Nanos, Outcome, PolicyEntry, PreemptLevel, QueueId, Scheduler, SchedulerConfig, Step,
+    TaskId, TaskSpec,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What is special about a run.
+pub(crate) struct Scenario {
+    pub(crate) queues: u32,
+    pub(crate) preempt_level: PreemptLevel,
+    pub(crate) perturb: Option<u64>,
+    /// Clients cancel, deadlines pass, kernels and preparations fail.
+    pub(crate) mishaps: bool,
+    /// Lose the device after so many steps.
+    pub(crate) lost_after: Option<u64>,
+}
+
+impl Default for Scenario {
+    fn default() -> Scenario {
+        Scenario { queues: 3, preempt_level: PreemptLevel::Deactivate, perturb: None, mishaps: false, lost_after: None }
+    }
+}
+
+/// What happened in a run, or in many.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) complete: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) failed: u64,
+    pub(crate) expired: u64,
+    pub(crate) lost: u64,
+    pub(crate) evicted_launches: u64,
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.complete += other.complete;
+        self.cancelled += other.cancelled;
+        self.failed += other.failed;
+        self.expired += other.expired;
+        self.lost += other.lost;
+        self.evicted_launches += other.evicted_launches;
+    }
+}
+
+/// Real-time tasks stop arriving after these, so that starvation beyond them shows.
+const RT_TASKS: u64 = 12;
+const BE_TASKS: u64 = 12;
+/// A run that takes longer has stopped getting anywhere.
+const STEPS_MAX: u64 = 200_000;
+
+/// The truth about one task.
+struct Truth {
+    class: Class,
+    steps: Arc<[Step]>,
+    /// Progress map: per step, which blocks ran.
+    blocks: Vec<Vec<bool>>,
+    /// What the device reads, and raised values it does not see yet.
+    word: Epoch,
+    stored: VecDeque<Epoch>,
+    queue: Option<QueueId>,
+    in_flight: u32,
+    prepared: bool,
+    /// A kernel failed; what runs behind it computes nonsense until it is stopped.
+    broken: bool,
+    finished: Option<Outcome>,
+}
+
+impl Truth {
+    fn step_done(&self, step: u32) -> bool {
+        self.blocks[step as usize].iter().all(|&ran| ran)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Launch {
+    id: LaunchId,
+    task: TaskId,
+    step: u32,
+    epoch: Epoch,
+    next_block: usize,
+    evicted: bool,
+    failed: bool,
+}
+
+pub(crate) struct World {
+    policy: &'static PolicyEntry,
+    scheduler: Scheduler,
+    scenario: Scenario,
+    rng: Rng,
+    now: Nanos,
+    tasks: BTreeMap<TaskId, Truth>,
+    /// Launches on the device, per queue.
+    queues: Vec<VecDeque<Launch>>,
+    /// Ends the scheduler has not been told of, per queue.
+    ended: Vec<VecDeque<(LaunchId, TaskId, LaunchEnd)>>,
+    /// Preparations that take a while, as those waiting for memory do.
+    preparing: Vec<TaskId>,
+    capacity: u32,
+    arrivals: Vec<Class>,
+    /// One in how many chances to arrive is taken: from crowds to single tasks.
+    sparsity: u64,
+    lost: bool,
+    totals: Totals,
+}
+
+impl World {
+    pub(crate) fn new(policy: &'static PolicyEntry, seed: u64, scenario: Scenario) -> World {
+        let mut rng = Rng::new(seed);
+        let capacity = 1 + rng.below(5) as u32;
+        let config = SchedulerConfig {
+            policy,
+            queues: scenario.queues,
+            queue_capacity: capacity,
+            preempt_level: scenario.preempt_level,
+            perturb: scenario.perturb,
+        };
+        let mut arrivals: Vec<Class> =
+            [(Class::RealTime, RT_TASKS), (Class::BestEffort, BE_TASKS)].into_iter().flat_map(|(c, n)| vec![c; n as usize]).collect();
+        for i in (1..arrivals.len()).rev() {
+            arrivals.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+        let queues = scenario.queues as usize;
+        let sparsity = 1 + rng.below(30);
+        World {
+            policy,
+            scheduler: Scheduler::new(&config),
+            scenario,
+            rng,
+            now: Nanos(0),
+            tasks: BTreeMap::new(),
+            queues: vec![VecDeque::new(); queues],
+            ended: vec![VecDeque::new(); queues],
+            preparing: Vec::new(),
+            capacity,
+            arrivals,
+            sparsity,
+            lost: false,
+            totals: Totals::default(),
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Totals {
+        let mut steps = 0;
+        while !self.arrivals.is_empty() || self.scheduler.task_count() > 0 {
+            steps += 1;
+            assert!(steps < STEPS_MAX, "{} tasks are starving", self.scheduler.task_count());
+            if self.scenario.lost_after == Some(steps) {
+                self.lose_device();
+            }
+            self.now.0 += self.rng.below(20_000);
+            self.step();
+            self.judge();
+        }
+        assert!(self.tasks.values().all(|truth| truth.finished.is_some()));
+        assert!(self.queues.iter().all(VecDeque::is_empty), "launches are left on the device");
+        self.totals.evicted_launches = self.scheduler.counters().evicted_launches;
+        self.totals
+    }
+
+    /// Something happens.
+    fn step(&mut self) {
+        match self.rng.below(20) {
+            0 if self.rng.one_in(self.sparsity) => self.arrive(),
+            1 if self.scenario.mishaps => self.cancel(),
+            1 => self.tell(Event::Tick),
+            2..4 => self.see_epoch(),
+            4 => self.finish_preparation(),
+            5..9 => self.deliver(),
+            _ => self.run_block(),
+        }
+        if self.scheduler.next_wakeup().is_some_and(|at| at <= self.now) {
+            self.tell(Event::Tick);
+        }
+    }
+
+    fn arrive(&mut self) {
+        let Some(class) = self.arrivals.pop() else { return };
+        let task = TaskId(self.tasks.len() as u64);
+        let steps_max = if class == Class::RealTime { 13 } else { 60 };
+        let steps: Arc<[Step]> = (0..self.rng.below(steps_max))
+            .map(|_| match self.rng.below(10) {
+                0 => Step::Host,
+                1 => Step::Solid,
+                _ => Step::Cuttable,
+            })
+            .collect();
+        let blocks = steps.iter().map(|step| vec![false; if *step == Step::Host { 1 } else { 1 + self.rng.below(6) as usize }]).collect();
+        let deadline = (self.scenario.mishaps && self.rng.one_in(4)).then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
+        let truth = Truth {
+            class,
+            steps: steps.clone(),
+            blocks,
+            word: Epoch(0),
+            stored: VecDeque::new(),
+            queue: None,
+            in_flight: 0,
+            prepared: false,
+            broken: false,
+            finished: None,
+        };
+        self.tasks.insert(task, truth);
+        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline }));
+    }
+
+    fn cancel(&mut self) {
+        if self.rng.one_in(4) && !self.tasks.is_empty() {
+            let task = TaskId(self.rng.below(self.tasks.len() as u64));
+            self.tell(Event::CancelTask { task });
+        }
+    }
+
+    fn lose_device(&mut self) {
+        self.lost = true;
+        self.queues.iter_mut().for_each(VecDeque::clear);
+        self.ended.iter_mut().for_each(VecDeque::clear);
+        self.tasks.values_mut().for_each(|truth| truth.in_flight = 0);
+        self.tell(Event::DeviceLost);
+    }
+
+    /// The device sees a raised epoch some time after it was stored.
+    fn see_epoch(&mut self) {
+        for truth in self.tasks.values_mut() {
+            if let Some(epoch) = truth.stored.pop_front() {
+                truth.word = epoch;
+            }
+        }
+    }
+
+    fn finish_preparation(&mut self) {
+        if self.preparing.is_empty() {
+            return;
+        }
+        let task = self.preparing.swap_remove(self.rng.below(self.preparing.len() as u64) as usize);
+        if self.scenario.mishaps && self.rng.one_in(10) {
+            return self.tell(Event::TaskFailed { task });
+        }
+        self.tasks.get_mut(&task).expect("a task").prepared = true;
+        self.tell(Event::TaskPrepared { task });
+    }
+
+    /// One block of the launch at the head of some queue starts and ends, or leaves.
+    fn run_block(&mut self) {
+        let at = self.rng.below(self.queues.len() as u64) as usize;
+        let fails = self.scenario.mishaps && self.rng.one_in(200);
+        let Some(launch) = self.queues[at].front_mut() else { return };
+        let truth = self.tasks.get_mut(&launch.task).expect("a task");
+        let cuttable = truth.steps[launch.step as usize] == Step::Cuttable;
+        assert!(truth.prepared, "a launch runs before its inputs are there");
+        if launch.next_block < truth.blocks[launch.step as usize].len() {
+            if cuttable && launch.epoch.is_raised_by(truth.word) {
+                launch.evicted |= !truth.blocks[launch.step as usize][launch.next_block];
+            } else if !truth.blocks[launch.step as usize][launch.next_block] && !launch.failed {
+                let inputs_there = (0..launch.step).all(|step| truth.step_done(step));
+                assert!(inputs_there || truth.broken, "a block of step {} runs before step {}", launch.step, launch.step - 1);
+                truth.blocks[launch.step as usize][launch.next_block] = true;
+                launch.failed |= fails;
+                truth.broken |= fails;
+            }
+            launch.next_block += 1;
+        }
+        if launch.next_block == truth.blocks[launch.step as usize].len() {
+            let launch = self.queues[at].pop_front().expect("a launch");
+            let end = match (launch.failed, launch.evicted) {
+                (true, _) => LaunchEnd::Failed,
+                (_, true) => LaunchEnd::Evicted,
+                _ => LaunchEnd::Complete,
+            };
+            self.ended[at].push_back((launch.id, launch.task, end));
+        }
+    }
+
+    fn deliver(&mut self) {
+        let at = self.rng.below(self.ended.len() as u64) as usize;
+        if let Some((launch, task, end)) = self.ended[at].pop_front() {
+            self.tasks.get_mut(&task).expect("a task").in_flight -= 1;
+            self.tell(Event::LaunchEnded { launch, end });
+        }
+    }
+
+    /// Tells the scheduler, and does what it asks.
+    fn tell(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.scheduler.handle(self.now, event, &mut actions);
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
+            let answer = self.carry_out(action);
+            if let Some(event) = answer {
+                let mut more = Vec::new();
+                self.scheduler.handle(self.now, event, &mut more);
+                actions.extend(more);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::RaiseEpoch { task, epoch } => {
+                assert!(self.scenario.preempt_level >= PreemptLevel::Deactivate);
+                self.truth(task).stored.push_back(epoch);
+            }
+            Action::Prepare { task } if self.rng.one_in(3) => self.preparing.push(task),
+            Action::Prepare { task } => {
+                self.truth(task).prepared = true;
+                return Some(Event::TaskPrepared { task });
+            }
+            Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
+            Action::RunHostStep { task, step } => {
+                let fails = self.scenario.mishaps && self.rng.one_in(20);
+                let truth = self.truth(task);
+                assert_eq!(truth.in_flight, 0, "a host step beside launches");
+                assert!((0..step).all(|step| truth.step_done(step)), "a host step before its inputs");
+                truth.blocks[step as usize][0] = true;
+                return Some(if fails { Event::TaskFailed { task } } else { Event::HostStepDone { task } });
+            }
+            Action::FinishTask { task, outcome, .. } => self.finish(task, outcome),
+        }
+        None
+    }
+
+    fn issue(&mut self, id: LaunchId, task: TaskId, step: u32, queue: QueueId, epoch: Epoch) {
+        if self.lost {
+            return;
+        }
+        let reset = self.policy.name == "reset";
+        let rt_pending = self.tasks.values().any(|truth| truth.class == Class::RealTime && truth.finished.is_none());
+        let truth = self.tasks.get_mut(&task).expect("a task");
+        assert!(truth.prepared && truth.finished.is_none());
+        assert!(
+            !(reset && truth.class == Class::BestEffort && rt_pending),
+            "a best-effort launch is issued while a real-time task is there"
+        );
+        assert_eq!(*truth.queue.get_or_insert(queue), queue, "the launches of a task in two queues");
+        assert!(!self.queues[queue.0 as usize].iter().any(|other| other.task == task && other.step == step), "a step is twice in a queue");
+        truth.in_flight += 1;
+        let queue = queue.0 as usize;
+        self.queues[queue].push_back(Launch { id, task, step, epoch, next_block: 0, evicted: false, failed: false });
+        assert!(self.queues[queue].len() + self.ended[queue].len() <= self.capacity as usize, "a device queue is overfilled");
+    }
+
+    fn finish(&mut self, task: TaskId, outcome: Outcome) {
+        self.preparing.retain(|&other| other != task);
+        let truth = self.truth(task);
+        assert_eq!(truth.finished.replace(outcome), None, "{task:?} ends twice");
+        assert_eq!(truth.in_flight, 0, "{task:?} ends while launches are in flight");
+        match outcome {
+            Outcome::Complete => {
+                assert!((0..truth.steps.len() as u32).all(|step| truth.step_done(step)), "{task:?} is complete without all of its blocks");
+                self.totals.complete += 1;
+            }
+            Outcome::Cancelled => self.totals.cancelled += 1,
+            Outcome::Failed => self.totals.failed += 1,
+            Outcome::DeadlineExceeded => self.totals.expired += 1,
+            Outcome::DeviceLost => self.totals.lost += 1,
+            Outcome::QueueFull => panic!("the queues are large enough"),
+        }
+    }
+
+    fn truth(&mut self, task: TaskId) -> &mut Truth {
+        self.tasks.get_mut(&task).expect("the scheduler knows tasks that arrived only")
+    }
+
+    /// What must be true between any two events.
+    fn judge(&self) {
+        let unfinished = self.tasks.values().filter(|truth| truth.finished.is_none()).count();
+        assert_eq!(unfinished, self.scheduler.task_count(), "tasks are lost or kept");
+        for (at, queue) in self.queues.iter().enumerate() {
+            assert_eq!(queue.len() + self.ended[at].len(), self.scheduler.device_queue_depth(QueueId(at as u32)));
+            for (ahead, behind) in queue.iter().zip(queue.iter().skip(1)) {
+                assert!(
+                    behind.task != ahead.task || behind.step == ahead.step + 1,
+                    "steps {} and {} in one queue",
+                    ahead.step,
+                    behind.step
+                );
+            }
+        }
+    }
+}

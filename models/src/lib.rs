@@ -1,1 +1,107 @@
-//! models
+//! The benchmark models as ONNX files, built here with seeded random weights.
+//!
+//! Weights are not worth keeping: the architectures are. Statistics of batch normalisations, biases and scales are random too, so that a wrong
+//! fold shows (a freshly initialised network, all ones and zeros, would hide it). The same name, seed and options give the same bytes on every machine.
+//!
+//! What it is not: a model zoo. Trained models come from published packages, see `models/fetch.py`.
+
+mod builder;
+mod densenet;
+mod distilbert;
+mod inception;
+mod mobilenet;
+mod resnet;
+mod squeezenet;
+mod vgg;
+
+use atoll_frontend::onnx::proto::ModelProto;
+use builder::Builder;
+use prost::Message;
+
+/// How a model is built.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BuildOptions {
+    /// Seed of the weights.
+    pub seed: u64,
+    /// Factor on every channel count; 1 is the published architecture. Small ones make quick tests.
+    pub width: f64,
+    /// Height and width of the image in pixels (for DistilBERT the sequence length); `None` is the published size.
+    pub image: Option<u32>,
+}
+
+impl Default for BuildOptions {
+    fn default() -> BuildOptions {
+        BuildOptions { seed: 0, width: 1.0, image: None }
+    }
+}
+
+/// One architecture.
+#[derive(Debug)]
+pub struct Architecture {
+    /// The name users give.
+    pub name: &'static str,
+    /// Published image size in pixels, or sequence length.
+    pub image: u32,
+    /// Smallest size its strides allow.
+    pub image_min: u32,
+    build: fn(&mut Builder, u32),
+}
+
+/// Every architecture, in the order of the documentation.
+pub const ARCHITECTURES: &[Architecture] = &[
+    Architecture { name: "resnet18", image: 224, image_min: 32, build: |b, image| resnet::build(b, image, &resnet::RESNET18) },
+    Architecture { name: "resnet50", image: 224, image_min: 32, build: |b, image| resnet::build(b, image, &resnet::RESNET50) },
+    Architecture { name: "resnet152", image: 224, image_min: 32, build: |b, image| resnet::build(b, image, &resnet::RESNET152) },
+    Architecture { name: "densenet121", image: 224, image_min: 32, build: |b, image| densenet::build(b, image, &[6, 12, 24, 16]) },
+    Architecture { name: "densenet201", image: 224, image_min: 32, build: |b, image| densenet::build(b, image, &[6, 12, 48, 32]) },
+    Architecture { name: "vgg19", image: 224, image_min: 32, build: vgg::build },
+    Architecture { name: "inception_v3", image: 299, image_min: 75, build: inception::build },
+    Architecture { name: "squeezenet", image: 224, image_min: 32, build: squeezenet::build },
+    Architecture { name: "mobilenet_v2", image: 224, image_min: 32, build: mobilenet::build },
+    Architecture { name: "distilbert", image: 128, image_min: 2, build: distilbert::build },
+];
+
+/// Why a model cannot be built.
+#[derive(Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// No architecture has this name.
+    Unknown(String),
+    /// The image is too small for the architecture's strides.
+    ImageTooSmall {
+        /// What was asked.
+        image: u32,
+        /// The smallest that works.
+        least: u32,
+    },
+}
+
+impl std::fmt::Display for BuildError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BuildError::Unknown(name) => {
+                let names: Vec<_> = ARCHITECTURES.iter().map(|a| a.name).collect();
+                write!(f, "there is no model {name}; there are {}", names.join(", "))
+            }
+            BuildError::ImageTooSmall { image, least } => write!(f, "an input of {image} is too small for this model, it needs at least {least}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// Builds a model.
+pub fn build(name: &str, options: &BuildOptions) -> Result<ModelProto, BuildError> {
+    let architecture = ARCHITECTURES.iter().find(|a| a.name == name).ok_or_else(|| BuildError::Unknown(name.into()))?;
+    let image = options.image.unwrap_or(architecture.image);
+    if image < architecture.image_min {
+        return Err(BuildError::ImageTooSmall { image, least: architecture.image_min });
+    }
+    let mut builder = Builder::new(name, options.seed, options.width);
+    (architecture.build)(&mut builder, image);
+    Ok(builder.finish())
+}
+
+/// Builds a model as the bytes of an ONNX file.
+pub fn build_onnx(name: &str, options: &BuildOptions) -> Result<Vec<u8>, BuildError> {
+    build(name, options).map(|model| model.encode_to_vec())
+}

@@ -1,0 +1,267 @@
+//! Writes an ONNX graph node by node. A tensor is named by a string; methods take and return names.
+
+use atoll_frontend::onnx::proto::*;
+
+/// Opset of the built models: the one most exporters still write.
+const OPSET: i64 = 17;
+/// Matching IR version.
+const IR_VERSION: i64 = 8;
+
+/// A square 2-D window: size, stride, padding.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) size: [u32; 2],
+    pub(crate) stride: u32,
+    pub(crate) pads: [u32; 2],
+}
+
+/// A square window with padding `size / 2`, which keeps the image at stride 1.
+pub(crate) fn same(size: u32, stride: u32) -> Window {
+    Window { size: [size; 2], stride, pads: [size / 2; 2] }
+}
+
+/// A window without padding.
+pub(crate) fn valid(size: u32, stride: u32) -> Window {
+    Window { size: [size; 2], stride, pads: [0; 2] }
+}
+
+/// An attribute's value.
+#[derive(Debug)]
+pub(crate) enum Attribute {
+    Int(i64),
+    Ints(Vec<i64>),
+    Float(f32),
+}
+
+#[derive(Debug)]
+pub(crate) struct Builder {
+    graph: GraphProto,
+    random: SplitMix,
+    width: f64,
+    names: u32,
+}
+
+impl Builder {
+    pub(crate) fn new(name: &str, seed: u64, width: f64) -> Builder {
+        let graph = GraphProto { name: name.into(), ..GraphProto::default() };
+        Builder { graph, random: SplitMix(seed ^ 0x00a7_0110_a701_1000), width, names: 0 }
+    }
+
+    pub(crate) fn finish(self) -> ModelProto {
+        ModelProto {
+            ir_version: IR_VERSION,
+            producer_name: "atoll-models".into(),
+            graph: Some(self.graph),
+            opset_import: vec![OperatorSetIdProto { domain: String::new(), version: OPSET }],
+            ..ModelProto::default()
+        }
+    }
+
+    /// A channel count under the width factor: a multiple of 8, at least 8.
+    pub(crate) fn channels(&self, published: u32) -> u32 {
+        if self.width == 1.0 { published } else { ((f64::from(published) * self.width / 8.0).round() as u32).max(1) * 8 }
+    }
+
+    pub(crate) fn input(&mut self, name: &str, data_type: DataType, shape: &[i64]) -> String {
+        self.graph.input.push(value_info(name, data_type, shape));
+        name.into()
+    }
+
+    pub(crate) fn output(&mut self, name: &str, tensor: &str, shape: &[i64]) {
+        self.push("Identity", &[tensor], name, &[]);
+        self.graph.output.push(value_info(name, DataType::Float, shape));
+    }
+
+    /// A node with one result under a new name.
+    pub(crate) fn node(&mut self, op: &str, inputs: &[&str], attributes: &[(&str, Attribute)]) -> String {
+        self.names += 1;
+        let output = format!("{}_{}", op.to_lowercase(), self.names);
+        self.push(op, inputs, &output, attributes);
+        output
+    }
+
+    fn push(&mut self, op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) {
+        self.graph.node.push(NodeProto {
+            input: inputs.iter().map(|s| s.to_string()).collect(),
+            output: vec![output.into()],
+            name: format!("{op}_{output}"),
+            op_type: op.into(),
+            attribute: attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
+            ..NodeProto::default()
+        });
+    }
+
+    /// A constant of floats drawn uniformly from a range.
+    pub(crate) fn random(&mut self, shape: &[u32], low: f32, high: f32) -> String {
+        let count = shape.iter().map(|&d| d as usize).product();
+        let mut bytes = Vec::with_capacity(count * 4);
+        for _ in 0..count {
+            bytes.extend_from_slice(&(low + (high - low) * self.random.unit()).to_le_bytes());
+        }
+        let dims: Vec<i64> = shape.iter().map(|&d| d.into()).collect();
+        self.constant(DataType::Float, &dims, bytes)
+    }
+
+    /// A layer's weights, uniform with the variance of He initialisation.
+    fn weights(&mut self, shape: &[u32], fan_in: u32) -> String {
+        let bound = (6.0 / fan_in as f32).sqrt();
+        self.random(shape, -bound, bound)
+    }
+
+    /// A constant of 64-bit integers.
+    pub(crate) fn ints(&mut self, values: &[i64]) -> String {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.constant(DataType::Int64, &[values.len() as i64], bytes)
+    }
+
+    /// A scalar constant.
+    pub(crate) fn scalar(&mut self, value: f32) -> String {
+        self.constant(DataType::Float, &[], value.to_le_bytes().to_vec())
+    }
+
+    fn constant(&mut self, data_type: DataType, dims: &[i64], bytes: Vec<u8>) -> String {
+        self.names += 1;
+        let name = format!("w_{}", self.names);
+        self.graph.initializer.push(TensorProto {
+            dims: dims.to_vec(),
+            data_type: data_type as i32,
+            name: name.clone(),
+            raw_data: bytes.into(),
+            ..TensorProto::default()
+        });
+        name
+    }
+
+    /// A convolution, with a random bias where `bias` says so.
+    pub(crate) fn conv(&mut self, x: &str, channels: [u32; 2], window: Window, groups: u32, bias: bool) -> String {
+        let [from, to] = channels;
+        let fan_in = from / groups * window.size[0] * window.size[1];
+        let weights = self.weights(&[to, from / groups, window.size[0], window.size[1]], fan_in);
+        let bias = bias.then(|| self.random(&[to], -0.1, 0.1));
+        let mut inputs = vec![x, &weights];
+        inputs.extend(bias.as_deref());
+        let mut attributes = window_attributes(window);
+        attributes.push(("dilations", Attribute::Ints(vec![1, 1])));
+        attributes.push(("group", Attribute::Int(groups.into())));
+        self.node("Conv", &inputs, &attributes)
+    }
+
+    /// A batch normalisation with random statistics. `gain` bounds its scale from above: residual branches take a small one, so that a deep sum does not blow up.
+    pub(crate) fn batch_norm(&mut self, x: &str, channels: u32, gain: f32) -> String {
+        let scale = self.random(&[channels], gain / 3.0, gain);
+        let bias = self.random(&[channels], -0.2, 0.2);
+        let mean = self.random(&[channels], -0.2, 0.2);
+        let variance = self.random(&[channels], 0.5, 1.5);
+        self.node("BatchNormalization", &[x, &scale, &bias, &mean, &variance], &[("epsilon", Attribute::Float(1e-5))])
+    }
+
+    pub(crate) fn relu(&mut self, x: &str) -> String {
+        self.node("Relu", &[x], &[])
+    }
+
+    /// Convolution without bias, batch normalisation, ReLU.
+    pub(crate) fn conv_norm_relu(&mut self, x: &str, channels: [u32; 2], window: Window) -> String {
+        let x = self.conv(x, channels, window, 1, false);
+        let x = self.batch_norm(&x, channels[1], 1.5);
+        self.relu(&x)
+    }
+
+    pub(crate) fn max_pool(&mut self, x: &str, window: Window, ceil: bool) -> String {
+        let mut attributes = window_attributes(window);
+        attributes.push(("ceil_mode", Attribute::Int(ceil.into())));
+        self.node("MaxPool", &[x], &attributes)
+    }
+
+    pub(crate) fn average_pool(&mut self, x: &str, window: Window) -> String {
+        let mut attributes = window_attributes(window);
+        attributes.push(("count_include_pad", Attribute::Int(1)));
+        self.node("AveragePool", &[x], &attributes)
+    }
+
+    pub(crate) fn concat(&mut self, parts: &[&str], axis: i64) -> String {
+        self.node("Concat", parts, &[("axis", Attribute::Int(axis))])
+    }
+
+    /// `x · Wᵀ + b` with `W [to, from]`, as PyTorch exports a linear layer of a vector.
+    pub(crate) fn gemm(&mut self, x: &str, from: u32, to: u32) -> String {
+        let weights = self.weights(&[to, from], from);
+        let bias = self.random(&[to], -0.1, 0.1);
+        self.node("Gemm", &[x, &weights, &bias], &[("transB", Attribute::Int(1))])
+    }
+
+    /// `x · W + b` with `W [from, to]`, as PyTorch exports a linear layer of a sequence. Weights are smaller than He's, as in transformers.
+    pub(crate) fn linear(&mut self, x: &str, from: u32, to: u32) -> String {
+        let bound = 1.0 / (from as f32).sqrt();
+        let weights = self.random(&[from, to], -bound, bound);
+        let bias = self.random(&[to], -0.1, 0.1);
+        let x = self.node("MatMul", &[x, &weights], &[]);
+        self.node("Add", &[&bias, &x], &[])
+    }
+
+    /// Global average, flattened, and the classifier over 1,000 classes.
+    pub(crate) fn classifier(&mut self, x: &str, channels: u32) {
+        let x = self.node("GlobalAveragePool", &[x], &[]);
+        let x = self.node("Flatten", &[&x], &[("axis", Attribute::Int(1))]);
+        let x = self.gemm(&x, channels, 1000);
+        self.output("output", &x, &[1, 1000]);
+    }
+
+    pub(crate) fn image(&mut self, pixels: u32) -> String {
+        self.input("input", DataType::Float, &[1, 3, pixels.into(), pixels.into()])
+    }
+}
+
+fn window_attributes(window: Window) -> Vec<(&'static str, Attribute)> {
+    let pair = |[a, b]: [u32; 2]| vec![i64::from(a), i64::from(b)];
+    let [top, left] = window.pads;
+    vec![
+        ("kernel_shape", Attribute::Ints(pair(window.size))),
+        ("strides", Attribute::Ints(pair([window.stride; 2]))),
+        ("pads", Attribute::Ints([pair([top, left]), pair([top, left])].concat())),
+    ]
+}
+
+fn attribute(name: &str, value: &Attribute) -> AttributeProto {
+    let mut proto = AttributeProto { name: name.into(), ..AttributeProto::default() };
+    let kind = match value {
+        Attribute::Int(value) => {
+            proto.i = *value;
+            AttributeType::Int
+        }
+        Attribute::Ints(values) => {
+            proto.ints = values.clone();
+            AttributeType::Ints
+        }
+        Attribute::Float(value) => {
+            proto.f = *value;
+            AttributeType::Float
+        }
+    };
+    proto.r#type = kind as i32;
+    proto
+}
+
+fn value_info(name: &str, data_type: DataType, shape: &[i64]) -> ValueInfoProto {
+    let dim = shape.iter().map(|&d| Dimension { value: Some(DimensionValue::DimValue(d)) }).collect();
+    let tensor = TensorTypeProto { elem_type: data_type as i32, shape: Some(TensorShapeProto { dim }) };
+    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type: Some(tensor) }), ..ValueInfoProto::default() }
+}
+
+/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators): ten lines whose stream never changes under us.
+#[derive(Debug)]
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in [0, 1) with 24 bits.
+    fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 24) as f32
+    }
+}

@@ -1,0 +1,43 @@
+//! Writes benchmark models as ONNX files.
+
+use anyhow::Context;
+use atoll_models::{ARCHITECTURES, BuildOptions, build_onnx};
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Write a benchmark model with seeded random weights as an ONNX file
+#[derive(Parser)]
+#[command(after_help = "Examples:\n  atoll-models resnet50 -o resnet50.onnx\n  atoll-models vgg19 --width 0.25 --image 64 -o small.onnx\n  atoll-models --list")]
+struct Arguments {
+    /// Which model
+    #[arg(required_unless_present = "list")]
+    model: Option<String>,
+    /// List the models
+    #[arg(long)]
+    list: bool,
+    /// Where to write it; MODEL.onnx where absent
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+    /// Seed of the weights
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Factor on every channel count, for small variants
+    #[arg(long, default_value_t = 1.0)]
+    width: f64,
+    /// Height and width of the image, or sequence length
+    #[arg(long)]
+    image: Option<u32>,
+}
+
+#[expect(clippy::print_stdout, reason = "the list is the output")]
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let Some(model) = arguments.model.filter(|_| !arguments.list) else {
+        ARCHITECTURES.iter().for_each(|a| println!("{}", a.name));
+        return Ok(());
+    };
+    let options = BuildOptions { seed: arguments.seed, width: arguments.width, image: arguments.image };
+    let bytes = build_onnx(&model, &options)?;
+    let output = arguments.output.unwrap_or_else(|| format!("{model}.onnx").into());
+    std::fs::write(&output, bytes).with_context(|| format!("cannot write {}", output.display()))
+}

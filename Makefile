@@ -1,0 +1,35 @@
+# The two commands of a newcomer: `make demo` and `make test`. Both install what is missing and are quick the second time.
+
+ATOLL_CACHE ?= $(HOME)/.cache/atoll
+export ATOLL_CACHE
+export ATOLL_VENV := $(ATOLL_CACHE)/venv
+export ATOLL_MODELS_DIR := $(ATOLL_CACHE)/models
+
+# Every recipe runs with the tools that the setup found.
+SETUP := . tools/setup.sh
+
+.PHONY: help setup demo build test test-full bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: ## Install what is missing: LLVM, lld, a Python venv, cargo-deny, trained models
+	@$(SETUP)
+
+demo: ## Compile a trained model, serve it, ask it with tritonclient, then measure real-time beside best-effort
+	@$(SETUP) && cargo build --release --quiet -p atoll -p atoll-models && tools/demo.sh
+
+build: ## Build everything in release
+	@$(SETUP) && cargo build --release --workspace
+
+test: ## Format, lints, licences, all tests with small models and one seed
+	@$(SETUP) && tools/test.sh
+
+test-full: ## Everything that `test` samples: full models, three seeds, every architecture
+	@$(SETUP) && ATOLL_TEST_FULL=1 tools/test.sh
+
+bench: ## The figures of BENCHMARKS.md
+	@$(SETUP) && cargo build --release --quiet -p atoll -p atoll-models && tools/bench.sh
+
+clean: ## Remove build outputs (the cache of tools and models stays)
+	cargo clean

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""The numeric oracle: run an ONNX model in ONNX Runtime on seeded random inputs and write inputs and outputs.
+
+oracle.py MODEL.onnx OUT --seeds 0,1,2 [--symbol batch=3]      writes OUT/<seed>/case.json and the raw tensors it names
+oracle.py MODEL.onnx - --time N [--threads T]                  prints latencies in milliseconds as JSON
+"""
+
+import argparse
+import json
+import pathlib
+import time
+
+import numpy as np
+import onnxruntime as ort
+
+DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(int64)": "int64",
+    "tensor(int32)": "int32",
+    "tensor(uint8)": "uint8",
+    "tensor(bool)": "bool",
+}
+
+
+def session(path, threads):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # A spinning pool takes the cores away from whoever is measured beside it.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def random_input(rng, spec, symbols):
+    """Floats are normal, masks 0 or 1, other integers bytes (every vocabulary here is larger)."""
+    shape = [d if isinstance(d, int) else symbols.get(d, 2) for d in spec.shape]
+    dtype = np.dtype(DTYPES[spec.type])
+    if dtype.kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    return rng.integers(0, 2 if "mask" in spec.name or dtype.kind == "b" else 256, shape).astype(dtype)
+
+
+def write(folder, name, array):
+    array = np.ascontiguousarray(array)
+    file = name.replace("/", "_") + ".bin"
+    array.tofile(folder / file)
+    return {"name": name, "dtype": array.dtype.name, "shape": list(array.shape), "file": file}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("out")
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--symbol", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--time", type=int, metavar="RUNS")
+    arguments = parser.parse_args()
+    symbols = {name: int(value) for name, value in (s.split("=") for s in arguments.symbol)}
+    model = session(arguments.model, arguments.threads)
+    names = [o.name for o in model.get_outputs()]
+    for seed in map(int, arguments.seeds.split(",")):
+        rng = np.random.default_rng(seed)
+        feed = {spec.name: random_input(rng, spec, symbols) for spec in model.get_inputs()}
+        outputs = model.run(names, feed)
+        if arguments.time:
+            times = []
+            for _ in range(arguments.time):
+                start = time.perf_counter()
+                model.run(names, feed)
+                times.append((time.perf_counter() - start) * 1e3)
+            print(json.dumps({"milliseconds": times}))
+            return
+        folder = pathlib.Path(arguments.out) / str(seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        case = {
+            "inputs": [write(folder, "in_" + name, array) for name, array in feed.items()],
+            "outputs": [write(folder, "out_" + name, array) for name, array in zip(names, outputs)],
+        }
+        (folder / "case.json").write_text(json.dumps(case))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+# Sourced by the Makefile: installs what is missing and sets the environment. Says what it does, does nothing the second time.
+
+set -eu
+: "${ATOLL_CACHE:=$HOME/.cache/atoll}"
+: "${ATOLL_VENV:=$ATOLL_CACHE/venv}"
+: "${ATOLL_MODELS_DIR:=$ATOLL_CACHE/models}"
+mkdir -p "$ATOLL_CACHE"
+
+say() { printf 'setup: %s\n' "$*"; }
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+apt_install() {
+    say "installing $*"
+    as_root apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >"$ATOLL_CACHE/apt.log" 2>&1 ||
+        { as_root apt-get update -q >"$ATOLL_CACHE/apt.log" 2>&1 &&
+            as_root apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >>"$ATOLL_CACHE/apt.log" 2>&1; } ||
+        { tail -5 "$ATOLL_CACHE/apt.log" >&2; return 1; }
+}
+
+# LLVM 22 from Debian's security pocket; 19 where a system has no 22.
+if [ -x /usr/lib/llvm-22/bin/llvm-config ] && [ -x /usr/bin/ld.lld-22 ]; then
+    atoll_llvm=22
+elif [ -x /usr/lib/llvm-19/bin/llvm-config ] && [ -x /usr/bin/ld.lld-19 ]; then
+    atoll_llvm=19
+elif apt_install llvm-22-dev lld-22 libzstd-dev zlib1g-dev libxml2-dev; then
+    atoll_llvm=22
+else
+    say "LLVM 22 is not to be had here, taking 19"
+    apt_install llvm-19-dev lld-19 libzstd-dev zlib1g-dev libxml2-dev
+    atoll_llvm=19
+fi
+export LLVM_SYS_221_PREFIX=/usr/lib/llvm-22 LLVM_SYS_191_PREFIX=/usr/lib/llvm-19
+export ATOLL_LLVM=$atoll_llvm
+
+command -v cc >/dev/null || apt_install build-essential
+python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-venv
+
+if [ ! -f "$ATOLL_VENV/.requirements" ] || ! cmp -s tests/requirements.txt "$ATOLL_VENV/.requirements"; then
+    say "making the Python environment $ATOLL_VENV (oracle, client, ptxas)"
+    python3 -m venv "$ATOLL_VENV"
+    "$ATOLL_VENV/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements.txt
+    cp tests/requirements.txt "$ATOLL_VENV/.requirements"
+fi
+"$ATOLL_VENV/bin/python" models/fetch.py "$ATOLL_MODELS_DIR"
+
+export PATH="$ATOLL_CACHE/tools/bin:$PATH"
+if ! command -v cargo-deny >/dev/null; then
+    say "building cargo-deny (two minutes, once)"
+    cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" cargo-deny
+fi

@@ -12,10 +12,12 @@ pub mod bundle;
 pub mod expr;
 pub mod graph;
 pub mod host_abi;
+pub mod layout;
 pub mod target;
 pub mod validate;
 
 pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bundle};
 pub use expr::{Expr, SymbolId};
 pub use graph::*;
+pub use layout::{InvocationLayout, LaunchLayout, LayoutError, Place, invocation_bytes};
 pub use target::*;

@@ -1,0 +1,227 @@
+//! What one invocation needs in device memory, and where in it everything lies.
+//!
+//! An invocation gets one allocation. From its start: inputs, outputs, the arena of temporary buffers, and the *control area*, which is zeroed when an invocation
+//! begins: the task's epoch word, one evicted word per launch, and the progress maps (design D5). Constants lie elsewhere, since invocations share them.
+//!
+//! The size is a pure function of graph, target and symbols, so that what an inspection prints is what a run uses. Everything a launch or a copy is given is
+//! checked here against the size of its buffer: a layout that exists is one in which nothing reaches beyond the allocation by the compiler's own plan.
+
+use crate::expr::{EvalError, Expr};
+use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, NodeKind};
+use crate::target::{Argument, LaunchSpec, TargetImage};
+
+/// Alignment of a progress map in bytes, so that maps can be read in words.
+const PROGRESS_ALIGN: u64 = 16;
+
+/// Bytes kept for the epoch word: a line of its own, because every block of every launch reads it while others write progress.
+const EPOCH_LINE_BYTES: u64 = BUFFER_ALIGN;
+
+/// A range of bytes within an allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Offset of its start.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// Where one launch keeps its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchLayout {
+    /// Blocks in x, y, z; all at least 1.
+    pub grid: [u32; 3],
+    /// Offset of its evicted word.
+    pub evicted_word: u64,
+    /// Its progress map; empty for a kernel that is never cut.
+    pub progress: Place,
+}
+
+/// The memory of one invocation with known symbols.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvocationLayout {
+    /// Size of the allocation, a multiple of [`BUFFER_ALIGN`].
+    pub bytes: u64,
+    /// Every buffer's place; for a constant, its place in the weights.
+    pub buffers: Vec<Place>,
+    /// The temporary buffers together.
+    pub arena: Place,
+    /// What is zeroed when an invocation begins.
+    pub control: Place,
+    /// Offset of the epoch word.
+    pub epoch_word: u64,
+    /// Per node: its launch; `None` for a node that is no kernel or has no blocks.
+    pub launches: Vec<Option<LaunchLayout>>,
+}
+
+/// Why a graph has no layout for these symbols.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// A size cannot be computed.
+    #[error("{place}: {source}")]
+    Size {
+        /// The buffer or node.
+        place: String,
+        /// Why.
+        source: EvalError,
+    },
+    /// A size is negative, or larger than anything can be.
+    #[error("{place}: {value} is no possible {what}")]
+    Range {
+        /// The buffer or node.
+        place: String,
+        /// What the value is.
+        what: &'static str,
+        /// The value.
+        value: i64,
+    },
+    /// Something reaches beyond the memory it is in.
+    #[error("{place}: bytes {offset} to {end} lie beyond its {limit} bytes")]
+    Outside {
+        /// The buffer or node.
+        place: String,
+        /// Where it starts.
+        offset: u64,
+        /// Where it ends.
+        end: u64,
+        /// The size of what it should lie in.
+        limit: u64,
+    },
+    /// The sum of all sizes does not fit 64 bits.
+    #[error("the invocation's memory overflows 64 bits")]
+    Overflow,
+}
+
+/// Bytes of device memory that one invocation takes, constants not included.
+pub fn invocation_bytes(graph: &KernelGraph, target: &TargetImage, symbols: &[i64]) -> Result<u64, LayoutError> {
+    InvocationLayout::new(graph, target, symbols).map(|layout| layout.bytes)
+}
+
+impl InvocationLayout {
+    /// Lays out an invocation of a valid graph on a valid target, with `symbols[id]` as the symbols' values.
+    pub fn new(graph: &KernelGraph, target: &TargetImage, symbols: &[i64]) -> Result<InvocationLayout, LayoutError> {
+        let mut cursor = Cursor::default();
+        let mut buffers = vec![Place::default(); graph.buffers.len()];
+        for kind in [BufferKind::Input, BufferKind::Output] {
+            for (id, buffer) in graph.buffers_of(kind) {
+                buffers[id.0 as usize] = cursor.take(buffer_bytes(buffer, symbols)?, BUFFER_ALIGN)?;
+            }
+        }
+        let arena_bytes = graph.plan.arena_bytes.as_ref().map_or(Ok(0), |bytes| size("memory plan", "size", bytes, symbols))?;
+        let arena = cursor.take(arena_bytes, BUFFER_ALIGN)?;
+        place_temps(graph, symbols, arena, &mut buffers)?;
+        for (id, buffer) in graph.buffers_of(BufferKind::Const) {
+            buffers[id.0 as usize] = Place { offset: buffer.weights_offset.unwrap_or(0), bytes: buffer_bytes(buffer, symbols)? };
+        }
+        check_copies(graph, symbols, &buffers)?;
+        let control_start = cursor.take(EPOCH_LINE_BYTES, BUFFER_ALIGN)?.offset;
+        let launches = place_launches(graph, target, symbols, &buffers, &mut cursor)?;
+        let bytes = cursor.take(0, BUFFER_ALIGN)?.offset;
+        let control = Place { offset: control_start, bytes: bytes - control_start };
+        Ok(InvocationLayout { bytes, buffers, arena, control, epoch_word: control_start, launches })
+    }
+
+    /// The place of a buffer.
+    pub fn buffer(&self, id: BufferId) -> Place {
+        self.buffers[id.0 as usize]
+    }
+}
+
+/// Hands out ascending places.
+#[derive(Default)]
+struct Cursor(u64);
+
+impl Cursor {
+    fn take(&mut self, bytes: u64, align: u64) -> Result<Place, LayoutError> {
+        let offset = self.0.checked_next_multiple_of(align).ok_or(LayoutError::Overflow)?;
+        self.0 = offset.checked_add(bytes).ok_or(LayoutError::Overflow)?;
+        Ok(Place { offset, bytes })
+    }
+}
+
+fn size(place: &str, what: &'static str, expr: &Expr, symbols: &[i64]) -> Result<u64, LayoutError> {
+    let value = expr.eval(symbols).map_err(|source| LayoutError::Size { place: place.into(), source })?;
+    u64::try_from(value).map_err(|_| LayoutError::Range { place: place.into(), what, value })
+}
+
+/// Dimensions are checked one by one: two negative ones have a positive product.
+fn buffer_bytes(buffer: &BufferSpec, symbols: &[i64]) -> Result<u64, LayoutError> {
+    for dimension in &buffer.shape {
+        size(&buffer.name, "dimension", dimension, symbols)?;
+    }
+    size(&buffer.name, "size", &buffer.bytes(), symbols)
+}
+
+fn within(place: &str, inner: Place, limit: u64) -> Result<(), LayoutError> {
+    let end = inner.offset.checked_add(inner.bytes).ok_or(LayoutError::Overflow)?;
+    if end > limit {
+        return Err(LayoutError::Outside { place: place.into(), offset: inner.offset, end, limit });
+    }
+    Ok(())
+}
+
+fn place_temps(graph: &KernelGraph, symbols: &[i64], arena: Place, buffers: &mut [Place]) -> Result<(), LayoutError> {
+    for temp in &graph.plan.temps {
+        let buffer = &graph.buffers[temp.buffer.0 as usize];
+        let inner = Place { offset: size(&buffer.name, "offset", &temp.offset, symbols)?, bytes: buffer_bytes(buffer, symbols)? };
+        within(&buffer.name, inner, arena.bytes)?;
+        buffers[temp.buffer.0 as usize] = Place { offset: arena.offset + inner.offset, bytes: inner.bytes };
+    }
+    Ok(())
+}
+
+fn check_copies(graph: &KernelGraph, symbols: &[i64], buffers: &[Place]) -> Result<(), LayoutError> {
+    for node in &graph.nodes {
+        if let NodeKind::Copy { from, to, bytes } = &node.kind {
+            let bytes = size(&node.name, "size", bytes, symbols)?;
+            for id in [from, to] {
+                within(&node.name, Place { offset: 0, bytes }, buffers[id.0 as usize].bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn place_launches(
+    graph: &KernelGraph,
+    target: &TargetImage,
+    symbols: &[i64],
+    buffers: &[Place],
+    cursor: &mut Cursor,
+) -> Result<Vec<Option<LaunchLayout>>, LayoutError> {
+    let mut launches = Vec::with_capacity(graph.nodes.len());
+    for (node, spec) in graph.nodes.iter().zip(&target.launches) {
+        let grid = spec.as_ref().map(|spec| checked_grid(&node.name, spec, symbols, buffers)).transpose()?;
+        let grid = grid.filter(|grid| !grid.contains(&0));
+        launches.push(grid.map(|grid| LaunchLayout { grid, evicted_word: 0, progress: Place::default() }));
+    }
+    // Words first, maps behind them: what is read together lies together.
+    for launch in launches.iter_mut().flatten() {
+        launch.evicted_word = cursor.take(4, 4)?.offset;
+    }
+    for (launch, spec) in launches.iter_mut().zip(&target.launches) {
+        if let (Some(launch), Some(spec)) = (launch, spec)
+            && target.kernels[spec.kernel.0 as usize].preempt_offset.is_some()
+        {
+            let blocks = launch.grid.iter().try_fold(1_u64, |blocks, &d| blocks.checked_mul(d.into()));
+            launch.progress = cursor.take(blocks.ok_or(LayoutError::Overflow)?, PROGRESS_ALIGN)?;
+        }
+    }
+    Ok(launches)
+}
+
+/// The grid of a launch whose arguments lie within their buffers.
+fn checked_grid(name: &str, spec: &LaunchSpec, symbols: &[i64], buffers: &[Place]) -> Result<[u32; 3], LayoutError> {
+    for argument in &spec.args {
+        if let Argument::Buffer { buffer, offset } = argument {
+            let offset = size(name, "offset", offset, symbols)?;
+            within(name, Place { offset, bytes: 0 }, buffers[buffer.0 as usize].bytes)?;
+        }
+    }
+    let mut grid = [0; 3];
+    for (blocks, expr) in grid.iter_mut().zip(&spec.grid) {
+        let value = size(name, "number of blocks", expr, symbols)?;
+        *blocks =
+            u32::try_from(value).map_err(|_| LayoutError::Range { place: name.into(), what: "number of blocks", value: value as i64 })?;
+    }
+    Ok(grid)
+}

@@ -1,0 +1,93 @@
+//! The memory of an invocation: what lies where, and what is refused.
+
+use atoll_kgraph::*;
+
+/// `in[n, 8] → double → tmp → (copy) → out`, where `double` runs `ceil(n / 2)` blocks.
+fn graph() -> KernelGraph {
+    let n = Expr::from(SymbolId(0));
+    let buffer = |name: &str, kind| BufferSpec {
+        name: name.into(),
+        kind,
+        dtype: DType::F32,
+        shape: vec![n.clone(), Expr::Const(8)],
+        weights_offset: None,
+    };
+    let (input, temp, output) = (BufferId(0), BufferId(1), BufferId(2));
+    let node = |name: &str, kind, from, to| Node { name: name.into(), kind, reads: vec![from], writes: vec![to], after: vec![] };
+    KernelGraph {
+        format: FORMAT_VERSION,
+        name: "toy".into(),
+        symbols: vec![SymbolSpec { name: "n".into(), min: 0, max: 64 }],
+        buffers: vec![buffer("in", BufferKind::Input), buffer("tmp", BufferKind::Temp), buffer("out", BufferKind::Output)],
+        nodes: vec![
+            node("double", NodeKind::Kernel, input, temp),
+            node("copy", NodeKind::Copy { from: temp, to: output, bytes: n.clone() * 32 }, temp, output),
+        ],
+        plan: MemoryPlan {
+            arena_bytes: Some((n.clone() * 32).align_up(256)),
+            temps: vec![TempPlacement { buffer: temp, offset: Expr::Const(0) }],
+            restore_points: vec![NodeId(0), NodeId(1)],
+            unshared_bytes: None,
+        },
+    }
+}
+
+fn target() -> TargetImage {
+    let kernel = KernelFacts {
+        name: "double".into(),
+        block: [32, 1, 1],
+        params_bytes: 16 + preempt_params::BYTES,
+        preempt_offset: Some(16),
+        shared_bytes: 0,
+        scratch_bytes: 0,
+        registers: None,
+        spill_bytes: None,
+    };
+    let argument = |id| Argument::Buffer { buffer: BufferId(id), offset: Expr::Const(0) };
+    let launch = LaunchSpec {
+        kernel: KernelId(0),
+        grid: [Expr::from(SymbolId(0)).ceil_div(2), Expr::Const(1), Expr::Const(1)],
+        args: vec![argument(0), argument(1)],
+    };
+    TargetImage { name: "host".into(), kernels: vec![kernel], launches: vec![Some(launch), None] }
+}
+
+#[test]
+fn places_follow_the_symbols_and_do_not_overlap() {
+    let layout = InvocationLayout::new(&graph(), &target(), &[9]).expect("a layout");
+    let place = |offset, bytes| Place { offset, bytes };
+    assert_eq!(layout.buffers, [place(0, 288), place(1024, 288), place(512, 288)]);
+    assert_eq!((layout.arena, layout.control), (place(1024, 512), place(1536, 512)));
+    let launch = layout.launches[0].expect("a launch");
+    assert_eq!((launch.grid, launch.evicted_word, launch.progress), ([5, 1, 1], 1792, place(1808, 5)));
+    assert_eq!((layout.epoch_word, layout.launches[1], layout.bytes), (1536, None, 2048));
+    assert_eq!(invocation_bytes(&graph(), &target(), &[9]), Ok(2048));
+}
+
+#[test]
+fn a_launch_without_blocks_is_none() {
+    let layout = InvocationLayout::new(&graph(), &target(), &[0]).expect("a layout");
+    assert_eq!(layout.launches, [None, None]);
+}
+
+#[test]
+fn what_reaches_beyond_its_memory_is_refused() {
+    let refused = |change: fn(&mut KernelGraph, &mut TargetImage), symbols: &[i64]| {
+        let (mut graph, mut target) = (graph(), target());
+        change(&mut graph, &mut target);
+        InvocationLayout::new(&graph, &target, symbols).expect_err("a refusal").to_string()
+    };
+    assert_eq!(refused(|g, _| g.plan.temps[0].offset = Expr::Const(256), &[9]), "tmp: bytes 256 to 544 lie beyond its 512 bytes");
+    assert_eq!(refused(|g, _| g.plan.temps[0].offset = Expr::Const(-4), &[9]), "tmp: -4 is no possible offset");
+    let oversized = |g: &mut KernelGraph, _: &mut TargetImage| {
+        g.nodes[1].kind = NodeKind::Copy { from: BufferId(1), to: BufferId(2), bytes: Expr::Const(289) };
+    };
+    assert_eq!(refused(oversized, &[9]), "copy: bytes 0 to 289 lie beyond its 288 bytes");
+    let far = |_: &mut KernelGraph, t: &mut TargetImage| {
+        t.launches[0].as_mut().expect("a launch").args[1] = Argument::Buffer { buffer: BufferId(1), offset: Expr::Const(1 << 40) };
+    };
+    assert!(refused(far, &[9]).starts_with("double: bytes 1099511627776"));
+    assert_eq!(refused(|_, _| {}, &[-1]), "in: -1 is no possible dimension");
+    assert_eq!(refused(|_, _| {}, &[i64::MAX]), "in: the size overflows 64 bits");
+    assert_eq!(refused(|_, _| {}, &[]), "in: symbol 0 is not bound");
+}

@@ -1,0 +1,50 @@
+//! Writing statements into an existing body.
+
+use atoll_ptx::{Guard, Instruction, Name, Operand, RegisterDeclaration, ScalarType, Statement, StatementKind, Variable};
+
+/// Statements to be put somewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Code {
+    /// In order.
+    pub(crate) statements: Vec<Statement>,
+}
+
+impl Code {
+    /// Appends an instruction.
+    pub(crate) fn emit<const N: usize>(&mut self, dotted: &str, operands: [Operand; N]) {
+        self.emit_guarded(None, dotted, operands);
+    }
+
+    /// Appends an instruction that only runs where `predicate` holds.
+    pub(crate) fn emit_if<const N: usize>(&mut self, predicate: &str, dotted: &str, operands: [Operand; N]) {
+        self.emit_guarded(Some(&Guard { predicate: Name::new(predicate), negated: false }), dotted, operands);
+    }
+
+    /// Appends an instruction under the guard of another one.
+    pub(crate) fn emit_guarded<const N: usize>(&mut self, guard: Option<&Guard>, dotted: &str, operands: [Operand; N]) {
+        let mut instruction = Instruction::new(dotted, operands.into());
+        instruction.guard = guard.cloned();
+        self.statements.push(Statement::built(StatementKind::Instruction(instruction)));
+    }
+
+    /// Appends a label.
+    pub(crate) fn label(&mut self, name: &str) {
+        self.statements.push(Statement::built(StatementKind::Label(Name::new(name))));
+    }
+
+    /// Appends a declaration of registers.
+    pub(crate) fn registers(&mut self, ty: ScalarType, names: &[&str]) {
+        let names = names.iter().map(|name| (Name::new(name), None)).collect();
+        self.statements.push(Statement::built(StatementKind::Registers(RegisterDeclaration { vector: None, ty, names })));
+    }
+
+    /// Appends a declaration of a variable.
+    pub(crate) fn variable(&mut self, variable: Variable) {
+        self.statements.push(Statement::built(StatementKind::Variable(variable)));
+    }
+}
+
+/// The memory operand `[name]`.
+pub(crate) fn at(name: &str) -> Operand {
+    atoll_ptx::build::address(&Name::new(name), 0)
+}

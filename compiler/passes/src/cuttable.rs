@@ -1,0 +1,272 @@
+//! May the blocks of a kernel leave at entry and run later?
+//!
+//! A check at entry makes every block all or nothing, so any kernel resumes correctly except one whose blocks wait for each other: a block that
+//! waits for one that left waits for ever (design D5 e). This module finds those kernels, and those it cannot see through.
+
+use crate::flow::{Flow, UnknownLabel};
+use crate::operands::{mentioned, read, waits_for_threads, written};
+use atoll_ptx::{Body, Function, Instruction, Module, Name, Operand, StateSpace, Statement, StatementKind};
+use std::collections::{BTreeSet, HashSet};
+
+/// Why a kernel was left as it is. Lines are those of the source, 0 for built statements.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotCut {
+    /// Blocks of a cluster start together and may wait for each other.
+    #[error("line {line}: `{what}` belongs to a thread block cluster, whose blocks wait for each other")]
+    Cluster {
+        /// The directive, instruction or special register.
+        what: String,
+        /// Where.
+        line: u32,
+    },
+    /// Cooperative groups read these registers to find the grid barrier.
+    #[error("line {line}: `{what}` is how a cooperative launch finds its grid barrier")]
+    CooperativeLaunch {
+        /// The special register.
+        what: String,
+        /// Where.
+        line: u32,
+    },
+    /// The kernel may start before the one in front of it has ended.
+    #[error("line {line}: `griddepcontrol` lets the kernel overlap with the one before it")]
+    DependentLaunch {
+        /// Where.
+        line: u32,
+    },
+    /// A loop waits for another block to change memory.
+    #[error("line {line}: a loop spins on memory that another block may have to write")]
+    SpinsOnMemory {
+        /// The instruction that reads the memory.
+        line: u32,
+    },
+    /// What a callee does cannot be seen.
+    #[error("line {line}: the callee `{callee}` has no body here")]
+    UnknownCallee {
+        /// The function, or the register that holds it.
+        callee: String,
+        /// Where.
+        line: u32,
+    },
+    /// A thread would leave without being counted.
+    #[error("line {line}: the device function `{function}` ends the thread with `exit`")]
+    ExitInFunction {
+        /// The function.
+        function: String,
+        /// Where.
+        line: u32,
+    },
+    /// The appended parameters do not fit.
+    #[error("{bytes} bytes of parameters are more than the {limit} that `.version` and `.target` allow")]
+    TooManyParameters {
+        /// With the appended ones.
+        bytes: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// The preemption parameters are 64-bit addresses.
+    #[error("the module has {0}-bit addresses")]
+    AddressSize(u32),
+    /// Before sm_70 an exited thread does not count as arrived at a barrier within its warp.
+    #[error("threads may exit before a barrier, which sm_{sm} counts by warps")]
+    EarlyExitOnOldTarget {
+        /// The target.
+        sm: u32,
+    },
+}
+
+/// Why a kernel cannot be analysed or must not be cut.
+pub(crate) enum Refusal {
+    /// It must not be cut.
+    NotCut(NotCut),
+    /// Its control flow is broken.
+    Broken(UnknownLabel),
+}
+
+impl From<NotCut> for Refusal {
+    fn from(reason: NotCut) -> Refusal {
+        Refusal::NotCut(reason)
+    }
+}
+
+impl From<UnknownLabel> for Refusal {
+    fn from(label: UnknownLabel) -> Refusal {
+        Refusal::Broken(label)
+    }
+}
+
+/// Functions of the CUDA runtime library that neither wait for other threads nor launch anything.
+const HARMLESS_EXTERNALS: [&str; 5] = ["vprintf", "malloc", "free", "__assertfail", "__nv_assertfail"];
+
+/// Finds what forbids cutting `kernel`. Where nothing does, says whether device functions that it can reach wait for other threads of the block.
+pub(crate) fn check(module: &Module, kernel: &Function) -> Result<bool, Refusal> {
+    const CLUSTER_ATTRIBUTES: [&str; 4] = ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
+    if let Some(attribute) = kernel.attributes.iter().find(|a| CLUSTER_ATTRIBUTES.contains(&a.name.as_str())) {
+        return Err(NotCut::Cluster { what: format!(".{}", attribute.name), line: 0 }.into());
+    }
+    let functions = reachable_functions(module, kernel)?;
+    let mut waits = false;
+    for function in std::iter::once(&kernel).chain(&functions) {
+        let Some(body) = &function.body else { continue };
+        let flow = Flow::new(body)?;
+        for site in &flow.instructions {
+            forbid_instruction(site.instruction, site.line)?;
+            if !std::ptr::eq(*function, kernel) {
+                if site.instruction.opcode == "exit" {
+                    return Err(NotCut::ExitInFunction { function: function.name.to_string(), line: site.line }.into());
+                }
+                waits |= waits_for_threads(site.instruction);
+            }
+        }
+        forbid_spinning(&flow)?;
+    }
+    Ok(waits)
+}
+
+/// Device functions with a body that a function can call, each once, itself not included.
+pub(crate) fn reachable_functions<'m>(module: &'m Module, from: &'m Function) -> Result<Vec<&'m Function>, NotCut> {
+    let mut found: Vec<&Function> = Vec::new();
+    let mut pending = vec![from];
+    while let Some(function) = pending.pop() {
+        let Some(body) = &function.body else { continue };
+        for (callee, line) in callees(body)? {
+            match module.function(&callee) {
+                Some(target) if target.body.is_some() => {
+                    if !found.iter().any(|f| std::ptr::eq(*f, target)) {
+                        found.push(target);
+                        pending.push(target);
+                    }
+                }
+                _ if HARMLESS_EXTERNALS.contains(&callee.as_str()) => {}
+                _ => return Err(NotCut::UnknownCallee { callee: callee.to_string(), line }),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The functions a body calls, by name, with the lines of the calls. An indirect call counts all functions of its table.
+fn callees(body: &Body) -> Result<Vec<(Name, u32)>, NotCut> {
+    let mut tables: Vec<(&Name, &[Name])> = Vec::new();
+    let mut calls: Vec<(&Instruction, u32)> = Vec::new();
+    visit_statements(body, &mut |statement| match &statement.kind {
+        StatementKind::CallTargets { name, targets } => tables.push((name, targets)),
+        StatementKind::Instruction(i) if i.opcode == "call" => calls.push((i, statement.origin.line)),
+        _ => {}
+    });
+    let mut found = Vec::new();
+    for (call, line) in calls {
+        let mut names = call.operands.iter().filter_map(|o| match o {
+            Operand::Name(name) => Some(name),
+            _ => None,
+        });
+        let callee = names.next().cloned().unwrap_or_default();
+        if !callee.starts_with('%') {
+            found.push((callee, line));
+            continue;
+        }
+        let table = names.next().and_then(|table| tables.iter().find(|(name, _)| *name == table));
+        let Some((_, targets)) = table else {
+            return Err(NotCut::UnknownCallee { callee: callee.to_string(), line });
+        };
+        found.extend(targets.iter().map(|target| (target.clone(), line)));
+    }
+    Ok(found)
+}
+
+/// Calls `visit` with every statement of a body, those of nested blocks included.
+pub(crate) fn visit_statements<'a>(body: &'a Body, visit: &mut dyn FnMut(&'a Statement)) {
+    for statement in &body.statements {
+        visit(statement);
+        if let StatementKind::Block(inner) = &statement.kind {
+            visit_statements(inner, visit);
+        }
+    }
+}
+
+/// Refuses the instructions that only make sense where blocks run together.
+fn forbid_instruction(instruction: &Instruction, line: u32) -> Result<(), NotCut> {
+    let cluster = instruction.has("cluster") && instruction.opcode == "barrier"
+        || instruction.has("multicast::cluster")
+        || matches!(instruction.opcode.as_str(), "mapa" | "getctarank");
+    if cluster {
+        return Err(NotCut::Cluster { what: instruction.dotted(), line });
+    }
+    if instruction.opcode == "griddepcontrol" {
+        return Err(NotCut::DependentLaunch { line });
+    }
+    for name in mentioned(instruction) {
+        if name.starts_with("%envreg") {
+            return Err(NotCut::CooperativeLaunch { what: name.to_string(), line });
+        }
+        if name.starts_with("%cluster") || name.starts_with("%is_explicit_cluster") {
+            return Err(NotCut::Cluster { what: name.to_string(), line });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a loop whose end depends on memory that only another block can change.
+fn forbid_spinning(flow: &Flow<'_>) -> Result<(), NotCut> {
+    for region in flow.loops() {
+        let sites: Vec<_> = region.iter().filter(|&&b| b != flow.exit()).flat_map(|&b| flow.instructions_of(b)).collect();
+        if let Some(nap) = sites.iter().find(|s| s.instruction.opcode == "nanosleep") {
+            return Err(NotCut::SpinsOnMemory { line: nap.line });
+        }
+        let instructions: Vec<&Instruction> = sites.iter().map(|s| s.instruction).collect();
+        for site in &sites {
+            if watches_memory(site.instruction, &instructions) && decides_end(flow, &region, &instructions, written(site.instruction)) {
+                return Err(NotCut::SpinsOnMemory { line: site.line });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether an instruction reads, again and again, what another block may write: a load past the first cache, or an
+/// atomic that makes no progress of its own.
+fn watches_memory(instruction: &Instruction, region: &[&Instruction]) -> bool {
+    if !matches!(instruction.space(), None | Some(StateSpace::Global)) {
+        return false;
+    }
+    match instruction.opcode.as_str() {
+        "ld" => ["volatile", "relaxed", "acquire", "mmio", "cv", "cg"].iter().any(|word| instruction.has(word)),
+        "atom" if instruction.has("exch") => true,
+        "atom" if instruction.has("cas") => !is_retry(instruction, region),
+        // `atom.or x, 0` and `atom.add x, 0` are loads in disguise; with another operand every round changes the memory.
+        "atom" => matches!(instruction.operands.get(2), Some(Operand::Immediate(atoll_ptx::Immediate::Int(0)))),
+        _ => false,
+    }
+}
+
+/// Whether a compare-and-swap compares with what the loop itself read before: such a loop retries an update and waits for nobody.
+fn is_retry(swap: &Instruction, region: &[&Instruction]) -> bool {
+    let Some(Operand::Name(compare)) = swap.operands.get(2) else { return false };
+    let reads_memory = region.iter().filter(|i| matches!(i.opcode.as_str(), "ld" | "atom") && i.space() != Some(StateSpace::Param));
+    depends_on(region, reads_memory.flat_map(|i| written(i)).collect()).contains(compare)
+}
+
+/// Whether a branch out of the loop depends on one of these registers.
+fn decides_end(flow: &Flow<'_>, region: &BTreeSet<usize>, instructions: &[&Instruction], registers: Vec<&Name>) -> bool {
+    let dependent = depends_on(instructions, registers);
+    region.iter().filter(|&&b| b != flow.exit()).any(|&b| {
+        let leaves = flow.blocks[b].successors.iter().any(|s| !region.contains(s));
+        let decision = flow.instructions_of(b).last().map(|s| s.instruction);
+        leaves && decision.is_some_and(|i| read(i).into_iter().chain(written(i)).any(|name| dependent.contains(name)))
+    })
+}
+
+/// The registers whose values follow, within these instructions, from the given ones.
+fn depends_on<'a>(instructions: &[&'a Instruction], registers: Vec<&'a Name>) -> HashSet<&'a Name> {
+    let mut dependent: HashSet<&Name> = registers.into_iter().collect();
+    loop {
+        let before = dependent.len();
+        for &instruction in instructions {
+            if read(instruction).iter().any(|name| dependent.contains(name)) {
+                dependent.extend(written(instruction));
+            }
+        }
+        if dependent.len() == before {
+            return dependent;
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What can go wrong in the pipeline, and whose fault it is.
+
+use crate::flow::UnknownLabel;
+use crate::shared_to_dynamic::SharedError;
+
+/// Why a module was not transformed. The module is then in an unspecified state.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// The caller's PTX is not valid.
+    #[error("the module is not valid PTX: {faults}")]
+    InvalidInput {
+        /// All faults, one a line.
+        faults: String,
+    },
+    /// The caller's PTX branches to nowhere.
+    #[error("`{function}`: {source}")]
+    BrokenFlow {
+        /// The function.
+        function: String,
+        /// The branch.
+        source: UnknownLabel,
+    },
+    /// The kernel went through this pass before; transform the original.
+    #[error("the kernel `{kernel}` has preemption parameters already")]
+    AlreadyPreemptible {
+        /// The kernel.
+        kernel: String,
+    },
+    /// Shared memory is used in a way that cannot be moved.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    /// A bug of a pass: valid PTX went in and something else came out.
+    #[error("bug in the pass `{pass}`: its output is not valid: {faults}")]
+    InvalidOutput {
+        /// The pass.
+        pass: &'static str,
+        /// All faults, one a line.
+        faults: String,
+    },
+}

@@ -1,0 +1,427 @@
+//! Makes kernels preemptible: blocks that have not begun can be told to leave, and those that ran are remembered (design D5).
+//!
+//! # Vocabulary
+//! - The *epoch word* of the task is newer than the epoch a launch was *issued* under once the task was preempted.
+//! - A block *leaves* at entry when the word is newer, or when its *progress byte* says that it ran in an earlier launch of the same invocation. In the first
+//!   case it sets the launch's *evicted word*.
+//! - A block that ran sets its progress byte when its last thread has finished.
+//!
+//! # Entry
+//! Thread 0 reads word and byte, and one `bar.red` makes its decision that of the block before any thread can leave. Only thread 0's loads are guarded,
+//! everything else is uniform, so that a vectorising target keeps it scalar.
+//!
+//! # Completion
+//! Since Volta a barrier waits for all threads that have not exited, and it pairs by number and not by place. So how the last thread is found depends on the body:
+//! - [`Completion::Barrier`]: every place where threads wait for each other is run by all threads equally often. Then all exits go to one epilogue
+//!   with a barrier, behind which thread 0 sets the byte.
+//! - [`Completion::Count`]: otherwise threads exit where they did. Each subtracts itself from a counter in shared memory, and the one that takes the last sets the
+//!   byte. The sequence is predicated and stands in place of every exit, a jump to a bare `ret` included: a common tail would be a point
+//!   where a warp's threads meet again, and exiting threads would wait there for threads that wait for them at a barrier.
+//!
+//! Nothing of the pass stays in a register through the body; what is needed again is computed again.
+
+use crate::code::{Code, at};
+use crate::cuttable::{self, NotCut, Refusal, visit_statements};
+use crate::error::PassError;
+use crate::flow::{Flow, branch_label};
+use crate::module_facts::{Dialect, align_up, params_bytes};
+use crate::operands::waits_for_threads;
+use crate::uniformity::Uniformity;
+use atoll_kgraph::preempt_params;
+use atoll_ptx::{
+    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind,
+    Variable,
+};
+use std::collections::HashMap;
+
+/// How the last thread of a block is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// A barrier in a common epilogue.
+    Barrier,
+    /// A count of running threads in shared memory.
+    Count,
+}
+
+/// What the pass did to a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Preemption {
+    /// The pass did not run.
+    NotAsked,
+    /// It has the flag.
+    Injected {
+        /// Byte offset of the appended parameters.
+        offset: u32,
+        /// How its completion is found.
+        completion: Completion,
+    },
+    /// It was left as it was.
+    NotCut(NotCut),
+}
+
+/// The appended parameters: last part of the name, type, offset from the start of the appended block.
+const APPENDED: [(&str, ScalarType, u32); 4] = [
+    (EPOCH_WORD, ScalarType::U64, preempt_params::EPOCH_WORD),
+    (EVICTED_WORD, ScalarType::U64, preempt_params::EVICTED_WORD),
+    (PROGRESS, ScalarType::U64, preempt_params::PROGRESS),
+    (ISSUED_EPOCH, ScalarType::U32, preempt_params::ISSUED_EPOCH),
+];
+const EPOCH_WORD: &str = "atoll_epoch_word";
+const EVICTED_WORD: &str = "atoll_evicted_word";
+const PROGRESS: &str = "atoll_progress";
+const ISSUED_EPOCH: &str = "atoll_issued_epoch";
+
+/// Alignment of the appended block: that of the addresses in it.
+const APPENDED_ALIGNMENT: u64 = 8;
+
+// Predicates.
+const FIRST: &str = "%atoll_first";
+const NEWER: &str = "%atoll_newer";
+const DONE: &str = "%atoll_done";
+const LEAVE: &str = "%atoll_leave";
+const LAST: &str = "%atoll_last";
+// 32-bit registers.
+const WORD: &str = "%atoll_word";
+const ISSUED: &str = "%atoll_issued";
+const BYTE: &str = "%atoll_byte";
+const X: &str = "%atoll_x";
+const Y: &str = "%atoll_y";
+// 64-bit registers.
+const SLOT: &str = "%atoll_slot";
+const WIDE: &str = "%atoll_wide";
+
+const BODY_LABEL: &str = "$L_atoll_body";
+const END_LABEL: &str = "$L_atoll_end";
+
+/// Injects the flag into every kernel of a module that may be cut. Says for each kernel, in order, what was done.
+pub(crate) fn inject_preempt_flag(module: &mut Module) -> Result<Vec<Preemption>, PassError> {
+    let dialect = Dialect::of(module);
+    let mut plans = Vec::new();
+    for kernel in module.kernels() {
+        plans.push(plan(module, kernel, dialect)?);
+    }
+    let kernels = module
+        .items
+        .iter_mut()
+        .filter(|item| matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.body.is_some()));
+    for (item, plan) in kernels.zip(&plans) {
+        if let Preemption::Injected { completion, .. } = plan
+            && let ItemKind::Function(kernel) = item.edit()
+        {
+            Injection { kernel: kernel.name.clone(), dialect, completion: *completion }.apply(kernel);
+        }
+    }
+    Ok(plans)
+}
+
+/// Decides what to do with a kernel.
+fn plan(module: &Module, kernel: &Function, dialect: Dialect) -> Result<Preemption, PassError> {
+    if kernel.params.iter().any(|p| p.name.ends_with(EPOCH_WORD)) {
+        return Err(PassError::AlreadyPreemptible { kernel: kernel.name.to_string() });
+    }
+    match completion_of(module, kernel, dialect) {
+        // The limit on parameters is far below 4 GiB.
+        Ok((offset, completion)) => Ok(Preemption::Injected { offset, completion }),
+        Err(Refusal::NotCut(reason)) => Ok(Preemption::NotCut(reason)),
+        Err(Refusal::Broken(source)) => Err(PassError::BrokenFlow { function: kernel.name.to_string(), source }),
+    }
+}
+
+/// Where the appended parameters go and how the kernel's last thread is found.
+fn completion_of(module: &Module, kernel: &Function, dialect: Dialect) -> Result<(u32, Completion), Refusal> {
+    if dialect.address_bits != 64 {
+        return Err(NotCut::AddressSize(dialect.address_bits).into());
+    }
+    let offset = align_up(params_bytes(kernel), APPENDED_ALIGNMENT);
+    let bytes = offset.saturating_add(preempt_params::BYTES.into());
+    let limit = dialect.params_bytes_max();
+    let too_many = NotCut::TooManyParameters { bytes, limit };
+    if bytes > limit {
+        return Err(too_many.into());
+    }
+    let callees_wait = cuttable::check(module, kernel)?;
+    let Some(body) = &kernel.body else { return Ok((0, Completion::Barrier)) };
+    let flow = Flow::new(body)?;
+    let completion = if waits_are_uniform(kernel, &flow, callees_wait) { Completion::Barrier } else { Completion::Count };
+    if completion == Completion::Count && dialect.sm < 70 {
+        return Err(NotCut::EarlyExitOnOldTarget { sm: dialect.sm }.into());
+    }
+    Ok((u32::try_from(offset).map_err(|_| too_many)?, completion))
+}
+
+/// Whether all threads run every wait equally often.
+fn waits_are_uniform(kernel: &Function, flow: &Flow<'_>, callees_wait: bool) -> bool {
+    let waits = |i: &Instruction| waits_for_threads(i) || callees_wait && i.opcode == "call";
+    if !flow.instructions.iter().any(|site| waits(site.instruction)) {
+        return true;
+    }
+    let uniformity = Uniformity::new(kernel, flow);
+    (0..flow.blocks.len()).all(|block| {
+        flow.instructions_of(block)
+            .iter()
+            .filter(|site| waits(site.instruction))
+            .all(|site| !uniformity.is_divergent(block) && site.instruction.guard.is_none())
+    })
+}
+
+/// The change of one kernel.
+struct Injection {
+    kernel: Name,
+    dialect: Dialect,
+    completion: Completion,
+}
+
+impl Injection {
+    fn apply(&self, kernel: &mut Function) {
+        for (purpose, ty, _) in APPENDED {
+            kernel.params.push(Variable::new(StateSpace::Param, ty, &self.named(purpose)));
+        }
+        let Some(body) = &mut kernel.body else { return };
+        match self.completion {
+            Completion::Barrier => self.join_exits(body),
+            Completion::Count => self.count_exits(body),
+        }
+        let first = body.statements.iter().position(is_executable).unwrap_or(body.statements.len());
+        body.statements.splice(first..first, self.entry().statements);
+    }
+
+    /// The kernel's own symbol of a purpose: parameters and shared variables share one name space with everything else of the module.
+    fn named(&self, purpose: &str) -> String {
+        format!("{}_{purpose}", self.kernel)
+    }
+
+    fn counter(&self) -> String {
+        self.named("atoll_threads")
+    }
+
+    /// Declarations, the check, and the way out of a block that leaves.
+    fn entry(&self) -> Code {
+        let mut code = Code::default();
+        code.registers(ScalarType::Pred, &[FIRST, NEWER, DONE, LEAVE]);
+        if self.completion == Completion::Count {
+            code.registers(ScalarType::Pred, &[LAST]);
+        }
+        code.registers(ScalarType::B32, &[WORD, ISSUED, BYTE, X, Y]);
+        code.registers(ScalarType::B64, &[SLOT, WIDE]);
+        if self.completion == Completion::Count {
+            code.variable(Variable { align: Some(4), ..Variable::new(StateSpace::Shared, ScalarType::B32, &self.counter()) });
+        }
+        self.find_first_thread(&mut code);
+        self.find_progress_byte(&mut code);
+        // What the other threads see is what lets a block stay.
+        code.emit("ld.param.u64", [WIDE.into(), at(&self.named(EPOCH_WORD))]);
+        code.emit("ld.param.u32", [ISSUED.into(), at(&self.named(ISSUED_EPOCH))]);
+        code.emit("mov.u32", [WORD.into(), ISSUED.into()]);
+        code.emit("mov.u32", [BYTE.into(), 0.into()]);
+        code.emit_if(FIRST, self.strong("ld"), [WORD.into(), at(WIDE)]);
+        code.emit_if(FIRST, "ld.global.u8", [BYTE.into(), at(SLOT)]);
+        if self.completion == Completion::Count {
+            self.set_counter(&mut code);
+        }
+        // Epochs wrap around: newer is what lies less than half the circle ahead.
+        code.emit("sub.s32", [WORD.into(), WORD.into(), ISSUED.into()]);
+        code.emit("setp.gt.s32", [NEWER.into(), WORD.into(), 0.into()]);
+        code.emit("setp.ne.u32", [DONE.into(), BYTE.into(), 0.into()]);
+        code.emit("or.pred", [LEAVE.into(), NEWER.into(), DONE.into()]);
+        code.emit("bar.red.or.pred", [LEAVE.into(), 0.into(), LEAVE.into()]);
+        let stay = Guard { predicate: Name::new(LEAVE), negated: true };
+        code.emit_guarded(Some(&stay), "bra", [BODY_LABEL.into()]);
+        // A block that ran before is no reason to issue the launch again.
+        code.emit("not.pred", [DONE.into(), DONE.into()]);
+        code.emit("and.pred", [NEWER.into(), NEWER.into(), DONE.into()]);
+        code.emit("ld.param.u64", [WIDE.into(), at(&self.named(EVICTED_WORD))]);
+        code.emit_if(NEWER, self.strong("st"), [at(WIDE), 1.into()]);
+        code.emit("ret", []);
+        code.label(BODY_LABEL);
+        code
+    }
+
+    /// [`Completion::Barrier`]: sends every exit to an epilogue.
+    fn join_exits(&self, body: &mut Body) {
+        let mut epilogue = Code::default();
+        match body.statements.pop() {
+            // The last `ret` becomes the label itself, with the comments in front of it.
+            Some(mut last) if last.instruction().is_some_and(|i| is_exit(i) && i.guard.is_none()) => {
+                *last.edit() = StatementKind::Label(Name::new(END_LABEL));
+                epilogue.statements.push(last);
+            }
+            last => {
+                body.statements.extend(last);
+                epilogue.label(END_LABEL);
+            }
+        }
+        redirect_exits(body);
+        epilogue.emit("bar.sync", [0.into()]);
+        self.find_first_thread(&mut epilogue);
+        self.find_progress_byte(&mut epilogue);
+        self.set_progress_byte(&mut epilogue, FIRST);
+        epilogue.emit("ret", []);
+        body.statements.extend(epilogue.statements);
+    }
+
+    /// [`Completion::Count`]: puts the count in front of every exit.
+    fn count_exits(&self, body: &mut Body) {
+        let ways_out = bare_exit_labels(body);
+        self.count_exits_in(body, &ways_out);
+        let falls_off =
+            body.statements.iter().rev().find(|s| is_executable(s)).is_none_or(|last| !last.instruction().is_some_and(never_continues));
+        if falls_off {
+            let mut code = Code::default();
+            self.count_exit(&mut code, None);
+            body.statements.extend(code.statements);
+        }
+    }
+
+    fn count_exits_in(&self, body: &mut Body, ways_out: &[Name]) {
+        let mut code = Code::default();
+        for mut statement in std::mem::take(&mut body.statements) {
+            if let StatementKind::Block(inner) = &mut statement.kind {
+                self.count_exits_in(inner, ways_out);
+            }
+            match statement.instruction() {
+                Some(i) if is_exit(i) || i.opcode == "bra" && ways_out.iter().any(|label| label == branch_label(i)) => {
+                    let guard = i.guard.clone();
+                    let start = code.statements.len();
+                    self.count_exit(&mut code, guard.as_ref());
+                    if let Some(first) = code.statements.get_mut(start) {
+                        first.origin.leading = std::mem::take(&mut statement.origin.leading);
+                    }
+                }
+                _ => code.statements.push(statement),
+            }
+        }
+        body.statements = code.statements;
+    }
+
+    /// Counts the threads under `guard` as finished and ends them; the last one sets the progress byte.
+    fn count_exit(&self, code: &mut Code, guard: Option<&Guard>) {
+        code.emit("mov.u32", [X.into(), 0.into()]);
+        // What a thread wrote is visible to the thread that finds the count at its end, and by that one's fence to the device.
+        if self.dialect.has_memory_model() {
+            code.emit_guarded(guard, "atom.acq_rel.cta.shared.add.s32", [X.into(), at(&self.counter()), (-1).into()]);
+        } else {
+            code.emit_guarded(guard, "membar.cta", []);
+            code.emit_guarded(guard, "atom.shared.add.s32", [X.into(), at(&self.counter()), (-1).into()]);
+        }
+        code.emit("setp.eq.s32", [LAST.into(), X.into(), 1.into()]);
+        self.find_progress_byte(code);
+        self.set_progress_byte(code, LAST);
+        code.emit_guarded(guard, "ret", []);
+    }
+
+    /// Sets [`FIRST`] in the thread with index (0, 0, 0).
+    fn find_first_thread(&self, code: &mut Code) {
+        code.emit("mov.u32", [X.into(), "%tid.x".into()]);
+        for dimension in ["%tid.y", "%tid.z"] {
+            code.emit("mov.u32", [Y.into(), dimension.into()]);
+            code.emit("or.b32", [X.into(), X.into(), Y.into()]);
+        }
+        code.emit("setp.eq.u32", [FIRST.into(), X.into(), 0.into()]);
+    }
+
+    /// Computes the address of the block's progress byte into [`SLOT`]; a grid can have more than 2³² blocks.
+    fn find_progress_byte(&self, code: &mut Code) {
+        code.emit("mov.u32", [X.into(), "%ctaid.z".into()]);
+        code.emit("mov.u32", [Y.into(), "%nctaid.y".into()]);
+        code.emit("mul.wide.u32", [SLOT.into(), X.into(), Y.into()]);
+        code.emit("mov.u32", [X.into(), "%ctaid.y".into()]);
+        code.emit("cvt.u64.u32", [WIDE.into(), X.into()]);
+        code.emit("add.s64", [SLOT.into(), SLOT.into(), WIDE.into()]);
+        code.emit("mov.u32", [X.into(), "%nctaid.x".into()]);
+        code.emit("cvt.u64.u32", [WIDE.into(), X.into()]);
+        code.emit("mul.lo.s64", [SLOT.into(), SLOT.into(), WIDE.into()]);
+        code.emit("mov.u32", [X.into(), "%ctaid.x".into()]);
+        code.emit("cvt.u64.u32", [WIDE.into(), X.into()]);
+        code.emit("add.s64", [SLOT.into(), SLOT.into(), WIDE.into()]);
+        code.emit("ld.param.u64", [WIDE.into(), at(&self.named(PROGRESS))]);
+        code.emit("add.s64", [SLOT.into(), SLOT.into(), WIDE.into()]);
+    }
+
+    /// Has the thread that `chosen` holds in set the progress byte, after everything the block wrote.
+    fn set_progress_byte(&self, code: &mut Code, chosen: &str) {
+        let fence = if self.dialect.has_memory_model() { "fence.acq_rel.gpu" } else { "membar.gl" };
+        code.emit_if(chosen, fence, []);
+        code.emit_if(chosen, "st.global.u8", [at(SLOT), 1.into()]);
+    }
+
+    /// Has thread 0 write the number of threads to the counter; the barrier of the check makes it visible.
+    fn set_counter(&self, code: &mut Code) {
+        code.emit("mov.u32", [X.into(), "%ntid.x".into()]);
+        for dimension in ["%ntid.y", "%ntid.z"] {
+            code.emit("mov.u32", [Y.into(), dimension.into()]);
+            code.emit("mul.lo.s32", [X.into(), X.into(), Y.into()]);
+        }
+        code.emit_if(FIRST, "st.shared.u32", [at(&self.counter()), X.into()]);
+    }
+
+    /// A load or store that sees, or is seen by, the host while kernels run.
+    fn strong(&self, opcode: &str) -> &'static str {
+        match (opcode, self.dialect.has_memory_model()) {
+            ("ld", true) => "ld.relaxed.sys.global.u32",
+            ("ld", false) => "ld.volatile.global.u32",
+            (_, true) => "st.relaxed.sys.global.u32",
+            (_, false) => "st.volatile.global.u32",
+        }
+    }
+}
+
+/// Whether a statement is run or can be jumped to.
+fn is_executable(statement: &Statement) -> bool {
+    matches!(statement.kind, StatementKind::Instruction(_) | StatementKind::Label(_) | StatementKind::Block(_))
+}
+
+/// Whether an instruction of a kernel ends the thread. In a kernel `ret` does.
+fn is_exit(instruction: &Instruction) -> bool {
+    matches!(instruction.opcode.as_str(), "ret" | "exit")
+}
+
+/// Whether the instruction behind is never reached from this one.
+fn never_continues(instruction: &Instruction) -> bool {
+    instruction.guard.is_none() && (is_exit(instruction) || matches!(instruction.opcode.as_str(), "bra" | "brx" | "trap"))
+}
+
+/// Turns every exit of a body into a branch to the epilogue, under the same guard.
+fn redirect_exits(body: &mut Body) {
+    for statement in &mut body.statements {
+        if let StatementKind::Block(inner) = &mut statement.kind {
+            redirect_exits(inner);
+        }
+        if !statement.instruction().is_some_and(is_exit) {
+            continue;
+        }
+        if let StatementKind::Instruction(exit) = statement.edit() {
+            exit.opcode = Name::new("bra");
+            exit.operands = vec![Operand::from(END_LABEL)];
+        }
+    }
+}
+
+/// Labels behind which a thread exits at once, and whose names stand for nothing else in the function.
+fn bare_exit_labels(body: &Body) -> Vec<Name> {
+    let mut declared: HashMap<&Name, u32> = HashMap::new();
+    visit_statements(body, &mut |statement| {
+        if let StatementKind::Label(name) = &statement.kind {
+            *declared.entry(name).or_default() += 1;
+        }
+    });
+    let mut found = Vec::new();
+    collect_bare_exit_labels(body, &mut found);
+    found.retain(|name| declared.get(name) == Some(&1));
+    found
+}
+
+fn collect_bare_exit_labels(body: &Body, found: &mut Vec<Name>) {
+    let mut waiting: Vec<&Name> = Vec::new();
+    for statement in &body.statements {
+        match &statement.kind {
+            StatementKind::Label(name) => waiting.push(name),
+            StatementKind::Directive(_) => {}
+            StatementKind::Block(inner) => {
+                waiting.clear();
+                collect_bare_exit_labels(inner, found);
+            }
+            StatementKind::Instruction(i) if is_exit(i) && i.guard.is_none() => found.extend(waiting.drain(..).cloned()),
+            _ => waiting.clear(),
+        }
+    }
+}

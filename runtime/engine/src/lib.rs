@@ -1,1 +1,41 @@
-//! runtime/engine
+//! The engine: functions, memory and invocations on one device (design D3, D5, D9).
+//!
+//! One thread owns the device. It tells the scheduler of [`atoll_core`] what happens and carries out what the scheduler decides; it never decides itself who
+//! runs. Clients hold an [`EngineHandle`]: their threads check requests, bind shapes and prepare launches, so that the engine's thread has only valid ones to
+//! handle. It sleeps when there is nothing to do, and never spins.
+//!
+//! Not here: compilers, wire formats, logs on the way of a request, and anything that knows what a tensor means.
+//!
+//! # Invariants
+//!
+//! - Every invocation is answered exactly once, whatever happens to it, its function, the device or the engine.
+//! - An invocation uses exactly the memory that [`atoll_kgraph::invocation_bytes`] promises, all of it from before its first launch until after its last.
+//! - Outputs are read, and memory is given to others, only when nothing of the invocation is on the device (design D5 b).
+//! - A function that failed to load, or was unloaded, holds nothing.
+
+mod binding;
+mod clock;
+mod config;
+mod doorbell;
+mod error;
+mod event;
+mod function;
+mod handle;
+mod histogram;
+mod instance;
+mod invocation;
+pub mod limits;
+mod memory;
+mod request;
+mod shapes;
+mod statistics;
+mod weights;
+mod worker;
+
+pub use atoll_core::Class;
+pub use config::{EngineConfig, FunctionInfo, FunctionOptions};
+pub use error::{EngineError, InvokeError};
+pub use handle::{Engine, EngineHandle};
+pub use histogram::Histogram;
+pub use request::{InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, OutputTensor, Reply};
+pub use statistics::{ClassStatistics, DeviceStatistics, EngineStatistics, FunctionStatistics};

@@ -1,0 +1,252 @@
+//! A function with known symbols: the layout of an invocation, its steps, and a template of every launch.
+//!
+//! Made once per set of shapes, on the thread of the client that brings them first; shared and unchanging from then on.
+
+use atoll_core::Step;
+use atoll_kgraph::expr::EvalError;
+use atoll_kgraph::validate::params_layout;
+use atoll_kgraph::{
+    Argument, BufferId, BufferKind, DType, InvocationLayout, KernelGraph, LaunchLayout, LayoutError, NodeKind, Place, TargetImage,
+    preempt_params,
+};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Which allocation an offset counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// The invocation's own.
+    Invocation,
+    /// The function's constants.
+    Weights,
+}
+
+/// A place in device memory before the allocations are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    pub(crate) space: Space,
+    pub(crate) offset: u64,
+}
+
+/// What a step of the task does.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Launch(LaunchTemplate),
+    Copy { from: Site, to: Site, bytes: u64 },
+}
+
+/// A launch, but for the addresses and the epoch.
+#[derive(Clone, Debug)]
+pub(crate) struct LaunchTemplate {
+    /// Index of the node, for messages.
+    pub(crate) node: u32,
+    pub(crate) kernel: u32,
+    pub(crate) grid: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) evicted_word: u64,
+    pub(crate) address_slots: u64,
+    /// Its parameter block in [`Binding::params`].
+    pub(crate) params: Range<usize>,
+    /// Where the issued epoch stands in the parameter block.
+    pub(crate) issued_epoch: Option<usize>,
+}
+
+/// An address in a parameter block that is known once memory is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Relocation {
+    /// Byte offset in [`Binding::params`].
+    pub(crate) at: usize,
+    pub(crate) site: Site,
+}
+
+/// An output of an invocation.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    pub(crate) shape: Vec<i64>,
+    pub(crate) place: Place,
+}
+
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub(crate) symbols: Vec<i64>,
+    pub(crate) layout: InvocationLayout,
+    pub(crate) inputs: Vec<Place>,
+    pub(crate) outputs: Vec<Output>,
+    /// One per entry of `work`.
+    pub(crate) steps: Arc<[Step]>,
+    pub(crate) work: Vec<Work>,
+    /// The parameter blocks of all launches, each 8-byte aligned.
+    pub(crate) params: Vec<u8>,
+    pub(crate) relocations: Vec<Relocation>,
+}
+
+/// Why these symbols cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BindError {
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error("{node}: {source}")]
+    Value { node: String, source: EvalError },
+    #[error("{node}: {value} does not fit an argument of type {dtype:?}")]
+    Literal { node: String, value: i64, dtype: DType },
+}
+
+impl Binding {
+    pub(crate) fn new(graph: &KernelGraph, target: &TargetImage, symbols: Vec<i64>) -> Result<Binding, BindError> {
+        let layout = InvocationLayout::new(graph, target, &symbols)?;
+        let inputs = graph.buffers_of(BufferKind::Input).map(|(id, _)| layout.buffer(id)).collect();
+        let outputs = outputs(graph, &layout, &symbols)?;
+        let mut builder = Builder {
+            graph,
+            target,
+            layout: &layout,
+            symbols: &symbols,
+            work: Vec::new(),
+            steps: Vec::new(),
+            params: Vec::new(),
+            relocations: Vec::new(),
+        };
+        for node in 0..graph.nodes.len() {
+            builder.node(node)?;
+        }
+        let Builder { work, steps, params, relocations, .. } = builder;
+        Ok(Binding { inputs, outputs, steps: steps.into(), work, params, relocations, layout, symbols })
+    }
+}
+
+fn outputs(graph: &KernelGraph, layout: &InvocationLayout, symbols: &[i64]) -> Result<Vec<Output>, BindError> {
+    let output = |(id, buffer): (BufferId, &atoll_kgraph::BufferSpec)| {
+        let shape: Result<Vec<i64>, EvalError> = buffer.shape.iter().map(|dimension| dimension.eval(symbols)).collect();
+        let shape = shape.map_err(|source| BindError::Value { node: buffer.name.clone(), source })?;
+        Ok(Output { shape, place: layout.buffer(id) })
+    };
+    graph.buffers_of(BufferKind::Output).map(output).collect()
+}
+
+struct Builder<'a> {
+    graph: &'a KernelGraph,
+    target: &'a TargetImage,
+    layout: &'a InvocationLayout,
+    symbols: &'a [i64],
+    work: Vec<Work>,
+    steps: Vec<Step>,
+    params: Vec<u8>,
+    relocations: Vec<Relocation>,
+}
+
+impl Builder<'_> {
+    /// Appends the step of a node, unless the node has nothing to do for these symbols.
+    fn node(&mut self, index: usize) -> Result<(), BindError> {
+        match &self.graph.nodes[index].kind {
+            NodeKind::Kernel => match self.layout.launches[index] {
+                Some(launch) => self.launch(index, launch),
+                None => Ok(()),
+            },
+            NodeKind::Copy { from, to, bytes } => {
+                let bytes = self.eval(index, bytes)? as u64;
+                if bytes > 0 {
+                    self.steps.push(Step::Host);
+                    self.work.push(Work::Copy { from: self.site(*from, 0), to: self.site(*to, 0), bytes });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn launch(&mut self, index: usize, layout: LaunchLayout) -> Result<(), BindError> {
+        let (graph, target) = (self.graph, self.target);
+        let (Some(spec), Some(_)) = (&target.launches[index], graph.nodes.get(index)) else { return Ok(()) };
+        let kernel = &target.kernels[spec.kernel.0 as usize];
+        let start = self.params.len().next_multiple_of(8);
+        self.params.resize(start + kernel.params_bytes as usize, 0);
+        let mut address_slots = 0;
+        let mut address = |at: u32, relocations: &mut Vec<Relocation>, site| {
+            address_slots |= 1_u64 << (at / 8);
+            relocations.push(Relocation { at: start + at as usize, site });
+        };
+        for (argument, &at) in spec.args.iter().zip(&params_layout(&spec.args).0) {
+            match argument {
+                Argument::Buffer { buffer, offset } => {
+                    let offset = self.eval(index, offset)? as u64;
+                    let site = self.site(*buffer, offset);
+                    address(at, &mut self.relocations, site);
+                }
+                Argument::Int { dtype, value } => {
+                    let value = self.eval(index, value)?;
+                    let bytes = literal(value, *dtype).ok_or_else(|| self.misfit(index, value, *dtype))?;
+                    self.write(start, at, &bytes[..dtype.bytes() as usize]);
+                }
+                Argument::F32 { bits } => self.write(start, at, &bits.to_le_bytes()),
+            }
+        }
+        if let Some(base) = kernel.preempt_offset {
+            let words = [
+                (preempt_params::EPOCH_WORD, self.layout.epoch_word),
+                (preempt_params::EVICTED_WORD, layout.evicted_word),
+                (preempt_params::PROGRESS, layout.progress.offset),
+            ];
+            for (at, offset) in words {
+                address(base + at, &mut self.relocations, Site { space: Space::Invocation, offset });
+            }
+        }
+        self.steps.push(if kernel.preempt_offset.is_some() { Step::Cuttable } else { Step::Solid });
+        self.work.push(Work::Launch(LaunchTemplate {
+            node: index as u32,
+            kernel: spec.kernel.0,
+            grid: layout.grid,
+            shared_bytes: kernel.shared_bytes,
+            evicted_word: layout.evicted_word,
+            address_slots,
+            params: start..self.params.len(),
+            issued_epoch: kernel.preempt_offset.map(|base| (base + preempt_params::ISSUED_EPOCH) as usize),
+        }));
+        Ok(())
+    }
+
+    fn site(&self, buffer: BufferId, offset: u64) -> Site {
+        let space = match self.graph.buffers[buffer.0 as usize].kind {
+            BufferKind::Const => Space::Weights,
+            BufferKind::Input | BufferKind::Output | BufferKind::Temp => Space::Invocation,
+        };
+        Site { space, offset: self.layout.buffer(buffer).offset + offset }
+    }
+
+    fn eval(&self, node: usize, expr: &atoll_kgraph::Expr) -> Result<i64, BindError> {
+        expr.eval(self.symbols).map_err(|source| BindError::Value { node: self.graph.nodes[node].name.clone(), source })
+    }
+
+    fn misfit(&self, node: usize, value: i64, dtype: DType) -> BindError {
+        BindError::Literal { node: self.graph.nodes[node].name.clone(), value, dtype }
+    }
+
+    fn write(&mut self, start: usize, at: u32, bytes: &[u8]) {
+        let at = start + at as usize;
+        self.params[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// The value in the width of its type, in the first bytes.
+fn literal(value: i64, dtype: DType) -> Option<[u8; 8]> {
+    let fits = match dtype {
+        DType::U32 => u32::try_from(value).is_ok(),
+        DType::I32 => i32::try_from(value).is_ok(),
+        DType::U64 => value >= 0,
+        DType::I64 => true,
+        _ => false,
+    };
+    fits.then(|| value.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_keep_their_value_or_are_refused() {
+        assert_eq!(literal(-2, DType::I32).map(|b| b[..4].to_vec()), Some(vec![0xFE, 0xFF, 0xFF, 0xFF]));
+        assert_eq!(literal(1 << 40, DType::I64), Some((1_i64 << 40).to_le_bytes()));
+        for (value, dtype) in [(-1, DType::U32), (1 << 32, DType::U32), (1 << 31, DType::I32), (-1, DType::U64), (0, DType::F32)] {
+            assert_eq!(literal(value, dtype), None, "{value} as {dtype:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What an engine and its functions are told when they are made.
+
+use crate::limits;
+use atoll_core::Class;
+use std::time::Duration;
+
+/// Settings of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Name of the scheduling policy, one of [`atoll_core::POLICIES`].
+    pub policy: String,
+    /// Invocations of one function that may wait, where its own options do not say.
+    pub queue_capacity: usize,
+    /// Use only so much of the device's memory.
+    pub memory_limit_bytes: Option<u64>,
+    /// Launches put into one device queue, if the device takes that many.
+    pub device_queue_capacity: u32,
+    /// How long [`crate::Engine::shutdown`] lets admitted invocations go on before it cancels them.
+    pub shutdown_grace: Duration,
+    /// Evict running tasks at random points and let them continue, by this seed. For tests: every answer must stay the same.
+    pub evict_at_random: Option<u64>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> EngineConfig {
+        EngineConfig {
+            policy: atoll_core::POLICY_DEFAULT.into(),
+            queue_capacity: limits::FUNCTION_QUEUE_CAPACITY_DEFAULT,
+            memory_limit_bytes: None,
+            device_queue_capacity: atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT,
+            shutdown_grace: Duration::from_secs(5),
+            evict_at_random: None,
+        }
+    }
+}
+
+/// How a function is to be served.
+#[derive(Clone, Debug)]
+pub struct FunctionOptions {
+    /// Its name; unique in an engine.
+    pub name: String,
+    /// The class of invocations that do not name one.
+    pub class: Class,
+    /// Invocations that may wait; the engine's setting where `None`. At least 1.
+    pub queue_capacity: Option<usize>,
+}
+
+/// What became of a function that was loaded.
+#[derive(Clone, Debug)]
+pub struct FunctionInfo {
+    /// Its name.
+    pub name: String,
+    /// The target chosen for the device.
+    pub target: String,
+    /// The class of invocations that do not name one.
+    pub class: Class,
+    /// Invocations that may wait.
+    pub queue_capacity: usize,
+    /// Size of its constants in bytes.
+    pub weights_bytes: u64,
+    /// Whether the constants were there already, for another function.
+    pub weights_shared: bool,
+}

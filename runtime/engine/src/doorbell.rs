@@ -1,0 +1,34 @@
+//! The doorbell of the engine's thread: an eventfd that others write and the thread waits on beside the device's completions.
+
+use crate::clock::timespec;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+#[derive(Debug)]
+pub(crate) struct Doorbell(OwnedFd);
+
+impl Doorbell {
+    pub(crate) fn new() -> io::Result<Doorbell> {
+        Ok(Doorbell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Wakes the thread, now or at its next wait. The only error of an eventfd is a counter that is full, and then it wakes as well.
+    pub(crate) fn ring(&self) {
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits until somebody rings, the device has completions, or `timeout_ns` has passed. Returns whether somebody rang, and takes the ring back: look for what was
+    /// sent *after* this.
+    pub(crate) fn wait(&self, completions: BorrowedFd<'_>, timeout_ns: Option<u64>) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN), PollFd::from_borrowed_fd(completions, PollFlags::IN)];
+        let timeout = timeout_ns.map(timespec);
+        // An interrupted wait is a wake-up without a reason; the loop looks around and waits again.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let rang = fds[0].revents().contains(PollFlags::IN);
+        if rang {
+            let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
+        }
+        rang
+    }
+}

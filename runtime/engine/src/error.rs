@@ -1,0 +1,112 @@
+//! What can go wrong, and whose fault it is.
+
+use atoll_device::DeviceError;
+
+/// Why an engine cannot start, or a function cannot be loaded or unloaded.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The configuration names no policy there is.
+    #[error("there is no scheduling policy `{name}`; there are: {known}")]
+    UnknownPolicy {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A function of this name is loaded, or being loaded.
+    #[error("a function `{0}` is loaded already; unload it first")]
+    AlreadyLoaded(String),
+    /// No function of this name is loaded.
+    #[error("no function `{0}` is loaded")]
+    NotLoaded(String),
+    /// The bundle has no code for the device.
+    #[error("the bundle has code for {has}, the device {device} runs {wants}; compile the model for one of these")]
+    NoTarget {
+        /// The device.
+        device: String,
+        /// Targets the device runs.
+        wants: String,
+        /// Targets in the bundle.
+        has: String,
+    },
+    /// The bundle is valid and yet cannot be served.
+    #[error("function `{name}` cannot be served: {reason}")]
+    Unservable {
+        /// The function.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The constants do not fit the device's memory.
+    #[error(
+        "function `{name}` needs {wanted} bytes for its constants, {free} of {total} bytes are free on the device; unload a function or raise the memory limit"
+    )]
+    OutOfMemory {
+        /// The function.
+        name: String,
+        /// Bytes needed.
+        wanted: u64,
+        /// Bytes free.
+        free: u64,
+        /// Bytes there are.
+        total: u64,
+    },
+    /// The device refused.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The operating system refused a thread or a file.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// Its answer.
+        source: std::io::Error,
+    },
+    /// The engine is shutting down or has stopped.
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+}
+
+/// Why an invocation has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvokeError {
+    /// No function of this name is loaded.
+    #[error("no function of this name is loaded")]
+    UnknownFunction,
+    /// Too many invocations wait already.
+    #[error("{capacity} invocations wait already; try again later or raise the queue capacity")]
+    QueueFull {
+        /// How many may wait.
+        capacity: usize,
+    },
+    /// The inputs do not fit the function; the text names the input and what is wrong with it.
+    #[error("{0}")]
+    BadInput(String),
+    /// The invocation's memory is not to be had.
+    #[error(
+        "the invocation needs {wanted} bytes, {free} of {total} bytes are free on the device; send smaller inputs, unload a function or raise the memory limit"
+    )]
+    OutOfMemory {
+        /// Bytes needed.
+        wanted: u64,
+        /// Bytes free.
+        free: u64,
+        /// Bytes there are.
+        total: u64,
+    },
+    /// The deadline passed before the result was there.
+    #[error("the deadline passed before the result was there")]
+    DeadlineExceeded,
+    /// It was cancelled.
+    #[error("the invocation was cancelled")]
+    Cancelled,
+    /// Its function was unloaded while it waited.
+    #[error("the function was unloaded while the invocation waited")]
+    Unloaded,
+    /// The device or a kernel failed; the text says where.
+    #[error("{0}")]
+    Device(String),
+    /// The engine is shutting down or has stopped.
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+}

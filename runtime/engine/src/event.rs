@@ -1,0 +1,44 @@
+//! Everything that can wake the engine's thread.
+//!
+//! Commands come through two channels, real-time submissions through one of their own, so that they overtake whatever else has queued up. Completions come from the device.
+//! Time comes from [`atoll_core::Scheduler::next_wakeup`]. Nothing else does.
+
+use crate::binding::Binding;
+use crate::config::FunctionInfo;
+use crate::error::EngineError;
+use crate::function::{Function, QueueSlot};
+use crate::request::{InvocationId, PendingReply};
+use crate::statistics::EngineStatistics;
+use atoll_core::{Class, Nanos};
+use crossbeam_channel::Sender;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What other threads ask of the engine's thread.
+pub(crate) enum Command {
+    /// Run an invocation that passed every check. Legal until shutdown.
+    Submit(Box<Submission>, PendingReply),
+    /// Forget an invocation. Legal always; ignored if it is over.
+    Cancel(InvocationId),
+    /// Bring a function onto the device and let it be found. Legal until shutdown.
+    Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },
+    /// Let a function no longer be found, and take it off the device when its running invocations are over. Legal always.
+    Unload { name: String, answer: Sender<Result<(), EngineError>> },
+    /// Report. Legal always.
+    Statistics { answer: Sender<EngineStatistics> },
+    /// End, at once or when every invocation is over. The last command that counts.
+    Shutdown { grace: Duration },
+}
+
+/// An invocation that passed every check a client's thread can make.
+pub(crate) struct Submission {
+    pub(crate) id: InvocationId,
+    pub(crate) function: Arc<Function>,
+    pub(crate) binding: Arc<Binding>,
+    /// Until it is prepared.
+    pub(crate) slot: Option<QueueSlot>,
+    pub(crate) class: Class,
+    pub(crate) inputs: Vec<Vec<u8>>,
+    pub(crate) submitted: Nanos,
+    pub(crate) deadline: Option<Nanos>,
+}

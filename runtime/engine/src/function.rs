@@ -1,0 +1,135 @@
+//! A function as every thread sees it: what it is, who may still wait for it, and the shapes it has met.
+
+use crate::binding::Binding;
+use crate::config::FunctionOptions;
+use crate::error::{EngineError, InvokeError};
+use crate::limits::BINDINGS_PER_FUNCTION_MAX;
+use crate::request::InputTensor;
+use crate::shapes;
+use atoll_core::Class;
+use atoll_device::DeviceInfo;
+use atoll_kgraph::{Bundle, KernelGraph, TargetImage};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Tells functions apart that have the same name one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FunctionId(pub(crate) u64);
+
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) id: FunctionId,
+    pub(crate) name: String,
+    pub(crate) bundle: Arc<Bundle>,
+    pub(crate) target: String,
+    pub(crate) class: Class,
+    pub(crate) queue_capacity: usize,
+    /// Invocations that wait.
+    waiting: AtomicUsize,
+    /// Invocations that were refused before they could wait.
+    rejected: AtomicU64,
+    /// Used longest ago first. The only lock of a function; nothing else is locked while it is held.
+    bindings: Mutex<Vec<Arc<Binding>>>,
+}
+
+impl Function {
+    /// Chooses the best target for the device and checks that the function can be invoked on it.
+    pub(crate) fn new(
+        id: FunctionId,
+        bundle: Arc<Bundle>,
+        options: FunctionOptions,
+        queue_capacity: usize,
+        device: &DeviceInfo,
+    ) -> Result<Function, EngineError> {
+        let target = device.targets.iter().find(|name| bundle.target(name).is_some()).cloned();
+        let target = target.ok_or_else(|| EngineError::NoTarget {
+            device: device.name.clone(),
+            wants: device.targets.join(", "),
+            has: bundle.target_names().collect::<Vec<_>>().join(", "),
+        })?;
+        let unservable = |reason: String| EngineError::Unservable { name: options.name.clone(), reason };
+        if let Some(symbol) = shapes::undetermined_symbol(bundle.graph()) {
+            return Err(unservable(format!("no input's shape determines its symbol `{symbol}`")));
+        }
+        let shared_bytes_max = device.shared_bytes_max;
+        let kernels = bundle.target(&target).map_or(&[][..], |image| &image.kernels);
+        if let Some(kernel) = kernels.iter().find(|kernel| kernel.shared_bytes > shared_bytes_max) {
+            let (name, bytes) = (&kernel.name, kernel.shared_bytes);
+            return Err(unservable(format!("kernel {name} needs {bytes} bytes of shared memory, {} has {shared_bytes_max}", device.name)));
+        }
+        Ok(Function {
+            id,
+            name: options.name,
+            class: options.class,
+            queue_capacity: options.queue_capacity.unwrap_or(queue_capacity).max(1),
+            target,
+            bundle,
+            waiting: AtomicUsize::new(0),
+            rejected: AtomicU64::new(0),
+            bindings: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(crate) fn graph(&self) -> &KernelGraph {
+        self.bundle.graph()
+    }
+
+    pub(crate) fn image(&self) -> &TargetImage {
+        self.bundle.target(&self.target).expect("the target was chosen among the bundle's")
+    }
+
+    /// Takes a place among those who wait.
+    pub(crate) fn enqueue(self: &Arc<Function>) -> Result<QueueSlot, InvokeError> {
+        let take = |waiting: usize| (waiting < self.queue_capacity).then_some(waiting + 1);
+        match self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(QueueSlot(Arc::clone(self))),
+            Err(_) => Err(InvokeError::QueueFull { capacity: self.queue_capacity }),
+        }
+    }
+
+    /// Checks the inputs and finds, or makes, what is needed to run their shapes.
+    pub(crate) fn bind(&self, inputs: &[InputTensor]) -> Result<Arc<Binding>, InvokeError> {
+        let symbols = shapes::bind_symbols(self.graph(), inputs).map_err(InvokeError::BadInput)?;
+        if let Some(binding) = self.known_binding(&symbols) {
+            return Ok(binding);
+        }
+        let binding = Binding::new(self.graph(), self.image(), symbols);
+        let binding = Arc::new(binding.map_err(|e| InvokeError::BadInput(format!("inputs of these shapes cannot be run: {e}")))?);
+        let mut bindings = self.bindings.lock().unwrap_or_else(PoisonError::into_inner);
+        if bindings.len() >= BINDINGS_PER_FUNCTION_MAX {
+            bindings.remove(0);
+        }
+        bindings.push(Arc::clone(&binding));
+        Ok(binding)
+    }
+
+    fn known_binding(&self, symbols: &[i64]) -> Option<Arc<Binding>> {
+        let mut bindings = self.bindings.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = bindings.iter().rposition(|binding| binding.symbols == symbols)?;
+        let binding = bindings.remove(at);
+        bindings.push(Arc::clone(&binding));
+        Some(binding)
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_rejected(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+}
+
+/// A place among those who wait; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct QueueSlot(Arc<Function>);
+
+impl Drop for QueueSlot {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}

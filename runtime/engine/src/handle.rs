@@ -1,0 +1,200 @@
+//! The engine as other threads see it.
+
+use crate::clock;
+use crate::config::{EngineConfig, FunctionInfo, FunctionOptions};
+use crate::doorbell::Doorbell;
+use crate::error::{EngineError, InvokeError};
+use crate::event::{Command, Submission};
+use crate::function::{Function, FunctionId};
+use crate::request::{InvocationId, InvocationRequest, PendingReply, Reply};
+use crate::statistics::EngineStatistics;
+use crate::worker::Worker;
+use atoll_core::{Class, Nanos, POLICIES, policy_by_name};
+use atoll_device::{Device, DeviceInfo};
+use atoll_kgraph::Bundle;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A device, the thread that drives it, and the functions on it.
+#[derive(Debug)]
+pub struct Engine {
+    handle: EngineHandle,
+    thread: Option<JoinHandle<()>>,
+    shutdown_grace: Duration,
+}
+
+/// Access to an engine. Cheap to clone; outlives the engine, and then answers that it is shutting down.
+#[derive(Clone, Debug)]
+pub struct EngineHandle {
+    shared: Arc<Shared>,
+    /// Real-time submissions.
+    urgent: Sender<Command>,
+    /// Everything else. Unbounded, and yet it cannot grow without bound: submissions hold a place in the queue of their function, and of the others each caller has one at a time.
+    normal: Sender<Command>,
+}
+
+/// What the engine's thread and its clients share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) doorbell: Doorbell,
+    pub(crate) device: DeviceInfo,
+    /// Functions that can be found. Written by the engine's thread only; nothing else is locked while it is held.
+    functions: RwLock<HashMap<String, Arc<Function>>>,
+    queue_capacity: usize,
+    closed: AtomicBool,
+    ids: AtomicU64,
+}
+
+/// What the engine's thread receives.
+pub(crate) struct Inbox {
+    pub(crate) urgent: Receiver<Command>,
+    pub(crate) normal: Receiver<Command>,
+}
+
+impl Shared {
+    pub(crate) fn publish(&self, function: &Arc<Function>) {
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(function.name.clone(), Arc::clone(function));
+    }
+
+    pub(crate) fn withdraw(&self, name: &str) {
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Function>> {
+        self.functions.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Engine {
+    /// Starts the thread that owns the device from now on.
+    pub fn start(device: Box<dyn Device>, config: EngineConfig) -> Result<Engine, EngineError> {
+        let policy = policy_by_name(&config.policy).ok_or_else(|| EngineError::UnknownPolicy {
+            name: config.policy.clone(),
+            known: POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+        })?;
+        let doorbell = Doorbell::new().map_err(|source| EngineError::Os { what: "cannot make an eventfd", source })?;
+        let shared = Arc::new(Shared {
+            doorbell,
+            device: device.info().clone(),
+            functions: RwLock::default(),
+            queue_capacity: config.queue_capacity,
+            closed: AtomicBool::new(false),
+            ids: AtomicU64::new(0),
+        });
+        let ((urgent, urgent_inbox), (normal, normal_inbox)) = (unbounded(), unbounded());
+        let inbox = Inbox { urgent: urgent_inbox, normal: normal_inbox };
+        let shutdown_grace = config.shutdown_grace;
+        let worker = Worker::new(device, policy, &config, Arc::clone(&shared), inbox);
+        let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || worker.run());
+        let thread = thread.map_err(|source| EngineError::Os { what: "cannot start the engine's thread", source })?;
+        Ok(Engine { handle: EngineHandle { shared, urgent, normal }, thread: Some(thread), shutdown_grace })
+    }
+
+    /// Access for another thread.
+    pub fn handle(&self) -> EngineHandle {
+        self.handle.clone()
+    }
+
+    /// Admits nothing more, lets what was admitted go on for [`EngineConfig::shutdown_grace`], cancels the rest, and ends the thread. Every invocation has been answered
+    /// when this returns.
+    pub fn shutdown(mut self) {
+        self.close(self.shutdown_grace);
+    }
+
+    fn close(&mut self, grace: Duration) {
+        let Some(thread) = self.thread.take() else { return };
+        self.handle.shared.closed.store(true, Ordering::Relaxed);
+        self.handle.send(Command::Shutdown { grace });
+        if thread.join().is_err() {
+            tracing::error!("the engine's thread panicked; its invocations have been answered");
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// An engine that was not shut down cancels what it has.
+    fn drop(&mut self) {
+        self.close(Duration::ZERO);
+    }
+}
+
+impl EngineHandle {
+    /// The device.
+    pub fn device_info(&self) -> &DeviceInfo {
+        &self.shared.device
+    }
+
+    /// Brings a function onto the device. Blocks until it can be invoked; on an error nothing of it is left.
+    pub fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
+        let id = FunctionId(self.shared.next_id());
+        let function = Arc::new(Function::new(id, bundle, options, self.shared.queue_capacity, &self.shared.device)?);
+        self.ask(|answer| Command::Load { function, answer }).unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    /// Takes a function off the device. Invocations that wait are answered with [`InvokeError::Unloaded`]; blocks until those that run are over and the memory is free.
+    pub fn unload(&self, name: &str) -> Result<(), EngineError> {
+        self.ask(|answer| Command::Unload { name: name.into(), answer }).unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    /// Calls a function. What is wrong with the request is answered before this returns; otherwise the engine's thread answers.
+    pub fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
+        let submitted = clock::now();
+        let id = InvocationId(self.shared.next_id());
+        let reply = PendingReply::new(reply);
+        match self.admit(id, request, submitted) {
+            Ok(submission) => {
+                let channel = if submission.class == Class::RealTime { &self.urgent } else { &self.normal };
+                // A send that fails drops the reply, which then answers by itself.
+                let _ = channel.send(Command::Submit(Box::new(submission), reply));
+                self.shared.doorbell.ring();
+            }
+            Err(error) => reply.send(Err(error)),
+        }
+        id
+    }
+
+    /// Gives an invocation up. It is answered with [`InvokeError::Cancelled`] once nothing of it is on the device, unless its result is there first.
+    pub fn cancel(&self, id: InvocationId) {
+        self.send(Command::Cancel(id));
+    }
+
+    /// What the engine tells about itself; all zero once it has stopped.
+    pub fn statistics(&self) -> EngineStatistics {
+        self.ask(|answer| Command::Statistics { answer }).unwrap_or_default()
+    }
+
+    /// Every check that needs no look at the device.
+    fn admit(&self, id: InvocationId, request: InvocationRequest, submitted: Nanos) -> Result<Submission, InvokeError> {
+        if self.shared.closed.load(Ordering::Relaxed) {
+            return Err(InvokeError::ShuttingDown);
+        }
+        let function = self.shared.find(&request.function).ok_or(InvokeError::UnknownFunction)?;
+        let checked = function.bind(&request.inputs).and_then(|binding| function.enqueue().map(|slot| (binding, slot)));
+        let (binding, slot) = checked.inspect_err(|_| function.note_rejected())?;
+        let deadline = request.deadline.map(|within| Nanos(submitted.0.saturating_add(within.as_nanos().min(u64::MAX.into()) as u64)));
+        let inputs = request.inputs.into_iter().map(|tensor| tensor.bytes).collect();
+        let class = request.class.unwrap_or(function.class);
+        Ok(Submission { id, function, binding, slot: Some(slot), class, inputs, submitted, deadline })
+    }
+
+    fn send(&self, command: Command) -> bool {
+        let sent = self.normal.send(command).is_ok();
+        self.shared.doorbell.ring();
+        sent
+    }
+
+    /// Sends a command and waits for its answer; `None` if the engine stops before it answers.
+    fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
+        let (answer, answered) = bounded(1);
+        self.send(command(answer));
+        answered.recv().ok()
+    }
+}

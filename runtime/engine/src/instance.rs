@@ -1,0 +1,103 @@
+//! The memory of one invocation, with every launch ready to go. Kept for the next invocation of the same shapes.
+
+use crate::binding::{Binding, LaunchTemplate, Relocation, Site, Space, Work};
+use crate::memory::Allocation;
+use atoll_core::{DeviceOffset, Epoch, LaunchId};
+use atoll_device::{LaunchRecord, ModuleId};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) binding: Arc<Binding>,
+    allocation: Allocation,
+    weights: DeviceOffset,
+    module: ModuleId,
+    /// [`Binding::params`] with the addresses filled in.
+    params: Vec<u8>,
+    /// Per step: the evicted word may not be 0.
+    evicted: Vec<bool>,
+    /// When it was released, as a count; what was released longest ago is reclaimed first.
+    pub(crate) released: u64,
+}
+
+impl Instance {
+    pub(crate) fn new(binding: Arc<Binding>, allocation: Allocation, weights: DeviceOffset, module: ModuleId) -> Instance {
+        assert!(allocation.bytes() >= binding.layout.bytes, "the memory is as large as promised");
+        let evicted = vec![false; binding.work.len()];
+        let mut instance = Instance { params: binding.params.clone(), binding, allocation, weights, module, evicted, released: 0 };
+        for index in 0..instance.binding.relocations.len() {
+            let Relocation { at, site } = instance.binding.relocations[index];
+            let address = instance.resolve(site).0.to_le_bytes();
+            instance.params[at..at + 8].copy_from_slice(&address);
+        }
+        instance
+    }
+
+    /// Forgets the last invocation. The control area has to be zeroed with it.
+    pub(crate) fn begin(&mut self) {
+        self.evicted.fill(false);
+    }
+
+    pub(crate) fn into_allocation(self) -> Allocation {
+        self.allocation
+    }
+
+    /// A byte of this invocation's memory.
+    pub(crate) fn at(&self, offset: u64) -> DeviceOffset {
+        DeviceOffset(self.allocation.offset().0 + offset)
+    }
+
+    pub(crate) fn resolve(&self, site: Site) -> DeviceOffset {
+        match site.space {
+            Space::Invocation => self.at(site.offset),
+            Space::Weights => DeviceOffset(self.weights.0 + site.offset),
+        }
+    }
+
+    pub(crate) fn epoch_word(&self) -> DeviceOffset {
+        self.at(self.binding.layout.epoch_word)
+    }
+
+    /// The template of a step that is a launch.
+    pub(crate) fn launch(&self, step: u32) -> Option<&LaunchTemplate> {
+        match &self.binding.work[step as usize] {
+            Work::Launch(launch) => Some(launch),
+            Work::Copy { .. } => None,
+        }
+    }
+
+    /// Notes that a step's launch left early, so that its evicted word is set.
+    pub(crate) fn note_evicted(&mut self, step: u32) {
+        self.evicted[step as usize] = true;
+    }
+
+    /// The evicted word of a step, if it has to be cleared before the step is issued again. No launch in flight touches it: a step is issued again only after it ended.
+    pub(crate) fn take_evicted_word(&mut self, step: u32) -> Option<DeviceOffset> {
+        let evicted = std::mem::take(&mut self.evicted[step as usize]);
+        let word = self.launch(step)?.evicted_word;
+        evicted.then(|| self.at(word))
+    }
+
+    /// The record and the parameter block of a launch under an epoch.
+    pub(crate) fn record(&mut self, step: u32, launch: LaunchId, epoch: Epoch) -> Option<(LaunchRecord, &[u8])> {
+        let binding = Arc::clone(&self.binding);
+        let Work::Launch(template) = &binding.work[step as usize] else { return None };
+        let record = LaunchRecord {
+            launch,
+            module: self.module,
+            kernel: template.kernel,
+            grid: template.grid,
+            shared_bytes: template.shared_bytes,
+            address_slots: template.address_slots,
+            evicted_word: self.at(template.evicted_word),
+            epoch_word: self.epoch_word(),
+            epoch,
+            preemptible: u32::from(template.issued_epoch.is_some()),
+        };
+        let params = &mut self.params[template.params.clone()];
+        if let Some(at) = template.issued_epoch {
+            params[at..at + 4].copy_from_slice(&epoch.0.to_le_bytes());
+        }
+        Some((record, params))
+    }
+}

@@ -1,0 +1,106 @@
+//! An invocation on the engine's thread, from admission to answer.
+
+use crate::error::InvokeError;
+use crate::event::Submission;
+use crate::instance::Instance;
+use crate::request::{InvocationTiming, PendingReply};
+use atoll_core::{Class, Nanos};
+use atoll_device::Completion;
+
+pub(crate) struct Invocation {
+    pub(crate) submission: Submission,
+    pub(crate) reply: PendingReply,
+    /// Its memory, from preparation on.
+    pub(crate) instance: Option<Instance>,
+    /// Why it fails, noted where the reason is known.
+    pub(crate) failure: Option<InvokeError>,
+    /// Its arrival evicted launches of others.
+    pub(crate) preempted_others: bool,
+    pub(crate) evicted_launches: u64,
+    pub(crate) times: Times,
+}
+
+/// Moments of an invocation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) prepare_begin: Option<Nanos>,
+    pub(crate) prepare_end: Option<Nanos>,
+    /// Start of the first block and end of the last, as far as launches have ended.
+    pub(crate) compute: Option<(Nanos, Nanos)>,
+}
+
+impl Invocation {
+    pub(crate) fn new(submission: Submission, reply: PendingReply) -> Invocation {
+        Invocation {
+            submission,
+            reply,
+            instance: None,
+            failure: None,
+            preempted_others: false,
+            evicted_launches: 0,
+            times: Times::default(),
+        }
+    }
+
+    pub(crate) fn is_real_time(&self) -> bool {
+        self.submission.class == Class::RealTime
+    }
+}
+
+impl Times {
+    /// Adds the stamps of a launch. Returns when the first block started, if this is the first launch to say so.
+    pub(crate) fn note_launch(&mut self, completion: &Completion, now: Nanos) -> Option<Nanos> {
+        let ended = if completion.ended_ns == 0 { now } else { Nanos(completion.ended_ns) };
+        let started = if completion.started_ns == 0 { ended } else { Nanos(completion.started_ns) };
+        match &mut self.compute {
+            Some((_, last)) => {
+                *last = ended.max(*last);
+                None
+            }
+            None => {
+                self.compute = Some((started, ended));
+                Some(started)
+            }
+        }
+    }
+
+    /// Where the time went between submission and now; what did not happen took none.
+    pub(crate) fn timing(&self, submitted: Nanos, now: Nanos) -> InvocationTiming {
+        let between = |from: Nanos, to: Nanos| to.0.saturating_sub(from.0);
+        let prepare_begin = self.prepare_begin.unwrap_or(now);
+        let prepare_end = self.prepare_end.unwrap_or(prepare_begin);
+        let (started, ended) = self.compute.unwrap_or((prepare_end, prepare_end));
+        InvocationTiming {
+            queue_ns: between(submitted, prepare_begin) + between(prepare_end, started),
+            input_ns: between(prepare_begin, prepare_end),
+            compute_ns: between(started, ended),
+            output_ns: between(ended, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_core::LaunchId;
+    use atoll_device::LaunchStatus;
+
+    #[test]
+    fn the_parts_add_up() {
+        let mut times = Times { prepare_begin: Some(Nanos(30)), prepare_end: Some(Nanos(50)), compute: None };
+        let launch = |started_ns, ended_ns| Completion { launch: LaunchId(0), status: LaunchStatus::Complete, started_ns, ended_ns };
+        assert_eq!(times.note_launch(&launch(70, 80), Nanos(81)), Some(Nanos(70)));
+        assert_eq!(times.note_launch(&launch(90, 200), Nanos(201)), None);
+        let timing = times.timing(Nanos(10), Nanos(260));
+        assert_eq!(timing, InvocationTiming { queue_ns: 40, input_ns: 20, compute_ns: 130, output_ns: 60 });
+        assert_eq!(timing.queue_ns + timing.input_ns + timing.compute_ns + timing.output_ns, 250);
+    }
+
+    #[test]
+    fn a_device_without_stamps_is_timed_by_our_clock() {
+        let mut times = Times::default();
+        let silent = Completion { launch: LaunchId(0), status: LaunchStatus::Complete, started_ns: 0, ended_ns: 0 };
+        assert_eq!(times.note_launch(&silent, Nanos(500)), Some(Nanos(500)));
+        assert_eq!(times.timing(Nanos(100), Nanos(600)).output_ns, 100);
+    }
+}

@@ -1,0 +1,21 @@
+//! Every bound of the engine, with the reason for the number. Those of scheduling stand in [`atoll_core::limits`].
+
+use std::time::Duration;
+
+/// Invocations of one function that may wait, unless its options say otherwise. At tens of milliseconds each this is already a second of waiting.
+pub const FUNCTION_QUEUE_CAPACITY_DEFAULT: usize = 64;
+
+/// Sets of shapes a function keeps prepared. Serving batches of 1 to 32 fits; beyond it the one used longest ago is prepared anew.
+pub const BINDINGS_PER_FUNCTION_MAX: usize = 32;
+
+/// Released allocations a function keeps for its next invocations. More never run at once with a few device queues; all of them are given back when memory is short.
+pub const IDLE_INSTANCES_PER_FUNCTION_MAX: usize = 8;
+
+/// Bytes of weights written between two looks at the events: about 50 µs, so that loading a model delays nobody noticeably.
+pub const LOAD_CHUNK_BYTES: usize = 256 << 10;
+
+/// Bytes that a copy between two buffers moves at once through host memory.
+pub const COPY_CHUNK_BYTES: usize = 256 << 10;
+
+/// How long a shutdown waits for launches in flight after it has cancelled everything. A kernel that takes longer is stuck.
+pub const SHUTDOWN_CANCEL_GRACE: Duration = Duration::from_secs(2);

@@ -1,0 +1,91 @@
+//! What a client of the engine sends and gets.
+
+use crate::error::InvokeError;
+use atoll_core::Class;
+use std::time::Duration;
+
+/// Names an invocation for as long as the engine lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InvocationId(pub u64);
+
+/// One call of a function.
+#[derive(Clone, Debug)]
+pub struct InvocationRequest {
+    /// Name of the function.
+    pub function: String,
+    /// The inputs, in the order of the graph's input buffers.
+    pub inputs: Vec<InputTensor>,
+    /// The class; the function's own where `None`.
+    pub class: Option<Class>,
+    /// How long from now on the result is wanted. When it has passed, the invocation is answered with [`InvokeError::DeadlineExceeded`] and the device is given
+    /// to others.
+    pub deadline: Option<Duration>,
+}
+
+/// A tensor from a client: dense, row-major, little-endian.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputTensor {
+    /// Dimensions, outermost first.
+    pub shape: Vec<i64>,
+    /// Its elements.
+    pub bytes: Vec<u8>,
+}
+
+/// A tensor to a client: dense, row-major, little-endian.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputTensor {
+    /// Dimensions, outermost first.
+    pub shape: Vec<i64>,
+    /// Its elements.
+    pub bytes: Vec<u8>,
+}
+
+/// What a call gives.
+#[derive(Clone, Debug)]
+pub struct InvocationResult {
+    /// The outputs, in the order of the graph's output buffers.
+    pub outputs: Vec<OutputTensor>,
+    /// Where the time went.
+    pub timing: InvocationTiming,
+    /// How often its launches were told to leave the device for others.
+    pub preemptions: u32,
+}
+
+/// Where the time of an invocation went; the four add up to the time from [`crate::EngineHandle::submit`] to the reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InvocationTiming {
+    /// Waiting: for its turn, for memory, and for the device after the inputs were in place.
+    pub queue_ns: u64,
+    /// Binding memory and writing inputs.
+    pub input_ns: u64,
+    /// From the start of the first block to the end of the last, pauses included.
+    pub compute_ns: u64,
+    /// Reading outputs, and hearing of the end.
+    pub output_ns: u64,
+}
+
+/// Takes the answer. Called exactly once, on the submitting thread or on the engine's, so it must neither block nor panic: hand the answer on and return.
+pub type Reply = Box<dyn FnOnce(Result<InvocationResult, InvokeError>) + Send>;
+
+/// Keeps the promise of [`Reply`]: an answer that nobody gave by the time this is dropped is [`InvokeError::ShuttingDown`].
+pub(crate) struct PendingReply(Option<Reply>);
+
+impl PendingReply {
+    pub(crate) fn new(reply: Reply) -> PendingReply {
+        PendingReply(Some(reply))
+    }
+
+    pub(crate) fn send(mut self, answer: Result<InvocationResult, InvokeError>) {
+        if let Some(reply) = self.0.take() {
+            reply(answer);
+        }
+    }
+}
+
+impl Drop for PendingReply {
+    fn drop(&mut self) {
+        if let Some(reply) = self.0.take() {
+            reply(Err(InvokeError::ShuttingDown));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What an engine tells about itself.
+
+use crate::histogram::Histogram;
+use atoll_core::Class;
+
+/// Everything at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct EngineStatistics {
+    /// Per loaded function, by name.
+    pub functions: Vec<FunctionStatistics>,
+    /// The device.
+    pub device: DeviceStatistics,
+    /// Per class: real-time, best-effort.
+    pub classes: Vec<ClassStatistics>,
+    /// Times running tasks were told to leave the device.
+    pub preemptions: u64,
+    /// Launches handed to the device, repeated ones included.
+    pub issued_launches: u64,
+    /// Launches that left early.
+    pub evicted_launches: u64,
+    /// From the submission of a real-time invocation to the start of its first block.
+    pub rt_start_latency: Histogram,
+    /// The same for those that found best-effort launches on the device and evicted them.
+    pub preemption_latency: Histogram,
+}
+
+/// One function since it was loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionStatistics {
+    /// Its name.
+    pub name: String,
+    /// Invocations that gave a result.
+    pub success: u64,
+    /// Invocations that were admitted and gave none.
+    pub failure: u64,
+    /// Invocations that were refused: bad input, full queue.
+    pub rejected: u64,
+    /// Invocations that wait now.
+    pub in_queue: u64,
+    /// Invocations that have been prepared and are not over.
+    pub running: u64,
+    /// Sum of [`crate::InvocationTiming::queue_ns`] of successful invocations.
+    pub queue_ns: u64,
+    /// Sum of [`crate::InvocationTiming::input_ns`].
+    pub input_ns: u64,
+    /// Sum of [`crate::InvocationTiming::compute_ns`].
+    pub compute_ns: u64,
+    /// Sum of [`crate::InvocationTiming::output_ns`].
+    pub output_ns: u64,
+    /// Times its invocations were told to leave the device.
+    pub preemptions: u64,
+    /// Launches of its invocations that left early.
+    pub evicted_launches: u64,
+}
+
+/// The device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStatistics {
+    /// Its name.
+    pub name: String,
+    /// Bytes the engine may use.
+    pub memory_total_bytes: u64,
+    /// Bytes in use: constants, and the memory of invocations that run or ran last.
+    pub memory_used_bytes: u64,
+    /// The most that was ever in use.
+    pub memory_used_bytes_max: u64,
+    /// Why it is lost, if it is.
+    pub lost: Option<String>,
+}
+
+/// One class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassStatistics {
+    /// Which.
+    pub class: Class,
+    /// Invocations that were admitted.
+    pub admitted: u64,
+    /// Invocations that are over.
+    pub finished: u64,
+    /// Invocations that wait for a device queue now.
+    pub waiting: u64,
+}

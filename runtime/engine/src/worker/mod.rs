@@ -1,0 +1,301 @@
+//! The engine's thread: one loop that owns the device, the memory, the functions and the invocations.
+//!
+//! The scheduler thinks, this acts: whatever happens is told to the scheduler as an event, and the actions it answers with are carried out in order. Carrying one
+//! out may cause further events; their actions line up behind.
+
+mod functions;
+mod pressure;
+mod tasks;
+
+use crate::clock;
+use crate::config::EngineConfig;
+use crate::event::Command;
+use crate::function::FunctionId;
+use crate::handle::{Inbox, Shared};
+use crate::histogram::Histogram;
+use crate::invocation::Invocation;
+use crate::limits;
+use crate::memory::Memory;
+use crate::statistics::{ClassStatistics, DeviceStatistics, EngineStatistics};
+use crate::weights::Weights;
+use atoll_core::{Action, Class, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
+use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
+use functions::{LoadJob, Loaded};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) struct Worker {
+    device: Box<dyn Device>,
+    /// Why the device is lost; nothing is asked of it any more then.
+    lost: Option<String>,
+    scheduler: Scheduler,
+    /// To be carried out, in order.
+    actions: VecDeque<Action>,
+    /// What the scheduler answers into; empty in between.
+    fresh: Vec<Action>,
+    shared: Arc<Shared>,
+    inbox: Inbox,
+    functions: BTreeMap<FunctionId, Loaded>,
+    /// Functions being loaded, one after the other.
+    loads: VecDeque<LoadJob>,
+    /// An invocation's task has its id.
+    invocations: BTreeMap<TaskId, Invocation>,
+    /// Launches in flight: whose, and which step.
+    launches: HashMap<LaunchId, (TaskId, u32)>,
+    memory: Memory,
+    weights: Weights,
+    /// Tasks to be prepared when memory is given back, in order.
+    short_of_memory: VecDeque<TaskId>,
+    /// Counts releases of instances.
+    releases: u64,
+    closing: Option<Closing>,
+    rt_start_latency: Histogram,
+    preemption_latency: Histogram,
+}
+
+/// A shutdown under way.
+#[derive(Clone, Copy)]
+struct Closing {
+    /// When the invocations left are cancelled; `None` once they are.
+    cancel_at: Option<Nanos>,
+    /// When the thread ends whatever is in flight.
+    give_up_at: Nanos,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        device: Box<dyn Device>,
+        policy: &'static PolicyEntry,
+        config: &EngineConfig,
+        shared: Arc<Shared>,
+        inbox: Inbox,
+    ) -> Worker {
+        let info = device.info();
+        let scheduler = SchedulerConfig {
+            policy,
+            queues: info.queues.clamp(1, atoll_core::limits::DEVICE_QUEUES_MAX),
+            queue_capacity: config.device_queue_capacity.min(info.queue_capacity).max(1),
+            preempt_level: info.preempt_level,
+            perturb: config.evict_at_random,
+        };
+        let memory_bytes = config.memory_limit_bytes.unwrap_or(u64::MAX).min(info.memory_bytes);
+        Worker {
+            device,
+            lost: None,
+            scheduler: Scheduler::new(&scheduler),
+            actions: VecDeque::new(),
+            fresh: Vec::new(),
+            shared,
+            inbox,
+            functions: BTreeMap::new(),
+            loads: VecDeque::new(),
+            invocations: BTreeMap::new(),
+            launches: HashMap::new(),
+            memory: Memory::new(memory_bytes),
+            weights: Weights::default(),
+            short_of_memory: VecDeque::new(),
+            releases: 0,
+            closing: None,
+            rt_start_latency: Histogram::default(),
+            preemption_latency: Histogram::default(),
+        }
+    }
+
+    /// Runs until shutdown. What is left then is answered by being dropped.
+    pub(crate) fn run(mut self) {
+        loop {
+            let mut busy = self.take_urgent();
+            busy |= self.take_completions();
+            busy |= self.take_command();
+            self.tick();
+            busy |= self.advance_load();
+            if self.is_done() {
+                return;
+            }
+            if !busy {
+                self.wait();
+            }
+        }
+    }
+
+    fn take_urgent(&mut self) -> bool {
+        let mut any = false;
+        while let Ok(command) = self.inbox.urgent.try_recv() {
+            self.obey(command);
+            any = true;
+        }
+        any
+    }
+
+    fn take_completions(&mut self) -> bool {
+        let mut any = false;
+        while self.lost.is_none()
+            && let Some(completion) = self.device.next_completion()
+        {
+            self.launch_ended(&completion);
+            any = true;
+        }
+        any
+    }
+
+    /// One at a time, so that a crowd of them delays no real-time submission and no completion.
+    fn take_command(&mut self) -> bool {
+        let command = self.inbox.normal.try_recv();
+        let any = command.is_ok();
+        if let Ok(command) = command {
+            self.obey(command);
+        }
+        any
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit(submission, reply) => self.submit(Invocation::new(*submission, reply)),
+            Command::Cancel(id) => self.tell(Event::CancelTask { task: TaskId(id.0) }),
+            Command::Load { function, answer } => self.begin_load(function, answer),
+            Command::Unload { name, answer } => self.unload(&name, answer),
+            Command::Statistics { answer } => drop(answer.send(self.statistics())),
+            Command::Shutdown { grace } => self.close(grace),
+        }
+        self.act();
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) {
+        let closing = self.closing.map(|closing| closing.cancel_at.unwrap_or(closing.give_up_at));
+        let wakeup = self.scheduler.next_wakeup().into_iter().chain(closing).min();
+        let timeout_ns = wakeup.map(|at| at.0.saturating_sub(clock::now().0));
+        self.shared.doorbell.wait(self.device.completion_fd(), timeout_ns);
+    }
+
+    /// Time passes: deadlines, perturbation, shutdown.
+    fn tick(&mut self) {
+        let now = clock::now();
+        if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
+            self.tell(Event::Tick);
+            self.act();
+        }
+        if let Some(closing) = &mut self.closing
+            && closing.cancel_at.is_some_and(|at| at <= now)
+        {
+            closing.cancel_at = None;
+            self.cancel_all(&crate::InvokeError::ShuttingDown);
+        }
+    }
+
+    fn close(&mut self, grace: Duration) {
+        let at = |after: Duration| Nanos(clock::now().0.saturating_add(after.as_nanos().min(u64::MAX.into()) as u64));
+        self.closing = Some(Closing { cancel_at: Some(at(grace)), give_up_at: at(grace.saturating_add(limits::SHUTDOWN_CANCEL_GRACE)) });
+        self.loads.clear();
+    }
+
+    fn is_done(&self) -> bool {
+        let Some(closing) = self.closing else { return false };
+        let gives_up = clock::now() >= closing.give_up_at;
+        if gives_up && !self.launches.is_empty() {
+            tracing::error!(launches = self.launches.len(), "launches are stuck on the device; shutting down without them");
+        }
+        gives_up || self.invocations.is_empty()
+    }
+
+    // The scheduler.
+
+    /// Tells the scheduler what happened; its actions wait for [`Worker::act`].
+    fn tell(&mut self, event: Event) {
+        self.scheduler.handle(clock::now(), event, &mut self.fresh);
+        self.actions.extend(self.fresh.drain(..));
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.actions.pop_front() {
+            match action {
+                Action::RaiseEpoch { task, epoch } => self.raise_epoch(task, epoch),
+                Action::Prepare { task } => self.prepare(task),
+                Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
+                Action::RunHostStep { task, step } => self.run_host_step(task, step),
+                Action::FinishTask { task, outcome, preemptions } => self.finish(task, outcome, preemptions),
+            }
+        }
+    }
+
+    // The device.
+
+    fn launch_ended(&mut self, completion: &Completion) {
+        let now = clock::now();
+        let (task, step) = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
+        let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
+        let started = invocation.times.note_launch(completion, now);
+        if invocation.is_real_time()
+            && let Some(started) = started
+        {
+            let latency_ns = started.0.saturating_sub(invocation.submission.submitted.0);
+            self.rt_start_latency.record(latency_ns);
+            if invocation.preempted_others {
+                self.preemption_latency.record(latency_ns);
+            }
+        }
+        let end = match completion.status {
+            LaunchStatus::Complete => LaunchEnd::Complete,
+            LaunchStatus::Evicted => LaunchEnd::Evicted,
+            LaunchStatus::Failed => LaunchEnd::Failed,
+        };
+        match end {
+            LaunchEnd::Complete => {}
+            LaunchEnd::Evicted => {
+                invocation.evicted_launches += 1;
+                invocation.instance.as_mut().expect("a launch has memory").note_evicted(step);
+            }
+            LaunchEnd::Failed => self.note_failed_launch(task, step),
+        }
+        self.tell(Event::LaunchEnded { launch: completion.launch, end });
+        self.act();
+    }
+
+    /// Passes a device's answer on; if it says that it is lost, believes it.
+    fn check<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        if let Err(DeviceError::Lost(reason)) = &answer {
+            self.lose_device(reason.clone());
+        }
+        answer
+    }
+
+    fn lose_device(&mut self, reason: String) {
+        if self.lost.is_none() {
+            tracing::error!(device = %self.shared.device.name, %reason, "the device is lost");
+            self.lost = Some(reason);
+            self.launches.clear();
+            self.tell(Event::DeviceLost);
+        }
+    }
+
+    // Reports.
+
+    fn statistics(&self) -> EngineStatistics {
+        let counters = self.scheduler.counters();
+        let class = |class: Class| ClassStatistics {
+            class,
+            admitted: counters.arrived[class as usize],
+            finished: counters.finished[class as usize],
+            waiting: self.scheduler.waiting(class) as u64,
+        };
+        let mut functions: Vec<_> = self.functions.values().map(Loaded::statistics).collect();
+        functions.sort_by(|a, b| a.name.cmp(&b.name));
+        EngineStatistics {
+            functions,
+            device: DeviceStatistics {
+                name: self.shared.device.name.clone(),
+                memory_total_bytes: self.memory.total(),
+                memory_used_bytes: self.memory.used(),
+                memory_used_bytes_max: self.memory.used_max(),
+                lost: self.lost.clone(),
+            },
+            classes: [Class::RealTime, Class::BestEffort].map(class).to_vec(),
+            preemptions: counters.preemptions,
+            issued_launches: counters.issued_launches,
+            evicted_launches: counters.evicted_launches,
+            rt_start_latency: self.rt_start_latency.clone(),
+            preemption_latency: self.preemption_latency.clone(),
+        }
+    }
+}

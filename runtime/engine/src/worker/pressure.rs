@@ -1,0 +1,81 @@
+//! Memory of invocations: reused, reclaimed, waited for, refused.
+//!
+//! An invocation gets all of its memory at once or waits without any, so that those who wait cannot block each other. A real-time invocation waits for
+//! real-time ones only: best-effort ones may be paused for its sake, and then never give anything back.
+
+use super::Worker;
+use crate::binding::Binding;
+use crate::error::InvokeError;
+use crate::function::FunctionId;
+use crate::instance::Instance;
+use crate::limits::IDLE_INSTANCES_PER_FUNCTION_MAX;
+use crate::memory::Allocation;
+use atoll_core::TaskId;
+use std::sync::Arc;
+
+impl Worker {
+    /// Memory for an invocation: what an earlier one of the same shapes left, or new.
+    pub(super) fn obtain(&mut self, function: FunctionId, binding: &Arc<Binding>) -> Option<Instance> {
+        let loaded = self.functions.get_mut(&function).expect("a function outlives its invocations");
+        if let Some(at) = loaded.idle.iter().rposition(|idle| idle.binding.symbols == binding.symbols) {
+            return Some(loaded.idle.remove(at));
+        }
+        let (weights, module) = (loaded.weights, loaded.module);
+        let allocation = self.allocate(binding.layout.bytes)?;
+        Some(Instance::new(Arc::clone(binding), allocation, weights, module))
+    }
+
+    /// Allocates, at the cost of memory that nobody uses right now.
+    pub(super) fn allocate(&mut self, bytes: u64) -> Option<Allocation> {
+        if bytes > self.memory.total() {
+            return None;
+        }
+        loop {
+            match self.memory.allocate(bytes) {
+                Some(allocation) => return Some(allocation),
+                None => self.reclaim_one()?,
+            }
+        }
+    }
+
+    /// Gives back what was released longest ago; `None` if nothing is idle.
+    fn reclaim_one(&mut self) -> Option<()> {
+        let oldest = self.functions.values_mut().filter(|loaded| !loaded.idle.is_empty()).min_by_key(|loaded| loaded.idle[0].released)?;
+        let instance = oldest.idle.remove(0);
+        self.memory.free(instance.into_allocation());
+        Some(())
+    }
+
+    /// Keeps an invocation's memory for the next one.
+    pub(super) fn release(&mut self, function: FunctionId, mut instance: Instance) {
+        instance.released = self.releases;
+        self.releases += 1;
+        let idle = &mut self.functions.get_mut(&function).expect("a function outlives its invocations").idle;
+        idle.push(instance);
+        if idle.len() > IDLE_INSTANCES_PER_FUNCTION_MAX {
+            let oldest = idle.remove(0);
+            self.memory.free(oldest.into_allocation());
+        }
+    }
+
+    /// No memory for this task: it waits for those who will give some back, or fails.
+    pub(super) fn short_of_memory(&mut self, task: TaskId) {
+        let (real_time, wanted) = {
+            let invocation = self.invocation(task);
+            (invocation.is_real_time(), invocation.submission.binding.layout.bytes)
+        };
+        let will_be_returned = self.invocations.values().any(|other| other.instance.is_some() && (!real_time || other.is_real_time()));
+        if will_be_returned && wanted <= self.memory.total() {
+            return self.short_of_memory.push_back(task);
+        }
+        let (free, total) = (self.memory.free_bytes(), self.memory.total());
+        self.fail(task, InvokeError::OutOfMemory { wanted, free, total });
+    }
+
+    /// Memory may have been given back: whoever waits for it tries again, in order.
+    pub(super) fn prepare_waiting(&mut self) {
+        for task in std::mem::take(&mut self.short_of_memory) {
+            self.prepare(task);
+        }
+    }
+}

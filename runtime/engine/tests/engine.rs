@@ -1,0 +1,358 @@
+//! The engine on a device that computes real answers.
+
+mod fake;
+
+use atoll_engine::*;
+use atoll_kgraph::Bundle;
+use fake::{Controls, FakeDevice};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+type Answer = Result<InvocationResult, InvokeError>;
+
+/// An engine with the function `f` on it.
+struct Setup {
+    engine: Engine,
+    handle: EngineHandle,
+    device: Controls,
+    bundle: Arc<Bundle>,
+}
+
+fn options(name: &str) -> FunctionOptions {
+    FunctionOptions { name: name.into(), class: Class::BestEffort, queue_capacity: None }
+}
+
+fn bundle(code: &[u8]) -> Arc<Bundle> {
+    // The mapping outlives the folder.
+    fake::write_bundle(tempfile::tempdir().expect("a folder").path(), code)
+}
+
+fn setup(config: EngineConfig) -> Setup {
+    let (device, controls) = FakeDevice::new(config.evict_at_random.unwrap_or(0));
+    let engine = Engine::start(device, config).expect("an engine");
+    let (handle, bundle) = (engine.handle(), bundle(b"fake"));
+    let info = handle.load(Arc::clone(&bundle), options("f")).expect("a function");
+    assert_eq!((info.target.as_str(), info.weights_bytes, info.weights_shared), (fake::TARGET, 32, false));
+    Setup { engine, handle, device: controls, bundle }
+}
+
+fn input(n: u32, seed: u32) -> Vec<u32> {
+    (0..n).map(|i| i.wrapping_mul(2_654_435_761).wrapping_add(seed) | 1 << 31).collect()
+}
+
+fn request(function: &str, class: Class, input: &[u32]) -> InvocationRequest {
+    let bytes = input.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let inputs = vec![InputTensor { shape: vec![input.len() as i64], bytes }];
+    InvocationRequest { function: function.into(), inputs, class: Some(class), deadline: None }
+}
+
+/// An invocation under way.
+struct Pending {
+    id: InvocationId,
+    input: Vec<u32>,
+    answers: Receiver<Answer>,
+}
+
+impl Pending {
+    fn answer(&self) -> Answer {
+        let answer = self.answers.recv_timeout(Duration::from_secs(20)).expect("an answer");
+        let again = self.answers.recv_timeout(Duration::from_secs(20));
+        assert_eq!(again.err(), Some(RecvTimeoutError::Disconnected), "the reply is used up");
+        answer
+    }
+
+    /// The answer, which must be the right one.
+    fn result(&self) -> InvocationResult {
+        let result = self.answer().expect("a result");
+        let expected: Vec<u8> = fake::expected(&self.input).into_iter().flat_map(u32::to_le_bytes).collect();
+        assert_eq!(result.outputs, [OutputTensor { shape: vec![self.input.len() as i64], bytes: expected }]);
+        result
+    }
+
+    fn error(&self) -> InvokeError {
+        self.answer().expect_err("an error")
+    }
+}
+
+fn submit(handle: &EngineHandle, request: InvocationRequest) -> Pending {
+    let (send, answers) = channel();
+    let words = |bytes: &[u8]| bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect();
+    let input = request.inputs.first().map(|tensor| words(&tensor.bytes)).unwrap_or_default();
+    let id = handle.submit(request, Box::new(move |answer| send.send(answer).expect("the test waits")));
+    Pending { id, input, answers }
+}
+
+impl Setup {
+    fn submit(&self, class: Class, n: u32, seed: u32) -> Pending {
+        submit(&self.handle, request("f", class, &input(n, seed)))
+    }
+}
+
+#[test]
+fn answers_are_right_for_every_shape() {
+    let setup = setup(EngineConfig::default());
+    for n in [0, 1, 15, 16, 17, 100, 100, 257] {
+        let result = setup.submit(Class::BestEffort, n, n).result();
+        assert_eq!(result.preemptions, 0);
+    }
+    let statistics = setup.handle.statistics();
+    let function = &statistics.functions[0];
+    assert_eq!((function.success, function.failure, function.rejected, function.in_queue, function.running), (8, 0, 0, 0, 0));
+    assert!(function.compute_ns > 0 && function.input_ns > 0 && function.queue_ns > 0 && function.output_ns > 0);
+    setup.engine.shutdown();
+}
+
+#[test]
+fn the_parts_of_the_time_add_up() {
+    let setup = setup(EngineConfig::default());
+    let begin = std::time::Instant::now();
+    let timing = setup.submit(Class::RealTime, 64, 1).result().timing;
+    let total = u128::from(timing.queue_ns + timing.input_ns + timing.compute_ns + timing.output_ns);
+    assert!(total <= begin.elapsed().as_nanos() && timing.compute_ns > 100_000, "{timing:?}");
+}
+
+#[test]
+fn memory_is_what_was_promised_and_is_used_again() {
+    let setup = setup(EngineConfig::default());
+    for seed in 0..3 {
+        setup.submit(Class::BestEffort, 100, seed).result();
+    }
+    let device = setup.handle.statistics().device;
+    assert_eq!(device.memory_used_bytes_max, 256 + fake::invocation_memory(100));
+    assert_eq!(device.memory_used_bytes, device.memory_used_bytes_max);
+}
+
+#[test]
+fn perturbed_invocations_give_the_same_answers() {
+    let mut preemptions = 0;
+    for seed in 0..12 {
+        let setup = setup(EngineConfig { evict_at_random: Some(seed), ..EngineConfig::default() });
+        let pending: Vec<Pending> =
+            (0..6).map(|i| setup.submit(if i % 3 == 0 { Class::RealTime } else { Class::BestEffort }, 40 + i, i)).collect();
+        preemptions += pending.iter().map(|pending| pending.result().preemptions).sum::<u32>();
+        let statistics = setup.handle.statistics();
+        assert!(statistics.evicted_launches > 0, "seed {seed} evicts nothing");
+        assert_eq!(statistics.evicted_launches, statistics.functions[0].evicted_launches);
+    }
+    assert!(preemptions > 200, "{preemptions}");
+}
+
+#[test]
+fn every_policy_serves_a_crowd() {
+    for entry in atoll_core::POLICIES {
+        let setup = setup(EngineConfig { policy: entry.name.into(), ..EngineConfig::default() });
+        let pending: Vec<Pending> =
+            (0..40).map(|i| setup.submit(if i % 4 == 0 { Class::RealTime } else { Class::BestEffort }, 20 + i, i)).collect();
+        pending.iter().for_each(|pending| drop(pending.result()));
+        let classes = setup.handle.statistics().classes;
+        assert_eq!(classes.iter().map(|c| (c.admitted, c.finished)).collect::<Vec<_>>(), [(10, 10), (30, 30)], "{}", entry.name);
+    }
+}
+
+#[test]
+fn a_real_time_invocation_evicts_and_the_evicted_continues() {
+    let setup = setup(EngineConfig::default());
+    setup.device.pause();
+    let best_effort = setup.submit(Class::BestEffort, 320, 1);
+    setup.device.wait_for_launches();
+    let real_time = setup.submit(Class::RealTime, 32, 2);
+    // Once the statistics are there, the submission has been handled.
+    assert_eq!(setup.handle.statistics().preemptions, 1);
+    setup.device.resume();
+    real_time.result();
+    assert_eq!(best_effort.result().preemptions, 1);
+    let statistics = setup.handle.statistics();
+    assert_eq!((statistics.evicted_launches, statistics.preemption_latency.count()), (4, 1));
+    assert!(statistics.preemption_latency.max_ns() > 0 && statistics.rt_start_latency.count() == 1);
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_said_at_once() {
+    let setup = setup(EngineConfig::default());
+    let unknown = submit(&setup.handle, request("g", Class::RealTime, &[1]));
+    assert_eq!(unknown.error(), InvokeError::UnknownFunction);
+    let mut bad = request("f", Class::RealTime, &[1, 2]);
+    bad.inputs[0].shape = vec![2, 1];
+    let bad = submit(&setup.handle, bad);
+    assert_eq!(bad.error(), InvokeError::BadInput("input `x` has shape [2, 1], the function takes [n]".into()));
+    assert_eq!(setup.handle.statistics().functions[0].rejected, 1);
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let setup = setup(EngineConfig { queue_capacity: 2, ..EngineConfig::default() });
+    setup.device.pause();
+    // Two device queues take one each, as long as those have launches to issue.
+    let running: Vec<Pending> = (0..2).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
+    setup.handle.statistics();
+    let waiting: Vec<Pending> = (0..2).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
+    assert_eq!(setup.submit(Class::BestEffort, 64, 0).error(), InvokeError::QueueFull { capacity: 2 });
+    let function = &setup.handle.statistics().functions[0];
+    assert_eq!((function.in_queue, function.running, function.rejected), (2, 2, 1));
+    setup.device.resume();
+    running.iter().chain(&waiting).for_each(|pending| drop(pending.result()));
+}
+
+#[test]
+fn waiting_and_running_invocations_can_be_cancelled() {
+    let setup = setup(EngineConfig { policy: "sequential".into(), ..EngineConfig::default() });
+    setup.device.pause();
+    let [running, waiting] = [0, 1].map(|i| setup.submit(Class::BestEffort, 64, i));
+    setup.device.wait_for_launches();
+    setup.handle.cancel(waiting.id);
+    assert_eq!(waiting.error(), InvokeError::Cancelled);
+    setup.handle.cancel(running.id);
+    assert!(running.answers.recv_timeout(Duration::from_millis(20)).is_err(), "its launches are still on the device");
+    setup.device.resume();
+    assert_eq!(running.error(), InvokeError::Cancelled);
+    setup.handle.cancel(running.id);
+    setup.submit(Class::BestEffort, 64, 3).result();
+}
+
+#[test]
+fn a_deadline_ends_what_waits_and_what_runs() {
+    let setup = setup(EngineConfig { policy: "sequential".into(), ..EngineConfig::default() });
+    setup.device.pause();
+    let soon = |seed| InvocationRequest { deadline: Some(Duration::from_millis(20)), ..request("f", Class::BestEffort, &input(64, seed)) };
+    let [running, waiting] = [0, 1].map(|seed| submit(&setup.handle, soon(seed)));
+    assert_eq!(waiting.error(), InvokeError::DeadlineExceeded);
+    setup.device.resume();
+    assert_eq!(running.error(), InvokeError::DeadlineExceeded);
+    let late = InvocationRequest { deadline: Some(Duration::from_secs(100)), ..request("f", Class::BestEffort, &input(64, 2)) };
+    submit(&setup.handle, late).result();
+}
+
+#[test]
+fn unloading_ends_what_waits_and_frees_everything() {
+    let setup = setup(EngineConfig { policy: "sequential".into(), ..EngineConfig::default() });
+    setup.device.pause();
+    let [running, waiting] = [0, 1].map(|i| setup.submit(Class::BestEffort, 64, i));
+    setup.device.wait_for_launches();
+    let handle = setup.handle.clone();
+    let unloading = std::thread::spawn(move || handle.unload("f"));
+    assert_eq!(waiting.error(), InvokeError::Unloaded);
+    assert_eq!(setup.submit(Class::BestEffort, 64, 0).error(), InvokeError::UnknownFunction);
+    assert!(!unloading.is_finished(), "an invocation is running");
+    setup.device.resume();
+    running.result();
+    unloading.join().expect("no panic").expect("unloaded");
+    assert_eq!((setup.handle.statistics().device.memory_used_bytes, setup.device.modules()), (0, 0));
+    assert!(matches!(setup.handle.unload("f"), Err(EngineError::NotLoaded(_))));
+    setup.handle.load(Arc::clone(&setup.bundle), options("f")).expect("loaded again");
+    setup.submit(Class::BestEffort, 64, 0).result();
+}
+
+#[test]
+fn functions_with_equal_weights_share_them() {
+    let setup = setup(EngineConfig::default());
+    let info = setup.handle.load(Arc::clone(&setup.bundle), options("g")).expect("a second function");
+    assert!(info.weights_shared);
+    assert_eq!((setup.handle.statistics().device.memory_used_bytes, setup.device.modules()), (256, 2));
+    setup.handle.unload("f").expect("unloaded");
+    submit(&setup.handle, request("g", Class::RealTime, &input(33, 1))).result();
+    assert!(matches!(setup.handle.load(Arc::clone(&setup.bundle), options("g")), Err(EngineError::AlreadyLoaded(_))));
+}
+
+#[test]
+fn a_failed_load_leaves_nothing() {
+    let (device, controls) = FakeDevice::new(0);
+    let engine = Engine::start(device, EngineConfig { memory_limit_bytes: Some(255), ..EngineConfig::default() }).expect("an engine");
+    let handle = engine.handle();
+    let error = handle.load(bundle(b"fake"), options("f")).expect_err("no memory");
+    assert!(matches!(error, EngineError::OutOfMemory { wanted: 32, free: 0, .. }), "{error}");
+    assert_eq!((handle.statistics().device.memory_used_bytes, controls.modules()), (0, 0));
+    let error = handle.load(bundle(b"other"), options("f")).expect_err("bad code");
+    assert!(error.to_string().contains("this is no code for a fake device"), "{error}");
+    assert_eq!(submit(&handle, request("f", Class::RealTime, &[])).error(), InvokeError::UnknownFunction);
+}
+
+#[test]
+fn best_effort_waits_for_memory_and_nothing_exceeds_the_limit() {
+    let one = fake::invocation_memory(64);
+    let limit = 256 + one + one / 2;
+    let setup = setup(EngineConfig { memory_limit_bytes: Some(limit), ..EngineConfig::default() });
+    let pending: Vec<Pending> = (0..10).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
+    pending.iter().for_each(|pending| drop(pending.result()));
+    assert!(setup.handle.statistics().device.memory_used_bytes_max <= limit);
+    // Other shapes take the place of those that nobody uses.
+    setup.submit(Class::BestEffort, 48, 0).result();
+    let error = setup.submit(Class::BestEffort, 4096, 0).error();
+    assert!(matches!(error, InvokeError::OutOfMemory { wanted, .. } if wanted == fake::invocation_memory(4096)), "{error}");
+    setup.submit(Class::RealTime, 64, 0).result();
+}
+
+#[test]
+fn a_kernel_that_traps_fails_its_invocation_only() {
+    let setup = setup(EngineConfig::default());
+    let good = setup.submit(Class::BestEffort, 200, 1);
+    let bad = submit(&setup.handle, request("f", Class::BestEffort, &[7, 0xDEAD]));
+    let text = bad.error().to_string();
+    assert_eq!(text, "kernel `step` of node `step_0` (step 2 of 14) trapped or faulted on fake:0");
+    good.result();
+    assert_eq!(setup.handle.statistics().functions[0].failure, 1);
+}
+
+#[test]
+fn a_lost_device_is_answered_for() {
+    let setup = setup(EngineConfig::default());
+    setup.device.pause();
+    let running: Vec<Pending> = (0..5).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
+    setup.device.wait_for_launches();
+    setup.device.lose();
+    let discovers = setup.submit(Class::RealTime, 16, 0);
+    for pending in running.iter().chain([&discovers, &setup.submit(Class::RealTime, 16, 0)]) {
+        assert_eq!(pending.error(), InvokeError::Device("the device is lost: the test lost it".into()));
+    }
+    assert_eq!(setup.handle.statistics().device.lost.as_deref(), Some("the test lost it"));
+    assert!(setup.handle.load(Arc::clone(&setup.bundle), options("g")).is_err());
+    setup.handle.unload("f").expect("unloaded");
+    setup.engine.shutdown();
+}
+
+#[test]
+fn shutdown_lets_invocations_end_and_answers_the_late() {
+    let setup = setup(EngineConfig::default());
+    let pending: Vec<Pending> = (0..6).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
+    let handle = setup.handle.clone();
+    setup.engine.shutdown();
+    pending.iter().for_each(|pending| drop(pending.result()));
+    assert_eq!(submit(&handle, request("f", Class::RealTime, &[1])).error(), InvokeError::ShuttingDown);
+    assert!(matches!(handle.load(Arc::clone(&setup.bundle), options("g")), Err(EngineError::ShuttingDown)));
+    assert_eq!(handle.statistics().functions, []);
+}
+
+#[test]
+fn shutdown_does_not_wait_for_ever() {
+    let setup = setup(EngineConfig { shutdown_grace: Duration::from_millis(10), ..EngineConfig::default() });
+    setup.device.pause();
+    let pending: Vec<Pending> = (0..6).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
+    setup.device.wait_for_launches();
+    // Nothing ends on a device that stands still.
+    setup.engine.shutdown();
+    pending.iter().for_each(|pending| assert_eq!(pending.error(), InvokeError::ShuttingDown));
+}
+
+#[test]
+fn dropping_an_engine_answers_everyone() {
+    let setup = setup(EngineConfig::default());
+    let pending: Vec<Pending> = (0..6).map(|i| setup.submit(Class::BestEffort, 640, i)).collect();
+    drop(setup.engine);
+    assert!(pending.iter().any(|pending| pending.answer().err() == Some(InvokeError::ShuttingDown)));
+}
+
+#[test]
+fn a_panic_of_the_thread_answers_everyone() {
+    let setup = setup(EngineConfig::default());
+    setup.device.panic_on_submit();
+    assert_eq!(setup.submit(Class::BestEffort, 64, 0).error(), InvokeError::ShuttingDown);
+    assert_eq!(setup.submit(Class::RealTime, 64, 0).error(), InvokeError::ShuttingDown);
+    setup.engine.shutdown();
+}
+
+#[test]
+fn an_unknown_policy_is_named_with_those_there_are() {
+    let (device, _) = FakeDevice::new(0);
+    let error = Engine::start(device, EngineConfig { policy: "fastest".into(), ..EngineConfig::default() }).expect_err("no such policy");
+    assert!(error.to_string().contains("`fastest`; there are: reset, streams, sequential"), "{error}");
+}

@@ -1,0 +1,316 @@
+//! A device for tests that computes real answers on a thread of its own, block by block, and a bundle for it.
+//!
+//! Its kernels are functions in Rust, found by name. Blocks of launches in different device queues interleave at random, and a block looks at the epoch word at its entry like a
+//! transformed kernel. The kernels work in place, so that a block that runs twice, or out of order, gives a wrong answer.
+
+mod model;
+
+pub(crate) use model::{TARGET, expected, invocation_memory, write_bundle};
+
+use atoll_core::rng::Rng;
+use atoll_core::{DeviceOffset, Epoch, PreemptLevel, QueueId};
+use atoll_device::*;
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
+pub(crate) const QUEUES: u32 = 3;
+
+/// What a test does to the device while the engine owns it.
+#[derive(Clone)]
+pub(crate) struct Controls(Arc<Shared>);
+
+impl Controls {
+    /// Lets no block start from now on.
+    pub(crate) fn pause(&self) {
+        self.0.paused.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.0.paused.store(false, Ordering::SeqCst);
+        self.0.work.notify_all();
+    }
+
+    /// Answers everything with "lost" from now on.
+    pub(crate) fn lose(&self) {
+        self.0.lost.store(true, Ordering::SeqCst);
+    }
+
+    /// Breaks the promise not to panic.
+    pub(crate) fn panic_on_submit(&self) {
+        self.0.panics.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn modules(&self) -> usize {
+        self.0.state.lock().expect("no panic").modules.iter().flatten().count()
+    }
+
+    /// Waits until launches are in flight.
+    pub(crate) fn wait_for_launches(&self) {
+        let begin = Instant::now();
+        while self.0.state.lock().expect("no panic").queues.iter().all(VecDeque::is_empty) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "no launch comes");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    completed: OwnedFd,
+    paused: AtomicBool,
+    lost: AtomicBool,
+    panics: AtomicBool,
+    stopped: AtomicBool,
+}
+
+struct State {
+    memory: Vec<u8>,
+    modules: Vec<Option<Vec<Kernel>>>,
+    queues: Vec<VecDeque<Launch>>,
+    completions: VecDeque<Completion>,
+}
+
+#[derive(Clone)]
+struct Kernel {
+    name: String,
+    preempt_offset: Option<u32>,
+}
+
+struct Launch {
+    record: LaunchRecord,
+    params: Vec<u8>,
+    kernel: Kernel,
+    next_block: u32,
+    started_ns: u64,
+    failed: bool,
+}
+
+pub(crate) struct FakeDevice {
+    info: DeviceInfo,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FakeDevice {
+    pub(crate) fn new(seed: u64) -> (Box<FakeDevice>, Controls) {
+        let state = State {
+            memory: vec![0xA5; MEMORY_BYTES as usize],
+            modules: Vec::new(),
+            queues: (0..QUEUES).map(|_| VecDeque::new()).collect(),
+            completions: VecDeque::new(),
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            completed: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd"),
+            paused: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        });
+        let info = DeviceInfo {
+            name: "fake:0".into(),
+            targets: vec!["none".into(), TARGET.into()],
+            compute_units: 1,
+            memory_bytes: MEMORY_BYTES,
+            shared_bytes_max: 1024,
+            preempt_level: PreemptLevel::Deactivate,
+            queues: QUEUES,
+            queue_capacity: 4,
+        };
+        let runner = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || runner.run(Rng::new(seed)));
+        (Box::new(FakeDevice { info, shared: Arc::clone(&shared), thread: Some(thread) }), Controls(shared))
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        if self.shared.lost.load(Ordering::SeqCst) { Err(DeviceError::Lost("the test lost it".into())) } else { Ok(()) }
+    }
+}
+
+impl Drop for FakeDevice {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        self.shared.work.notify_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the device's thread does not panic");
+        }
+    }
+}
+
+impl Device for FakeDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.check()?;
+        if image.code != b"fake" {
+            return Err(DeviceError::BadModule("this is no code for a fake device".into()));
+        }
+        let kernels = image.kernels.iter().map(|facts| Kernel { name: facts.name.clone(), preempt_offset: facts.preempt_offset }).collect();
+        let modules = &mut self.shared.state.lock().expect("no panic").modules;
+        modules.push(Some(kernels));
+        Ok(ModuleId(modules.len() as u32 - 1))
+    }
+
+    fn unload_module(&mut self, module: ModuleId) {
+        let old = self.shared.state.lock().expect("no panic").modules[module.0 as usize].take();
+        assert!(old.is_some(), "a module is unloaded twice");
+    }
+
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.check()?;
+        let at = at.0 as usize;
+        self.shared.state.lock().expect("no panic").memory[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.check()?;
+        let at = at.0 as usize;
+        bytes.copy_from_slice(&self.shared.state.lock().expect("no panic").memory[at..at + bytes.len()]);
+        Ok(())
+    }
+
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        self.check()?;
+        let at = at.0 as usize;
+        self.shared.state.lock().expect("no panic").memory[at..at + bytes as usize].fill(value);
+        Ok(())
+    }
+
+    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        let at = word.0 as usize;
+        self.shared.state.lock().expect("no panic").memory[at..at + 4].copy_from_slice(&epoch.0.to_le_bytes());
+    }
+
+    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        assert!(!self.shared.panics.load(Ordering::SeqCst), "the device panics, as the test wants");
+        self.check().map_err(|_| SubmitError::Lost)?;
+        let mut state = self.shared.state.lock().expect("no panic");
+        let word = |at: DeviceOffset| u32::from_le_bytes(state.memory[at.0 as usize..at.0 as usize + 4].try_into().expect("four bytes"));
+        assert_eq!(word(record.evicted_word), 0, "the evicted word of a submitted launch is 0");
+        assert!(record.grid.iter().all(|&d| d > 0));
+        let kernel = state.modules[record.module.0 as usize].as_ref().expect("a loaded module")[record.kernel as usize].clone();
+        assert_eq!(kernel.preempt_offset.is_some(), record.preemptible == 1);
+        if state.queues[queue.0 as usize].len() >= self.info.queue_capacity as usize {
+            return Err(SubmitError::Full);
+        }
+        let launch = Launch { record: *record, params: params.to_vec(), kernel, next_block: 0, started_ns: 0, failed: false };
+        state.queues[queue.0 as usize].push_back(launch);
+        self.shared.work.notify_all();
+        Ok(())
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        let completion = self.shared.state.lock().expect("no panic").completions.pop_front();
+        if completion.is_none() {
+            let _ = rustix::io::read(&self.shared.completed, &mut [0_u8; 8]);
+            // Between the look and the read another may have come.
+            return self.shared.state.lock().expect("no panic").completions.pop_front();
+        }
+        completion
+    }
+
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.shared.completed.as_fd()
+    }
+}
+
+fn now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+impl Shared {
+    fn run(&self, mut rng: Rng) {
+        let mut state = self.state.lock().expect("no panic");
+        while !self.stopped.load(Ordering::SeqCst) {
+            let busy: Vec<usize> = (0..state.queues.len()).filter(|&queue| !state.queues[queue].is_empty()).collect();
+            if busy.is_empty() || self.paused.load(Ordering::SeqCst) {
+                state = self.work.wait_timeout(state, Duration::from_millis(1)).expect("no panic").0;
+                continue;
+            }
+            let queue = busy[rng.below(busy.len() as u64) as usize];
+            let evicted = state.run_block(queue);
+            if let Some(completion) = state.take_ended(queue) {
+                state.completions.push_back(completion);
+                rustix::io::write(&self.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
+            }
+            drop(state);
+            // A block takes its time, a block that leaves does not.
+            if !evicted {
+                std::thread::sleep(Duration::from_micros(5));
+            }
+            state = self.state.lock().expect("no panic");
+        }
+    }
+}
+
+impl State {
+    fn u32_at(&mut self, at: u64) -> &mut [u8; 4] {
+        (&mut self.memory[at as usize..at as usize + 4]).try_into().expect("four bytes")
+    }
+
+    /// Runs the next block of the launch at the head of a queue. Returns whether it left.
+    fn run_block(&mut self, queue: usize) -> bool {
+        let mut launch = self.queues[queue].pop_front().expect("a launch");
+        if launch.next_block == 0 {
+            launch.started_ns = now_ns();
+        }
+        let block = launch.next_block;
+        launch.next_block += 1;
+        let left = self.enter_block(&mut launch, block);
+        self.queues[queue].push_front(launch);
+        left
+    }
+
+    fn enter_block(&mut self, launch: &mut Launch, block: u32) -> bool {
+        let Some(base) = launch.kernel.preempt_offset else {
+            model::run(launch, block, &mut self.memory);
+            return false;
+        };
+        let [epoch_word, evicted_word, progress] = [0, 8, 16].map(|at| u64_at(&launch.params, base as usize + at));
+        assert_eq!((epoch_word, evicted_word), (launch.record.epoch_word.0, launch.record.evicted_word.0));
+        let issued = Epoch(u32::from_le_bytes(launch.params[base as usize + 24..base as usize + 28].try_into().expect("four bytes")));
+        assert_eq!(issued, launch.record.epoch);
+        if self.memory[(progress + u64::from(block)) as usize] == 1 {
+            return true;
+        }
+        if issued.is_raised_by(Epoch(u32::from_le_bytes(*self.u32_at(epoch_word)))) {
+            *self.u32_at(evicted_word) = 1_u32.to_le_bytes();
+            return true;
+        }
+        model::run(launch, block, &mut self.memory);
+        self.memory[(progress + u64::from(block)) as usize] = 1;
+        false
+    }
+
+    fn take_ended(&mut self, queue: usize) -> Option<Completion> {
+        let launch = self.queues[queue].front()?;
+        let blocks: u32 = launch.record.grid.iter().product();
+        if launch.next_block < blocks {
+            return None;
+        }
+        let launch = self.queues[queue].pop_front()?;
+        let evicted = u32::from_le_bytes(*self.u32_at(launch.record.evicted_word.0)) != 0;
+        let status = match (launch.failed, evicted) {
+            (true, _) => LaunchStatus::Failed,
+            (_, true) => LaunchStatus::Evicted,
+            _ => LaunchStatus::Complete,
+        };
+        Some(Completion { launch: launch.record.launch, status, started_ns: launch.started_ns, ended_ns: now_ns() })
+    }
+}
+
+fn u64_at(params: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(params[at..at + 8].try_into().expect("eight bytes"))
+}

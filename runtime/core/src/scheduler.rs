@@ -349,6 +349,10 @@ impl Scheduler {
         let may_issue = CLASSES.map(|class| self.policy.may_issue(class, view));
         for queue in 0..self.device_queues.len() {
             for at in 0..self.device_queues[queue].bound.len() {
+                // Nor is a host step started beside a full queue; it can wait for the next end of a launch, and looking for one would cost every decision.
+                if !self.device_queues[queue].has_room() {
+                    break;
+                }
                 let id = self.device_queues[queue].bound[at];
                 let task = &self.tasks[&id];
                 if !may_issue[task.class() as usize] {

@@ -18,17 +18,15 @@ impl Doorbell {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until somebody rings, the device has completions, or `timeout_ns` has passed. Returns whether somebody rang, and takes the ring back: look for what was
-    /// sent *after* this.
-    pub(crate) fn wait(&self, completions: BorrowedFd<'_>, timeout_ns: Option<u64>) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN), PollFd::from_borrowed_fd(completions, PollFlags::IN)];
+    /// Waits until somebody rings, the device (if there still is one) has completions, or `timeout_ns` has passed. The ring is taken back: look for what was sent *after* this.
+    pub(crate) fn wait(&self, completions: Option<BorrowedFd<'_>>, timeout_ns: Option<u64>) {
+        let bell = self.0.as_fd();
+        let mut fds = [bell, completions.unwrap_or(bell)].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let timeout = timeout_ns.map(timespec);
         // An interrupted wait is a wake-up without a reason; the loop looks around and waits again.
         let _ = poll(&mut fds, timeout.as_ref());
-        let rang = fds[0].revents().contains(PollFlags::IN);
-        if rang {
+        if fds[0].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
         }
-        rang
     }
 }

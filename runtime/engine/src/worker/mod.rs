@@ -166,7 +166,9 @@ impl Worker {
         let closing = self.closing.map(|closing| closing.cancel_at.unwrap_or(closing.give_up_at));
         let wakeup = self.scheduler.next_wakeup().into_iter().chain(closing).min();
         let timeout_ns = wakeup.map(|at| at.0.saturating_sub(clock::now().0));
-        self.shared.doorbell.wait(self.device.completion_fd(), timeout_ns);
+        // What a lost device has to say is not read any more, so it must not wake us either.
+        let completions = self.lost.is_none().then(|| self.device.completion_fd());
+        self.shared.doorbell.wait(completions, timeout_ns);
     }
 
     /// Time passes: deadlines, perturbation, shutdown.

@@ -23,6 +23,7 @@ pub struct KernelBuilder {
     params: Vec<Variable>,
     attributes: Vec<Directive>,
     variables: Vec<Statement>,
+    prologue: Vec<Statement>,
     statements: Vec<Statement>,
     registers: BTreeMap<ScalarType, u32>,
     labels: u32,
@@ -36,6 +37,7 @@ impl KernelBuilder {
             params: Vec::new(),
             attributes: Vec::new(),
             variables: Vec::new(),
+            prologue: Vec::new(),
             statements: Vec::new(),
             registers: BTreeMap::new(),
             labels: 0,
@@ -48,6 +50,21 @@ impl KernelBuilder {
         let name = Name::from(format!("{}_param_{}", self.name, self.params.len()));
         self.params.push(Variable::new(StateSpace::Param, ty, &name));
         Operand::Address(Address { base: AddressBase::Name(name), offset: 0 })
+    }
+
+    /// Appends a parameter and loads it at the top of the kernel, whatever was emitted before: the register is defined on every path.
+    pub fn load_param(&mut self, ty: ScalarType, purpose: &str) -> Name {
+        let from = self.param(ty, purpose);
+        self.hoisted(ty, &format!("ld.param.{ty}"), [from])
+    }
+
+    /// Appends `dotted result, operands` to the top of the kernel, behind what was hoisted before, and returns the result's register. The operands must
+    /// be constants, special registers or hoisted results themselves.
+    pub fn hoisted(&mut self, ty: ScalarType, dotted: &str, operands: impl IntoIterator<Item = Operand>) -> Name {
+        let result = self.reg(ty);
+        let operands = std::iter::once(Operand::from(&result)).chain(operands).collect();
+        self.prologue.push(Statement::built(StatementKind::Instruction(Instruction::new(dotted, operands))));
+        result
     }
 
     /// Adds a performance directive such as `.maxntid 256, 1, 1`.
@@ -107,6 +124,7 @@ impl KernelBuilder {
             })
             .collect();
         statements.extend(self.variables);
+        statements.extend(self.prologue);
         statements.extend(self.statements);
         Function {
             linkage: Linkage::Visible,

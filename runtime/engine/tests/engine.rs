@@ -357,3 +357,48 @@ fn an_unknown_policy_is_named_with_those_there_are() {
     let error = Engine::start(device, EngineConfig { policy: "fastest".into(), ..EngineConfig::default() }).expect_err("no such policy");
     assert!(error.to_string().contains("`fastest`; there are: reset, streams, sequential"), "{error}");
 }
+
+/// Clients that come and go in every way at once. Whatever happens: one answer each, right where it is a result, and nothing left at the end.
+#[test]
+fn a_life_of_random_events_leaves_nothing_behind() {
+    let mut results = 0;
+    for seed in 0..8 {
+        let mut rng = atoll_core::rng::Rng::new(seed);
+        let memory_limit_bytes = Some(256 * 2 + 4 * fake::invocation_memory(200));
+        let policy = atoll_core::POLICIES[seed as usize % atoll_core::POLICIES.len()].name.into();
+        let setup = setup(EngineConfig { policy, memory_limit_bytes, evict_at_random: Some(seed), ..EngineConfig::default() });
+        let mut pending: Vec<Pending> = Vec::new();
+        for step in 0..120 {
+            let name = if rng.one_in(3) { "g" } else { "f" };
+            match rng.below(12) {
+                0..2 => drop(setup.handle.load(Arc::clone(&setup.bundle), options(name))),
+                2 => drop(setup.handle.unload(name)),
+                3 if !pending.is_empty() => setup.handle.cancel(pending[rng.below(pending.len() as u64) as usize].id),
+                _ => {
+                    let class = if rng.one_in(3) { Class::RealTime } else { Class::BestEffort };
+                    let mut request = request(name, class, &input(rng.below(200) as u32, step));
+                    request.deadline = rng.one_in(6).then(|| Duration::from_micros(rng.below(20_000)));
+                    pending.push(submit(&setup.handle, request));
+                }
+            }
+        }
+        for pending in &pending {
+            match pending.answers.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|e| panic!("seed {seed}: no answer: {e}")) {
+                Ok(result) => {
+                    let expected: Vec<u8> = fake::expected(&pending.input).into_iter().flat_map(u32::to_le_bytes).collect();
+                    assert_eq!(result.outputs[0].bytes, expected, "seed {seed}");
+                    results += 1;
+                }
+                Err(InvokeError::Device(text)) => panic!("seed {seed}: {text}"),
+                Err(_) => {}
+            }
+        }
+        for name in ["f", "g"] {
+            drop(setup.handle.unload(name));
+        }
+        let device = setup.handle.statistics().device;
+        assert_eq!((device.memory_used_bytes, setup.device.modules()), (0, 0), "seed {seed}");
+        assert!(Some(device.memory_used_bytes_max) <= memory_limit_bytes);
+    }
+    assert!(results > 100, "{results} results are too few to prove anything");
+}

@@ -36,7 +36,7 @@ pub struct Module {
 /// One item at module scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// Source text; for a function it covers the header up to, not including, `{` (or the `;` of a declaration).
+    /// Source text; for a function with a body it covers the header up to, not including, `{`, for all others the `;` is part of it.
     pub origin: Origin,
     /// What the item is.
     pub kind: ItemKind,
@@ -58,7 +58,8 @@ pub enum ItemKind {
 pub struct Directive {
     /// Spelling without the dot: `version`, `loc`, `pragma`, `maxntid`.
     pub name: Name,
-    /// The tokens after the name, joined by nothing but what the printer needs: `["7", ".", "0"]` is `"7.0"`.
+    /// The tokens after the name. Where the directive is a known one with a list (`.maxntid 256, 1, 1`, `.target sm_80, debug`) the commas are left out; where its shape
+    /// is not known, commas, brackets and `;` are words of their own.
     pub arguments: Vec<Name>,
 }
 

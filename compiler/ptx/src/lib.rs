@@ -10,7 +10,16 @@
 
 pub mod ast;
 pub mod build;
+mod directive;
+mod lex;
+pub mod limits;
+mod parse;
+mod print;
+mod syntax_error;
 pub mod types;
 
 pub use ast::*;
+pub use parse::parse;
+pub use print::print;
+pub use syntax_error::{SyntaxError, SyntaxErrors};
 pub use types::{ScalarType, StateSpace};

@@ -1,0 +1,52 @@
+//! The directives whose shape the tree knows; all others are kept as words.
+
+/// What follows a known directive's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arguments {
+    /// Nothing.
+    None,
+    /// Exactly one token.
+    One,
+    /// One or more tokens between commas; the commas are not in the tree.
+    List,
+}
+
+/// A known directive.
+#[derive(Debug)]
+pub(crate) struct DirectiveForm {
+    name: &'static str,
+    /// What follows the name.
+    pub(crate) arguments: Arguments,
+    /// Whether it ends with `;`.
+    pub(crate) semicolon: bool,
+}
+
+const fn form(name: &'static str, arguments: Arguments, semicolon: bool) -> DirectiveForm {
+    DirectiveForm { name, arguments, semicolon }
+}
+
+/// One row per known directive (ISA chapter 11).
+const FORMS: &[DirectiveForm] = &[
+    form("version", Arguments::One, false),
+    form("target", Arguments::List, false),
+    form("address_size", Arguments::One, false),
+    form("alias", Arguments::List, true),
+    form("pragma", Arguments::List, true),
+    form("maxnreg", Arguments::One, false),
+    form("maxntid", Arguments::List, false),
+    form("reqntid", Arguments::List, false),
+    form("minnctapersm", Arguments::One, false),
+    form("maxnctapersm", Arguments::One, false),
+    form("noreturn", Arguments::None, false),
+    form("abi_preserve", Arguments::One, false),
+    form("abi_preserve_control", Arguments::One, false),
+    form("reqnctapercluster", Arguments::List, false),
+    form("explicitcluster", Arguments::None, false),
+    form("maxclusterrank", Arguments::One, false),
+    form("blocksareclusters", Arguments::None, false),
+];
+
+/// The form of a directive, `None` for one that is kept as words.
+pub(crate) fn form_of(name: &str) -> Option<&'static DirectiveForm> {
+    FORMS.iter().find(|form| form.name == name)
+}

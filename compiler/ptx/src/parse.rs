@@ -1,0 +1,326 @@
+//! The parser: PTX text to the tree of [`crate::ast`].
+//!
+//! Hand-written descent over a token list. It knows the shape of declarations, statements and operands, not the instructions: any dotted word with any
+//! operands is an [`Instruction`](crate::Instruction), and a directive or declaration whose shape it does not know is a [`Directive`] of words.
+//! Every byte of the text ends up in the `leading` or `text` of some node, so that printing an untouched tree gives the text back.
+//!
+//! After an error the parser goes on behind the statement, so that one run reports what there is to report.
+
+mod constant;
+mod declaration;
+mod operand;
+mod statement;
+
+use crate::ast::*;
+use crate::lex::{Token, TokenKind, Tokens, lex};
+use crate::limits::{MAX_NESTING, MAX_SYNTAX_ERRORS};
+use crate::syntax_error::{SyntaxError, SyntaxErrors};
+use crate::types::StateSpace;
+
+/// Parses a module.
+///
+/// # Errors
+/// Every place where the text is not PTX, up to a bound. What the words mean is the verifier's business.
+///
+/// ```
+/// let text = ".version 7.0\n.target sm_80\n.address_size 64\n\n.visible .entry nothing()\n{\n\tret;\n}\n";
+/// let module = atoll_ptx::parse(text)?;
+/// assert_eq!(atoll_ptx::print(&module), text);
+/// # Ok::<(), atoll_ptx::SyntaxErrors>(())
+/// ```
+pub fn parse(text: &str) -> Result<Module, SyntaxErrors> {
+    let mut parser = Parser { tokens: lex(text)?, at: 0, taken: 0, depth: 0, errors: Vec::new() };
+    let module = parser.module();
+    if parser.errors.is_empty() { Ok(module) } else { Err(SyntaxErrors::collect(parser.errors)) }
+}
+
+type Parsed<T> = Result<T, SyntaxError>;
+
+/// Where a directive stands, which decides where one of unknown shape ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Module,
+    Header,
+    Body,
+}
+
+struct Parser<'a> {
+    tokens: Tokens<'a>,
+    /// Index of the next token.
+    at: usize,
+    /// End of the text that is already in some node.
+    taken: u32,
+    /// Nesting at the moment, see [`MAX_NESTING`].
+    depth: u32,
+    errors: Vec<SyntaxError>,
+}
+
+/// Tokens.
+impl<'a> Parser<'a> {
+    fn token(&self) -> Token {
+        self.tokens.list[self.at]
+    }
+
+    fn kind(&self) -> TokenKind {
+        self.token().kind
+    }
+
+    fn peek_kind(&self, ahead: usize) -> TokenKind {
+        self.tokens.list.get(self.at + ahead).map_or(TokenKind::End, |token| token.kind)
+    }
+
+    fn text(&self) -> &'a str {
+        self.tokens.text(self.token())
+    }
+
+    /// Takes a token; the end stays where it is.
+    fn bump(&mut self) -> Token {
+        let token = self.token();
+        if token.kind != TokenKind::End {
+            self.at += 1;
+        }
+        token
+    }
+
+    fn is(&self, punctuation: u8) -> bool {
+        self.kind() == TokenKind::Punctuation(punctuation)
+    }
+
+    fn eat(&mut self, punctuation: u8) -> bool {
+        let there = self.is(punctuation);
+        if there {
+            self.at += 1;
+        }
+        there
+    }
+
+    fn expect(&mut self, punctuation: u8) -> Parsed<()> {
+        if self.eat(punctuation) { Ok(()) } else { Err(self.expected(format!("`{}`", char::from(punctuation)))) }
+    }
+
+    /// The word of a `.word` here, without its dot.
+    fn dot_word(&self) -> Option<&'a str> {
+        (self.kind() == TokenKind::DotWord).then(|| &self.text()[1..])
+    }
+
+    fn eat_word(&mut self, word: &str) -> bool {
+        let there = self.dot_word() == Some(word);
+        if there {
+            self.at += 1;
+        }
+        there
+    }
+
+    fn identifier(&mut self, what: &str) -> Parsed<Name> {
+        if self.kind() != TokenKind::Identifier {
+            return Err(self.expected(what));
+        }
+        let token = self.bump();
+        Ok(Name::new(self.tokens.text(token)))
+    }
+
+    /// Whether a token begins right where the one before it ends.
+    fn is_adjacent(&self) -> bool {
+        self.at > 0 && self.tokens.list[self.at - 1].end == self.token().start
+    }
+
+    /// Whether a line ends in front of the next token.
+    fn is_line_start(&self) -> bool {
+        self.at == 0 || self.tokens.slice(self.tokens.list[self.at - 1].end, self.token().start).contains('\n')
+    }
+}
+
+/// Errors and nesting.
+impl Parser<'_> {
+    fn expected(&self, what: impl Into<String>) -> SyntaxError {
+        let token = self.token();
+        let found = match token.kind {
+            TokenKind::End => "the end of the text".into(),
+            _ => format!("`{}`", self.tokens.text(token)),
+        };
+        SyntaxError::new(self.tokens.position(token.start), what, found)
+    }
+
+    /// An error at a token that was taken already.
+    fn expected_at(&self, token: Token, what: impl Into<String>) -> SyntaxError {
+        SyntaxError::new(self.tokens.position(token.start), what, format!("`{}`", self.tokens.text(token)))
+    }
+
+    fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        if self.depth == MAX_NESTING {
+            return Err(self.expected(format!("nesting of at most {MAX_NESTING} levels")));
+        }
+        self.depth += 1;
+        let result = inner(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Keeps an error; false once there are more than anybody reads.
+    fn report(&mut self, error: SyntaxError) -> bool {
+        self.errors.push(error);
+        self.errors.len() <= MAX_SYNTAX_ERRORS
+    }
+
+    /// `item, item, …` up to a closing token, which is taken; the opening one was.
+    fn comma_list<T>(&mut self, close: u8, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        let mut items = Vec::new();
+        if self.eat(close) {
+            return Ok(items);
+        }
+        loop {
+            items.push(item(self)?);
+            if self.eat(close) {
+                return Ok(items);
+            }
+            if !self.eat(b',') {
+                return Err(self.expected(format!("`,` or `{}`", char::from(close))));
+            }
+        }
+    }
+}
+
+/// Text of nodes.
+impl Parser<'_> {
+    /// The text between what is taken and the token `first`.
+    fn leading(&self, first: usize) -> Box<str> {
+        self.tokens.slice(self.taken, self.tokens.list[first].start).into()
+    }
+
+    /// The origin of a node from the token `first` to the last one taken.
+    fn origin(&mut self, first: usize) -> Origin {
+        let mut origin = self.origin_without_text(first);
+        let (start, end) = (self.tokens.list[first].start, self.tokens.list[self.at - 1].end);
+        origin.text = Some(self.tokens.slice(start, end).into());
+        self.taken = end;
+        origin
+    }
+
+    fn origin_without_text(&self, first: usize) -> Origin {
+        let (line, column) = self.tokens.position(self.tokens.list[first].start);
+        Origin { leading: self.leading(first), text: None, line, column }
+    }
+}
+
+/// Module scope.
+impl Parser<'_> {
+    fn module(&mut self) -> Module {
+        let mut items = Vec::new();
+        while self.kind() != TokenKind::End {
+            if self.eat(b';') {
+                continue; // An empty item becomes part of the white space.
+            }
+            let first = self.at;
+            match self.item() {
+                Ok(item) => items.push(item),
+                Err(error) => {
+                    if !self.report(error) {
+                        break;
+                    }
+                    self.skip_item(first);
+                }
+            }
+        }
+        Module { items, trailing: self.leading(self.tokens.list.len() - 1) }
+    }
+
+    /// Goes behind an item that could not be parsed: to its `;` or closing brace, or in front of what looks like the next one.
+    fn skip_item(&mut self, first: usize) {
+        let error_at = self.at;
+        self.at = first;
+        let mut braces = 0u32;
+        loop {
+            match self.kind() {
+                TokenKind::End => return,
+                TokenKind::Punctuation(b';') if braces == 0 => break,
+                TokenKind::Punctuation(b'{') => braces += 1,
+                TokenKind::Punctuation(b'}') if braces <= 1 => break,
+                TokenKind::Punctuation(b'}') => braces -= 1,
+                TokenKind::DotWord if braces == 0 && self.at > error_at && self.is_line_start() => return,
+                _ => {}
+            }
+            self.bump();
+        }
+        self.bump();
+    }
+
+    fn item(&mut self) -> Parsed<Item> {
+        let first = self.at;
+        let linkage = self.linkage();
+        let word = self.dot_word().ok_or_else(|| self.expected("a directive, variable or function"))?;
+        match word {
+            "entry" | "func" => self.function(first, linkage),
+            _ if StateSpace::from_name(word).is_some() => {
+                let kind = match self.variable()? {
+                    Some(mut variable) => {
+                        self.expect(b';')?;
+                        variable.linkage = linkage;
+                        ItemKind::Variable(variable)
+                    }
+                    None => {
+                        self.at = first;
+                        ItemKind::Directive(self.declaration_words()?)
+                    }
+                };
+                Ok(Item { origin: self.origin(first), kind })
+            }
+            _ if linkage != Linkage::Internal => Err(self.expected("`.entry`, `.func` or a state space")),
+            _ => {
+                let kind = ItemKind::Directive(self.directive(Place::Module)?);
+                Ok(Item { origin: self.origin(first), kind })
+            }
+        }
+    }
+
+    fn linkage(&mut self) -> Linkage {
+        let linkage = match self.dot_word() {
+            Some("visible") => Linkage::Visible,
+            Some("extern") => Linkage::Extern,
+            Some("weak") => Linkage::Weak,
+            Some("common") => Linkage::Common,
+            _ => return Linkage::Internal,
+        };
+        self.bump();
+        linkage
+    }
+
+    fn function(&mut self, first: usize, linkage: Linkage) -> Parsed<Item> {
+        let kind = if self.eat_word("entry") { FunctionKind::Entry } else { FunctionKind::Func };
+        if kind == FunctionKind::Func {
+            self.bump();
+        }
+        let mut attributes = Vec::new();
+        while self.dot_word() == Some("attribute") {
+            attributes.push(self.directive(Place::Header)?);
+        }
+        let returns = self.parameters()?;
+        let name = self.identifier("the name of a function")?;
+        let params = self.parameters()?;
+        while self.kind() == TokenKind::DotWord {
+            attributes.push(self.directive(Place::Header)?);
+        }
+        let mut function = Function { linkage, kind, returns, name, params, attributes, body: None };
+        if self.eat(b';') {
+            return Ok(Item { origin: self.origin(first), kind: ItemKind::Function(function) });
+        }
+        if !self.is(b'{') {
+            return Err(self.expected("`{` or `;` after the header of a function"));
+        }
+        let origin = self.origin(first);
+        let before_open = self.leading(self.at);
+        let body = self.body()?;
+        function.body = Some(Body { before_open, ..body });
+        Ok(Item { origin, kind: ItemKind::Function(function) })
+    }
+
+    /// `(.param .b32 a, …)`, or nothing.
+    fn parameters(&mut self) -> Parsed<Vec<Variable>> {
+        if !self.eat(b'(') {
+            return Ok(Vec::new());
+        }
+        self.comma_list(b')', |p| {
+            let token = p.token();
+            p.variable()?.ok_or_else(|| p.expected_at(token, "a parameter of a fundamental type"))
+        })
+    }
+}

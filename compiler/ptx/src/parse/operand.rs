@@ -1,0 +1,149 @@
+//! Instructions and their operands.
+
+use super::{Parsed, Parser};
+use crate::ast::*;
+use crate::lex::TokenKind;
+
+impl Parser<'_> {
+    pub(super) fn instruction(&mut self) -> Parsed<Instruction> {
+        let guard = self.guard()?;
+        if !self.text().starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return Err(self.expected("an instruction"));
+        }
+        let opcode = self.identifier("an instruction")?;
+        let mut modifiers = Vec::new();
+        while let Some(word) = self.dot_word() {
+            modifiers.push(Name::new(word));
+            self.bump();
+        }
+        let operands = if opcode == "call" { self.call_operands()? } else { self.operands()? };
+        Ok(Instruction { guard, opcode, modifiers, operands })
+    }
+
+    fn guard(&mut self) -> Parsed<Option<Guard>> {
+        if !self.eat(b'@') {
+            return Ok(None);
+        }
+        let negated = self.eat(b'!');
+        let predicate = self.qualified_name("a predicate register")?;
+        Ok(Some(Guard { predicate, negated }))
+    }
+
+    /// Operands up to the `;`, which is taken.
+    fn operands(&mut self) -> Parsed<Vec<Operand>> {
+        let mut operands = Vec::new();
+        if self.eat(b';') {
+            return Ok(operands);
+        }
+        loop {
+            operands.push(self.operand()?);
+            if self.eat(b';') {
+                return Ok(operands);
+            }
+            if !self.eat(b',') {
+                return Err(self.expected("`,` or `;`"));
+            }
+        }
+    }
+
+    /// `(returns), callee, (arguments), prototype;`, where all but the callee may be missing. The tree always has both lists.
+    fn call_operands(&mut self) -> Parsed<Vec<Operand>> {
+        let mut returns = Vec::new();
+        if self.eat(b'(') {
+            returns = self.comma_list(b')', Self::operand)?;
+            self.expect(b',')?;
+        }
+        let callee = Operand::Name(self.qualified_name("a function or a register that holds one")?);
+        let mut arguments = Vec::new();
+        let mut rest = Vec::new();
+        if self.eat(b',') {
+            if self.eat(b'(') {
+                arguments = self.comma_list(b')', Self::operand)?;
+            } else {
+                rest.push(Operand::Name(self.identifier("a list of arguments or a prototype")?));
+            }
+            if rest.is_empty() && self.eat(b',') {
+                rest.push(Operand::Name(self.identifier("a prototype or table of targets")?));
+            }
+        }
+        self.expect(b';')?;
+        let mut operands = vec![Operand::List(returns), callee, Operand::List(arguments)];
+        operands.append(&mut rest);
+        Ok(operands)
+    }
+
+    fn operand(&mut self) -> Parsed<Operand> {
+        let operand = match self.kind() {
+            TokenKind::Identifier => self.named()?,
+            TokenKind::Punctuation(b'{') => {
+                self.bump();
+                Operand::Vector(self.nested(|p| p.comma_list(b'}', Self::operand))?)
+            }
+            TokenKind::Punctuation(b'[') => {
+                self.bump();
+                bracketed(self.nested(|p| p.comma_list(b']', Self::operand))?)
+            }
+            TokenKind::Punctuation(b'!') if self.peek_kind(1) == TokenKind::Identifier => {
+                self.bump();
+                Operand::Not(self.qualified_name("a predicate register")?)
+            }
+            TokenKind::Integer | TokenKind::Float | TokenKind::Punctuation(b'-' | b'+' | b'~' | b'!' | b'(') => {
+                Operand::Immediate(self.constant()?)
+            }
+            _ => return Err(self.expected("an operand")),
+        };
+        Ok(operand)
+    }
+
+    /// An operand that starts with a name: `%r1`, `%tid.x`, `_`, `%p|%q`, `symbol+8`.
+    fn named(&mut self) -> Parsed<Operand> {
+        let name = self.qualified_name("a name")?;
+        if self.eat(b'|') {
+            let second = self.qualified_name("the second register of a pair")?;
+            return Ok(Operand::Pair(Box::new(name_or_sink(name)), Box::new(name_or_sink(second))));
+        }
+        Ok(match self.optional_offset()? {
+            Some(offset) => Operand::NameOffset(name, offset),
+            None => name_or_sink(name),
+        })
+    }
+
+    /// A name with the component it may select: `%v.x`, `%r1.b0`.
+    fn qualified_name(&mut self, what: &str) -> Parsed<Name> {
+        let first = self.token();
+        let name = self.identifier(what)?;
+        let mut end = first.end;
+        while self.kind() == TokenKind::DotWord && self.is_adjacent() {
+            end = self.bump().end;
+        }
+        Ok(if end == first.end { name } else { Name::new(self.tokens.slice(first.start, end)) })
+    }
+
+    /// `+4`, `-4`, `+-4`, or nothing.
+    pub(super) fn optional_offset(&mut self) -> Parsed<Option<i64>> {
+        if !self.is(b'+') && !self.is(b'-') {
+            return Ok(None);
+        }
+        let token = self.token();
+        let value = self.integer("a byte offset")?;
+        i64::try_from(value).map(Some).map_err(|_| self.expected_at(token, "a byte offset within 64 bits"))
+    }
+}
+
+fn name_or_sink(name: Name) -> Operand {
+    if name == "_" { Operand::Sink } else { Operand::Name(name) }
+}
+
+/// What stands between `[` and `]`: an address where it is one, else the list of its parts.
+fn bracketed(parts: Vec<Operand>) -> Operand {
+    let address = match parts.as_slice() {
+        [Operand::Name(name)] => Some((AddressBase::Name(name.clone()), 0)),
+        [Operand::NameOffset(name, offset)] => Some((AddressBase::Name(name.clone()), *offset)),
+        [Operand::Immediate(Immediate::Int(value))] => u64::try_from(*value).ok().map(|absolute| (AddressBase::Absolute(absolute), 0)),
+        _ => None,
+    };
+    match address {
+        Some((base, offset)) => Operand::Address(Address { base, offset }),
+        None => Operand::Bracket(parts),
+    }
+}

@@ -1,0 +1,404 @@
+//! The printer: the tree back to text.
+//!
+//! A node that has its source text is printed with it, and with the white space and comments that stood in front of it. A built or edited node is
+//! printed in canonical form: one statement per line, operands separated by `, `, numbers in decimal, floats by their bits. Reading canonical text back gives
+//! an equal tree, but for origins ([`Module::strip_origins`]).
+
+use crate::ast::*;
+use crate::directive::{Arguments, form_of};
+use std::fmt::{self, Display, Write};
+
+/// The text of a module.
+pub fn print(module: &Module) -> String {
+    let mut printer = Printer { text: String::new() };
+    for item in &module.items {
+        printer.item(item);
+    }
+    printer.raw(&module.trailing);
+    printer.text
+}
+
+struct Printer {
+    text: String,
+}
+
+/// Whether a node has no place in any source, so that the printer separates it from what is in front of it.
+fn is_built(origin: &Origin) -> bool {
+    origin.line == 0 && origin.text.is_none() && origin.leading.is_empty()
+}
+
+impl Printer {
+    /// Appends text that begins with white space, or is separated from the word in front of it some other way.
+    fn raw(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// Appends a node's text behind its leading white space. A word never grows together with the one in front of it, whatever was removed between them.
+    fn node(&mut self, leading: &str, text: &str) {
+        let separated =
+            leading.starts_with(|c: char| c.is_whitespace()) || self.text.is_empty() || self.text.ends_with([';', ':', '{', '}', '\n']);
+        if !separated {
+            self.raw("\n");
+        }
+        self.raw(leading);
+        self.raw(text);
+    }
+
+    fn item(&mut self, item: &Item) {
+        if is_built(&item.origin) && !self.text.is_empty() {
+            let apart = !matches!(item.kind, ItemKind::Directive(_)) && !self.text.ends_with("\n\n");
+            self.raw(if apart { "\n" } else { "" });
+            self.raw(if self.text.ends_with("\n\n") { "" } else { "\n" });
+        }
+        match &item.origin.text {
+            Some(text) if !header_is_stale(item, text) => self.node(&item.origin.leading, text),
+            _ => self.node(&item.origin.leading, &canonical_item(&item.kind)),
+        }
+        if let ItemKind::Function(Function { body: Some(body), .. }) = &item.kind {
+            if item.origin.text.is_none() && body.before_open.is_empty() {
+                self.raw("\n");
+            }
+            self.raw(&body.before_open);
+            self.body(body, 1);
+        }
+    }
+
+    fn body(&mut self, body: &Body, depth: usize) {
+        self.raw("{");
+        for statement in &body.statements {
+            self.statement(statement, depth);
+        }
+        let built = body.statements.last().is_some_and(|s| is_built(&s.origin)) && body.before_close.is_empty();
+        if built {
+            self.line(depth - 1);
+        }
+        self.raw(&body.before_close);
+        self.raw("}");
+    }
+
+    fn line(&mut self, depth: usize) {
+        self.raw("\n");
+        for _ in 0..depth {
+            self.raw("\t");
+        }
+    }
+
+    fn statement(&mut self, statement: &Statement, depth: usize) {
+        if is_built(&statement.origin) {
+            self.line(if matches!(statement.kind, StatementKind::Label(_)) { 0 } else { depth });
+        }
+        match (&statement.kind, &statement.origin.text) {
+            (StatementKind::Block(body), _) => {
+                self.node(&statement.origin.leading, "");
+                self.body(body, depth + 1);
+            }
+            (_, Some(text)) => self.node(&statement.origin.leading, text),
+            (kind, None) => self.node(&statement.origin.leading, &kind.to_string()),
+        }
+    }
+}
+
+/// Whether a function got or lost its body after its header was parsed.
+fn header_is_stale(item: &Item, text: &str) -> bool {
+    matches!(&item.kind, ItemKind::Function(f) if f.body.is_some() == text.ends_with(';'))
+}
+
+fn canonical_item(kind: &ItemKind) -> String {
+    match kind {
+        ItemKind::Directive(directive) => directive.to_string(),
+        ItemKind::Variable(variable) => format!("{variable};"),
+        ItemKind::Function(function) if function.body.is_some() => Header(function).to_string(),
+        ItemKind::Function(function) => format!("{};", Header(function)),
+    }
+}
+
+/// Writes items with a separator between them.
+fn join<T>(
+    f: &mut fmt::Formatter<'_>,
+    items: &[T],
+    separator: &str,
+    write: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            f.write_str(separator)?;
+        }
+        write(f, item)?;
+    }
+    Ok(())
+}
+
+/// A function up to its body.
+struct Header<'a>(&'a Function);
+
+impl Display for Header<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Header(function) = self;
+        write!(f, "{}", function.linkage)?;
+        f.write_str(if function.kind == FunctionKind::Entry { ".entry " } else { ".func " })?;
+        for attribute in function.attributes.iter().filter(|a| a.name == "attribute") {
+            write!(f, "{attribute} ")?;
+        }
+        if !function.returns.is_empty() {
+            f.write_str("(")?;
+            join(f, &function.returns, ", ", |f, variable| variable.fmt(f))?;
+            f.write_str(") ")?;
+        }
+        write!(f, "{}(", function.name)?;
+        if !function.params.is_empty() {
+            f.write_str("\n\t")?;
+            join(f, &function.params, ",\n\t", |f, variable| variable.fmt(f))?;
+            f.write_str("\n")?;
+        }
+        f.write_str(")")?;
+        for attribute in function.attributes.iter().filter(|a| a.name != "attribute") {
+            write!(f, "\n{attribute}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Linkage {
+    /// The word with its dot and a blank, or nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Linkage::Internal => "",
+            Linkage::Visible => ".visible ",
+            Linkage::Extern => ".extern ",
+            Linkage::Weak => ".weak ",
+            Linkage::Common => ".common ",
+        })
+    }
+}
+
+impl Display for Directive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ".{}", self.name)?;
+        if let Some(form) = form_of(&self.name) {
+            if form.arguments != Arguments::None && !self.arguments.is_empty() {
+                f.write_str(" ")?;
+                join(f, &self.arguments, ", ", |f, word| f.write_str(word))?;
+            }
+            return f.write_str(if form.semicolon { ";" } else { "" });
+        }
+        let mut previous = "";
+        for word in &self.arguments {
+            let tight =
+                matches!(word.as_str(), "," | ";" | ")" | "]") || matches!(previous, "(" | "[") || (word == "(" && previous.is_empty());
+            f.write_str(if tight { "" } else { " " })?;
+            f.write_str(word)?;
+            previous = word;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Variable {
+    /// The declaration without `;`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.linkage, self.space)?;
+        for attribute in &self.attributes {
+            write!(f, " {attribute}")?;
+        }
+        write_alignment(f, self.align)?;
+        if let Some(width) = self.vector {
+            write!(f, " .v{width}")?;
+        }
+        write!(f, " .{}", self.ty)?;
+        if let Some(pointer) = self.pointer {
+            f.write_str(" .ptr")?;
+            if let Some(space) = pointer.space {
+                write!(f, " .{space}")?;
+            }
+            write_alignment(f, pointer.align)?;
+        }
+        write!(f, " {}", self.name)?;
+        if let Some(count) = self.count {
+            write!(f, "<{count}>")?;
+        }
+        for dimension in &self.dimensions {
+            match dimension {
+                Some(length) => write!(f, "[{length}]")?,
+                None => f.write_str("[]")?,
+            }
+        }
+        if let Some(initializer) = &self.initializer {
+            write!(f, " = {initializer}")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_alignment(f: &mut fmt::Formatter<'_>, align: Option<u32>) -> fmt::Result {
+    align.map_or(Ok(()), |bytes| write!(f, " .align {bytes}"))
+}
+
+/// `+8`, `+-8`; nothing for 0.
+fn write_offset(f: &mut fmt::Formatter<'_>, offset: i64) -> fmt::Result {
+    if offset == 0 { Ok(()) } else { write!(f, "+{offset}") }
+}
+
+impl Display for Initializer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Initializer::Immediate(value) => value.fmt(f),
+            Initializer::Symbol { name, offset, generic } => {
+                if *generic {
+                    write!(f, "generic({name})")?;
+                } else {
+                    f.write_str(name)?;
+                }
+                write_offset(f, *offset)
+            }
+            Initializer::List(items) => {
+                f.write_str("{")?;
+                join(f, items, ", ", |f, item| item.fmt(f))?;
+                f.write_str("}")
+            }
+        }
+    }
+}
+
+impl Display for StatementKind {
+    /// The statement in canonical form, with its `;`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StatementKind::Label(name) => write!(f, "{name}:"),
+            StatementKind::Instruction(instruction) => write!(f, "{instruction};"),
+            StatementKind::Registers(declaration) => write!(f, "{declaration};"),
+            StatementKind::Variable(variable) => write!(f, "{variable};"),
+            StatementKind::Directive(directive) => directive.fmt(f),
+            StatementKind::Block(body) => {
+                let mut printer = Printer { text: String::new() };
+                printer.body(body, 1);
+                f.write_str(&printer.text)
+            }
+            StatementKind::BranchTargets { name, targets } => write!(f, "{name}: .branchtargets {};", targets.join(", ")),
+            StatementKind::CallTargets { name, targets } => write!(f, "{name}: .calltargets {};", targets.join(", ")),
+            StatementKind::CallPrototype { name, returns, params, attributes } => {
+                write!(f, "{name}: .callprototype (")?;
+                join(f, returns, ", ", |f, variable| variable.fmt(f))?;
+                f.write_str(") _ (")?;
+                join(f, params, ", ", |f, variable| variable.fmt(f))?;
+                f.write_str(")")?;
+                for attribute in attributes {
+                    write!(f, " {attribute}")?;
+                }
+                f.write_str(";")
+            }
+        }
+    }
+}
+
+impl Display for RegisterDeclaration {
+    /// The declaration without `;`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(".reg ")?;
+        if let Some(width) = self.vector {
+            write!(f, ".v{width} ")?;
+        }
+        write!(f, ".{} ", self.ty)?;
+        join(f, &self.names, ", ", |f, (name, count)| match count {
+            Some(count) => write!(f, "{name}<{count}>"),
+            None => f.write_str(name),
+        })
+    }
+}
+
+impl Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@{}{}", if self.negated { "!" } else { "" }, self.predicate)
+    }
+}
+
+impl Display for Instruction {
+    /// The instruction without `;`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(guard) = &self.guard {
+            write!(f, "{guard} ")?;
+        }
+        f.write_str(&self.opcode)?;
+        for modifier in &self.modifiers {
+            write!(f, ".{modifier}")?;
+        }
+        let operands = match self.operands.as_slice() {
+            // Only a call starts with a list; an empty one is not written there.
+            [Operand::List(returns), rest @ ..] if returns.is_empty() => rest,
+            all => all,
+        };
+        if !operands.is_empty() {
+            f.write_char('\t')?;
+        }
+        join(f, operands, ", ", |f, operand| operand.fmt(f))
+    }
+}
+
+impl Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = |f: &mut fmt::Formatter<'_>, open: char, operands: &[Operand], close: char| {
+            f.write_char(open)?;
+            join(f, operands, ", ", |f, operand| operand.fmt(f))?;
+            f.write_char(close)
+        };
+        match self {
+            Operand::Name(name) => f.write_str(name),
+            Operand::NameOffset(name, offset) => write!(f, "{name}+{offset}"),
+            Operand::Not(name) => write!(f, "!{name}"),
+            Operand::Immediate(value) => value.fmt(f),
+            Operand::Address(address) => address.fmt(f),
+            Operand::Vector(operands) => group(f, '{', operands, '}'),
+            Operand::Pair(first, second) => write!(f, "{first}|{second}"),
+            Operand::List(operands) => group(f, '(', operands, ')'),
+            Operand::Sink => f.write_char('_'),
+            Operand::Bracket(operands) => group(f, '[', operands, ']'),
+        }
+    }
+}
+
+impl Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.base {
+            AddressBase::Name(name) => write!(f, "[{name}")?,
+            AddressBase::Absolute(address) => write!(f, "[{address}")?,
+        }
+        write_offset(f, self.offset)?;
+        f.write_char(']')
+    }
+}
+
+impl Display for Immediate {
+    /// Decimal for integers, bits for floats.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Immediate::Int(value) => value.fmt(f),
+            Immediate::F32(bits) => write!(f, "0f{bits:08X}"),
+            Immediate::F64(bits) => write!(f, "0d{bits:016X}"),
+        }
+    }
+}
+
+impl Module {
+    /// Forgets all source text: everything prints in canonical form, and two trees that mean the same compare equal.
+    pub fn strip_origins(&mut self) {
+        for item in &mut self.items {
+            item.origin = Origin::default();
+            if let ItemKind::Function(Function { body: Some(body), .. }) = &mut item.kind {
+                body.strip_origins();
+            }
+        }
+        self.trailing = "\n".into();
+    }
+}
+
+impl Body {
+    fn strip_origins(&mut self) {
+        self.before_open = "".into();
+        self.before_close = "".into();
+        for statement in &mut self.statements {
+            statement.origin = Origin::default();
+            if let StatementKind::Block(body) = &mut statement.kind {
+                body.strip_origins();
+            }
+        }
+    }
+}

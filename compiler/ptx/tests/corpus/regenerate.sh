@@ -1,0 +1,16 @@
+#!/bin/sh
+# Makes the .ptx files here from the .cu files beside them. Made with clang 22.1.8; another version gives other text, which is fine, but the
+# expectations that count things in these files then change with it. Needs no CUDA package. `reduce_O0.ptx` is the plain translation of
+# `reduce.cu`; `forms.ptx` and `nested.ptx` are written by hand.
+set -eu
+cd "$(dirname "$0")"
+compile() { # source output options…
+    source=$1 output=$2
+    shift 2
+    "${CLANG:-clang++-22}" -x cuda -nocudainc -nocudalib --cuda-device-only -S "$@" "$source" -o "$output"
+}
+for name in gemm reduce calls branches vectors; do
+    compile $name.cu $name.ptx -O2 --cuda-gpu-arch=sm_80 --cuda-feature=+ptx78
+done
+compile debug.cu debug.ptx -g -O0 -fdebug-compilation-dir=. -no-canonical-prefixes -fdebug-prefix-map="$PWD"=. --cuda-gpu-arch=sm_75 --cuda-feature=+ptx78
+compile reduce.cu reduce_O0.ptx -O0 --cuda-gpu-arch=sm_75 --cuda-feature=+ptx78

@@ -1,0 +1,341 @@
+//! The lowest `.version` that a module needs.
+//!
+//! A driver assembles PTX up to the version it was released with and refuses anything newer, so a module should ask for no more than it uses. Instructions that
+//! this table does not know keep the module at the version it declares.
+
+use atoll_ptx::{Body, Instruction, Item, ItemKind, Module, Name, StatementKind};
+use std::fmt;
+
+/// A version of the PTX ISA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PtxVersion {
+    /// 7 in 7.0.
+    pub major: u32,
+    /// 0 in 7.0.
+    pub minor: u32,
+}
+
+impl fmt::Display for PtxVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Version `major.minor`.
+const fn v(major: u32, minor: u32) -> PtxVersion {
+    PtxVersion { major, minor }
+}
+
+/// First version that knows an architecture (PTX ISA, "Release History"). Ascending.
+const ARCHITECTURES: [(u32, PtxVersion); 14] = [
+    (70, v(6, 0)),
+    (72, v(6, 1)),
+    (75, v(6, 3)),
+    (80, v(7, 0)),
+    (86, v(7, 1)),
+    (87, v(7, 4)),
+    (88, v(9, 0)),
+    (89, v(7, 8)),
+    (90, v(7, 8)),
+    (100, v(8, 6)),
+    (103, v(8, 8)),
+    (110, v(9, 0)),
+    (120, v(8, 7)),
+    (121, v(8, 8)),
+];
+
+/// Opcodes that every version since 6.0 knows.
+const OPCODES: [&str; 77] = [
+    "abs",
+    "activemask",
+    "add",
+    "addc",
+    "and",
+    "atom",
+    "bar",
+    "barrier",
+    "bfe",
+    "bfi",
+    "bfind",
+    "bra",
+    "brev",
+    "brkpt",
+    "call",
+    "clz",
+    "cnot",
+    "copysign",
+    "cos",
+    "cvt",
+    "cvta",
+    "div",
+    "dp2a",
+    "dp4a",
+    "ex2",
+    "exit",
+    "fence",
+    "fma",
+    "fns",
+    "isspacep",
+    "ld",
+    "ldu",
+    "lg2",
+    "lop3",
+    "mad",
+    "mad24",
+    "madc",
+    "match",
+    "max",
+    "membar",
+    "min",
+    "mov",
+    "mul",
+    "mul24",
+    "neg",
+    "not",
+    "or",
+    "pmevent",
+    "popc",
+    "prefetch",
+    "prefetchu",
+    "prmt",
+    "rcp",
+    "red",
+    "rem",
+    "ret",
+    "rsqrt",
+    "sad",
+    "selp",
+    "set",
+    "setp",
+    "shf",
+    "shfl",
+    "shl",
+    "shr",
+    "sin",
+    "slct",
+    "sqrt",
+    "st",
+    "sub",
+    "subc",
+    "testp",
+    "trap",
+    "vote",
+    "xor",
+    "nanosleep",
+    "brx",
+];
+
+/// Opcodes of the list above that are younger than 6.0, and younger opcodes.
+const YOUNGER_OPCODES: [(&str, PtxVersion); 11] = [
+    ("activemask", v(6, 2)),
+    ("brx", v(6, 0)),
+    ("bmsk", v(7, 6)),
+    ("cp", v(7, 0)),
+    ("createpolicy", v(7, 4)),
+    ("ldmatrix", v(6, 5)),
+    ("mbarrier", v(7, 0)),
+    ("nanosleep", v(6, 3)),
+    ("redux", v(7, 0)),
+    ("szext", v(7, 6)),
+    ("tanh", v(7, 0)),
+];
+
+/// Modifiers that every version since 6.0 knows, types aside.
+const MODIFIERS: [&str; 106] = [
+    "acq_rel",
+    "acquire",
+    "add",
+    "aligned",
+    "all",
+    "and",
+    "any",
+    "approx",
+    "arrive",
+    "b",
+    "ballot",
+    "bfly",
+    "bra",
+    "ca",
+    "cas",
+    "cc",
+    "cg",
+    "clamp",
+    "const",
+    "cs",
+    "cta",
+    "cv",
+    "dec",
+    "down",
+    "eq",
+    "equ",
+    "exch",
+    "finite",
+    "ftz",
+    "full",
+    "ge",
+    "geu",
+    "gl",
+    "global",
+    "gpu",
+    "gt",
+    "gtu",
+    "hi",
+    "hs",
+    "idx",
+    "inc",
+    "infinite",
+    "l",
+    "L1",
+    "L2",
+    "le",
+    "leu",
+    "level",
+    "lo",
+    "local",
+    "ls",
+    "lt",
+    "ltu",
+    "lu",
+    "max",
+    "min",
+    "nan",
+    "nc",
+    "ne",
+    "neu",
+    "normal",
+    "notanumber",
+    "num",
+    "number",
+    "or",
+    "param",
+    "popc",
+    "r",
+    "red",
+    "relaxed",
+    "release",
+    "rm",
+    "rmi",
+    "rn",
+    "rni",
+    "rp",
+    "rpi",
+    "rz",
+    "rzi",
+    "sat",
+    "sc",
+    "shared",
+    "shiftamt",
+    "subnormal",
+    "sync",
+    "sys",
+    "to",
+    "trap",
+    "u",
+    "uni",
+    "up",
+    "v2",
+    "v4",
+    "volatile",
+    "warp",
+    "wb",
+    "weak",
+    "wide",
+    "wrap",
+    "wt",
+    "xor",
+    "f4e",
+    "b4e",
+    "rc8",
+    "ecl",
+    "ecr",
+];
+
+/// Younger modifiers.
+const YOUNGER_MODIFIERS: [(&str, PtxVersion); 12] = [
+    ("NaN", v(7, 0)),
+    ("relu", v(7, 0)),
+    ("async", v(7, 0)),
+    ("commit_group", v(7, 0)),
+    ("wait_group", v(7, 0)),
+    ("wait_all", v(7, 0)),
+    ("noftz", v(6, 6)),
+    ("m8n8", v(6, 5)),
+    ("x1", v(6, 5)),
+    ("x2", v(6, 5)),
+    ("x4", v(6, 5)),
+    ("trans", v(6, 5)),
+];
+
+/// Opcodes whose half-precision or `bf16` form is younger than the opcode.
+const HALF_FORMS: [(&str, PtxVersion); 6] =
+    [("abs", v(6, 5)), ("neg", v(6, 0)), ("max", v(7, 0)), ("min", v(7, 0)), ("ex2", v(7, 0)), ("tanh", v(7, 0))];
+
+/// The lowest version that knows the architecture `sm` and everything in the module; `None` where something is not in the tables.
+pub fn lowest_version(module: &Module, sm: u32) -> Option<PtxVersion> {
+    let mut version = ARCHITECTURES.iter().find(|(known, _)| *known == sm)?.1;
+    for function in module.functions() {
+        if function.attributes.iter().any(|a| !matches!(a.name.as_str(), "maxntid" | "reqntid" | "minnctapersm" | "maxnreg")) {
+            return None;
+        }
+        if let Some(body) = &function.body {
+            version = version.max(needed_by_body(body)?);
+        }
+    }
+    Some(version)
+}
+
+fn needed_by_body(body: &Body) -> Option<PtxVersion> {
+    let mut needed = body.statements.iter().map(|statement| match &statement.kind {
+        StatementKind::Instruction(instruction) => needed_by(instruction),
+        StatementKind::Block(inner) => needed_by_body(inner),
+        _ => Some(v(6, 0)),
+    });
+    needed.try_fold(v(6, 0), |version, needed| Some(version.max(needed?)))
+}
+
+fn needed_by(instruction: &Instruction) -> Option<PtxVersion> {
+    let opcode = instruction.opcode.as_str();
+    let younger = YOUNGER_OPCODES.iter().find(|(name, _)| *name == opcode).map(|(_, version)| *version);
+    let mut version = younger.or_else(|| OPCODES.contains(&opcode).then_some(v(6, 0)))?;
+    for modifier in &instruction.modifiers {
+        version = version.max(needed_by_modifier(opcode, modifier)?);
+    }
+    Some(version)
+}
+
+fn needed_by_modifier(opcode: &str, modifier: &Name) -> Option<PtxVersion> {
+    use atoll_ptx::ScalarType::*;
+    match atoll_ptx::ScalarType::from_name(modifier) {
+        Some(F16 | F16x2) => Some(HALF_FORMS.iter().find(|(name, _)| *name == opcode).map_or(v(6, 0), |(_, version)| *version)),
+        Some(Bf16 | Bf16x2) => Some(v(7, 8)),
+        Some(Tf32) => Some(v(7, 0)),
+        Some(B128) => None,
+        Some(_) => Some(v(6, 0)),
+        None if MODIFIERS.contains(&modifier.as_str()) => Some(v(6, 0)),
+        None => YOUNGER_MODIFIERS.iter().find(|(name, _)| name == modifier).map(|(_, version)| *version),
+    }
+}
+
+/// The version a module declares.
+pub fn declared_version(module: &Module) -> Option<PtxVersion> {
+    let text = module.items.iter().find_map(|item| match &item.kind {
+        ItemKind::Directive(d) if d.name == "version" => Some(d.arguments.concat()),
+        _ => None,
+    })?;
+    let (major, minor) = text.split_once('.')?;
+    Some(v(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Sets `.version` and `.target`.
+pub(crate) fn set_dialect(module: &mut Module, version: PtxVersion, target: &str) {
+    let mut set = |name: &str, argument: &str| {
+        let is_wanted = |item: &&mut Item| matches!(&item.kind, ItemKind::Directive(d) if d.name == name);
+        if let Some(item) = module.items.iter_mut().find(is_wanted)
+            && let ItemKind::Directive(directive) = item.edit()
+        {
+            directive.arguments = vec![Name::new(argument)];
+        }
+    };
+    set("version", &version.to_string());
+    set("target", target);
+}

@@ -1,0 +1,137 @@
+//! How fast a flag reaches a running kernel, by route.
+//!
+//! A kernel of one thread waits for the flag and answers into pinned host memory; measured is the whole round as the host sees it. The way back is the
+//! same for all routes, so differences are differences of the routes.
+
+use crate::bench::{Bench, HOLD_TIME_MAX_NS, SPIN_PTX};
+use crate::driver::{Arg, CudaError, DeviceWords, HostWords, Kernel, Module, Stream};
+use crate::report::Row;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Rounds per route and load.
+const ROUNDS: u32 = 300;
+/// Rounds before the first that counts.
+const WARM_UP: usize = 20;
+/// How long an answer may take.
+const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long the answering kernel stays for one batch of rounds.
+const ECHO_TIME_MAX_NS: u64 = 10 * HOLD_TIME_MAX_NS;
+/// What the kernel answers when it gave up.
+const GAVE_UP: u32 = u32::MAX;
+/// One block of load runs this long.
+const LOAD_BLOCK_NS: u64 = 50_000;
+/// Blocks of load per compute unit: several times what is resident, so that blocks are waiting throughout.
+const LOAD_BLOCKS_PER_UNIT: u32 = 32;
+
+/// The ways to write the flag.
+#[derive(Clone, Copy)]
+enum Route {
+    Mapped,
+    WriteValue,
+    Copy,
+    Fill,
+}
+
+const ROUTES: [(Route, &str); 4] = [
+    (Route::Mapped, "store to mapped host memory"),
+    (Route::WriteValue, "stream write-value to device memory"),
+    (Route::Copy, "async copy to device memory"),
+    (Route::Fill, "async fill of device memory"),
+];
+
+/// Measures every route, on an idle device and beside a kernel that fills it.
+pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
+    for (route, name) in ROUTES {
+        for loaded in [false, true] {
+            let case = format!("{name}, {}", if loaded { "under load" } else { "idle" });
+            // One route may not be supported; the others still count.
+            let row = match measure(bench, route, loaded) {
+                Ok(samples) => Row::samples(case, "round trip", "us", &samples),
+                Err(error) => Row::error(case, error),
+            };
+            rows.push(row);
+            bench.driver.synchronize()?;
+        }
+    }
+    Ok(())
+}
+
+/// A flag and the means to write it.
+struct Flag<'b> {
+    bench: &'b Bench,
+    route: Route,
+    host: HostWords,
+    device: DeviceWords,
+    stream: Stream,
+}
+
+impl<'b> Flag<'b> {
+    fn new(bench: &'b Bench, route: Route) -> Result<Flag<'b>, CudaError> {
+        let (host, device) = (HostWords::new(&bench.driver, 1)?, DeviceWords::new(&bench.driver, 1)?);
+        Ok(Flag { bench, route, host, device, stream: bench.stream(true)? })
+    }
+
+    fn address(&self) -> u64 {
+        match self.route {
+            Route::Mapped => self.host.address(),
+            Route::WriteValue | Route::Copy | Route::Fill => self.device.address(),
+        }
+    }
+
+    fn set(&self, value: u32) -> Result<(), CudaError> {
+        match self.route {
+            Route::Mapped => self.host.word(0).store(value, Ordering::Release),
+            Route::WriteValue => self.stream.write_value(&self.device, value)?,
+            Route::Copy => {
+                self.host.word(0).store(value, Ordering::Release);
+                self.stream.copy_word(&self.device, &self.host)?;
+            }
+            Route::Fill => self.stream.fill_word(&self.device, value)?,
+        }
+        Ok(())
+    }
+}
+
+/// Round-trip times in microseconds.
+fn measure(bench: &Bench, route: Route, loaded: bool) -> Result<Vec<f64>, CudaError> {
+    let module = Module::load(&bench.driver, SPIN_PTX)?;
+    let (echo, busy): (Kernel<'_>, Kernel<'_>) = (module.kernel("echo")?, module.kernel("busy")?);
+    let (echo_stream, load_stream) = (bench.stream(false)?, bench.stream(false)?);
+    let answer = HostWords::new(&bench.driver, 1)?;
+    let flag = Flag::new(bench, route)?;
+    let (word, back) = (Arg::U64(flag.address()), Arg::U64(answer.address()));
+    echo.launch(&echo_stream, 1, 1, &[word, back, Arg::U32(1), Arg::U32(ROUNDS), Arg::U64(ECHO_TIME_MAX_NS)])?;
+    let mut samples = Vec::new();
+    for round in 1..=ROUNDS {
+        if loaded {
+            busy.launch(&load_stream, flag.bench.compute_units * LOAD_BLOCKS_PER_UNIT, 256, &[Arg::U64(LOAD_BLOCK_NS)])?;
+            // Long enough for the load to fill the device.
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        let started = Instant::now();
+        flag.set(round)?;
+        let Some(elapsed) = wait_for_answer(&answer, round, started) else { break };
+        samples.push(elapsed.as_secs_f64() * 1e6);
+        load_stream.synchronize()?;
+    }
+    // Where an answer was missed the kernel still waits; it ends by itself.
+    echo_stream.synchronize()?;
+    let counted = samples.get(WARM_UP..).unwrap_or_default().to_vec();
+    Ok(counted)
+}
+
+/// The time since `started` at which the answer appeared; `None` where it did not.
+fn wait_for_answer(answer: &HostWords, expected: u32, started: Instant) -> Option<Duration> {
+    loop {
+        let seen = answer.word(0).load(Ordering::Acquire);
+        let elapsed = started.elapsed();
+        if seen == expected {
+            return Some(elapsed);
+        }
+        if seen == GAVE_UP || elapsed > ANSWER_TIME_MAX {
+            return None;
+        }
+        std::hint::spin_loop();
+    }
+}

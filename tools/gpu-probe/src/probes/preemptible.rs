@@ -1,0 +1,56 @@
+//! The kernels of `preemptible.ptx` and their parameters.
+
+use crate::driver::{Arg, CudaError, DeviceWords, Driver, HostWords, Module};
+use std::rc::Rc;
+
+/// One body in several transformed forms.
+pub(crate) const PREEMPTIBLE_PTX: &str = include_str!("../../kernels/preemptible.ptx");
+
+/// Threads of a block in these probes.
+pub(crate) const THREADS: u32 = 256;
+
+/// Memory for launches of these kernels.
+pub(crate) struct Preemptible {
+    /// The kernels.
+    pub(crate) module: Module,
+    /// The epoch word, in host memory.
+    pub(crate) epoch: HostWords,
+    /// Set by a block that leaves.
+    pub(crate) evicted: DeviceWords,
+    data: DeviceWords,
+    progress: DeviceWords,
+    blocks: u32,
+}
+
+impl Preemptible {
+    /// For launches of up to `blocks` blocks, `launches` of which have progress bytes of their own.
+    pub(crate) fn new(driver: &Rc<Driver>, blocks: u32, launches: u32) -> Result<Preemptible, CudaError> {
+        let progress_words = (blocks as usize * launches as usize).div_ceil(4);
+        Ok(Preemptible {
+            module: Module::load(driver, PREEMPTIBLE_PTX)?,
+            epoch: HostWords::new(driver, 1)?,
+            evicted: DeviceWords::new(driver, 1)?,
+            data: DeviceWords::new(driver, blocks as usize * THREADS as usize)?,
+            progress: DeviceWords::new(driver, progress_words)?,
+            blocks,
+        })
+    }
+
+    /// Forgets which blocks ran.
+    pub(crate) fn clear_progress(&self) -> Result<(), CudaError> {
+        self.progress.fill(0)
+    }
+
+    /// The arguments of a launch: its index chooses the progress bytes.
+    pub(crate) fn args(&self, rounds: u32, launch: u32) -> [Arg; 6] {
+        let progress = self.progress.address() + u64::from(launch) * u64::from(self.blocks);
+        [
+            Arg::U64(self.data.address()),
+            Arg::U32(rounds),
+            Arg::U64(self.epoch.address()),
+            Arg::U64(self.evicted.address()),
+            Arg::U64(progress),
+            Arg::U32(0),
+        ]
+    }
+}

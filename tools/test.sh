@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# `make test` and, with ATOLL_TEST_FULL=1, `make test-full`.
+set -euo pipefail
+
+before=$(git status --porcelain; git diff | cksum)
+
+step() { printf '\n== %s\n' "$*"; }
+
+if [ "$ATOLL_LLVM" != 22 ]; then
+    echo "LLVM $ATOLL_LLVM is used in place of 22" >&2
+fi
+
+step "format, lints, licences"
+cargo fmt --all --check
+cargo clippy --quiet --workspace --all-targets -- -D warnings
+cargo deny --log-level error check bans licenses sources
+
+step "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
+
+step "tests"
+# The integration tests run the real program.
+cargo build --quiet -p atoll
+cargo test --workspace --quiet -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
+
+step "what was skipped, and why"
+grep -a "^SKIPPED" "$ATOLL_CACHE/test.log" | sort | uniq -c || echo "nothing"
+if [ "${ATOLL_TEST_FULL:-0}" != 1 ]; then
+    echo "small variants of the built models and one seed; \`make test-full\` runs the published sizes and three seeds"
+fi
+if [ "$before" != "$(git status --porcelain; git diff | cksum)" ]; then
+    echo "the tests changed files of the repository:" >&2
+    git status --short >&2
+    exit 1
+fi

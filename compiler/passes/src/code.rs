@@ -24,23 +24,30 @@ impl Code {
     pub(crate) fn emit_guarded<const N: usize>(&mut self, guard: Option<&Guard>, dotted: &str, operands: [Operand; N]) {
         let mut instruction = Instruction::new(dotted, operands.into());
         instruction.guard = guard.cloned();
-        self.statements.push(Statement::built(StatementKind::Instruction(instruction)));
+        self.push(StatementKind::Instruction(instruction));
     }
 
     /// Appends a label.
     pub(crate) fn label(&mut self, name: &str) {
-        self.statements.push(Statement::built(StatementKind::Label(Name::new(name))));
+        self.push(StatementKind::Label(Name::new(name)));
     }
 
     /// Appends a declaration of registers.
     pub(crate) fn registers(&mut self, ty: ScalarType, names: &[&str]) {
         let names = names.iter().map(|name| (Name::new(name), None)).collect();
-        self.statements.push(Statement::built(StatementKind::Registers(RegisterDeclaration { vector: None, ty, names })));
+        self.push(StatementKind::Registers(RegisterDeclaration { vector: None, ty, names }));
     }
 
     /// Appends a declaration of a variable.
     pub(crate) fn variable(&mut self, variable: Variable) {
-        self.statements.push(Statement::built(StatementKind::Variable(variable)));
+        self.push(StatementKind::Variable(variable));
+    }
+
+    /// Appends a statement on a line of its own, labels at its start.
+    fn push(&mut self, kind: StatementKind) {
+        let mut statement = Statement::built(kind);
+        statement.origin.leading = if matches!(statement.kind, StatementKind::Label(_)) { "\n" } else { "\n\t" }.into();
+        self.statements.push(statement);
     }
 }
 

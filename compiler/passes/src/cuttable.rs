@@ -14,10 +14,16 @@ pub enum NotCut {
     /// Blocks of a cluster start together and may wait for each other.
     #[error("line {line}: `{what}` belongs to a thread block cluster, whose blocks wait for each other")]
     Cluster {
-        /// The directive, instruction or special register.
+        /// The instruction or special register.
         what: String,
         /// Where.
         line: u32,
+    },
+    /// The kernel is declared to run in clusters.
+    #[error("the kernel is declared `.{directive}`: blocks of a cluster wait for each other")]
+    ClusterDirective {
+        /// The directive.
+        directive: String,
     },
     /// Cooperative groups read these registers to find the grid barrier.
     #[error("line {line}: `{what}` is how a cooperative launch finds its grid barrier")]
@@ -101,7 +107,7 @@ const HARMLESS_EXTERNALS: [&str; 5] = ["vprintf", "malloc", "free", "__assertfai
 pub(crate) fn check(module: &Module, kernel: &Function) -> Result<bool, Refusal> {
     const CLUSTER_ATTRIBUTES: [&str; 4] = ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
     if let Some(attribute) = kernel.attributes.iter().find(|a| CLUSTER_ATTRIBUTES.contains(&a.name.as_str())) {
-        return Err(NotCut::Cluster { what: format!(".{}", attribute.name), line: 0 }.into());
+        return Err(NotCut::ClusterDirective { directive: attribute.name.to_string() }.into());
     }
     let functions = reachable_functions(module, kernel)?;
     let mut waits = false;

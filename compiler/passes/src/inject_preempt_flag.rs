@@ -243,6 +243,8 @@ impl Injection {
             // The last `ret` becomes the label itself, with the comments in front of it.
             Some(mut last) if last.instruction().is_some_and(|i| is_exit(i) && i.guard.is_none()) => {
                 *last.edit() = StatementKind::Label(Name::new(END_LABEL));
+                let indented = last.origin.leading.trim_end_matches([' ', '\t']).len();
+                last.origin.leading = last.origin.leading[..indented].into();
                 epilogue.statements.push(last);
             }
             last => {
@@ -297,12 +299,7 @@ impl Injection {
     fn count_exit(&self, code: &mut Code, guard: Option<&Guard>) {
         code.emit("mov.u32", [X.into(), 0.into()]);
         // What a thread wrote is visible to the thread that finds the count at its end, and by that one's fence to the device.
-        if self.dialect.has_memory_model() {
-            code.emit_guarded(guard, "atom.acq_rel.cta.shared.add.s32", [X.into(), at(&self.counter()), (-1).into()]);
-        } else {
-            code.emit_guarded(guard, "membar.cta", []);
-            code.emit_guarded(guard, "atom.shared.add.s32", [X.into(), at(&self.counter()), (-1).into()]);
-        }
+        code.emit_guarded(guard, "atom.acq_rel.cta.shared.add.s32", [X.into(), at(&self.counter()), (-1).into()]);
         code.emit("setp.eq.s32", [LAST.into(), X.into(), 1.into()]);
         self.find_progress_byte(code);
         self.set_progress_byte(code, LAST);

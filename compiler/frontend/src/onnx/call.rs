@@ -1,0 +1,107 @@
+//! One node as a lowering sees it: resolved operands, checked attributes.
+
+use super::error::{LowerError, LowerResult, invalid};
+use super::proto::{AttributeProto, AttributeType, NodeProto, TensorProto};
+use crate::tensor_graph::ValueId;
+
+/// A node with its operands looked up.
+pub(crate) struct Call<'m> {
+    pub(crate) node: &'m NodeProto,
+    /// Unique, readable; prefix of everything made from this node.
+    pub(crate) name: String,
+    /// Version of the operator set the node belongs to.
+    pub(crate) opset: i64,
+    /// Operands; `None` where an optional one is left out.
+    pub(crate) inputs: Vec<Option<ValueId>>,
+}
+
+impl Call<'_> {
+    /// A required operand.
+    pub(crate) fn input(&self, index: usize) -> LowerResult<ValueId> {
+        self.optional(index).ok_or_else(|| LowerError::Invalid(format!("operand {index} is missing")))
+    }
+
+    /// An optional operand.
+    pub(crate) fn optional(&self, index: usize) -> Option<ValueId> {
+        self.inputs.get(index).copied().flatten()
+    }
+
+    /// All operands of a variadic operator.
+    pub(crate) fn all_inputs(&self) -> LowerResult<Vec<ValueId>> {
+        let all: Vec<ValueId> = self.inputs.iter().flatten().copied().collect();
+        if all.is_empty() || all.len() != self.inputs.len() { invalid("an operand is missing") } else { Ok(all) }
+    }
+
+    fn attribute(&self, name: &str, wanted: AttributeType) -> LowerResult<Option<&AttributeProto>> {
+        let Some(attribute) = self.node.attribute.iter().find(|a| a.name == name) else { return Ok(None) };
+        // Files of IR version 1 leave the type out.
+        if attribute.r#type != wanted as i32 && attribute.r#type != AttributeType::Undefined as i32 {
+            let found = AttributeType::try_from(attribute.r#type).map_or_else(|_| attribute.r#type.to_string(), |t| format!("{t:?}"));
+            return invalid(format!("attribute {name} is a {found}, it must be a {wanted:?}"));
+        }
+        Ok(Some(attribute))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.node.attribute.iter().any(|a| a.name == name)
+    }
+
+    pub(crate) fn int(&self, name: &str, default: i64) -> LowerResult<i64> {
+        Ok(self.attribute(name, AttributeType::Int)?.map_or(default, |a| a.i))
+    }
+
+    /// An attribute that is 0 or 1.
+    pub(crate) fn flag(&self, name: &str, default: bool) -> LowerResult<bool> {
+        Ok(self.int(name, i64::from(default))? != 0)
+    }
+
+    pub(crate) fn float(&self, name: &str, default: f32) -> LowerResult<f32> {
+        Ok(self.attribute(name, AttributeType::Float)?.map_or(default, |a| a.f))
+    }
+
+    pub(crate) fn ints(&self, name: &str) -> LowerResult<Option<Vec<i64>>> {
+        Ok(self.attribute(name, AttributeType::Ints)?.map(|a| a.ints.clone()))
+    }
+
+    pub(crate) fn floats(&self, name: &str) -> LowerResult<Option<Vec<f32>>> {
+        Ok(self.attribute(name, AttributeType::Floats)?.map(|a| a.floats.clone()))
+    }
+
+    pub(crate) fn string(&self, name: &str, default: &str) -> LowerResult<String> {
+        Ok(self.attribute(name, AttributeType::String)?.map_or_else(|| default.into(), |a| String::from_utf8_lossy(&a.s).into_owned()))
+    }
+
+    pub(crate) fn strings(&self, name: &str) -> LowerResult<Option<Vec<String>>> {
+        let attribute = self.attribute(name, AttributeType::Strings)?;
+        Ok(attribute.map(|a| a.strings.iter().map(|s| String::from_utf8_lossy(s).into_owned()).collect()))
+    }
+
+    pub(crate) fn tensor(&self, name: &str) -> LowerResult<Option<&TensorProto>> {
+        let Some(attribute) = self.attribute(name, AttributeType::Tensor)? else { return Ok(None) };
+        attribute.t.as_ref().map(Some).ok_or_else(|| LowerError::Invalid(format!("attribute {name} has no tensor")))
+    }
+
+    /// A required attribute's list.
+    pub(crate) fn required_ints(&self, name: &str) -> LowerResult<Vec<i64>> {
+        self.ints(name)?.ok_or_else(|| LowerError::Invalid(format!("attribute {name} is missing")))
+    }
+}
+
+/// An axis from 0; negative counts from the end.
+pub(crate) fn axis_of(axis: i64, rank: usize) -> LowerResult<usize> {
+    let from_start = if axis < 0 { axis + rank as i64 } else { axis };
+    match usize::try_from(from_start) {
+        Ok(axis) if axis < rank => Ok(axis),
+        _ => invalid(format!("axis {axis} of a tensor with {rank} dimensions")),
+    }
+}
+
+/// Axes from 0, ascending and without repetition.
+pub(crate) fn axes_of(axes: &[i64], rank: usize) -> LowerResult<Vec<usize>> {
+    let mut resolved = axes.iter().map(|axis| axis_of(*axis, rank)).collect::<LowerResult<Vec<usize>>>()?;
+    resolved.sort_unstable();
+    if resolved.windows(2).any(|pair| pair[0] == pair[1]) {
+        return invalid(format!("axes {axes:?} repeat one"));
+    }
+    Ok(resolved)
+}

@@ -1,0 +1,149 @@
+//! What can be wrong with a model, and whose fault it is.
+
+use crate::verify::VerifyErrors;
+use atoll_kgraph::SymbolId;
+use std::path::PathBuf;
+
+/// Why a model could not be imported. Every variant says what to do, or names the place in the model.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The file has no bytes.
+    #[error("the model is empty (0 bytes); was the download complete?")]
+    Empty,
+    /// The bytes are no ONNX model.
+    #[error("not an ONNX model, or a truncated one: {reason}")]
+    Malformed {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The operator set is outside what is supported.
+    #[error("opset {version} is not supported, only {min} to {max}; convert the model with onnx.version_converter")]
+    Opset {
+        /// The model's.
+        version: i64,
+        /// Oldest supported.
+        min: i64,
+        /// Newest supported.
+        max: i64,
+    },
+    /// An operator that is not known.
+    #[error(
+        "node {node}: operator {operator} of domain {domain} (opset {opset}) is not supported; the nearest supported operator is {nearest}"
+    )]
+    UnsupportedOperator {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// The operator's domain.
+        domain: String,
+        /// The model's version of that domain.
+        opset: i64,
+        /// The supported operator with the most similar name.
+        nearest: &'static str,
+    },
+    /// A use of an operator that is not supported.
+    #[error("node {node} ({operator}): not supported: {reason}")]
+    Unsupported {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// What about it.
+        reason: String,
+    },
+    /// An element type that is not supported.
+    #[error("{what} has element type {dtype}, which is not supported")]
+    DType {
+        /// Tensor or node.
+        what: String,
+        /// ONNX's name or number of the type.
+        dtype: String,
+    },
+    /// The model contradicts itself or ONNX.
+    #[error("the model is invalid at {place}: {reason}")]
+    Invalid {
+        /// Node or tensor.
+        place: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The nodes depend on each other in a circle.
+    #[error("the model is invalid: its nodes form a cycle: {}", .nodes.join(" -> "))]
+    Cycle {
+        /// Some of them.
+        nodes: Vec<String>,
+    },
+    /// Something is larger than a limit.
+    #[error("{what} is {found}, more than the limit of {limit}")]
+    TooLarge {
+        /// What.
+        what: String,
+        /// How large it is.
+        found: String,
+        /// The limit.
+        limit: String,
+    },
+    /// External data is missing.
+    #[error("the weights of {tensor} lie in {path}, which cannot be read ({source}); put that file beside the model")]
+    ExternalDataMissing {
+        /// The tensor.
+        tensor: String,
+        /// Where they should lie.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// External data points to a place it must not, or does not fit.
+    #[error("the external data of {tensor} is refused: {reason}")]
+    ExternalData {
+        /// The tensor.
+        tensor: String,
+        /// Why.
+        reason: String,
+    },
+    /// Two sizes that carry different names must be equal.
+    #[error("node {node} needs {left} = {right}; give them one value in the import options (for instance {left}={right})")]
+    SizesDiffer {
+        /// The node.
+        node: String,
+        /// One.
+        left: String,
+        /// The other.
+        right: String,
+    },
+    /// The importer made an invalid graph: a mistake of ours.
+    #[error("internal error, please report: the imported graph is not valid: {0}")]
+    Internal(#[from] VerifyErrors),
+}
+
+/// Why one node could not be lowered; the importer adds which node.
+#[derive(Debug)]
+pub(crate) enum LowerError {
+    /// Legal ONNX that is not supported.
+    Unsupported(String),
+    /// No legal ONNX.
+    Invalid(String),
+    /// Larger than a limit.
+    TooLarge { what: String, found: String, limit: String },
+    /// A symbol must equal another size.
+    MustEqual(SymbolId, atoll_kgraph::Expr),
+}
+
+pub(crate) type LowerResult<T> = Result<T, LowerError>;
+
+pub(crate) fn unsupported<T>(reason: impl Into<String>) -> LowerResult<T> {
+    Err(LowerError::Unsupported(reason.into()))
+}
+
+pub(crate) fn invalid<T>(reason: impl Into<String>) -> LowerResult<T> {
+    Err(LowerError::Invalid(reason.into()))
+}

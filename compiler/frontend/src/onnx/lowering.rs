@@ -1,0 +1,385 @@
+//! The graph under construction: emitting operators, folding what is known.
+//!
+//! Three kinds of values exist here. *Constants* have bytes. *Sizes* are small integer tensors whose elements are expressions over symbols (the result of `Shape` and of
+//! arithmetic on it); they exist at compile time only. All others are computed at run time by a node. [`Lowering::emit`] decides: constants give constants, sizes give
+//! sizes, and only what is left becomes a node.
+
+use super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::read::{Literal, RANK_MAX, TENSOR_BYTES_MAX};
+use super::sizes;
+use crate::program::ProgramBuilder;
+use crate::reference;
+use crate::size::{bounds, canonical, elements, same, same_shape, static_shape};
+use crate::tensor::{Data, Tensor};
+use crate::tensor_graph::{Op, PointArg, PointProgram, TensorGraph, TensorNode, Value, ValueId};
+use atoll_kgraph::{DType, Expr, SymbolId};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Type and shape.
+pub(crate) type Type = (DType, Vec<Expr>);
+
+/// Largest folded constant that is not made of larger ones: a compile-time `Expand` must not blow a model up.
+const FOLDED_BYTES_MAX: u64 = 64 << 20;
+/// Most elements of a tensor of sizes; a shape has a dozen.
+const SIZES_MAX: usize = 1024;
+
+#[derive(Default)]
+pub(crate) struct Lowering {
+    pub(crate) graph: TensorGraph,
+    sizes: HashMap<ValueId, Vec<Expr>>,
+    node_names: HashSet<String>,
+}
+
+impl Lowering {
+    pub(crate) fn shape(&self, id: ValueId) -> &[Expr] {
+        &self.graph.value(id).shape
+    }
+
+    pub(crate) fn dtype(&self, id: ValueId) -> DType {
+        self.graph.value(id).dtype
+    }
+
+    pub(crate) fn rank(&self, id: ValueId) -> usize {
+        self.shape(id).len()
+    }
+
+    fn is_constant(&self, id: ValueId) -> bool {
+        self.graph.value(id).constant.is_some()
+    }
+
+    /// A name no node has yet, made from `wanted`.
+    pub(crate) fn unique_name(&mut self, wanted: &str) -> String {
+        let mut name = wanted.to_owned();
+        let mut count = 1;
+        while !self.node_names.insert(name.clone()) {
+            count += 1;
+            name = format!("{wanted}.{count}");
+        }
+        name
+    }
+
+    /// Adds a constant from the model.
+    pub(crate) fn literal(&mut self, name: &str, literal: Literal) -> ValueId {
+        let shape = literal.shape.iter().map(|d| Expr::Const(*d as i64)).collect();
+        self.graph.add_value(Value { name: name.into(), dtype: literal.dtype, shape, constant: Some(literal.bytes) })
+    }
+
+    /// Adds a computed constant.
+    pub(crate) fn constant(&mut self, name: &str, tensor: &Tensor) -> ValueId {
+        let literal = Literal { dtype: tensor.dtype, shape: tensor.shape.clone(), bytes: tensor.to_bytes() };
+        self.literal(name, literal)
+    }
+
+    /// Adds a tensor of sizes: a constant where all are numbers.
+    pub(crate) fn add_sizes(&mut self, name: &str, dtype: DType, shape: Vec<usize>, values: Vec<Expr>) -> ValueId {
+        let values: Vec<Expr> = values.iter().map(canonical).collect();
+        let numbers: Option<Vec<i64>> = values.iter().map(Expr::as_const).collect();
+        if let Some(numbers) = numbers {
+            let tensor = match crate::tensor::is_float(dtype) {
+                true => Tensor::floats(dtype, shape, numbers.into_iter().map(|v| v as f64)),
+                false => Tensor::ints(dtype, shape, numbers),
+            };
+            return self.constant(name, &tensor);
+        }
+        let shape = shape.iter().map(|d| Expr::Const(*d as i64)).collect();
+        let id = self.graph.add_value(Value { name: name.into(), dtype, shape, constant: None });
+        self.sizes.insert(id, values);
+        id
+    }
+
+    /// The content of a constant.
+    pub(crate) fn tensor(&self, id: ValueId) -> Option<Tensor> {
+        reference::constant(&self.graph, id)
+    }
+
+    /// The elements of a small tensor of integers (or of floats that are integers) known at compile time.
+    pub(crate) fn known(&self, id: ValueId) -> Option<Vec<Expr>> {
+        if let Some(sizes) = self.sizes.get(&id) {
+            return Some(sizes.clone());
+        }
+        static_shape(self.shape(id)).filter(|shape| shape.iter().product::<usize>() <= SIZES_MAX)?;
+        match self.tensor(id)?.data {
+            Data::Int(values) => Some(values.into_iter().map(Expr::Const).collect()),
+            Data::Float(values) => {
+                values.into_iter().map(|v| (v == v.trunc() && v.abs() < 9e15).then_some(Expr::Const(v as i64))).collect()
+            }
+        }
+    }
+
+    /// As [`Lowering::known`]; an error where it is not.
+    pub(crate) fn require_known(&self, id: ValueId, what: &str) -> LowerResult<Vec<Expr>> {
+        self.known(id).ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))
+    }
+
+    /// Plain numbers known at compile time.
+    pub(crate) fn require_ints(&self, id: ValueId, what: &str) -> LowerResult<Vec<i64>> {
+        let known = self.require_known(id, what)?;
+        known
+            .iter()
+            .map(|e| e.as_const().ok_or_else(|| LowerError::Unsupported(format!("its {what} depends on a symbolic size"))))
+            .collect()
+    }
+
+    /// The content of a constant as numbers.
+    pub(crate) fn require_floats(&self, id: ValueId, what: &str) -> LowerResult<Vec<f64>> {
+        self.tensor(id).map(|t| t.to_f64()).ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))
+    }
+
+    /// Applies an operator: folds it where everything is known, adds a node otherwise.
+    pub(crate) fn emit(&mut self, name: &str, op: Op, inputs: &[ValueId], outputs: Vec<Type>) -> LowerResult<Vec<ValueId>> {
+        let outputs = outputs.into_iter().map(|(dtype, shape)| self.check_type(dtype, shape)).collect::<LowerResult<Vec<Type>>>()?;
+        if let Some(folded) = self.fold(name, &op, inputs, &outputs)? {
+            return Ok(folded);
+        }
+        if inputs.iter().any(|id| self.sizes.contains_key(id)) {
+            return self.emit_sizes(name, &op, inputs, &outputs);
+        }
+        let name = self.unique_name(name);
+        let results: Vec<ValueId> = outputs
+            .into_iter()
+            .enumerate()
+            .map(|(i, (dtype, shape))| {
+                let value_name = if i == 0 { name.clone() } else { format!("{name}:{i}") };
+                self.graph.add_value(Value { name: value_name, dtype, shape, constant: None })
+            })
+            .collect();
+        self.graph.nodes.push(TensorNode { name, op, inputs: inputs.to_vec(), outputs: results.clone() });
+        Ok(results)
+    }
+
+    /// As [`Lowering::emit`], for one result.
+    pub(crate) fn emit_one(&mut self, name: &str, op: Op, inputs: &[ValueId], dtype: DType, shape: Vec<Expr>) -> LowerResult<ValueId> {
+        Ok(self.emit(name, op, inputs, vec![(dtype, shape)])?[0])
+    }
+
+    /// Normal form of a result's shape, within the limits.
+    fn check_type(&self, dtype: DType, shape: Vec<Expr>) -> LowerResult<Type> {
+        let shape: Vec<Expr> = shape.iter().map(canonical).collect();
+        if shape.len() > RANK_MAX {
+            return Err(LowerError::TooLarge {
+                what: "a result".into(),
+                found: format!("{} dimensions", shape.len()),
+                limit: format!("{RANK_MAX}"),
+            });
+        }
+        let mut bytes = dtype.bytes();
+        for dim in &shape {
+            // The smallest legal size decides: whether a larger one fits is for the invocation to see.
+            let low = match bounds(dim, &self.graph.symbols) {
+                Some((_, high)) if high < 0 => return invalid(format!("a dimension of a result would be {dim}")),
+                Some((low, _)) => low.max(0) as u64,
+                None => 0,
+            };
+            bytes = bytes.checked_mul(low).filter(|b| *b <= TENSOR_BYTES_MAX).ok_or_else(|| LowerError::TooLarge {
+                what: "a result".into(),
+                found: format!("of shape {}", shape_text(&shape)),
+                limit: format!("{TENSOR_BYTES_MAX} bytes"),
+            })?;
+        }
+        Ok((dtype, shape))
+    }
+
+    /// Evaluates an operator on constants.
+    fn fold(&mut self, name: &str, op: &Op, inputs: &[ValueId], outputs: &[Type]) -> LowerResult<Option<Vec<ValueId>>> {
+        if !inputs.iter().all(|id| self.is_constant(*id)) {
+            return Ok(None);
+        }
+        let types: Option<Vec<_>> = outputs.iter().map(|(dtype, shape)| Some((*dtype, static_shape(shape)?))).collect();
+        let Some(types) = types else { return Ok(None) };
+        let bytes = |dtype: DType, shape: &[usize]| shape.iter().product::<usize>() as u64 * dtype.bytes();
+        let given: u64 = inputs.iter().map(|id| self.graph.value(*id).constant.as_ref().map_or(0, |c| c.len() as u64)).sum();
+        if types.iter().any(|(dtype, shape)| bytes(*dtype, shape) > FOLDED_BYTES_MAX.max(given)) {
+            return Ok(None);
+        }
+        if let (Op::Reshape, Some(bytes)) = (op, &self.graph.value(inputs[0]).constant) {
+            let literal = Literal { dtype: types[0].0, shape: types[0].1.clone(), bytes: Arc::clone(bytes) };
+            return Ok(Some(vec![self.literal(name, literal)]));
+        }
+        let tensors: Vec<Tensor> = inputs.iter().filter_map(|id| self.tensor(*id)).collect();
+        let starts_known = !matches!(op, Op::Slice { starts, .. } if starts.iter().any(|s| s.as_const().is_none()));
+        if tensors.len() != inputs.len() || !starts_known {
+            return Ok(None);
+        }
+        let results = reference::evaluate(op, &tensors.iter().collect::<Vec<_>>(), &types, &[])
+            .map_err(|error| LowerError::Invalid(error.to_string()))?;
+        Ok(Some(results.iter().map(|tensor| self.constant(name, tensor)).collect()))
+    }
+
+    /// Evaluates an operator on sizes.
+    fn emit_sizes(&mut self, name: &str, op: &Op, inputs: &[ValueId], outputs: &[Type]) -> LowerResult<Vec<ValueId>> {
+        let operands: Option<Vec<sizes::Operand>> =
+            inputs.iter().map(|id| Some(sizes::Operand { shape: static_shape(self.shape(*id))?, values: self.known(*id)? })).collect();
+        let shape = outputs.first().and_then(|(_, shape)| static_shape(shape)).filter(|s| s.iter().product::<usize>() <= SIZES_MAX);
+        let folded =
+            operands.zip(shape).and_then(|(operands, shape)| Some((sizes::evaluate(op, &operands, &shape, &self.graph.symbols)?, shape)));
+        match folded {
+            Some((values, shape)) => Ok(vec![self.add_sizes(name, outputs[0].0, shape, values)]),
+            None => {
+                unsupported("it computes with symbolic sizes in a way that cannot be resolved at compile time; give the sizes fixed values")
+            }
+        }
+    }
+
+    /// Applies a scalar program to operands, broadcast to each other. One-element constants become numbers of the program.
+    pub(crate) fn pointwise(
+        &mut self,
+        name: &str,
+        inputs: &[ValueId],
+        dtype: DType,
+        build: impl FnOnce(&mut ProgramBuilder, &[PointArg]),
+    ) -> LowerResult<ValueId> {
+        let shape = self.broadcast(inputs)?;
+        self.pointwise_to(name, inputs, dtype, shape, build)
+    }
+
+    /// As [`Lowering::pointwise`], with the result's shape given.
+    pub(crate) fn pointwise_to(
+        &mut self,
+        name: &str,
+        inputs: &[ValueId],
+        dtype: DType,
+        shape: Vec<Expr>,
+        build: impl FnOnce(&mut ProgramBuilder, &[PointArg]),
+    ) -> LowerResult<ValueId> {
+        let fold_all = inputs.iter().all(|id| self.is_constant(*id));
+        let mut operands: Vec<ValueId> = Vec::new();
+        let args: Vec<PointArg> = inputs
+            .iter()
+            .map(|id| match self.scalar(*id) {
+                Some(number) if !fold_all => PointArg::Const(number),
+                _ => {
+                    let known = operands.iter().position(|o| o == id);
+                    PointArg::Input(known.unwrap_or_else(|| {
+                        operands.push(*id);
+                        operands.len() - 1
+                    }) as u32)
+                }
+            })
+            .collect();
+        let mut builder = ProgramBuilder::default();
+        build(&mut builder, &args);
+        self.emit_one(name, Op::Pointwise(builder.finish()), &operands, dtype, shape)
+    }
+
+    /// The number of a one-element constant that a program can hold exactly.
+    fn scalar(&self, id: ValueId) -> Option<f64> {
+        if !self.shape(id).iter().all(|d| d.as_const() == Some(1)) {
+            return None;
+        }
+        match self.tensor(id)?.data {
+            Data::Float(values) => values.first().copied(),
+            Data::Int(values) => values.first().filter(|v| v.unsigned_abs() < 1 << 53).map(|v| *v as f64),
+        }
+    }
+
+    /// The shape that operands broadcast to.
+    pub(crate) fn broadcast(&self, inputs: &[ValueId]) -> LowerResult<Vec<Expr>> {
+        let mut shape = Vec::new();
+        for id in inputs {
+            shape = self.broadcast_shapes(&shape, self.shape(*id))?;
+        }
+        Ok(shape)
+    }
+
+    /// The shape that two shapes broadcast to.
+    pub(crate) fn broadcast_shapes(&self, a: &[Expr], b: &[Expr]) -> LowerResult<Vec<Expr>> {
+        let rank = a.len().max(b.len());
+        let dim = |shape: &[Expr], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(Expr::Const(1), |i| shape[i].clone());
+        (0..rank).map(|axis| self.broadcast_dims(dim(a, axis), dim(b, axis))).collect()
+    }
+
+    fn broadcast_dims(&self, a: Expr, b: Expr) -> LowerResult<Expr> {
+        match (a.as_const(), b.as_const()) {
+            (_, Some(1)) => Ok(a),
+            (Some(1), _) => Ok(b),
+            _ => self.equal_dims(a, b),
+        }
+    }
+
+    /// Two dimensions that must be the same.
+    pub(crate) fn equal_dims(&self, a: Expr, b: Expr) -> LowerResult<Expr> {
+        if same(&a, &b) {
+            return Ok(a);
+        }
+        match (&a, &b) {
+            (Expr::Symbol(symbol), other) | (other, Expr::Symbol(symbol)) => Err(LowerError::MustEqual(SymbolId(symbol.0), other.clone())),
+            _ => invalid(format!("sizes {a} and {b} do not fit each other")),
+        }
+    }
+
+    /// Casts, where the type is another.
+    pub(crate) fn cast(&mut self, name: &str, id: ValueId, dtype: DType) -> LowerResult<ValueId> {
+        if self.dtype(id) == dtype {
+            return Ok(id);
+        }
+        self.pointwise_of_inputs(name, &[id], dtype, PointProgram::cast(dtype))
+    }
+
+    /// A pointwise operator whose program takes its operands as they are.
+    fn pointwise_of_inputs(&mut self, name: &str, inputs: &[ValueId], dtype: DType, program: PointProgram) -> LowerResult<ValueId> {
+        let shape = self.broadcast(inputs)?;
+        self.emit_one(name, Op::Pointwise(program), inputs, dtype, shape)
+    }
+
+    /// The same elements under another shape.
+    pub(crate) fn reshape(&mut self, name: &str, id: ValueId, shape: Vec<Expr>) -> LowerResult<ValueId> {
+        if same_shape(self.shape(id), &shape) {
+            return Ok(id);
+        }
+        let (from, to) = (elements(self.shape(id)), elements(&shape));
+        if !same(&from, &to) {
+            // With symbols the difference may just not be provable; with numbers it is a mistake of the model.
+            let text = format!("{} elements cannot be reshaped to {}", from, shape_text(&shape));
+            return if from.as_const().is_some() && to.as_const().is_some() { invalid(text) } else { unsupported(text) };
+        }
+        self.emit_one(name, Op::Reshape, &[id], self.dtype(id), shape)
+    }
+
+    /// The operand expanded to a shape.
+    pub(crate) fn expand(&mut self, name: &str, id: ValueId, shape: Vec<Expr>) -> LowerResult<ValueId> {
+        if same_shape(self.shape(id), &shape) {
+            return Ok(id);
+        }
+        self.emit_one(name, Op::Pointwise(PointProgram::default()), &[id], self.dtype(id), shape)
+    }
+
+    /// A tensor of one number.
+    pub(crate) fn fill(&mut self, name: &str, dtype: DType, shape: Vec<Expr>, number: f64) -> LowerResult<ValueId> {
+        self.pointwise_to(name, &[], dtype, shape, |p, _| {
+            p.step(crate::tensor_graph::PointOp::Identity, dtype, &[PointArg::Const(number)]);
+        })
+    }
+
+    pub(crate) fn transpose(&mut self, name: &str, id: ValueId, permutation: Vec<usize>) -> LowerResult<ValueId> {
+        if permutation.iter().enumerate().all(|(i, p)| i == *p) {
+            return Ok(id);
+        }
+        let shape = permutation.iter().map(|from| self.shape(id)[*from].clone()).collect();
+        self.emit_one(name, Op::Transpose { permutation }, &[id], self.dtype(id), shape)
+    }
+
+    /// A copy under a new value, so that two results of a model never are one buffer.
+    pub(crate) fn copy(&mut self, name: &str, id: ValueId) -> ValueId {
+        let Value { dtype, shape, .. } = self.graph.value(id).clone();
+        let node_name = self.unique_name(name);
+        let copy = self.graph.add_value(Value { name: name.into(), dtype, shape, constant: None });
+        self.graph.nodes.push(TensorNode {
+            name: node_name,
+            op: Op::Pointwise(PointProgram::default()),
+            inputs: vec![id],
+            outputs: vec![copy],
+        });
+        copy
+    }
+
+    /// Whether a value exists at compile time only.
+    pub(crate) fn is_size(&self, id: ValueId) -> bool {
+        self.sizes.contains_key(&id)
+    }
+}
+
+/// A shape for a message.
+pub(crate) fn shape_text(shape: &[Expr]) -> String {
+    format!("[{}]", shape.iter().map(Expr::to_string).collect::<Vec<_>>().join(", "))
+}

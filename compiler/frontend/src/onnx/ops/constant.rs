@@ -1,0 +1,115 @@
+//! Operators that make tensors from nothing.
+
+use super::super::call::Call;
+use super::super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::super::lowering::Lowering;
+use super::super::read::{Literal, dtype_of, read_tensor};
+use super::super::{ImportError, proto::TensorProto};
+use crate::size::static_shape;
+use crate::tensor::{Data, Tensor, is_float};
+use crate::tensor_graph::ValueId;
+use atoll_kgraph::{DType, Expr};
+
+type Results = LowerResult<Vec<ValueId>>;
+
+/// Most elements of a `Range`; they serve as indices.
+const RANGE_MAX: i64 = 1 << 20;
+
+/// A tensor in an attribute; it has no external data.
+fn attribute_tensor(tensor: &TensorProto, name: &str) -> LowerResult<Literal> {
+    read_tensor(tensor, name, None).map_err(|error| match error {
+        ImportError::DType { dtype, .. } => LowerError::Unsupported(format!("element type {dtype}")),
+        error => LowerError::Invalid(error.to_string()),
+    })
+}
+
+pub(super) fn constant(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let vector = |floats: Vec<f32>| (vec![floats.len()], floats);
+    if let Some(tensor) = call.tensor("value")? {
+        let literal = attribute_tensor(tensor, &call.name)?;
+        return Ok(vec![lowering.literal(&call.name, literal)]);
+    }
+    let tensor = if call.has("value_float") {
+        Tensor::floats(DType::F32, vec![], [call.float("value_float", 0.0)?.into()])
+    } else if call.has("value_int") {
+        Tensor::ints(DType::I64, vec![], [call.int("value_int", 0)?])
+    } else if let Some(values) = call.floats("value_floats")? {
+        let (shape, values) = vector(values);
+        Tensor::floats(DType::F32, shape, values.into_iter().map(f64::from))
+    } else if let Some(values) = call.ints("value_ints")? {
+        Tensor::ints(DType::I64, vec![values.len()], values)
+    } else {
+        return unsupported("a constant that is no dense tensor of numbers");
+    };
+    Ok(vec![lowering.constant(&call.name, &tensor)])
+}
+
+pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let shape = lowering.require_known(call.input(0)?, "shape")?;
+    let value = match call.tensor("value")? {
+        Some(tensor) => {
+            let literal = attribute_tensor(tensor, &call.name)?;
+            Tensor::from_bytes(literal.dtype, &literal.shape, &literal.bytes)
+        }
+        None => Some(Tensor::floats(DType::F32, vec![1], [0.0])),
+    };
+    let Some(value) = value.filter(|v| v.len() == 1) else { return invalid("the value is not one element") };
+    let number = match &value.data {
+        Data::Float(values) => values[0],
+        Data::Int(values) => values[0] as f64,
+    };
+    // Weights of generated models are made this way, so the result is a constant wherever its size is known.
+    Ok(vec![match static_shape(&shape) {
+        Some(shape) if shape.iter().product::<usize>() <= 1 << 30 => {
+            let count = shape.iter().product();
+            let tensor = match value.data {
+                Data::Float(values) => Tensor { dtype: value.dtype, shape, data: Data::Float(vec![values[0]; count]) },
+                Data::Int(values) => Tensor { dtype: value.dtype, shape, data: Data::Int(vec![values[0]; count]) },
+            };
+            lowering.constant(&call.name, &tensor)
+        }
+        _ => lowering.fill(&call.name, value.dtype, shape, number)?,
+    }])
+}
+
+pub(super) fn range(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let [start, limit, delta] = [call.input(0)?, call.input(1)?, call.input(2)?];
+    let dtype = lowering.dtype(start);
+    if is_float(dtype) {
+        let [start, limit, delta] = [start, limit, delta].map(|id| lowering.require_floats(id, "range"));
+        let (start, limit, delta) = (start?[0], limit?[0], delta?[0]);
+        let count = ((limit - start) / delta).ceil().max(0.0);
+        if delta == 0.0 || count > RANGE_MAX as f64 {
+            return invalid(format!("a range of {count} elements"));
+        }
+        let tensor = Tensor::floats(dtype, vec![count as usize], (0..count as i64).map(|i| start + i as f64 * delta));
+        return Ok(vec![lowering.constant(&call.name, &tensor)]);
+    }
+    let [start, limit, delta] = [start, limit, delta].map(|id| lowering.require_ints(id, "range"));
+    let (start, limit, delta) = (start?[0], limit?[0], delta?[0]);
+    let count = if delta == 0 { -1 } else { Expr::from(limit - start).ceil_div(delta).as_const().unwrap_or(-1).max(0) };
+    if !(0..=RANGE_MAX).contains(&count) {
+        return invalid(format!("a range from {start} to {limit} by {delta}"));
+    }
+    let tensor = Tensor::ints(dtype, vec![count as usize], (0..count).map(|i| start + i * delta));
+    Ok(vec![lowering.constant(&call.name, &tensor)])
+}
+
+pub(super) fn eye_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let x = call.input(0)?;
+    let dtype = match call.int("dtype", 0)? as i32 {
+        0 => lowering.dtype(x),
+        number => dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("element type {number}")))?,
+    };
+    let diagonal = call.int("k", 0)?;
+    let Some(shape) = static_shape(lowering.shape(x)).filter(|s| s.len() == 2) else {
+        return unsupported("a shape that is no static matrix");
+    };
+    let columns = shape[1];
+    let ones = (0..shape[0] * columns).map(|i| (i % columns) as i64 - (i / columns) as i64 == diagonal);
+    let tensor = match is_float(dtype) {
+        true => Tensor::floats(dtype, shape, ones.map(|one| f64::from(u8::from(one)))),
+        false => Tensor::ints(dtype, shape, ones.map(i64::from)),
+    };
+    Ok(vec![lowering.constant(&call.name, &tensor)])
+}

@@ -1,0 +1,81 @@
+//! Matrix products.
+
+use super::super::call::Call;
+use super::super::error::{LowerResult, invalid};
+use super::super::lowering::{Lowering, shape_text};
+use crate::program::ProgramBuilder;
+use crate::tensor_graph::{MatMul, Op, PointArg, PointOp, PointProgram, ValueId};
+use atoll_kgraph::Expr;
+
+type Results = LowerResult<Vec<ValueId>>;
+
+/// NumPy's `matmul`: vectors are matrices for the time being, leading dimensions broadcast.
+pub(super) fn matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let (a, b) = (call.input(0)?, call.input(1)?);
+    let dtype = lowering.dtype(a);
+    if lowering.rank(a) == 0 || lowering.rank(b) == 0 || lowering.dtype(b) != dtype {
+        return invalid("the operands are no matrices of one type");
+    }
+    let (a_is_vector, b_is_vector) = (lowering.rank(a) == 1, lowering.rank(b) == 1);
+    let mut a_shape = lowering.shape(a).to_vec();
+    let mut b_shape = lowering.shape(b).to_vec();
+    if a_is_vector {
+        a_shape.insert(0, Expr::Const(1));
+    }
+    if b_is_vector {
+        b_shape.push(Expr::Const(1));
+    }
+    let a = lowering.reshape(&format!("{}.a", call.name), a, a_shape.clone())?;
+    let b = lowering.reshape(&format!("{}.b", call.name), b, b_shape.clone())?;
+    let (a_lead, a_matrix) = a_shape.split_at(a_shape.len() - 2);
+    let (b_lead, b_matrix) = b_shape.split_at(b_shape.len() - 2);
+    lowering.equal_dims(a_matrix[1].clone(), b_matrix[0].clone())?;
+    let mut shape = lowering.broadcast_shapes(a_lead, b_lead)?;
+    shape.extend([a_matrix[0].clone(), b_matrix[1].clone()]);
+    let op = Op::MatMul(MatMul { transpose_a: false, transpose_b: false, epilogue: PointProgram::default() });
+    let y = lowering.emit_one(&call.name, op, &[a, b], dtype, shape.clone())?;
+    if b_is_vector {
+        shape.pop();
+    }
+    if a_is_vector {
+        shape.remove(shape.len() - 1 - usize::from(!b_is_vector));
+    }
+    Ok(vec![lowering.reshape(&format!("{}.y", call.name), y, shape)?])
+}
+
+/// `alpha * a * b + beta * c`: the product with an epilogue.
+pub(super) fn gemm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let (a, b) = (call.input(0)?, call.input(1)?);
+    let dtype = lowering.dtype(a);
+    let (transpose_a, transpose_b) = (call.flag("transA", false)?, call.flag("transB", false)?);
+    let (alpha, beta) = (call.float("alpha", 1.0)?, call.float("beta", 1.0)?);
+    if lowering.rank(a) != 2 || lowering.rank(b) != 2 {
+        return invalid(format!("operands of shapes {} and {}", shape_text(lowering.shape(a)), shape_text(lowering.shape(b))));
+    }
+    let dims = |id: ValueId, transposed: bool| {
+        let [rows, columns] = [0, 1].map(|i| lowering.shape(id)[i].clone());
+        if transposed { (columns, rows) } else { (rows, columns) }
+    };
+    let ((rows, a_inner), (b_inner, columns)) = (dims(a, transpose_a), dims(b, transpose_b));
+    lowering.equal_dims(a_inner, b_inner)?;
+    let shape = vec![rows, columns];
+    let mut inputs = vec![a, b];
+    let mut epilogue = ProgramBuilder::default();
+    let mut sum = PointArg::Input(0);
+    if alpha != 1.0 {
+        sum = epilogue.step(PointOp::Mul, dtype, &[sum, PointArg::Const(alpha.into())]);
+    }
+    if let Some(c) = call.optional(2).filter(|_| beta != 0.0) {
+        if lowering.broadcast_shapes(&shape, lowering.shape(c))? != shape {
+            return invalid(format!("C of shape {} does not broadcast to {}", shape_text(lowering.shape(c)), shape_text(&shape)));
+        }
+        inputs.push(c);
+        let mut extra = PointArg::Input(1);
+        if beta != 1.0 {
+            extra = epilogue.step(PointOp::Mul, dtype, &[extra, PointArg::Const(beta.into())]);
+        }
+        epilogue.step(PointOp::Add, dtype, &[sum, extra]);
+    }
+    let op = Op::MatMul(MatMul { transpose_a, transpose_b, epilogue: epilogue.finish() });
+    Ok(vec![lowering.emit_one(&call.name, op, &inputs, dtype, shape)?])
+}

@@ -1,0 +1,320 @@
+//! Operators that work on each element: all become [`Op::Pointwise`](crate::tensor_graph::Op::Pointwise).
+
+use super::super::call::Call;
+use super::super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::super::lowering::Lowering;
+use super::super::read::{dtype_name, dtype_of};
+use crate::program::ProgramBuilder;
+use crate::tensor::is_float;
+use crate::tensor_graph::{PointArg, PointOp, ValueId};
+use atoll_kgraph::DType;
+
+type Results = LowerResult<Vec<ValueId>>;
+
+/// The scalar operation of the same name.
+fn point_op(operator: &str) -> Option<PointOp> {
+    Some(match operator {
+        "Abs" => PointOp::Abs,
+        "Add" | "Sum" | "Mean" => PointOp::Add,
+        "And" => PointOp::And,
+        "Ceil" => PointOp::Ceil,
+        "Cos" => PointOp::Cos,
+        "Div" => PointOp::Div,
+        "Equal" => PointOp::Equal,
+        "Erf" => PointOp::Erf,
+        "Exp" => PointOp::Exp,
+        "Floor" => PointOp::Floor,
+        "Greater" => PointOp::Greater,
+        "GreaterOrEqual" => PointOp::GreaterOrEqual,
+        "Less" => PointOp::Less,
+        "LessOrEqual" => PointOp::LessOrEqual,
+        "Log" => PointOp::Log,
+        "Max" => PointOp::Max,
+        "Min" => PointOp::Min,
+        "Mul" => PointOp::Mul,
+        "Neg" => PointOp::Neg,
+        "Not" => PointOp::Not,
+        "Or" => PointOp::Or,
+        "Reciprocal" => PointOp::Reciprocal,
+        "Relu" => PointOp::Relu,
+        "Round" => PointOp::Round,
+        "Sigmoid" => PointOp::Sigmoid,
+        "Sign" => PointOp::Sign,
+        "Sin" => PointOp::Sin,
+        "Softplus" => PointOp::Softplus,
+        "Sqrt" => PointOp::Sqrt,
+        "Sub" => PointOp::Sub,
+        "Tanh" => PointOp::Tanh,
+        "Xor" => PointOp::Xor,
+        _ => return None,
+    })
+}
+
+fn op_of(call: &Call<'_>) -> LowerResult<PointOp> {
+    point_op(&call.node.op_type).ok_or_else(|| LowerError::Unsupported("no scalar operation of this name".into()))
+}
+
+fn is_comparison(op: PointOp) -> bool {
+    matches!(op, PointOp::Equal | PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual)
+}
+
+/// Operands of one type; ONNX never converts by itself.
+fn same_type(lowering: &Lowering, inputs: &[ValueId]) -> LowerResult<DType> {
+    let dtype = lowering.dtype(inputs[0]);
+    match inputs.iter().map(|id| lowering.dtype(*id)).find(|other| *other != dtype) {
+        Some(other) => invalid(format!("operands of types {dtype:?} and {other:?}")),
+        None => Ok(dtype),
+    }
+}
+
+/// One operand of one type, and a program over it.
+fn map(lowering: &mut Lowering, call: &Call<'_>, build: impl FnOnce(&mut ProgramBuilder, DType, PointArg)) -> Results {
+    let x = call.input(0)?;
+    let dtype = lowering.dtype(x);
+    Ok(vec![lowering.pointwise(&call.name, &[x], dtype, |p, args| build(p, dtype, args[0]))?])
+}
+
+pub(super) fn unary(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let op = op_of(call)?;
+    map(lowering, call, |p, ty, x| {
+        p.step(op, ty, &[x]);
+    })
+}
+
+pub(super) fn binary(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let op = op_of(call)?;
+    let inputs = [call.input(0)?, call.input(1)?];
+    let ty = same_type(lowering, &inputs)?;
+    let dtype = if is_comparison(op) { DType::Bool } else { ty };
+    Ok(vec![lowering.pointwise(&call.name, &inputs, dtype, |p, x| {
+        p.step(op, ty, x);
+    })?])
+}
+
+pub(super) fn variadic(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let op = op_of(call)?;
+    let inputs = call.all_inputs()?;
+    let ty = same_type(lowering, &inputs)?;
+    let is_mean = call.node.op_type == "Mean";
+    Ok(vec![lowering.pointwise(&call.name, &inputs, ty, |p, x| {
+        let first = if x.len() == 1 { p.step(PointOp::Identity, ty, &[x[0]]) } else { x[0] };
+        let total = x[1..].iter().fold(first, |a, b| p.step(op, ty, &[a, *b]));
+        if is_mean {
+            p.step(PointOp::Div, ty, &[total, PointArg::Const(x.len() as f64)]);
+        }
+    })?])
+}
+
+pub(super) fn select(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let inputs = [call.input(0)?, call.input(1)?, call.input(2)?];
+    if lowering.dtype(inputs[0]) != DType::Bool {
+        return invalid("the condition is not boolean");
+    }
+    let ty = same_type(lowering, &inputs[1..])?;
+    Ok(vec![lowering.pointwise(&call.name, &inputs, ty, |p, x| {
+        p.step(PointOp::Where, ty, x);
+    })?])
+}
+
+/// The exponent may have another type; integers are raised in floating point when the exponent is no integer.
+pub(super) fn pow(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let (base, exponent) = (call.input(0)?, call.input(1)?);
+    let (ty, exponent_ty) = (lowering.dtype(base), lowering.dtype(exponent));
+    let compute = if !is_float(ty) && is_float(exponent_ty) { exponent_ty } else { ty };
+    Ok(vec![lowering.pointwise(&call.name, &[base, exponent], ty, |p, x| {
+        let cast = |p: &mut ProgramBuilder, from: DType, arg: PointArg| match arg {
+            PointArg::Const(_) => arg,
+            _ if from == compute => arg,
+            _ => p.step(PointOp::Cast, compute, &[arg]),
+        };
+        let (base, exponent) = (cast(p, ty, x[0]), cast(p, exponent_ty, x[1]));
+        // A square is a product: exporters write variances this way.
+        let power = if exponent == PointArg::Const(2.0) {
+            p.step(PointOp::Mul, compute, &[base, base])
+        } else {
+            p.step(PointOp::Pow, compute, &[base, exponent])
+        };
+        if compute != ty {
+            p.step(PointOp::Cast, ty, &[power]);
+        }
+    })?])
+}
+
+/// With `fmod` the result has the dividend's sign, else the divisor's.
+pub(super) fn modulo(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let inputs = [call.input(0)?, call.input(1)?];
+    let ty = same_type(lowering, &inputs)?;
+    let fmod = call.flag("fmod", false)?;
+    if is_float(ty) && !fmod {
+        return invalid("floating-point operands need fmod = 1");
+    }
+    Ok(vec![lowering.pointwise(&call.name, &inputs, ty, |p, x| {
+        if fmod && !is_float(ty) {
+            let quotient = p.step(PointOp::Div, ty, x);
+            let whole = p.step(PointOp::Mul, ty, &[quotient, x[1]]);
+            p.step(PointOp::Sub, ty, &[x[0], whole]);
+        } else {
+            p.step(PointOp::Mod, ty, x);
+        }
+    })?])
+}
+
+pub(super) fn cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let to = call.int("to", 0)? as i32;
+    let Some(dtype) = dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
+    Ok(vec![lowering.cast(&call.name, call.input(0)?, dtype)?])
+}
+
+pub(super) fn cast_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let dtype = lowering.dtype(call.input(1)?);
+    Ok(vec![lowering.cast(&call.name, call.input(0)?, dtype)?])
+}
+
+/// Bounds are attributes before opset 11 and operands from there on.
+pub(super) fn clip(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let x = call.input(0)?;
+    let ty = lowering.dtype(x);
+    if call.opset < 11 {
+        let (low, high) = (call.float("min", f32::MIN)?, call.float("max", f32::MAX)?);
+        return map(lowering, call, |p, ty, x| {
+            p.step(PointOp::Clip, ty, &[x, PointArg::Const(low.into()), PointArg::Const(high.into())]);
+        });
+    }
+    let bounds = [call.optional(1), call.optional(2)];
+    let inputs: Vec<ValueId> = std::iter::once(x).chain(bounds.into_iter().flatten()).collect();
+    same_type(lowering, &inputs)?;
+    Ok(vec![lowering.pointwise(&call.name, &inputs, ty, |p, args| {
+        match (bounds[0], bounds[1]) {
+            (Some(_), Some(_)) => p.step(PointOp::Clip, ty, args),
+            (Some(_), None) => p.step(PointOp::Max, ty, args),
+            (None, Some(_)) => p.step(PointOp::Min, ty, args),
+            (None, None) => p.step(PointOp::Identity, ty, args),
+        };
+    })?])
+}
+
+pub(super) fn leaky_relu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let alpha = call.float("alpha", 0.01)?;
+    map(lowering, call, |p, ty, x| {
+        p.step(PointOp::LeakyRelu(alpha), ty, &[x]);
+    })
+}
+
+pub(super) fn elu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let alpha = call.float("alpha", 1.0)?;
+    map(lowering, call, |p, ty, x| {
+        p.step(PointOp::Elu(alpha), ty, &[x]);
+    })
+}
+
+pub(super) fn selu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let alpha = call.float("alpha", 1.673_263_2)?;
+    let gamma = call.float("gamma", 1.050_701)?;
+    map(lowering, call, |p, ty, x| {
+        let elu = p.step(PointOp::Elu(alpha), ty, &[x]);
+        p.step(PointOp::Mul, ty, &[elu, PointArg::Const(gamma.into())]);
+    })
+}
+
+/// `max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`
+pub(super) fn celu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let alpha = call.float("alpha", 1.0)?;
+    map(lowering, call, |p, ty, x| {
+        let scaled = p.step(PointOp::Div, ty, &[x, PointArg::Const(alpha.into())]);
+        let elu = p.step(PointOp::Elu(1.0), ty, &[scaled]);
+        p.step(PointOp::Mul, ty, &[elu, PointArg::Const(alpha.into())]);
+    })
+}
+
+pub(super) fn hard_sigmoid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let (alpha, beta) = (call.float("alpha", 0.2)?, call.float("beta", 0.5)?);
+    map(lowering, call, |p, ty, x| {
+        p.step(PointOp::HardSigmoid(alpha, beta), ty, &[x]);
+    })
+}
+
+pub(super) fn hard_swish(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    map(lowering, call, |p, ty, x| {
+        let gate = p.step(PointOp::HardSigmoid(1.0 / 6.0, 0.5), ty, &[x]);
+        p.step(PointOp::Mul, ty, &[x, gate]);
+    })
+}
+
+/// `x * tanh(softplus(x))`
+pub(super) fn mish(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    map(lowering, call, |p, ty, x| {
+        let softplus = p.step(PointOp::Softplus, ty, &[x]);
+        let tanh = p.step(PointOp::Tanh, ty, &[softplus]);
+        p.step(PointOp::Mul, ty, &[x, tanh]);
+    })
+}
+
+/// `x / (1 + |x|)`
+pub(super) fn softsign(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    map(lowering, call, |p, ty, x| {
+        let magnitude = p.step(PointOp::Abs, ty, &[x]);
+        let divisor = p.step(PointOp::Add, ty, &[magnitude, PointArg::Const(1.0)]);
+        p.step(PointOp::Div, ty, &[x, divisor]);
+    })
+}
+
+pub(super) fn tan(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    map(lowering, call, |p, ty, x| {
+        let sin = p.step(PointOp::Sin, ty, &[x]);
+        let cos = p.step(PointOp::Cos, ty, &[x]);
+        p.step(PointOp::Div, ty, &[sin, cos]);
+    })
+}
+
+pub(super) fn thresholded_relu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let alpha = call.float("alpha", 1.0)?;
+    map(lowering, call, |p, ty, x| {
+        let passes = p.step(PointOp::Greater, ty, &[x, PointArg::Const(alpha.into())]);
+        p.step(PointOp::Where, ty, &[passes, x, PointArg::Const(0.0)]);
+    })
+}
+
+/// Exact by the error function, or the `tanh` approximation.
+pub(super) fn gelu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let approximate = call.string("approximate", "none")?;
+    if approximate != "none" && approximate != "tanh" {
+        return invalid(format!("approximate = {approximate:?}"));
+    }
+    map(lowering, call, |p, ty, x| {
+        let number = PointArg::Const;
+        let bell = if approximate == "none" {
+            let scaled = p.step(PointOp::Mul, ty, &[x, number(std::f64::consts::FRAC_1_SQRT_2)]);
+            p.step(PointOp::Erf, ty, &[scaled])
+        } else {
+            let square = p.step(PointOp::Mul, ty, &[x, x]);
+            let cube = p.step(PointOp::Mul, ty, &[square, x]);
+            let bent = p.step(PointOp::Mul, ty, &[cube, number(0.044_715)]);
+            let sum = p.step(PointOp::Add, ty, &[x, bent]);
+            let scaled = p.step(PointOp::Mul, ty, &[sum, number((2.0 / std::f64::consts::PI).sqrt())]);
+            p.step(PointOp::Tanh, ty, &[scaled])
+        };
+        let raised = p.step(PointOp::Add, ty, &[bell, number(1.0)]);
+        let half = p.step(PointOp::Mul, ty, &[x, number(0.5)]);
+        p.step(PointOp::Mul, ty, &[half, raised]);
+    })
+}
+
+/// `x < 0 ? slope * x : x`
+pub(super) fn prelu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let inputs = [call.input(0)?, call.input(1)?];
+    let ty = same_type(lowering, &inputs)?;
+    Ok(vec![lowering.pointwise(&call.name, &inputs, ty, |p, x| {
+        let bent = p.step(PointOp::Mul, ty, x);
+        let negative = p.step(PointOp::Less, ty, &[x[0], PointArg::Const(0.0)]);
+        p.step(PointOp::Where, ty, &[negative, bent, x[0]]);
+    })?])
+}
+
+pub(super) fn is_nan(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let x = call.input(0)?;
+    let ty = lowering.dtype(x);
+    Ok(vec![lowering.pointwise(&call.name, &[x], DType::Bool, |p, x| {
+        let is_itself = p.step(PointOp::Equal, ty, &[x[0], x[0]]);
+        p.step(PointOp::Not, DType::Bool, &[is_itself]);
+    })?])
+}

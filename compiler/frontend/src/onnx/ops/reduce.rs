@@ -1,0 +1,85 @@
+//! Reductions.
+
+use super::super::call::{Call, axes_of};
+use super::super::error::{LowerResult, invalid, unsupported};
+use super::super::lowering::Lowering;
+use crate::tensor_graph::{Op, PointOp, Reduce, ReduceKind, ValueId};
+use atoll_kgraph::Expr;
+
+type Results = LowerResult<Vec<ValueId>>;
+
+/// All `Reduce…` operators. Some are a reduction between two pointwise steps.
+pub(super) fn reduce(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let x = call.input(0)?;
+    let Some(axes) = read_axes(lowering, call, x)? else { return Ok(vec![x]) };
+    let keep_dims = call.flag("keepdims", true)?;
+    let kind = match call.node.op_type.as_str() {
+        "ReduceSum" | "ReduceL1" | "ReduceLogSum" => ReduceKind::Sum,
+        "ReduceMean" => ReduceKind::Mean,
+        "ReduceMax" => ReduceKind::Max,
+        "ReduceMin" => ReduceKind::Min,
+        "ReduceProd" => ReduceKind::Prod,
+        "ReduceSumSquare" => ReduceKind::SumSquare,
+        "ReduceL2" => ReduceKind::L2,
+        "ReduceLogSumExp" => return log_sum_exp(lowering, call, x, axes, keep_dims),
+        other => return unsupported(other),
+    };
+    let x = if call.node.op_type == "ReduceL1" { unary(lowering, &format!("{}.abs", call.name), x, PointOp::Abs)? } else { x };
+    let y = one(lowering, &call.name, x, Reduce { kind, axes, keep_dims })?;
+    Ok(vec![if call.node.op_type == "ReduceLogSum" { unary(lowering, &format!("{}.log", call.name), y, PointOp::Log)? } else { y }])
+}
+
+/// The reduced axes; `None` where nothing is to be done. An attribute at first, an operand from opset 13 (`ReduceSum`) or 18 on.
+fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId) -> LowerResult<Option<Vec<usize>>> {
+    let rank = lowering.rank(x);
+    let given = match call.optional(1) {
+        Some(axes) => lowering.require_ints(axes, "list of axes")?,
+        None => call.ints("axes")?.unwrap_or_default(),
+    };
+    if !given.is_empty() {
+        return axes_of(&given, rank).map(Some);
+    }
+    let nothing = call.flag("noop_with_empty_axes", false)?;
+    if nothing && !matches!(call.node.op_type.as_str(), "ReduceSum" | "ReduceMean" | "ReduceMax" | "ReduceMin" | "ReduceProd") {
+        return invalid("noop_with_empty_axes without axes");
+    }
+    Ok((!nothing).then(|| (0..rank).collect()))
+}
+
+fn unary(lowering: &mut Lowering, name: &str, x: ValueId, op: PointOp) -> LowerResult<ValueId> {
+    let ty = lowering.dtype(x);
+    lowering.pointwise(name, &[x], ty, |p, x| {
+        p.step(op, ty, x);
+    })
+}
+
+fn one(lowering: &mut Lowering, name: &str, x: ValueId, reduce: Reduce) -> LowerResult<ValueId> {
+    let shape = lowering.shape(x).iter().enumerate();
+    let shape = if reduce.keep_dims {
+        shape.map(|(axis, dim)| if reduce.axes.contains(&axis) { Expr::Const(1) } else { dim.clone() }).collect()
+    } else {
+        shape.filter(|(axis, _)| !reduce.axes.contains(axis)).map(|(_, dim)| dim.clone()).collect()
+    };
+    lowering.emit_one(name, Op::Reduce(reduce), &[x], lowering.dtype(x), shape)
+}
+
+/// `max + log(sum(exp(x - max)))`
+fn log_sum_exp(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, axes: Vec<usize>, keep_dims: bool) -> Results {
+    let ty = lowering.dtype(x);
+    let name = |part: &str| format!("{}.{part}", call.name);
+    let max = one(lowering, &name("max"), x, Reduce { kind: ReduceKind::Max, axes: axes.clone(), keep_dims: true })?;
+    let exp = lowering.pointwise(&name("exp"), &[x, max], ty, |p, x| {
+        let shifted = p.step(PointOp::Sub, ty, x);
+        p.step(PointOp::Exp, ty, &[shifted]);
+    })?;
+    let sum = one(lowering, &name("sum"), exp, Reduce { kind: ReduceKind::Sum, axes: axes.clone(), keep_dims: true })?;
+    let y = lowering.pointwise(&call.name, &[sum, max], ty, |p, x| {
+        let log = p.step(PointOp::Log, ty, &[x[0]]);
+        p.step(PointOp::Add, ty, &[log, x[1]]);
+    })?;
+    if keep_dims {
+        return Ok(vec![y]);
+    }
+    let kept = lowering.shape(y).iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, d)| d.clone()).collect();
+    Ok(vec![lowering.reshape(&name("squeezed"), y, kept)?])
+}

@@ -1,0 +1,154 @@
+//! Operators on tensors of sizes: the arithmetic that exporters do on shapes, over symbols instead of numbers.
+
+use crate::reference;
+use crate::size::{at_least, bounds, canonical, divide_exact, same};
+use crate::tensor::{Data, Tensor, is_float};
+use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, PointStep, Reduce, ReduceKind};
+use atoll_kgraph::{DType, Expr, SymbolSpec};
+
+/// An operand: all elements, row-major.
+pub(super) struct Operand {
+    pub(super) shape: Vec<usize>,
+    pub(super) values: Vec<Expr>,
+}
+
+/// The elements of the result; `None` where they cannot be expressed.
+pub(super) fn evaluate(op: &Op, operands: &[Operand], shape: &[usize], symbols: &[SymbolSpec]) -> Option<Vec<Expr>> {
+    match op {
+        Op::Pointwise(program) => pointwise(program, operands, shape, symbols),
+        Op::Reduce(reduce) => reduce_all(reduce, operands.first()?, shape),
+        Op::Gather { .. } | Op::Transpose { .. } | Op::Reshape | Op::Slice { .. } | Op::Concat { .. } => movement(op, operands, shape),
+        _ => None,
+    }
+}
+
+/// Moves the elements' numbers instead of the elements.
+fn movement(op: &Op, operands: &[Operand], shape: &[usize]) -> Option<Vec<Expr>> {
+    let mut all: Vec<&Expr> = Vec::new();
+    let mut tensors = Vec::with_capacity(operands.len());
+    for (position, operand) in operands.iter().enumerate() {
+        let is_index = matches!(op, Op::Gather { .. }) && position == 1;
+        let numbers: Vec<i64> = if is_index {
+            operand.values.iter().map(Expr::as_const).collect::<Option<_>>()?
+        } else {
+            (all.len() as i64..(all.len() + operand.values.len()) as i64).collect()
+        };
+        if !is_index {
+            all.extend(&operand.values);
+        }
+        tensors.push(Tensor::ints(DType::I64, operand.shape.clone(), numbers));
+    }
+    let result = reference::evaluate(op, &tensors.iter().collect::<Vec<_>>(), &[(DType::I64, shape.to_vec())], &[]).ok()?;
+    let Data::Int(numbers) = &result.first()?.data else { return None };
+    numbers.iter().map(|n| all.get(*n as usize).map(|e| (*e).clone())).collect()
+}
+
+fn reduce_all(reduce: &Reduce, operand: &Operand, shape: &[usize]) -> Option<Vec<Expr>> {
+    if shape.iter().product::<usize>() != 1 {
+        return None;
+    }
+    let fold = |f: fn(Expr, Expr) -> Expr| operand.values.iter().cloned().reduce(f).map(|e| vec![e]);
+    match reduce.kind {
+        ReduceKind::Prod => Some(vec![Expr::product(&operand.values)]),
+        ReduceKind::Sum => fold(|a, b| a + b),
+        ReduceKind::Max => fold(|a, b| a.max(b)),
+        ReduceKind::Min => fold(|a, b| a.min(b)),
+        _ => None,
+    }
+}
+
+fn pointwise(program: &PointProgram, operands: &[Operand], shape: &[usize], symbols: &[SymbolSpec]) -> Option<Vec<Expr>> {
+    let indices: Vec<Vec<usize>> = operands.iter().map(|o| reference::broadcast_indices(&o.shape, shape)).collect();
+    (0..shape.iter().product())
+        .map(|element| {
+            let inputs: Vec<&Expr> = operands.iter().zip(&indices).map(|(o, at)| &o.values[at[element]]).collect();
+            let mut results: Vec<Expr> = Vec::new();
+            for step in &program.steps {
+                let args = step.args.iter().map(|arg| argument(arg, &inputs, &results)).collect::<Option<Vec<Expr>>>()?;
+                results.push(canonical(&run_step(step, args, symbols)?));
+            }
+            results.pop().or_else(|| inputs.first().map(|e| (*e).clone()))
+        })
+        .collect()
+}
+
+fn argument(arg: &PointArg, inputs: &[&Expr], results: &[Expr]) -> Option<Expr> {
+    match arg {
+        PointArg::Input(i) => inputs.get(*i as usize).map(|e| (*e).clone()),
+        PointArg::Step(i) => results.get(*i as usize).cloned(),
+        PointArg::Const(number) => (number.trunc() == *number && number.abs() < 9e15).then_some(Expr::Const(*number as i64)),
+    }
+}
+
+/// One step. Float steps are allowed while the values stay integers, as in `Cast(float) -> Mul(2.0) -> Floor -> Cast(int64)`.
+fn run_step(step: &PointStep, args: Vec<Expr>, symbols: &[SymbolSpec]) -> Option<Expr> {
+    let truth = |known: Option<bool>| known.map(|t| Expr::Const(i64::from(t)));
+    let mut operands = args.into_iter();
+    let a = operands.next()?;
+    let unary = match step.op {
+        PointOp::Identity | PointOp::Floor | PointOp::Ceil | PointOp::Round => Some(a.clone()),
+        PointOp::Cast if step.ty != DType::Bool => Some(a.clone()),
+        PointOp::Cast => return truth(equal(&a, &Expr::Const(0), symbols).map(|zero| !zero)),
+        PointOp::Neg => Some(Expr::Const(0) - a.clone()),
+        PointOp::Abs | PointOp::Relu if at_least(&a, &Expr::Const(0), symbols) => Some(a.clone()),
+        PointOp::Not => return truth(a.as_const().map(|v| v == 0)),
+        _ => None,
+    };
+    if unary.is_some() {
+        return unary;
+    }
+    let b = operands.next()?;
+    match step.op {
+        PointOp::Add => Some(a + b),
+        PointOp::Sub => Some(a - b),
+        PointOp::Mul => Some(a * b),
+        PointOp::Div => divide(a, b, step.ty, symbols),
+        PointOp::Mod if is_positive(&b) => Some(a.clone() - a.floor_div(b.clone()) * b),
+        PointOp::Min => Some(a.min(b)),
+        PointOp::Max => Some(a.max(b)),
+        PointOp::Equal => truth(equal(&a, &b, symbols)),
+        PointOp::Less => truth(less(&a, &b, symbols)),
+        PointOp::Greater => truth(less(&b, &a, symbols)),
+        PointOp::LessOrEqual => truth(less(&b, &a, symbols).map(|t| !t)),
+        PointOp::GreaterOrEqual => truth(less(&a, &b, symbols).map(|t| !t)),
+        PointOp::And => truth(a.as_const().zip(b.as_const()).map(|(a, b)| a != 0 && b != 0)),
+        PointOp::Or => truth(a.as_const().zip(b.as_const()).map(|(a, b)| a != 0 || b != 0)),
+        PointOp::Where => match a.as_const()? {
+            0 => operands.next(),
+            _ => Some(b),
+        },
+        _ => None,
+    }
+}
+
+fn is_positive(e: &Expr) -> bool {
+    e.as_const().is_some_and(|v| v > 0)
+}
+
+/// ONNX truncates; that is rounding down where nothing is negative. A quotient of floats must be exact.
+fn divide(a: Expr, b: Expr, ty: DType, symbols: &[SymbolSpec]) -> Option<Expr> {
+    if let Some(exact) = divide_exact(&a, &b) {
+        return Some(exact);
+    }
+    let positive = at_least(&a, &Expr::Const(0), symbols) && at_least(&b, &Expr::Const(1), symbols);
+    (positive && !is_float(ty)).then(|| a.floor_div(b))
+}
+
+fn equal(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<bool> {
+    if same(a, b) {
+        return Some(true);
+    }
+    let (low, high) = bounds(&canonical(&(a.clone() - b.clone())), symbols)?;
+    (low > 0 || high < 0).then_some(false)
+}
+
+fn less(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<bool> {
+    let (low, high) = bounds(&canonical(&(a.clone() - b.clone())), symbols)?;
+    if high < 0 {
+        Some(true)
+    } else if low >= 0 {
+        Some(false)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,223 @@
+//! A reference interpreter of the tensor graph: obviously right rather than fast, the oracle that kernels are compared with.
+//!
+//! Sums are taken in `f64` and rounded once; a pointwise step rounds to its own type. It also is the evaluator of constant folding.
+
+mod linear;
+mod movement;
+mod pointwise;
+mod recurrent;
+mod reduce;
+mod window;
+
+use crate::tensor::Tensor;
+use crate::tensor_graph::{Op, TensorGraph, TensorNode, ValueId};
+use atoll_kgraph::expr::EvalError;
+use atoll_kgraph::{DType, Expr};
+
+/// Why a graph or an operator could not be evaluated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ReferenceError {
+    /// The caller gave another number of inputs.
+    #[error("the graph has {expected} inputs, {found} were given")]
+    InputCount {
+        /// How many the graph has.
+        expected: usize,
+        /// How many came.
+        found: usize,
+    },
+    /// The caller gave an input of another type or shape.
+    #[error("input {name} is {found}, the graph wants {expected}")]
+    Input {
+        /// Name of the input.
+        name: String,
+        /// What the graph wants.
+        expected: String,
+        /// What came.
+        found: String,
+    },
+    /// A shape has no value for the given inputs.
+    #[error("the shape of {value} cannot be computed: {source}")]
+    Size {
+        /// Name of the tensor.
+        value: String,
+        /// Why.
+        source: EvalError,
+    },
+    /// An index of a gather lies outside the axis.
+    #[error("index {index} is outside an axis of {extent} elements")]
+    IndexOutOfRange {
+        /// The index.
+        index: i64,
+        /// Elements of the axis.
+        extent: usize,
+    },
+    /// The graph does not fit its operators; [`TensorGraph::verify`] would say so too.
+    #[error("the graph is not valid: {0}")]
+    Invalid(String),
+}
+
+/// Type and shape of a result.
+pub type OutputType = (DType, Vec<usize>);
+
+/// Evaluates one operator. `symbols` are the values of the graph's symbols.
+pub fn evaluate(op: &Op, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[i64]) -> Result<Vec<Tensor>, ReferenceError> {
+    let (dtype, shape) = outputs.first().ok_or_else(|| ReferenceError::Invalid("an operator without results".into()))?;
+    let input = |i: usize| inputs.get(i).copied().ok_or_else(|| ReferenceError::Invalid(format!("operand {i} is missing")));
+    let extras = |from: usize| inputs.get(from..).unwrap_or(&[]);
+    Ok(vec![match op {
+        Op::Pointwise(program) => pointwise::run(program, inputs, *dtype, shape),
+        Op::Conv(conv) => linear::conv(conv, input(0)?, input(1)?, extras(2), *dtype, shape),
+        Op::MatMul(matmul) => linear::matmul(matmul, input(0)?, input(1)?, extras(2), *dtype, shape),
+        Op::Pool(pool) => window::pool(pool, input(0)?, shape),
+        Op::Resize(resize) => window::resize(resize, input(0)?, shape),
+        Op::Reduce(reduce) => reduce::reduce(reduce, input(0)?, shape),
+        Op::Softmax { axis, log } => reduce::softmax(*axis, *log, input(0)?),
+        Op::LayerNorm { axis, epsilon } => reduce::layer_norm(*axis, *epsilon, input(0)?, input(1)?, inputs.get(2).copied()),
+        Op::Gather { axis } => movement::gather(*axis, input(0)?, input(1)?, shape)?,
+        Op::Transpose { permutation } => movement::transpose(permutation, input(0)?, shape),
+        Op::Reshape => input(0)?.reshaped(shape.clone()),
+        Op::Slice { starts, steps } => movement::slice(&sizes(starts, symbols, "a slice")?, steps, input(0)?, shape),
+        Op::Concat { axis } => movement::concat(*axis, inputs, shape),
+        Op::Pad { before, mode } => movement::pad(before, *mode, input(0)?, shape),
+        Op::Lstm { hidden, direction } => return recurrent::lstm(*hidden, *direction, inputs, outputs),
+    }])
+}
+
+/// Runs a verified graph. Symbols take their values from the shapes of `inputs`.
+pub fn run(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ReferenceError> {
+    let symbols = bind_symbols(graph, inputs)?;
+    let mut values: Vec<Option<Tensor>> = vec![None; graph.values.len()];
+    for (id, tensor) in graph.inputs.iter().zip(inputs) {
+        values[id.0 as usize] = Some(tensor.clone());
+    }
+    let last_use = last_uses(graph);
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let results = run_node(graph, node, &values, &symbols)?;
+        for (id, tensor) in node.outputs.iter().zip(results) {
+            values[id.0 as usize] = Some(tensor);
+        }
+        for id in node.inputs.iter().filter(|id| last_use[id.0 as usize] == index) {
+            values[id.0 as usize] = None;
+        }
+    }
+    graph.outputs.iter().map(|id| fetch(graph, &values, *id)).collect()
+}
+
+fn run_node(graph: &TensorGraph, node: &TensorNode, values: &[Option<Tensor>], symbols: &[i64]) -> Result<Vec<Tensor>, ReferenceError> {
+    let owned: Vec<Option<Tensor>> = node.inputs.iter().map(|id| constant(graph, *id)).collect();
+    let inputs: Vec<&Tensor> = node
+        .inputs
+        .iter()
+        .zip(&owned)
+        .map(|(id, owned)| owned.as_ref().or(values[id.0 as usize].as_ref()).ok_or_else(|| missing(graph, *id)))
+        .collect::<Result<_, _>>()?;
+    let outputs: Vec<OutputType> = node
+        .outputs
+        .iter()
+        .map(|id| Ok((graph.value(*id).dtype, sizes_of(graph, *id, symbols)?)))
+        .collect::<Result<_, ReferenceError>>()?;
+    evaluate(&node.op, &inputs, &outputs, symbols)
+}
+
+/// For every value the index of the node that reads it last; values the client gets are never dropped.
+fn last_uses(graph: &TensorGraph) -> Vec<usize> {
+    let mut last = vec![usize::MAX; graph.values.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        for id in &node.inputs {
+            last[id.0 as usize] = index;
+        }
+    }
+    for id in &graph.outputs {
+        last[id.0 as usize] = usize::MAX;
+    }
+    last
+}
+
+fn fetch(graph: &TensorGraph, values: &[Option<Tensor>], id: ValueId) -> Result<Tensor, ReferenceError> {
+    constant(graph, id).or_else(|| values[id.0 as usize].clone()).ok_or_else(|| missing(graph, id))
+}
+
+fn missing(graph: &TensorGraph, id: ValueId) -> ReferenceError {
+    ReferenceError::Invalid(format!("{} is read before it is produced", graph.value(id).name))
+}
+
+/// The content of a constant.
+pub(crate) fn constant(graph: &TensorGraph, id: ValueId) -> Option<Tensor> {
+    let value = graph.value(id);
+    let shape = crate::size::static_shape(&value.shape)?;
+    Tensor::from_bytes(value.dtype, &shape, value.constant.as_ref()?)
+}
+
+/// Symbol values from the inputs' shapes. A symbol that no input dimension *is* (only contains) cannot be bound and gets its minimum.
+fn bind_symbols(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<i64>, ReferenceError> {
+    if inputs.len() != graph.inputs.len() {
+        return Err(ReferenceError::InputCount { expected: graph.inputs.len(), found: inputs.len() });
+    }
+    let mut symbols: Vec<i64> = graph.symbols.iter().map(|s| s.min).collect();
+    for (id, tensor) in graph.inputs.iter().zip(inputs) {
+        for (dim, extent) in graph.value(*id).shape.iter().zip(&tensor.shape) {
+            if let Expr::Symbol(symbol) = dim {
+                symbols[symbol.0 as usize] = *extent as i64;
+            }
+        }
+    }
+    for (id, tensor) in graph.inputs.iter().zip(inputs) {
+        let value = graph.value(*id);
+        let expected = sizes_of(graph, *id, &symbols)?;
+        if expected != tensor.shape || value.dtype != tensor.dtype {
+            return Err(ReferenceError::Input {
+                name: value.name.clone(),
+                expected: format!("{:?} {expected:?}", value.dtype),
+                found: format!("{:?} {:?}", tensor.dtype, tensor.shape),
+            });
+        }
+    }
+    Ok(symbols)
+}
+
+fn sizes_of(graph: &TensorGraph, id: ValueId, symbols: &[i64]) -> Result<Vec<usize>, ReferenceError> {
+    let value = graph.value(id);
+    let sizes = sizes(&value.shape, symbols, &value.name)?;
+    sizes
+        .into_iter()
+        .map(|dim| usize::try_from(dim).map_err(|_| ReferenceError::Size { value: value.name.clone(), source: EvalError::Overflow }))
+        .collect()
+}
+
+fn sizes(exprs: &[Expr], symbols: &[i64], of: &str) -> Result<Vec<i64>, ReferenceError> {
+    exprs.iter().map(|e| e.eval(symbols).map_err(|source| ReferenceError::Size { value: of.into(), source })).collect()
+}
+
+/// Distance of neighbours along each axis.
+fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    strides
+}
+
+/// Calls `visit` with every index of `shape`, in row-major order.
+fn for_each_index(shape: &[usize], mut visit: impl FnMut(&[usize])) {
+    if shape.contains(&0) {
+        return;
+    }
+    let mut index = vec![0; shape.len()];
+    loop {
+        visit(&index);
+        let Some(axis) = (0..shape.len()).rev().find(|axis| index[*axis] + 1 < shape[*axis]) else { return };
+        index[axis] += 1;
+        index[axis + 1..].fill(0);
+    }
+}
+
+/// For every element of `output` the linear index of the element of `input` that NumPy's broadcasting puts there.
+pub(crate) fn broadcast_indices(input: &[usize], output: &[usize]) -> Vec<usize> {
+    let own = strides(input);
+    let surplus = output.len() - input.len();
+    let steps: Vec<usize> =
+        (0..output.len()).map(|axis| if axis < surplus || input[axis - surplus] == 1 { 0 } else { own[axis - surplus] }).collect();
+    let mut indices = Vec::with_capacity(output.iter().product());
+    for_each_index(output, |index| indices.push(index.iter().zip(&steps).map(|(i, s)| i * s).sum()));
+    indices
+}

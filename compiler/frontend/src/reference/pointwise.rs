@@ -1,0 +1,210 @@
+//! Scalar programs.
+
+use super::broadcast_indices;
+use crate::tensor::{Data, Tensor, is_float, round_float, wrap_int};
+use crate::tensor_graph::{PointArg, PointOp, PointProgram, PointStep};
+use atoll_kgraph::DType;
+
+/// One element.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scalar {
+    Float(f64),
+    Int(i64),
+}
+
+impl Scalar {
+    fn float(self) -> f64 {
+        match self {
+            Scalar::Float(value) => value,
+            Scalar::Int(value) => value as f64,
+        }
+    }
+
+    fn int(self) -> i64 {
+        match self {
+            Scalar::Float(value) => value as i64,
+            Scalar::Int(value) => value,
+        }
+    }
+}
+
+pub(super) fn run(program: &PointProgram, inputs: &[&Tensor], dtype: DType, shape: &[usize]) -> Tensor {
+    let count = shape.iter().product();
+    let operands = Operands::new(inputs, shape);
+    let results = (0..count).map(|i| operands.apply(program, None, i));
+    collect(dtype, shape, results)
+}
+
+/// Operands of a program, broadcast to the output's shape.
+pub(super) struct Operands<'a> {
+    tensors: Vec<(&'a Tensor, Vec<usize>)>,
+}
+
+impl<'a> Operands<'a> {
+    pub(super) fn new(inputs: &[&'a Tensor], shape: &[usize]) -> Operands<'a> {
+        Operands { tensors: inputs.iter().map(|t| (*t, broadcast_indices(&t.shape, shape))).collect() }
+    }
+
+    /// Runs the program for output element `element`. With `accumulated`, that is input 0 and the tensors follow (an epilogue).
+    pub(super) fn apply(&self, program: &PointProgram, accumulated: Option<Scalar>, element: usize) -> Scalar {
+        let input = |index: usize| match (accumulated, index) {
+            (Some(value), 0) => value,
+            (Some(_), index) => self.load(index - 1, element),
+            (None, index) => self.load(index, element),
+        };
+        let mut results: Vec<Scalar> = Vec::with_capacity(program.steps.len());
+        for step in &program.steps {
+            let args: Vec<Scalar> = step
+                .args
+                .iter()
+                .map(|arg| match arg {
+                    PointArg::Input(index) => input(*index as usize),
+                    PointArg::Step(index) => results[*index as usize],
+                    PointArg::Const(value) if is_float(step.ty) => Scalar::Float(round_float(step.ty, *value)),
+                    PointArg::Const(value) => Scalar::Int(*value as i64),
+                })
+                .collect();
+            results.push(run_step(step, &args));
+        }
+        results.last().copied().unwrap_or_else(|| input(0))
+    }
+
+    fn load(&self, operand: usize, element: usize) -> Scalar {
+        let (tensor, indices) = &self.tensors[operand];
+        match &tensor.data {
+            Data::Float(values) => Scalar::Float(values[indices[element]]),
+            Data::Int(values) => Scalar::Int(values[indices[element]]),
+        }
+    }
+}
+
+pub(super) fn collect(dtype: DType, shape: &[usize], elements: impl Iterator<Item = Scalar>) -> Tensor {
+    if is_float(dtype) {
+        Tensor::floats(dtype, shape.to_vec(), elements.map(Scalar::float))
+    } else {
+        Tensor::ints(dtype, shape.to_vec(), elements.map(Scalar::int))
+    }
+}
+
+fn run_step(step: &PointStep, args: &[Scalar]) -> Scalar {
+    let truth = |value: bool| Scalar::Int(i64::from(value));
+    match step.op {
+        PointOp::Where => return args[if args[0].int() != 0 { 1 } else { 2 }],
+        PointOp::Cast => return cast(step.ty, args[0]),
+        PointOp::And => return truth(args[0].int() != 0 && args[1].int() != 0),
+        PointOp::Or => return truth(args[0].int() != 0 || args[1].int() != 0),
+        PointOp::Xor => return truth((args[0].int() != 0) != (args[1].int() != 0)),
+        PointOp::Not => return truth(args[0].int() == 0),
+        _ => {}
+    }
+    if is_float(step.ty) {
+        let values: Vec<f64> = args.iter().map(|a| a.float()).collect();
+        compare(step.op, &values).map_or_else(|| Scalar::Float(round_float(step.ty, float_step(step.op, &values))), truth)
+    } else {
+        let values: Vec<i64> = args.iter().map(|a| a.int()).collect();
+        compare(step.op, &values).map_or_else(|| Scalar::Int(wrap_int(step.ty, int_step(step.op, &values))), truth)
+    }
+}
+
+fn compare<T: PartialOrd>(op: PointOp, x: &[T]) -> Option<bool> {
+    Some(match op {
+        PointOp::Equal => x[0] == x[1],
+        PointOp::Less => x[0] < x[1],
+        PointOp::LessOrEqual => x[0] <= x[1],
+        PointOp::Greater => x[0] > x[1],
+        PointOp::GreaterOrEqual => x[0] >= x[1],
+        _ => return None,
+    })
+}
+
+fn cast(to: DType, value: Scalar) -> Scalar {
+    match (value, to) {
+        (value, to) if is_float(to) => Scalar::Float(round_float(to, value.float())),
+        (Scalar::Float(value), DType::Bool) => Scalar::Int(i64::from(value != 0.0)),
+        (value, to) => Scalar::Int(wrap_int(to, value.int())),
+    }
+}
+
+/// NumPy's rule: a NaN wins.
+fn nan_min(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
+}
+
+fn nan_max(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
+}
+
+fn float_step(op: PointOp, x: &[f64]) -> f64 {
+    let a = x[0];
+    match op {
+        PointOp::Add => a + x[1],
+        PointOp::Sub => a - x[1],
+        PointOp::Mul => a * x[1],
+        PointOp::Div => a / x[1],
+        PointOp::Pow => a.powf(x[1]),
+        PointOp::Min => nan_min(a, x[1]),
+        PointOp::Max => nan_max(a, x[1]),
+        PointOp::Mod => a % x[1],
+        PointOp::Neg => -a,
+        PointOp::Abs => a.abs(),
+        PointOp::Sign if a == 0.0 => 0.0,
+        PointOp::Sign => a.signum(),
+        PointOp::Reciprocal => 1.0 / a,
+        PointOp::Sqrt => a.sqrt(),
+        PointOp::Exp => a.exp(),
+        PointOp::Log => a.ln(),
+        PointOp::Erf => libm::erf(a),
+        PointOp::Sin => a.sin(),
+        PointOp::Cos => a.cos(),
+        PointOp::Tanh => a.tanh(),
+        PointOp::Sigmoid => sigmoid(a),
+        PointOp::Relu => nan_max(a, 0.0),
+        PointOp::Floor => a.floor(),
+        PointOp::Ceil => a.ceil(),
+        PointOp::Round => a.round_ties_even(),
+        PointOp::LeakyRelu(alpha) => {
+            if a >= 0.0 {
+                a
+            } else {
+                f64::from(alpha) * a
+            }
+        }
+        PointOp::Elu(alpha) => {
+            if a >= 0.0 {
+                a
+            } else {
+                f64::from(alpha) * a.exp_m1()
+            }
+        }
+        PointOp::HardSigmoid(alpha, beta) => (f64::from(alpha) * a + f64::from(beta)).clamp(0.0, 1.0),
+        PointOp::Softplus => a.max(0.0) + (-a.abs()).exp().ln_1p(),
+        PointOp::Clip => nan_min(nan_max(a, x[1]), x[2]),
+        _ => a,
+    }
+}
+
+/// `1 / (1 + exp(-x))`, also used by the recurrent cells.
+pub(super) fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// Division truncates as in ONNX; by zero it gives 0, so that no graph can make the oracle panic. The remainder has the divisor's sign.
+fn int_step(op: PointOp, x: &[i64]) -> i64 {
+    let a = x[0];
+    match op {
+        PointOp::Add => a.wrapping_add(x[1]),
+        PointOp::Sub => a.wrapping_sub(x[1]),
+        PointOp::Mul => a.wrapping_mul(x[1]),
+        PointOp::Div => a.checked_div(x[1]).unwrap_or(0),
+        PointOp::Mod => a.checked_rem(x[1]).map_or(0, |r| if r != 0 && (r < 0) != (x[1] < 0) { r + x[1] } else { r }),
+        PointOp::Pow => u32::try_from(x[1]).map_or(0, |e| a.wrapping_pow(e)),
+        PointOp::Min => a.min(x[1]),
+        PointOp::Max => a.max(x[1]),
+        PointOp::Neg => a.wrapping_neg(),
+        PointOp::Abs => a.wrapping_abs(),
+        PointOp::Sign => a.signum(),
+        PointOp::Relu => a.max(0),
+        PointOp::Clip => a.max(x[1]).min(x[2]),
+        _ => a,
+    }
+}

@@ -1,0 +1,178 @@
+//! A tensor in host memory, for constant folding and for the reference interpreter.
+
+use atoll_kgraph::DType;
+use std::sync::Arc;
+
+/// A dense tensor, row-major.
+///
+/// Floating-point elements are held as `f64` and integers and booleans as `i64`, whatever the element type: every element is exactly representable in its type, since
+/// [`round_float`] and [`wrap_int`] are applied to each result. Unsigned 64-bit numbers beyond `i64` are held by their bits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// Elements.
+    pub data: Data,
+}
+
+/// Elements of a [`Tensor`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// F16, Bf16, F32, F64.
+    Float(Vec<f64>),
+    /// Bool (0 or 1) and all integers.
+    Int(Vec<i64>),
+}
+
+/// Whether a type is a floating-point type.
+pub fn is_float(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
+}
+
+/// The nearest number of the type.
+pub fn round_float(dtype: DType, value: f64) -> f64 {
+    match dtype {
+        DType::F16 => half::f16::from_f64(value).to_f64(),
+        DType::Bf16 => half::bf16::from_f64(value).to_f64(),
+        DType::F32 => f64::from(value as f32),
+        _ => value,
+    }
+}
+
+/// The low bits of `value` as the type reads them.
+pub fn wrap_int(dtype: DType, value: i64) -> i64 {
+    match dtype {
+        DType::Bool => i64::from(value != 0),
+        DType::U8 => i64::from(value as u8),
+        DType::I8 => i64::from(value as i8),
+        DType::U16 => i64::from(value as u16),
+        DType::I16 => i64::from(value as i16),
+        DType::U32 => i64::from(value as u32),
+        DType::I32 => i64::from(value as i32),
+        _ => value,
+    }
+}
+
+impl Tensor {
+    /// A float tensor; the elements are rounded to the type.
+    pub fn floats(dtype: DType, shape: Vec<usize>, values: impl IntoIterator<Item = f64>) -> Tensor {
+        let data = Data::Float(values.into_iter().map(|v| round_float(dtype, v)).collect());
+        Tensor::checked(dtype, shape, data)
+    }
+
+    /// An integer or boolean tensor; the elements are wrapped to the type.
+    pub fn ints(dtype: DType, shape: Vec<usize>, values: impl IntoIterator<Item = i64>) -> Tensor {
+        let data = Data::Int(values.into_iter().map(|v| wrap_int(dtype, v)).collect());
+        Tensor::checked(dtype, shape, data)
+    }
+
+    fn checked(dtype: DType, shape: Vec<usize>, data: Data) -> Tensor {
+        let tensor = Tensor { dtype, shape, data };
+        assert_eq!(tensor.len(), tensor.shape.iter().product::<usize>(), "a tensor has as many elements as its shape says");
+        tensor
+    }
+
+    /// Reads little-endian elements; `None` where the number of bytes does not fit.
+    pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Option<Tensor> {
+        let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
+        if count.checked_mul(dtype.bytes() as usize)? != bytes.len() {
+            return None;
+        }
+        let data = match dtype {
+            DType::F16 => Data::Float(read(bytes, |b| half::f16::from_le_bytes(b).to_f64())),
+            DType::Bf16 => Data::Float(read(bytes, |b| half::bf16::from_le_bytes(b).to_f64())),
+            DType::F32 => Data::Float(read(bytes, |b| f64::from(f32::from_le_bytes(b)))),
+            DType::F64 => Data::Float(read(bytes, f64::from_le_bytes)),
+            DType::Bool => Data::Int(read(bytes, |[b]: [u8; 1]| i64::from(b != 0))),
+            DType::U8 => Data::Int(read(bytes, |[b]: [u8; 1]| i64::from(b))),
+            DType::I8 => Data::Int(read(bytes, |b| i64::from(i8::from_le_bytes(b)))),
+            DType::U16 => Data::Int(read(bytes, |b| i64::from(u16::from_le_bytes(b)))),
+            DType::I16 => Data::Int(read(bytes, |b| i64::from(i16::from_le_bytes(b)))),
+            DType::U32 => Data::Int(read(bytes, |b| i64::from(u32::from_le_bytes(b)))),
+            DType::I32 => Data::Int(read(bytes, |b| i64::from(i32::from_le_bytes(b)))),
+            DType::U64 | DType::I64 => Data::Int(read(bytes, i64::from_le_bytes)),
+        };
+        Some(Tensor { dtype, shape: shape.to_vec(), data })
+    }
+
+    /// Little-endian elements.
+    pub fn to_bytes(&self) -> Arc<[u8]> {
+        match &self.data {
+            Data::Float(values) => match self.dtype {
+                DType::F16 => write(values, |v| half::f16::from_f64(v).to_le_bytes()),
+                DType::Bf16 => write(values, |v| half::bf16::from_f64(v).to_le_bytes()),
+                DType::F32 => write(values, |v| (v as f32).to_le_bytes()),
+                _ => write(values, f64::to_le_bytes),
+            },
+            Data::Int(values) => match self.dtype.bytes() {
+                1 => write(values, |v| (v as u8).to_le_bytes()),
+                2 => write(values, |v| (v as u16).to_le_bytes()),
+                4 => write(values, |v| (v as u32).to_le_bytes()),
+                _ => write(values, i64::to_le_bytes),
+            },
+        }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match &self.data {
+            Data::Float(values) => values.len(),
+            Data::Int(values) => values.len(),
+        }
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements as `f64`, whatever the type.
+    pub fn to_f64(&self) -> Vec<f64> {
+        match &self.data {
+            Data::Float(values) => values.clone(),
+            Data::Int(values) => values.iter().map(|v| *v as f64).collect(),
+        }
+    }
+
+    /// The same elements under another shape with as many elements.
+    pub fn reshaped(&self, shape: Vec<usize>) -> Tensor {
+        Tensor::checked(self.dtype, shape, self.data.clone())
+    }
+
+    /// The elements at `indices`, in that order, as a tensor of `shape`; `None` as an index takes `fill`.
+    pub(crate) fn pick(&self, shape: Vec<usize>, fill: f64, indices: impl Iterator<Item = Option<usize>>) -> Tensor {
+        let data = match &self.data {
+            Data::Float(values) => Data::Float(indices.map(|i| i.map_or(round_float(self.dtype, fill), |i| values[i])).collect()),
+            Data::Int(values) => Data::Int(indices.map(|i| i.map_or(wrap_int(self.dtype, fill as i64), |i| values[i])).collect()),
+        };
+        Tensor::checked(self.dtype, shape, data)
+    }
+}
+
+fn read<const N: usize, T>(bytes: &[u8], element: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|chunk| element(*chunk)).collect()
+}
+
+fn write<const N: usize, T: Copy>(values: &[T], element: impl Fn(T) -> [u8; N]) -> Arc<[u8]> {
+    values.iter().flat_map(|v| element(*v)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_survive_a_round_trip() {
+        for dtype in [DType::F16, DType::Bf16, DType::F32, DType::F64] {
+            let tensor = Tensor::floats(dtype, vec![2, 2], [0.1, -2.5, 1e3, f64::INFINITY]);
+            assert_eq!(Tensor::from_bytes(dtype, &[2, 2], &tensor.to_bytes()), Some(tensor));
+        }
+        for dtype in [DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::I32, DType::U64, DType::I64] {
+            let tensor = Tensor::ints(dtype, vec![3], [0, 1, -7]);
+            assert_eq!(Tensor::from_bytes(dtype, &[3], &tensor.to_bytes()), Some(tensor));
+        }
+        assert_eq!(Tensor::from_bytes(DType::F32, &[2], &[0; 7]), None);
+    }
+}

@@ -1,0 +1,35 @@
+//! Removes nodes that no output needs, and values that nobody reads.
+
+use crate::tensor_graph::{TensorGraph, ValueId};
+
+/// Keeps inputs and outputs, whatever reads them, and renumbers the values.
+pub fn eliminate_dead(graph: &mut TensorGraph) {
+    let mut live = vec![false; graph.values.len()];
+    graph.outputs.iter().chain(&graph.inputs).for_each(|id| live[id.0 as usize] = true);
+    // Consumers stand behind producers, so one walk from the back sees every reader first.
+    let mut kept = Vec::with_capacity(graph.nodes.len());
+    for node in std::mem::take(&mut graph.nodes).into_iter().rev() {
+        if node.outputs.iter().any(|id| live[id.0 as usize]) {
+            node.inputs.iter().chain(&node.outputs).for_each(|id| live[id.0 as usize] = true);
+            kept.push(node);
+        }
+    }
+    kept.reverse();
+    graph.nodes = kept;
+    renumber(graph, &live);
+}
+
+fn renumber(graph: &mut TensorGraph, live: &[bool]) {
+    let mut number = Vec::with_capacity(live.len());
+    let mut next = 0;
+    for is_live in live {
+        number.push(ValueId(next));
+        next += u32::from(*is_live);
+    }
+    let mut is_live = live.iter();
+    graph.values.retain(|_| is_live.next() == Some(&true));
+    let of_nodes = graph.nodes.iter_mut().flat_map(|n| n.inputs.iter_mut().chain(&mut n.outputs));
+    for id in graph.inputs.iter_mut().chain(&mut graph.outputs).chain(of_nodes) {
+        *id = number[id.0 as usize];
+    }
+}

@@ -1,0 +1,336 @@
+//! What a valid tensor graph is.
+//!
+//! - Every id is in range; inputs and outputs are values; a constant has as many bytes as its shape says.
+//! - A value is a constant, an input, or produced by exactly one node, and is read only after that.
+//! - Node names are unique.
+//! - Operands and results of each node fit its operator in number, type and shape, for all symbol values.
+//! - Scalar programs read only inputs and earlier steps that exist.
+
+use crate::size::{canonical, elements, same, same_shape, static_shape};
+use crate::tensor_graph::{Conv, Direction, MatMul, Op, PointArg, PointOp, PointProgram, TensorGraph, TensorNode, Value, ValueId};
+use atoll_kgraph::{DType, Expr};
+use std::collections::HashSet;
+use std::fmt;
+
+/// All faults of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifyErrors(pub Vec<VerifyError>);
+
+/// One fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {reason}")]
+pub struct VerifyError {
+    /// Node or value.
+    pub place: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl std::error::Error for VerifyErrors {}
+
+impl fmt::Display for VerifyErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults: Vec<String> = self.0.iter().map(VerifyError::to_string).collect();
+        f.write_str(&faults.join("; "))
+    }
+}
+
+type Check = Result<(), String>;
+
+fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(reason()) }
+}
+
+impl TensorGraph {
+    /// Checks every invariant; gives all faults.
+    pub fn verify(&self) -> Result<(), VerifyErrors> {
+        // Nothing else can be looked at where an id points nowhere.
+        self.check_ids().map_err(|reason| VerifyErrors(vec![VerifyError { place: "graph".into(), reason }]))?;
+        let mut faults = Vec::new();
+        self.check_values(&mut |place, check| {
+            if let Err(reason) = check {
+                faults.push(VerifyError { place: place.into(), reason });
+            }
+        });
+        if faults.is_empty() { Ok(()) } else { Err(VerifyErrors(faults)) }
+    }
+
+    fn check_ids(&self) -> Check {
+        let of_nodes = self.nodes.iter().flat_map(|n| n.inputs.iter().chain(&n.outputs));
+        let mut all = self.inputs.iter().chain(&self.outputs).chain(of_nodes);
+        ensure(all.all(|id| (id.0 as usize) < self.values.len()), || "a value id is out of range".into())
+    }
+
+    fn check_values(&self, note: &mut dyn FnMut(&str, Check)) {
+        let mut defined: Vec<bool> = self.values.iter().map(|v| v.constant.is_some()).collect();
+        for value in &self.values {
+            note(&value.name, check_constant(value));
+        }
+        for id in &self.inputs {
+            let twice = std::mem::replace(&mut defined[id.0 as usize], true);
+            note(&self.value(*id).name, ensure(!twice, || "an input is a constant or given twice".into()));
+        }
+        let mut names = HashSet::new();
+        for node in &self.nodes {
+            note(&node.name, ensure(names.insert(&node.name), || "two nodes have this name".into()));
+            for id in &node.inputs {
+                let name = &self.value(*id).name;
+                note(&node.name, ensure(defined[id.0 as usize], || format!("{name} is read before it is produced")));
+            }
+            for id in &node.outputs {
+                let name = &self.value(*id).name;
+                let twice = std::mem::replace(&mut defined[id.0 as usize], true);
+                note(&node.name, ensure(!twice, || format!("{name} has two producers")));
+            }
+            note(&node.name, self.check_node(node));
+        }
+        for id in &self.outputs {
+            note(&self.value(*id).name, ensure(defined[id.0 as usize], || "an output is never produced".into()));
+        }
+    }
+
+    fn check_node(&self, node: &TensorNode) -> Check {
+        let inputs: Vec<&Value> = node.inputs.iter().map(|id| self.value(*id)).collect();
+        let outputs: Vec<&Value> = node.outputs.iter().map(|id| self.value(*id)).collect();
+        let results = if matches!(node.op, Op::Lstm { .. }) { 3 } else { 1 };
+        ensure(outputs.len() == results, || format!("{} results, the operator has {results}", outputs.len()))?;
+        ensure(inputs.len() >= node.op.operands_min(), || format!("{} operands are too few", inputs.len()))?;
+        check_op(&node.op, &inputs, &outputs)
+    }
+
+    /// The node that produces each value.
+    pub fn producers(&self) -> Vec<Option<usize>> {
+        let mut producers = vec![None; self.values.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            node.outputs.iter().for_each(|id| producers[id.0 as usize] = Some(index));
+        }
+        producers
+    }
+
+    /// How often each value is read: by nodes, and once more as an output of the graph.
+    pub fn use_counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.values.len()];
+        let read = self.nodes.iter().flat_map(|n| &n.inputs).chain(&self.outputs);
+        read.for_each(|id: &ValueId| counts[id.0 as usize] += 1);
+        counts
+    }
+}
+
+fn check_constant(value: &Value) -> Check {
+    let Some(bytes) = &value.constant else { return Ok(()) };
+    let shape = static_shape(&value.shape).ok_or("a constant of symbolic shape")?;
+    let expected = shape.iter().product::<usize>() as u64 * value.dtype.bytes();
+    ensure(bytes.len() as u64 == expected, || format!("{} bytes, the shape needs {expected}", bytes.len()))
+}
+
+impl Op {
+    /// Fewest operands.
+    fn operands_min(&self) -> usize {
+        match self {
+            Op::Pointwise(_) => 0,
+            Op::Conv(_) | Op::MatMul(_) | Op::LayerNorm { .. } | Op::Gather { .. } => 2,
+            Op::Lstm { .. } => 6,
+            _ => 1,
+        }
+    }
+
+    /// The operator's name in texts.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Pointwise(_) => "pointwise",
+            Op::Conv(_) => "conv",
+            Op::MatMul(_) => "matmul",
+            Op::Pool(_) => "pool",
+            Op::Reduce(_) => "reduce",
+            Op::Softmax { .. } => "softmax",
+            Op::LayerNorm { .. } => "layer_norm",
+            Op::Gather { .. } => "gather",
+            Op::Transpose { .. } => "transpose",
+            Op::Reshape => "reshape",
+            Op::Slice { .. } => "slice",
+            Op::Concat { .. } => "concat",
+            Op::Pad { .. } => "pad",
+            Op::Resize(_) => "resize",
+            Op::Lstm { .. } => "lstm",
+        }
+    }
+}
+
+fn rank(value: &Value, rank: usize) -> Check {
+    ensure(value.shape.len() == rank, || format!("{} has {} dimensions, not {rank}", value.name, value.shape.len()))
+}
+
+fn shape(value: &Value, expected: &[Expr]) -> Check {
+    ensure(same_shape(&value.shape, expected), || format!("{} is {:?}, expected {expected:?}", value.name, value.shape))
+}
+
+fn check_op(op: &Op, inputs: &[&Value], outputs: &[&Value]) -> Check {
+    let out = outputs[0];
+    let same_type =
+        |values: &[&Value]| ensure(values.iter().all(|v| v.dtype == out.dtype), || "operands and result of different types".into());
+    match op {
+        Op::Pointwise(program) => {
+            check_broadcast(inputs, out)?;
+            check_program(program, inputs, None, out)
+        }
+        Op::Conv(conv) => check_conv(conv, inputs, out),
+        Op::MatMul(matmul) => check_matmul(matmul, inputs, out),
+        Op::Pool(_) | Op::Resize(_) => {
+            rank(inputs[0], 4)?;
+            rank(out, 4)?;
+            same_type(inputs)?;
+            ensure(same_shape(&inputs[0].shape[..2], &out.shape[..2]), || "batch and channels change".into())
+        }
+        Op::Reduce(reduce) => {
+            ensure(reduce.axes.is_sorted_by(|a, b| a < b) && reduce.axes.iter().all(|a| *a < inputs[0].shape.len()), || "bad axes".into())?;
+            let dims = inputs[0].shape.iter().enumerate().map(|(i, d)| (reduce.axes.contains(&i), d.clone()));
+            let expected: Vec<Expr> = match reduce.keep_dims {
+                true => dims.map(|(reduced, d)| if reduced { Expr::Const(1) } else { d }).collect(),
+                false => dims.filter(|(reduced, _)| !reduced).map(|(_, d)| d).collect(),
+            };
+            same_type(inputs)?;
+            shape(out, &expected)
+        }
+        Op::Softmax { axis, .. } => {
+            ensure(*axis < out.shape.len(), || "bad axis".into())?;
+            same_type(inputs)?;
+            shape(out, &inputs[0].shape)
+        }
+        Op::LayerNorm { axis, .. } => {
+            ensure(*axis < out.shape.len() && inputs.len() <= 3, || "bad axis or operands".into())?;
+            inputs[1..].iter().try_for_each(|v| shape(v, &out.shape[*axis..]))?;
+            same_type(inputs)?;
+            shape(out, &inputs[0].shape)
+        }
+        Op::Lstm { hidden, direction } => check_lstm(*hidden as i64, *direction, inputs, outputs),
+        _ => check_movement(op, inputs, out),
+    }
+}
+
+fn check_movement(op: &Op, inputs: &[&Value], out: &Value) -> Check {
+    let x = inputs[0];
+    ensure(x.dtype == out.dtype, || "the type changes".into())?;
+    match op {
+        Op::Gather { axis } => {
+            ensure(*axis < x.shape.len(), || "bad axis".into())?;
+            ensure(matches!(inputs[1].dtype, DType::I32 | DType::I64), || "indices are no integers".into())?;
+            shape(out, &[&x.shape[..*axis], &inputs[1].shape, &x.shape[axis + 1..]].concat())
+        }
+        Op::Transpose { permutation } => {
+            let mut sorted = permutation.clone();
+            sorted.sort_unstable();
+            ensure(sorted.into_iter().eq(0..x.shape.len()), || "no permutation".into())?;
+            shape(out, &permutation.iter().map(|p| x.shape[*p].clone()).collect::<Vec<_>>())
+        }
+        Op::Reshape => ensure(same(&elements(&x.shape), &elements(&out.shape)), || "the number of elements changes".into()),
+        Op::Slice { starts, steps } => {
+            rank(out, x.shape.len())?;
+            ensure(starts.len() == x.shape.len() && steps.len() == x.shape.len() && !steps.contains(&0), || "bad starts or steps".into())
+        }
+        Op::Concat { axis } => {
+            ensure(*axis < out.shape.len() && inputs.iter().all(|v| v.dtype == out.dtype), || "bad axis or types".into())?;
+            inputs.iter().try_for_each(|v| rank(v, out.shape.len()))?;
+            let total = inputs.iter().fold(Expr::Const(0), |sum, v| sum + v.shape[*axis].clone());
+            let mut expected = x.shape.clone();
+            expected[*axis] = canonical(&total);
+            shape(out, &expected)
+        }
+        Op::Pad { before, .. } => {
+            rank(out, x.shape.len())?;
+            ensure(before.len() == x.shape.len(), || "bad pads".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Every operand broadcasts to the result's shape.
+fn check_broadcast(inputs: &[&Value], out: &Value) -> Check {
+    inputs.iter().try_for_each(|value| {
+        let fits = value.shape.len() <= out.shape.len()
+            && value.shape.iter().rev().zip(out.shape.iter().rev()).all(|(d, o)| d.as_const() == Some(1) || same(d, o));
+        ensure(fits, || format!("{} {:?} does not broadcast to {:?}", value.name, value.shape, out.shape))
+    })
+}
+
+/// `accumulated` is the type of input 0 of an epilogue; its other inputs are `inputs`.
+fn check_program(program: &PointProgram, inputs: &[&Value], accumulated: Option<DType>, out: &Value) -> Check {
+    let types: Vec<DType> = accumulated.into_iter().chain(inputs.iter().map(|v| v.dtype)).collect();
+    let mut results: Vec<DType> = Vec::new();
+    for (index, step) in program.steps.iter().enumerate() {
+        let arity = step.op.arity();
+        ensure(step.args.len() == arity, || format!("step {index} has {} operands, {:?} takes {arity}", step.args.len(), step.op))?;
+        for (position, arg) in step.args.iter().enumerate() {
+            let found = match arg {
+                PointArg::Input(i) => types.get(*i as usize),
+                PointArg::Step(i) => results.get(*i as usize),
+                PointArg::Const(_) => continue,
+            };
+            let found = *found.ok_or_else(|| format!("step {index} reads what does not exist"))?;
+            let wanted = match step.op {
+                PointOp::Cast => continue,
+                PointOp::Where if position == 0 => DType::Bool,
+                _ => step.ty,
+            };
+            ensure(found == wanted, || format!("step {index} ({:?}) reads {found:?} as {wanted:?}", step.op))?;
+        }
+        results.push(step.result_type());
+    }
+    let result = results.last().or(types.first());
+    ensure(result == Some(&out.dtype), || format!("the program gives {result:?}, the result is {:?}", out.dtype))
+}
+
+impl PointOp {
+    /// Number of operands.
+    pub fn arity(self) -> usize {
+        match self {
+            PointOp::Clip | PointOp::Where => 3,
+            PointOp::Add | PointOp::Sub | PointOp::Mul | PointOp::Div | PointOp::Pow | PointOp::Min | PointOp::Max | PointOp::Mod => 2,
+            PointOp::Equal | PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual => 2,
+            PointOp::And | PointOp::Or | PointOp::Xor => 2,
+            _ => 1,
+        }
+    }
+}
+
+fn check_conv(conv: &Conv, inputs: &[&Value], out: &Value) -> Check {
+    let [x, w] = [inputs[0], inputs[1]];
+    [x, w, out].into_iter().try_for_each(|v| rank(v, 4))?;
+    let groups = i64::from(conv.groups);
+    ensure(groups > 0 && same(&x.shape[1], &(w.shape[1].clone() * groups)), || "channels and groups do not fit".into())?;
+    ensure(w.shape[0].as_const().is_some_and(|m| m % groups == 0), || "filters and groups do not fit".into())?;
+    ensure(same(&out.shape[0], &x.shape[0]) && same(&out.shape[1], &w.shape[0]), || "batch or filters do not fit".into())?;
+    ensure(x.dtype == w.dtype, || "operands of different types".into())?;
+    check_broadcast(&inputs[2..], out)?;
+    check_program(&conv.epilogue, &inputs[2..], Some(x.dtype), out)
+}
+
+fn check_matmul(matmul: &MatMul, inputs: &[&Value], out: &Value) -> Check {
+    let [a, b] = [inputs[0], inputs[1]];
+    ensure([a, b, out].iter().all(|v| v.shape.len() >= 2), || "an operand is no matrix".into())?;
+    let matrix = |v: &Value, transposed: bool| {
+        let [rows, columns] = [v.shape[v.shape.len() - 2].clone(), v.shape[v.shape.len() - 1].clone()];
+        if transposed { [columns, rows] } else { [rows, columns] }
+    };
+    let ([m, k], [k2, n], [rows, columns]) = (matrix(a, matmul.transpose_a), matrix(b, matmul.transpose_b), matrix(out, false));
+    ensure(same(&m, &rows) && same(&k, &k2) && same(&n, &columns), || format!("{m}x{k} times {k2}x{n} is not {rows}x{columns}"))?;
+    let lead = |v: &Value| Value { shape: v.shape[..v.shape.len() - 2].to_vec(), ..v.clone() };
+    check_broadcast(&[&lead(a), &lead(b)], &lead(out))?;
+    ensure(a.dtype == b.dtype, || "operands of different types".into())?;
+    check_broadcast(&inputs[2..], out)?;
+    check_program(&matmul.epilogue, &inputs[2..], Some(a.dtype), out)
+}
+
+fn check_lstm(hidden: i64, direction: Direction, inputs: &[&Value], outputs: &[&Value]) -> Check {
+    let [x, w, r, bias, h0, c0] = inputs else { return Err("an LSTM has six operands".into()) };
+    rank(x, 3)?;
+    let d = Expr::Const(if direction == Direction::Bidirectional { 2 } else { 1 });
+    let [steps, batch, width] = [0, 1, 2].map(|i| x.shape[i].clone());
+    let h = Expr::Const(hidden);
+    let gates = Expr::Const(4 * hidden);
+    shape(w, &[d.clone(), gates.clone(), width])?;
+    shape(r, &[d.clone(), gates, h.clone()])?;
+    shape(bias, &[d.clone(), Expr::Const(8 * hidden)])?;
+    let state = [d.clone(), batch.clone(), h.clone()];
+    [h0, c0, outputs[1], outputs[2]].into_iter().try_for_each(|v| shape(v, &state))?;
+    shape(outputs[0], &[steps, d, batch, h])
+}

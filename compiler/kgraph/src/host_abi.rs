@@ -69,6 +69,7 @@ pub mod offsets {
     pub const BLOCK_END: usize = offset_of!(HostContext, block_end);
     pub const SHARED: usize = offset_of!(HostContext, shared);
     pub const SHARED_BYTES: usize = offset_of!(HostContext, shared_bytes);
+    pub const SCRATCH_BYTES: usize = offset_of!(HostContext, scratch_bytes);
     pub const SCRATCH: usize = offset_of!(HostContext, scratch);
     pub const STOP_WORD: usize = offset_of!(HostContext, stop_word);
     pub const HELPERS: usize = offset_of!(HostContext, helpers);

@@ -1,1 +1,271 @@
-//! compiler/targets/host
+//! The host target: transformed PTX to native x86-64 code (design D2).
+//!
+//! [`compile`] takes a module and the block shapes its kernels are launched with and returns one ELF shared object without undefined symbols.
+//! It obeys the contract of [`atoll_kgraph::host_abi`].
+//!
+//! The way through the crate: `program` reads a kernel into basic blocks; `webs` splits its registers; `analysis` with `shape` finds out which registers
+//! are the same in all lanes or step evenly, and which branches part lanes; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises, compiles and
+//! links.
+//!
+//! Invariants:
+//! - a kernel is specialised on its block shape, never on its grid or parameters;
+//! - no floating-point operation is fused or reordered that PTX keeps apart;
+//! - what is not supported is refused here, with the line, never at run time;
+//! - a launch has fewer than 2³¹ threads along each axis.
+//!
+//! What it is not: it neither loads nor runs code, and it changes no PTX.
+
+mod analysis;
+mod emit;
+mod error;
+mod globals;
+mod graph;
+mod llvm;
+mod object;
+mod program;
+mod shape;
+mod webs;
+
+pub use error::HostError;
+
+use atoll_kgraph::host_abi::{HOST_ABI_SYMBOL, HOST_ABI_VERSION};
+use atoll_ptx::{Function, FunctionKind, Module, Name};
+use emit::EmittedKernel;
+use shape::BlockShape;
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Most threads of a block, as everywhere in CUDA.
+pub const MAX_BLOCK_THREADS: u32 = 1024;
+
+/// An x86-64 micro-architecture level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CpuLevel {
+    /// AVX2, FMA, F16C.
+    V3,
+    /// AVX-512 (F, BW, CD, DQ, VL).
+    V4,
+}
+
+impl CpuLevel {
+    /// Every level.
+    pub const ALL: [CpuLevel; 2] = [CpuLevel::V3, CpuLevel::V4];
+
+    /// The name of the target image compiled for it.
+    pub fn target_name(self) -> &'static str {
+        match self {
+            CpuLevel::V3 => "host-x86-64-v3",
+            CpuLevel::V4 => "host-x86-64-v4",
+        }
+    }
+
+    /// The highest level this machine can run, `None` below [`CpuLevel::V3`].
+    pub fn of_this_machine() -> Option<CpuLevel> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            let v3 = has!("avx2") && has!("fma") && has!("f16c") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("movbe");
+            let v4 = has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
+            v3.then_some(if v4 { CpuLevel::V4 } else { CpuLevel::V3 })
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        None
+    }
+
+    fn llvm_cpu(self) -> &'static str {
+        match self {
+            CpuLevel::V3 => "x86-64-v3",
+            CpuLevel::V4 => "x86-64-v4",
+        }
+    }
+
+    fn llvm_features(self) -> &'static str {
+        match self {
+            CpuLevel::V3 => "",
+            // The level's default is to keep to 256 bits; a warp of 32 lanes is worth the wide registers.
+            CpuLevel::V4 => "-prefer-256-bit",
+        }
+    }
+
+    fn vector_bits(self) -> u32 {
+        match self {
+            CpuLevel::V3 => 256,
+            CpuLevel::V4 => 512,
+        }
+    }
+}
+
+/// A kernel to compile, for one block shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelShape {
+    /// The kernel's name.
+    pub name: Name,
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+}
+
+impl KernelShape {
+    /// The shape a kernel requires by `.reqntid`, or else is bounded to by `.maxntid`, where it says so.
+    pub fn of_directives(function: &Function) -> Option<KernelShape> {
+        let find = |name: &str| function.attributes.iter().find(|a| a.name == name);
+        let directive = find("reqntid").or_else(|| find("maxntid"))?;
+        let numbers: Vec<u32> = directive.arguments.iter().filter_map(|a| a.parse().ok()).collect();
+        let at = |i: usize| numbers.get(i).copied().unwrap_or(1);
+        Some(KernelShape { name: function.name.clone(), block: [at(0), at(1), at(2)] })
+    }
+}
+
+/// What to do beyond the object itself.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Keep LLVM IR, as generated and as optimised.
+    pub keep_ir: bool,
+    /// Compile on this many threads; 0 is as many as the machine has.
+    pub threads: usize,
+}
+
+/// Native code for one level.
+#[derive(Clone, Debug)]
+pub struct HostObject {
+    /// The ELF shared object.
+    pub elf: Vec<u8>,
+    /// One per kernel that was asked for, in that order.
+    pub kernels: Vec<CompiledKernel>,
+}
+
+/// Facts about one compiled kernel.
+#[derive(Clone, Debug)]
+pub struct CompiledKernel {
+    /// Its name, which is its symbol.
+    pub name: Name,
+    /// The block shape it is compiled for.
+    pub block: [u32; 3],
+    /// Size of the parameter block in bytes.
+    pub params_bytes: u32,
+    /// Scratch memory one compute unit needs to run a block, in bytes.
+    pub scratch_bytes: u32,
+    /// Statically declared shared memory in bytes, to which a launch adds its dynamic part.
+    pub shared_static_bytes: u32,
+    /// LLVM IR as generated, where asked for.
+    pub ir: Option<String>,
+    /// LLVM IR after optimisation, where asked for.
+    pub optimised_ir: Option<String>,
+}
+
+/// Compiles kernels of a module into one native object.
+pub fn compile(module: &Module, kernels: &[KernelShape], level: CpuLevel, options: &Options) -> Result<HostObject, HostError> {
+    let globals = globals::definitions(module)?;
+    let jobs: Vec<Job<'_>> = kernels.iter().map(|k| Job::new(module, k)).collect::<Result<_, _>>()?;
+    let results = in_parallel(&jobs, options.threads, |job| job.run(&globals, level, options))?;
+    let mut objects = vec![object::compile_ir("module", &shared_ir(&globals, level), level, false)?.object];
+    let mut compiled = Vec::new();
+    for (object, kernel) in results {
+        objects.push(object);
+        compiled.push(kernel);
+    }
+    Ok(HostObject { elf: object::link(&objects)?, kernels: compiled })
+}
+
+/// One kernel on its way.
+struct Job<'a> {
+    module: &'a Module,
+    function: &'a Function,
+    block: BlockShape,
+}
+
+impl<'a> Job<'a> {
+    fn new(module: &'a Module, kernel: &KernelShape) -> Result<Job<'a>, HostError> {
+        let function = module.function(&kernel.name).filter(|f| f.kind == FunctionKind::Entry);
+        let function = function.ok_or_else(|| HostError::NoSuchKernel {
+            name: kernel.name.to_string(),
+            available: module.kernels().map(|k| format!("`{}`", k.name)).collect::<Vec<_>>().join(", "),
+        })?;
+        let refuse = |reason| HostError::BlockShape { kernel: kernel.name.to_string(), block: kernel.block, reason };
+        let threads = kernel.block.iter().try_fold(1u32, |n, d| n.checked_mul(*d)).ok_or_else(|| refuse("it is too large"))?;
+        match threads {
+            0 => Err(refuse("it is empty")),
+            1..=MAX_BLOCK_THREADS => Ok(Job { module, function, block: BlockShape { dims: kernel.block } }),
+            _ => Err(refuse("a block has at most 1024 threads")),
+        }
+    }
+
+    fn run(&self, globals: &globals::Globals, level: CpuLevel, options: &Options) -> Result<(Vec<u8>, CompiledKernel), HostError> {
+        let one_warp = self.block.warps() == 1;
+        let mut program = program::read_kernel(self.module, self.function, one_warp)?;
+        let graph = graph::Graph::new(program.successors());
+        let phis = webs::split_into_webs(&mut program, &graph);
+        let analysis = analysis::analyse(&program, &phis, self.block)?;
+        let emitted = emit::emit_kernel(&program, &analysis)?;
+        let ir = kernel_ir(&emitted, globals, level);
+        let compiled = object::compile_ir(&program.name, &ir, level, options.keep_ir)?;
+        let kernel = CompiledKernel {
+            name: program.name.clone(),
+            block: self.block.dims,
+            params_bytes: program.params_bytes,
+            scratch_bytes: emitted.scratch_bytes,
+            shared_static_bytes: program.shared_bytes,
+            ir: options.keep_ir.then_some(ir),
+            optimised_ir: compiled.optimised,
+        };
+        Ok((compiled.object, kernel))
+    }
+}
+
+/// The module of one kernel: the function, the routines it calls, declarations of the variables it uses.
+fn kernel_ir(kernel: &EmittedKernel, globals: &globals::Globals, level: CpuLevel) -> String {
+    let mut text = header();
+    for name in &kernel.globals {
+        text.push_str(&globals.declaration(name));
+    }
+    text.push_str(&kernel.text);
+    for routine in &kernel.math {
+        text.push_str(&routine.definition());
+    }
+    text.push_str(&attributes(level));
+    text
+}
+
+/// The module of what is there once: variables, and the version of the contract.
+fn shared_ir(globals: &globals::Globals, level: CpuLevel) -> String {
+    let mut text = header();
+    let _ = writeln!(text, "@{HOST_ABI_SYMBOL} = constant i32 {HOST_ABI_VERSION}, align 4");
+    text.push_str(&globals.all_definitions());
+    text.push_str(&attributes(level));
+    text
+}
+
+fn header() -> String {
+    format!("target triple = \"{}\"\n", object::TRIPLE)
+}
+
+fn attributes(level: CpuLevel) -> String {
+    let bits = level.vector_bits();
+    let common = format!("\"prefer-vector-width\"=\"{bits}\" \"min-legal-vector-width\"=\"{bits}\" \"no-builtins\"");
+    format!("attributes #0 = {{ nounwind {common} }}\nattributes #1 = {{ nounwind alwaysinline {common} }}\n!0 = !{{}}\n")
+}
+
+/// Runs jobs on several threads and returns their results in order, or the first error.
+fn in_parallel<J: Sync, R: Send>(jobs: &[J], threads: usize, run: impl Fn(&J) -> Result<R, HostError> + Sync) -> Result<Vec<R>, HostError> {
+    let wanted = if threads == 0 { std::thread::available_parallelism().map_or(1, |n| n.get()) } else { threads };
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..wanted.min(jobs.len()) {
+            scope.spawn(|| {
+                while let Some((index, job)) = take(jobs, &next) {
+                    let result = run(job);
+                    results.lock().unwrap_or_else(|e| e.into_inner()).push((index, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(|e| e.into_inner());
+    results.sort_by_key(|r| r.0);
+    results.into_iter().map(|r| r.1).collect()
+}
+
+fn take<'j, J>(jobs: &'j [J], next: &AtomicUsize) -> Option<(usize, &'j J)> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    jobs.get(index).map(|job| (index, job))
+}

@@ -1,0 +1,436 @@
+//! Divergence: which branches split a warp or a block, what that does to registers, and where lanes meet again.
+//!
+//! Vocabulary. A branch is *divergent* when lanes of a warp can disagree, *warp-uniform* when only warps can, *uniform* otherwise. Its *influence* is the set of
+//! blocks between it and its reconvergence point, the immediate post-dominator. An *exit edge* leads lanes out of the kernel: they never come
+//! back, so nothing has to wait for them and the edge does not count for post-dominance.
+//!
+//! The analysis is an optimistic fixpoint: shapes start unknown, instructions propagate them, and a branch that turns out divergent forces the registers whose
+//! values meet below it to be vectors that are *blended* under the mask (see [`Analysis::blend`]).
+
+use crate::error::HostError;
+use crate::graph::{Dominators, Graph};
+use crate::program::*;
+use crate::shape::{BlockShape, Level, Operands, Shape};
+use crate::webs::Phi;
+
+/// A range that still grows after this many visits is given up.
+const MAX_RANGE_STEPS: u8 = 3;
+
+/// How far a branch splits the threads of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Split {
+    /// All threads of the block go the same way.
+    Uniform,
+    /// All lanes of a warp go the same way.
+    PerWarp,
+    /// Lanes may part.
+    Divergent,
+}
+
+/// A strongly connected part of the control flow, with the loops inside it in turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Loop {
+    pub(crate) blocks: Vec<BlockId>,
+    /// Blocks entered from outside; one for every loop written in a structured language.
+    pub(crate) entries: Vec<BlockId>,
+    /// Lanes may leave it in different iterations.
+    pub(crate) is_divergent: bool,
+}
+
+/// What is known about a kernel's control flow and registers.
+#[derive(Debug)]
+pub(crate) struct Analysis {
+    pub(crate) block: BlockShape,
+    /// Shape of each register.
+    pub(crate) shapes: Vec<Shape>,
+    /// How each block's branch splits threads.
+    pub(crate) split: Vec<Split>,
+    /// Registers whose definitions must keep the values of lanes that are not active.
+    pub(crate) blend: Vec<bool>,
+    /// Reconvergence point of each block.
+    pub(crate) meet: Vec<BlockId>,
+    /// For a divergent branch whose lanes leave by one side: that side's first block.
+    pub(crate) exit_side: Vec<Option<BlockId>>,
+    /// Control flow without exit edges.
+    pub(crate) flow: Graph,
+    pub(crate) loops: Vec<Loop>,
+}
+
+/// Analyses a kernel for a block shape.
+pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Result<Analysis, HostError> {
+    let mut exit_side: Vec<Option<BlockId>> = program.blocks.iter().map(|b| plain_exit_side(&b.term)).collect();
+    loop {
+        let mut solver = Solver::new(program, phis, block, exit_side);
+        solver.solve();
+        match solver.find_parted_barrier() {
+            None => return Ok(solver.finish()),
+            Some((branch, barrier)) => {
+                let Some(side) = leaving_side(program, branch) else {
+                    return Err(HostError::DivergentBarrier {
+                        kernel: program.name.clone(),
+                        line: program.blocks[barrier].line,
+                        branch_line: program.blocks[branch].line,
+                    });
+                };
+                exit_side = solver.analysis.exit_side;
+                exit_side[branch] = Some(side);
+            }
+        }
+    }
+}
+
+/// The side of a branch that is the exit itself.
+fn plain_exit_side(term: &Term) -> Option<BlockId> {
+    match term {
+        Term::Branch { taken, other, .. } if *taken == EXIT || *other == EXIT => Some(EXIT),
+        _ => None,
+    }
+}
+
+/// The side of a branch from which no barrier can be reached, where there is exactly one: its lanes can run to their end at once.
+fn leaving_side(program: &Program, branch: BlockId) -> Option<BlockId> {
+    let Term::Branch { taken, other, .. } = program.blocks[branch].term else { return None };
+    let graph = Graph::new(program.successors());
+    let meets_barrier = |from: BlockId| {
+        let reached = graph.reachable(&[from], None);
+        program.blocks.iter().zip(reached).any(|(b, r)| r && matches!(b.term, Term::Barrier { .. }))
+    };
+    match (meets_barrier(taken), meets_barrier(other)) {
+        (false, true) => Some(taken),
+        (true, false) => Some(other),
+        _ => None,
+    }
+}
+
+struct Solver<'a> {
+    program: &'a Program,
+    phis: &'a [Phi],
+    analysis: Analysis,
+    shapes: Vec<Option<Shape>>,
+    /// Lower bound of what each register is, from control flow.
+    forced: Vec<Split>,
+    /// Registers whose progression was given up because it is assumed and not only used for addresses.
+    demoted: Vec<bool>,
+    range_steps: Vec<u8>,
+    def_blocks: Vec<Vec<BlockId>>,
+    use_blocks: Vec<Vec<BlockId>>,
+}
+
+impl<'a> Solver<'a> {
+    fn new(program: &'a Program, phis: &'a [Phi], block: BlockShape, exit_side: Vec<Option<BlockId>>) -> Solver<'a> {
+        let count = program.regs.len();
+        let succs = (program.blocks.iter().zip(&exit_side))
+            .map(|(b, exit)| b.term.successors().into_iter().filter(|s| Some(*s) != *exit).collect())
+            .collect();
+        let flow = Graph::new(succs);
+        let meet = reconvergence(&flow);
+        let loops = find_loops(&flow);
+        let (mut def_blocks, mut use_blocks) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for (id, block) in program.blocks.iter().enumerate() {
+            for inst in &block.insts {
+                inst.defs().into_iter().for_each(|r| def_blocks[r].push(id));
+                inst.uses().into_iter().for_each(|r| use_blocks[r].push(id));
+            }
+            match &block.term {
+                Term::Branch { pred, .. } => use_blocks[*pred].push(id),
+                Term::Barrier { reduce: Some(reduce), .. } => {
+                    use_blocks[reduce.source].push(id);
+                    def_blocks[reduce.dst].push(id);
+                }
+                _ => {}
+            }
+        }
+        let analysis = Analysis {
+            block,
+            shapes: Vec::new(),
+            split: vec![Split::Uniform; program.blocks.len()],
+            blend: vec![false; count],
+            meet,
+            exit_side,
+            flow,
+            loops,
+        };
+        Solver {
+            program,
+            phis,
+            analysis,
+            shapes: vec![None; count],
+            forced: vec![Split::Uniform; count],
+            demoted: vec![false; count],
+            range_steps: vec![0; count],
+            def_blocks,
+            use_blocks,
+        }
+    }
+
+    fn solve(&mut self) {
+        loop {
+            self.propagate();
+            let parted = self.part_branches();
+            let demoted = self.demote_assumed();
+            if !parted && !demoted {
+                break;
+            }
+            // Optimism about what has just been refuted may have spread: start over with what is known now.
+            self.shapes.fill(None);
+            self.range_steps.fill(0);
+        }
+    }
+
+    /// Propagates shapes through instructions until nothing changes.
+    fn propagate(&mut self) {
+        let order = self.analysis.flow.reverse_postorder(ENTRY);
+        let rest = (0..self.program.blocks.len()).filter(|b| !order.contains(b)).collect::<Vec<_>>();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &id in order.iter().chain(&rest) {
+                let block = &self.program.blocks[id];
+                for inst in &block.insts {
+                    changed |= self.propagate_inst(inst);
+                }
+                if let Term::Barrier { reduce: Some(reduce), .. } = &block.term {
+                    changed |= self.define(reduce.dst, Shape::uniform(Level::Block));
+                }
+            }
+        }
+    }
+
+    fn propagate_inst(&mut self, inst: &Inst) -> bool {
+        let defs = inst.defs();
+        if defs.is_empty() {
+            return false;
+        }
+        let operands = self.operands();
+        let guard = match inst.guard {
+            Some((reg, _)) if inst.tied => match self.shapes[reg] {
+                Some(shape) => shape,
+                None => return false,
+            },
+            _ => Shape::uniform(Level::Block),
+        };
+        let Some(result) = operands.result(inst) else { return false };
+        let result = if guard.is_uniform() { result.at_least(guard.level) } else { Shape::VECTOR };
+        let bits = |r: Reg| self.program.regs[r].elem.bits();
+        // Several destinations (a vector load, a comparison and its complement) share only uniformity.
+        let shared = if defs.len() > 1 && !result.is_uniform() { Shape::VECTOR } else { result };
+        let merged: Vec<(Reg, Shape)> = defs.iter().map(|&d| (d, if bits(d) == 1 { shared.or_uniform() } else { shared })).collect();
+        merged.into_iter().fold(false, |changed, (d, shape)| self.define(d, shape) | changed)
+    }
+
+    fn operands(&self) -> Operands<'_> {
+        Operands { shapes: &self.shapes, block: self.analysis.block, local_bytes: self.program.local_bytes }
+    }
+
+    fn define(&mut self, reg: Reg, shape: Shape) -> bool {
+        let shape = match self.forced[reg] {
+            _ if self.demoted[reg] && !shape.is_uniform() => Shape::VECTOR,
+            Split::Uniform => shape,
+            Split::PerWarp => shape.at_least(Level::Warp),
+            Split::Divergent => Shape::VECTOR,
+        };
+        let mut merged = shape.merged_into(self.shapes[reg]);
+        if let Some(old) = self.shapes[reg]
+            && merged.range != old.range
+        {
+            self.range_steps[reg] += 1;
+            if self.range_steps[reg] > MAX_RANGE_STEPS {
+                merged.range = None;
+            }
+        }
+        let changed = self.shapes[reg] != Some(merged);
+        self.shapes[reg] = Some(merged);
+        changed
+    }
+
+    /// Classifies branches; returns whether one of them now splits more, after forcing the registers it concerns.
+    fn part_branches(&mut self) -> bool {
+        let mut changed = false;
+        for block in 0..self.program.blocks.len() {
+            let Term::Branch { pred, .. } = self.program.blocks[block].term else { continue };
+            let split = match self.shapes[pred].unwrap_or(Shape::uniform(Level::Block)) {
+                s if !s.is_uniform() => Split::Divergent,
+                s if s.level == Level::Warp => Split::PerWarp,
+                _ => Split::Uniform,
+            };
+            if split > self.analysis.split[block] {
+                self.analysis.split[block] = split;
+                changed = true;
+                self.force_meeting_values(block, split);
+            }
+        }
+        changed
+    }
+
+    /// Registers whose values meet below a splitting branch, or are taken out of a loop that lanes leave in different iterations.
+    fn force_meeting_values(&mut self, branch: BlockId, split: Split) {
+        if self.analysis.flow.succs[branch].len() < 2 {
+            return; // The other side leaves for good.
+        }
+        let joins = self.joins(branch);
+        for phi in self.phis.iter().filter(|phi| joins[phi.block]) {
+            force(&mut self.forced, &mut self.analysis.blend, phi.web, split);
+        }
+        let meet = self.analysis.meet[branch];
+        for index in 0..self.analysis.loops.len() {
+            let inside = &self.analysis.loops[index];
+            if !inside.blocks.contains(&branch) || inside.blocks.contains(&meet) {
+                continue;
+            }
+            let is_irreducible = inside.entries.len() > 1;
+            for reg in 0..self.program.regs.len() {
+                let within = |blocks: &[BlockId]| blocks.iter().any(|b| inside.blocks.contains(b));
+                let leaves = self.use_blocks[reg].iter().any(|b| !inside.blocks.contains(b));
+                if within(&self.def_blocks[reg]) && (leaves || is_irreducible) {
+                    force(&mut self.forced, &mut self.analysis.blend, reg, split);
+                }
+            }
+            self.analysis.loops[index].is_divergent |= split == Split::Divergent;
+        }
+    }
+
+    /// Blocks that two paths from the sides of a branch reach without having met before.
+    fn joins(&self, branch: BlockId) -> Vec<bool> {
+        let flow = &self.analysis.flow;
+        let meet = self.analysis.meet[branch];
+        let mut label: Vec<Option<BlockId>> = vec![None; flow.len()];
+        let mut joins = vec![false; flow.len()];
+        let mut work: Vec<BlockId> = flow.succs[branch].clone();
+        work.iter().for_each(|&s| label[s] = Some(s));
+        while let Some(block) = work.pop() {
+            if block == meet || block == branch {
+                continue;
+            }
+            for &next in &flow.succs[block] {
+                let incoming = label[block];
+                if label[next].is_none() {
+                    label[next] = incoming;
+                    work.push(next);
+                } else if label[next] != incoming && label[next] != Some(next) {
+                    label[next] = Some(next);
+                    joins[next] = true;
+                    work.push(next);
+                } else if label[next] != incoming {
+                    joins[next] = true;
+                }
+            }
+        }
+        // A side that is the reconvergence point itself is a path of its own.
+        joins[meet] |= flow.succs[branch].contains(&meet);
+        joins
+    }
+
+    /// Gives up progressions that were assumed and are used for more than addresses.
+    fn demote_assumed(&mut self) -> bool {
+        let mut changed = false;
+        let is_assumed = |shapes: &[Option<Shape>], r: Reg| shapes[r].is_some_and(|s| s.assumed);
+        for block in &self.program.blocks {
+            for inst in &block.insts {
+                let carries = matches!(inst.form.opcode.as_str(), "mov" | "add" | "sub" | "mul" | "mad" | "shl" | "cvt" | "cvta")
+                    && inst.defs().iter().all(|&d| self.shapes[d].is_some_and(|s| s.is_scalar()));
+                for operand in inst.sources() {
+                    let mut regs = Vec::new();
+                    match operand {
+                        Opnd::Addr(..) => continue,
+                        other => other.collect(&mut regs),
+                    }
+                    for reg in regs {
+                        if !carries && is_assumed(&self.shapes, reg) && !self.demoted[reg] {
+                            self.demoted[reg] = true;
+                            changed = true;
+                        }
+                    }
+                }
+            }
+        }
+        changed
+    }
+
+    /// A barrier that threads which parted at a branch could reach apart.
+    fn find_parted_barrier(&self) -> Option<(BlockId, BlockId)> {
+        for (branch, split) in self.analysis.split.iter().enumerate() {
+            if *split == Split::Uniform || self.analysis.flow.succs[branch].len() < 2 {
+                continue;
+            }
+            let influence = self.analysis.influence(branch);
+            let barrier = influence.into_iter().find(|&b| matches!(self.program.blocks[b].term, Term::Barrier { .. }));
+            if let Some(barrier) = barrier {
+                return Some((branch, barrier));
+            }
+        }
+        None
+    }
+
+    fn finish(self) -> Analysis {
+        // A register that is only read, or only in unreachable code, may be anything.
+        let shapes = self.shapes.into_iter().map(|s| s.unwrap_or(Shape::uniform(Level::Block))).collect();
+        Analysis { shapes, ..self.analysis }
+    }
+}
+
+fn force(forced: &mut [Split], blend: &mut [bool], reg: Reg, split: Split) {
+    forced[reg] = forced[reg].max(split);
+    blend[reg] |= split == Split::Divergent;
+}
+
+impl Shape {
+    /// A predicate has no progression.
+    fn or_uniform(self) -> Shape {
+        if self.is_uniform() { Shape { range: None, align_log2: 0, ..self } } else { Shape::VECTOR }
+    }
+}
+
+impl Analysis {
+    /// Blocks between a branch and its reconvergence point.
+    pub(crate) fn influence(&self, branch: BlockId) -> Vec<BlockId> {
+        let reached = self.flow.reachable(&self.flow.succs[branch], Some(self.meet[branch]));
+        (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect()
+    }
+
+    /// The outermost divergent loop that is entered at a block.
+    pub(crate) fn divergent_loop_at(&self, block: BlockId) -> Option<&Loop> {
+        self.loops.iter().find(|l| l.is_divergent && l.entries.contains(&block))
+    }
+}
+
+/// Immediate post-dominators, with a way out added to loops that have none.
+fn reconvergence(flow: &Graph) -> Vec<BlockId> {
+    let mut closed = flow.clone();
+    loop {
+        let reverse = closed.reversed();
+        let ends = reverse.reachable(&[EXIT], None);
+        match (0..flow.len()).rev().find(|&b| !ends[b]) {
+            None => return Dominators::new(&reverse, EXIT).idom,
+            Some(stuck) => {
+                closed.succs[stuck].push(EXIT);
+                closed.preds[EXIT].push(stuck);
+            }
+        }
+    }
+}
+
+/// All loops, outer before inner.
+fn find_loops(flow: &Graph) -> Vec<Loop> {
+    let mut loops = Vec::new();
+    let all: Vec<BlockId> = (0..flow.len()).collect();
+    let mut work = vec![(all, Vec::<BlockId>::new())];
+    while let Some((nodes, headers)) = work.pop() {
+        for component in flow.components(&nodes, |_, to| headers.contains(&to)) {
+            let is_loop = component.len() > 1 || flow.succs[component[0]].contains(&component[0]);
+            if !is_loop || component.iter().all(|b| headers.contains(b)) {
+                continue;
+            }
+            let inside = |b: &BlockId| component.contains(b);
+            let entered = |b: &BlockId| *b == ENTRY || flow.preds[*b].iter().any(|p| !inside(p));
+            let mut entries: Vec<BlockId> = component.iter().copied().filter(entered).collect();
+            if entries.is_empty() {
+                entries.push(component[0]);
+            }
+            let mut inner_headers = headers.clone();
+            inner_headers.extend(&entries);
+            work.push((component.clone(), inner_headers));
+            loops.push(Loop { blocks: component, entries, is_divergent: false });
+        }
+    }
+    loops
+}

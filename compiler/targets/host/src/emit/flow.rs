@@ -1,0 +1,491 @@
+//! Control flow of one warp within a region.
+//!
+//! Vocabulary. A *context* is a copy of some blocks under one kind of mask: all lanes (`Full`), the lanes alive (`Live`), or a mask of its own (`Slot`).
+//! Inside a context blocks are copied one to one and uniform branches stay branches. The influence of a divergent branch is *linearised*: its blocks stand one behind the
+//! other in topological order, each under its own pending mask, loops are run while any lane is pending at their head, and control falls out at the
+//! reconvergence point, back in the context. Where all lanes of a divergent branch agree at run time, control stays in the context: whole warps of a
+//! kernel with a tail guard run the copy without masks.
+//!
+//! Since registers live in stack slots, copies of a block can be entered from anywhere at the same program point.
+
+use super::*;
+use crate::analysis::Split;
+use crate::program::{BlockId, EXIT, Reg, Term};
+
+/// An influence at least this many instructions long is skipped by a jump where no lane wants it.
+const WORTH_A_JUMP: usize = 6;
+
+/// A context.
+pub(super) type ContextId = usize;
+
+/// Which lanes run in a context.
+#[derive(Clone, Debug)]
+enum MaskSource {
+    /// All 32, known when compiling.
+    Full,
+    /// Those that have not left the kernel.
+    Live,
+    /// Those of a stack slot.
+    Slot(Val),
+}
+
+/// A copy of blocks under one kind of mask.
+#[derive(Clone, Debug)]
+struct Context {
+    mask: MaskSource,
+    /// The region it belongs to.
+    region: usize,
+    /// The context for the same region's remaining lanes, once some have left.
+    live: ContextId,
+    /// For a loop nested in a linearised influence: its blocks, and where lanes that leave it go.
+    nest: Option<Nest>,
+}
+
+#[derive(Clone, Debug)]
+struct Nest {
+    blocks: Vec<BlockId>,
+    pending: Pending,
+    end: Label,
+}
+
+/// Pending masks of the blocks of a linearised influence.
+pub(super) type Pending = HashMap<BlockId, Val>;
+
+/// Copies made so far.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    contexts: Vec<Context>,
+    labels: HashMap<(ContextId, BlockId), Label>,
+    queue: Vec<(ContextId, BlockId)>,
+}
+
+impl Emitter<'_> {
+    /// The contexts of a region: for all lanes, and for the lanes alive.
+    pub(super) fn region_contexts(&mut self, region: usize) -> (ContextId, ContextId) {
+        let first = self.flow.contexts.len();
+        for mask in [MaskSource::Full, MaskSource::Live] {
+            self.flow.contexts.push(Context { mask, region, live: first + 1, nest: None });
+        }
+        (first, first + 1)
+    }
+
+    /// The label of a block's copy, which is made when the queue gets to it.
+    pub(super) fn copy_label(&mut self, context: ContextId, block: BlockId) -> Label {
+        if let Some(label) = self.flow.labels.get(&(context, block)) {
+            return label.clone();
+        }
+        let label = self.w.label(&format!("c{context}.b{block}"));
+        self.flow.labels.insert((context, block), label.clone());
+        self.flow.queue.push((context, block));
+        label
+    }
+
+    /// Emits all copies that were asked for.
+    pub(super) fn run_queue(&mut self) -> Result<(), HostError> {
+        while let Some((context, block)) = self.flow.queue.pop() {
+            let label = self.flow.labels[&(context, block)].clone();
+            self.w.place(&label);
+            self.enter(context);
+            let in_nest = self.flow.contexts[context].nest.is_some();
+            match self.analysis.divergent_loop_at(block).map(|l| l.blocks.clone()) {
+                Some(inside) if !in_nest || self.nest_contains_loop(context, &inside) => self.divergent_loop(context, block, &inside)?,
+                _ => {
+                    self.instructions(block)?;
+                    self.leave_copy(context, block)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a loop lies wholly inside the nest and is not the nest itself.
+    fn nest_contains_loop(&self, context: ContextId, inside: &[BlockId]) -> bool {
+        let nest = self.flow.contexts[context].nest.as_ref();
+        nest.is_some_and(|n| inside.len() < n.blocks.len() && inside.iter().all(|b| n.blocks.contains(b)))
+    }
+
+    /// Makes the context's mask current.
+    fn enter(&mut self, context: ContextId) {
+        self.mask = match self.flow.contexts[context].mask.clone() {
+            MaskSource::Full => None,
+            MaskSource::Live => {
+                let live = self.live.clone();
+                Some(self.w.load(MASK, &live))
+            }
+            MaskSource::Slot(slot) => Some(self.w.load(MASK, &slot)),
+        };
+    }
+
+    fn instructions(&mut self, block: BlockId) -> Result<(), HostError> {
+        let program = self.program;
+        for inst in &program.blocks[block].insts {
+            self.instruction(inst)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a copied block.
+    fn leave_copy(&mut self, context: ContextId, block: BlockId) -> Result<(), HostError> {
+        match self.program.blocks[block].term.clone() {
+            Term::Goto(next) => self.goto(context, next),
+            Term::Branch { pred, negated, taken, other } => match self.analysis.split[block] {
+                Split::Divergent => self.divergent_branch(context, block, (pred, negated), (taken, other))?,
+                _ => {
+                    let (yes, no) = (self.w.label("taken"), self.w.label("other"));
+                    let holds = self.read(pred, 1);
+                    let (first, second) = if negated { (&no, &yes) } else { (&yes, &no) };
+                    self.w.br_if(&holds, first, second);
+                    self.w.place(&yes);
+                    self.goto(context, taken);
+                    self.w.place(&no);
+                    self.goto(context, other);
+                }
+            },
+            Term::Barrier { next, reduce } => {
+                let region = self.flow.contexts[context].region;
+                self.stop(region, block, next, reduce.as_ref());
+            }
+            Term::Exit => self.goto(context, EXIT),
+        }
+        Ok(())
+    }
+
+    /// Jumps to a block in a context, or out of it.
+    fn goto(&mut self, context: ContextId, target: BlockId) {
+        let found = self.flow.contexts[context].clone();
+        match found.nest {
+            _ if target == EXIT => self.die(&found),
+            Some(nest) if !nest.blocks.contains(&target) => {
+                if let (Some(slot), MaskSource::Slot(mask)) = (nest.pending.get(&target), &found.mask) {
+                    let mask = self.w.load(MASK, mask);
+                    self.add_to_mask(slot, &mask);
+                }
+                self.w.br(&nest.end);
+            }
+            _ => {
+                let label = self.copy_label(context, target);
+                self.w.br(&label);
+            }
+        }
+    }
+
+    /// The lanes of a context leave the kernel.
+    fn die(&mut self, context: &Context) {
+        match (&context.nest, &context.mask) {
+            (Some(nest), MaskSource::Slot(slot)) => {
+                let lanes = self.w.load(MASK, slot);
+                self.remove_from_live(&lanes);
+                let end = nest.end.clone();
+                self.w.br(&end);
+            }
+            _ => {
+                let live = self.live.clone();
+                self.w.store(&constant(MASK, 0), &live);
+                self.warp_done(context.region);
+            }
+        }
+    }
+
+    fn add_to_mask(&mut self, slot: &Val, lanes: &Val) {
+        let old = self.w.load(MASK, slot);
+        let new = self.w.bin("or", &old, lanes);
+        self.w.store(&new, slot);
+    }
+
+    fn remove_from_live(&mut self, lanes: &Val) {
+        let slot = self.live.clone();
+        let live = self.w.load(MASK, &slot);
+        let others = self.not(lanes);
+        let rest = self.w.bin("and", &live, &others);
+        self.w.store(&rest, &slot);
+    }
+
+    pub(super) fn not(&mut self, mask: &Val) -> Val {
+        self.w.bin_const("xor", mask, 1)
+    }
+
+    /// Whether any lane of a mask is set.
+    pub(super) fn any(&mut self, mask: &Val) -> Val {
+        let bits = self.mask_bits(mask);
+        self.w.compare("icmp ne", &bits, &constant(I32, 0))
+    }
+
+    /// A mask as a 32-bit number, lane 0 lowest.
+    pub(super) fn mask_bits(&mut self, mask: &Val) -> Val {
+        self.w.value(I32, format_args!("bitcast {mask} to i32"))
+    }
+
+    /// The current mask, all lanes spelled out where it is full.
+    pub(super) fn mask_value(&mut self) -> Val {
+        self.mask.clone().unwrap_or_else(|| constant(MASK, 1))
+    }
+
+    /// Lanes of the current mask for which a predicate holds, and those for which it does not.
+    fn parted(&mut self, (pred, negated): (Reg, bool)) -> (Val, Val) {
+        let holds = self.read(pred, LANES);
+        let fails = self.not(&holds);
+        let (yes, no) = if negated { (fails, holds) } else { (holds, fails) };
+        match self.mask.clone() {
+            None => (yes, no),
+            Some(mask) => (self.w.bin("and", &mask, &yes), self.w.bin("and", &mask, &no)),
+        }
+    }
+
+    fn divergent_branch(
+        &mut self,
+        context: ContextId,
+        block: BlockId,
+        pred: (Reg, bool),
+        (taken, other): (BlockId, BlockId),
+    ) -> Result<(), HostError> {
+        let (yes, no) = self.parted(pred);
+        match self.analysis.exit_side[block] {
+            Some(side) if side == taken => self.exit_edge(context, side, other, &yes, &no),
+            Some(side) => self.exit_edge(context, side, taken, &no, &yes),
+            None => self.diverge(context, block, (taken, &yes), (other, &no)),
+        }
+    }
+
+    /// Lanes `leaving` run to their end at once; the others go on at `next`.
+    fn exit_edge(&mut self, context: ContextId, side: BlockId, next: BlockId, leaving: &Val, staying: &Val) -> Result<(), HostError> {
+        let (some, none) = (self.w.label("leave"), self.w.label("stay"));
+        let any = self.any(leaving);
+        self.w.br_if(&any, &some, &none);
+        self.w.place(&none);
+        self.goto(context, next);
+        self.w.place(&some);
+        if side != EXIT {
+            self.run_to_exit(side, leaving)?;
+        }
+        self.remove_from_live(leaving);
+        self.go_on_with(context, next, staying);
+        Ok(())
+    }
+
+    /// Goes on at `next` with the lanes that remain, if any.
+    fn go_on_with(&mut self, context: ContextId, next: BlockId, remaining: &Val) {
+        let found = self.flow.contexts[context].clone();
+        if let MaskSource::Slot(slot) = &found.mask {
+            self.w.store(remaining, slot);
+        }
+        let (rest, gone) = (self.w.label("rest"), self.w.label("gone"));
+        let any = self.any(remaining);
+        self.w.br_if(&any, &rest, &gone);
+        self.w.place(&gone);
+        self.goto(context, EXIT);
+        self.w.place(&rest);
+        let context = if matches!(found.mask, MaskSource::Full) { found.live } else { context };
+        self.goto(context, next);
+    }
+
+    /// Runs everything from `side` to the exit for some lanes, and restores what the others still need.
+    fn run_to_exit(&mut self, side: BlockId, lanes: &Val) -> Result<(), HostError> {
+        let reached = self.analysis.flow.reachable(&[side], None);
+        let nodes: Vec<BlockId> = (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect();
+        let mut written: Vec<Reg> = nodes.iter().flat_map(|&b| self.program.blocks[b].insts.iter().flat_map(Inst::defs)).collect();
+        written.sort_unstable();
+        written.dedup();
+        let saved: Vec<(Reg, Val)> = written.into_iter().map(|r| (r, self.load_slot(r))).collect();
+        let pending = self.pending_masks(&nodes);
+        self.w.store(lanes, &pending[&side]);
+        self.linearise(&pending, &nodes, &mut Vec::new())?;
+        for (reg, value) in saved {
+            let slot = self.slots[reg].clone();
+            self.w.store(&value, &slot);
+        }
+        Ok(())
+    }
+
+    /// A register's slot as it is.
+    pub(super) fn load_slot(&mut self, reg: Reg) -> Val {
+        let lanes = if self.analysis.shapes[reg].is_scalar() { 1 } else { LANES };
+        let slot = self.slots[reg].clone();
+        self.w.load(Ty { elem: self.program.regs[reg].elem, lanes }, &slot)
+    }
+
+    /// Empty pending masks for some blocks.
+    fn pending_masks(&mut self, nodes: &[BlockId]) -> Pending {
+        let pending: Pending = nodes.iter().map(|&b| (b, self.w.alloca(MASK))).collect();
+        nodes.iter().for_each(|b| self.w.store(&constant(MASK, 0), &pending[b]));
+        pending
+    }
+
+    /// A divergent branch whose lanes meet again.
+    fn diverge(&mut self, context: ContextId, block: BlockId, yes: (BlockId, &Val), no: (BlockId, &Val)) -> Result<(), HostError> {
+        let nodes = self.analysis.influence(block);
+        let length: usize = nodes.iter().map(|&b| self.program.blocks[b].insts.len() + 1).sum();
+        if length >= WORTH_A_JUMP {
+            // Where the whole warp agrees, it stays in its context.
+            for ((_, lanes), (target, _)) in [(yes, no), (no, yes)] {
+                let (agree, part) = (self.w.label("agree"), self.w.label("part"));
+                let any = self.any(lanes);
+                self.w.br_if(&any, &part, &agree);
+                self.w.place(&agree);
+                self.goto(context, target);
+                self.w.place(&part);
+            }
+        }
+        let pending = self.pending_masks(&nodes);
+        for (target, lanes) in [yes, no] {
+            if let Some(slot) = pending.get(&target) {
+                self.w.store(lanes, slot);
+            }
+        }
+        self.linearised(context, &pending, &nodes, self.analysis.meet[block])
+    }
+
+    /// A loop that lanes leave in different iterations, entered at `entry`.
+    fn divergent_loop(&mut self, context: ContextId, entry: BlockId, inside: &[BlockId]) -> Result<(), HostError> {
+        let mut meet = self.analysis.meet[entry];
+        while inside.contains(&meet) {
+            meet = self.analysis.meet[meet];
+        }
+        let reached = self.analysis.flow.reachable(&[entry], Some(meet));
+        let nodes: Vec<BlockId> = (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect();
+        let lanes = self.mask_value();
+        let pending = self.pending_masks(&nodes);
+        self.w.store(&lanes, &pending[&entry]);
+        self.linearised(context, &pending, &nodes, meet)
+    }
+
+    /// Runs an influence whose pending masks are set, and goes on at `meet` in the context.
+    fn linearised(&mut self, context: ContextId, pending: &Pending, nodes: &[BlockId], meet: BlockId) -> Result<(), HostError> {
+        self.linearise(pending, nodes, &mut Vec::new())?;
+        let loses_lanes = nodes.iter().any(|&b| self.program.blocks[b].term.successors().contains(&EXIT));
+        if meet == EXIT {
+            self.enter(context);
+            let lanes = self.mask_value();
+            self.remove_from_live(&lanes);
+            self.goto(context, EXIT);
+        } else if loses_lanes {
+            self.enter(context);
+            let live = self.live.clone();
+            let live = self.w.load(MASK, &live);
+            let mask = self.mask_value();
+            let remaining = self.w.bin("and", &mask, &live);
+            self.lose_or_stay(context, meet, &remaining);
+        } else {
+            self.goto(context, meet);
+        }
+        Ok(())
+    }
+
+    /// Goes on at `meet`: in the same context if no lane was lost.
+    fn lose_or_stay(&mut self, context: ContextId, meet: BlockId, remaining: &Val) {
+        let (all, fewer) = (self.w.label("all_back"), self.w.label("fewer"));
+        let mask = self.mask_value();
+        let lost = self.w.bin("xor", &mask, remaining);
+        let any = self.any(&lost);
+        self.w.br_if(&any, &fewer, &all);
+        self.w.place(&all);
+        self.goto(context, meet);
+        self.w.place(&fewer);
+        self.go_on_with(context, meet, remaining);
+    }
+
+    /// Emits blocks one behind the other, each under its pending mask. `cut` holds the heads of the loops around.
+    fn linearise(&mut self, pending: &Pending, nodes: &[BlockId], cut: &mut Vec<BlockId>) -> Result<(), HostError> {
+        let components = self.analysis.flow.components(nodes, |_, to| cut.contains(&to));
+        for component in components {
+            let only = component[0];
+            let repeats = component.len() > 1 || (self.analysis.flow.succs[only].contains(&only) && !cut.contains(&only));
+            if !repeats {
+                self.pending_block(pending, only)?;
+            } else if let Some(entry) = self.coherent_entry(&component) {
+                self.nest(pending, component, entry);
+            } else {
+                self.masked_loop(pending, &component, cut)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry of a loop that all lanes which enter it go through together.
+    fn coherent_entry(&self, component: &[BlockId]) -> Option<BlockId> {
+        let inside = |b: &BlockId| component.contains(b);
+        let parts = |b: &BlockId| {
+            self.analysis.split[*b] == Split::Divergent && self.analysis.exit_side[*b].is_none() && !inside(&self.analysis.meet[*b])
+        };
+        let entries: Vec<BlockId> = component.iter().copied().filter(|&b| self.analysis.flow.preds[b].iter().any(|p| !inside(p))).collect();
+        (entries.len() == 1 && !component.iter().any(parts)).then(|| entries[0])
+    }
+
+    /// A loop under one mask: a context of its own.
+    fn nest(&mut self, pending: &Pending, blocks: Vec<BlockId>, entry: BlockId) {
+        let mask = self.w.load(MASK, &pending[&entry]);
+        self.w.store(&constant(MASK, 0), &pending[&entry]);
+        let slot = self.w.alloca(MASK);
+        self.w.store(&mask, &slot);
+        let (run, end) = (self.w.label("nest"), self.w.label("nest_end"));
+        let any = self.any(&mask);
+        self.w.br_if(&any, &run, &end);
+        let context = self.flow.contexts.len();
+        let nest = Nest { blocks, pending: pending.clone(), end: end.clone() };
+        self.flow.contexts.push(Context { mask: MaskSource::Slot(slot), region: 0, live: context, nest: Some(nest) });
+        self.w.place(&run);
+        let label = self.copy_label(context, entry);
+        self.w.br(&label);
+        self.w.place(&end);
+    }
+
+    /// A loop that runs while any lane is pending at its head.
+    fn masked_loop(&mut self, pending: &Pending, component: &[BlockId], cut: &mut Vec<BlockId>) -> Result<(), HostError> {
+        let order = self.analysis.flow.reverse_postorder(crate::program::ENTRY);
+        let entered = |b: &&BlockId| self.analysis.flow.preds[**b].iter().any(|p| !component.contains(p));
+        let place = |b: &&BlockId| order.iter().position(|o| o == *b);
+        let head = *component.iter().filter(entered).min_by_key(place).unwrap_or(&component[0]);
+        let (again, out) = (self.w.label("masked_loop"), self.w.label("masked_out"));
+        self.w.place(&again);
+        cut.push(head);
+        self.linearise(pending, component, cut)?;
+        cut.pop();
+        let mask = self.w.load(MASK, &pending[&head]);
+        let any = self.any(&mask);
+        self.w.br_if(&any, &again, &out);
+        self.w.place(&out);
+        Ok(())
+    }
+
+    /// One block of a linearised influence.
+    fn pending_block(&mut self, pending: &Pending, block: BlockId) -> Result<(), HostError> {
+        let slot = &pending[&block];
+        let mask = self.w.load(MASK, slot);
+        self.w.store(&constant(MASK, 0), slot);
+        let skip = self.w.label("skip");
+        if !self.program.blocks[block].insts.is_empty() {
+            let run = self.w.label("pending");
+            let any = self.any(&mask);
+            self.w.br_if(&any, &run, &skip);
+            self.w.place(&run);
+        }
+        self.mask = Some(mask.clone());
+        self.instructions(block)?;
+        self.mask = Some(mask.clone());
+        match self.program.blocks[block].term.clone() {
+            Term::Goto(next) => self.send(pending, next, &mask),
+            Term::Branch { pred, negated, taken, other } => {
+                let (yes, no) = self.parted((pred, negated));
+                self.send(pending, taken, &yes);
+                self.send(pending, other, &no);
+            }
+            Term::Barrier { .. } | Term::Exit => {
+                return Err(HostError::Malformed {
+                    kernel: self.program.name.clone(),
+                    line: self.program.blocks[block].line,
+                    reason: "a barrier under a mask escaped the analysis".into(),
+                });
+            }
+        }
+        self.w.place(&skip);
+        Ok(())
+    }
+
+    /// Lanes go on to a block of the influence, to the exit, or wait at the reconvergence point.
+    fn send(&mut self, pending: &Pending, target: BlockId, lanes: &Val) {
+        if target == EXIT {
+            self.remove_from_live(lanes);
+        } else if let Some(slot) = pending.get(&target) {
+            self.add_to_mask(slot, lanes);
+        }
+    }
+}

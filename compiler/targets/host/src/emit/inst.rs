@@ -1,0 +1,226 @@
+//! One instruction: its guard, and which family lowers it.
+
+use super::*;
+use crate::program::{Opnd, elem_of};
+use atoll_ptx::ScalarType;
+
+/// How an instruction may be executed for lanes that fail its guard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// Computes a value: may run for lanes that do not want it.
+    Pure,
+    /// Touches memory, or reports: must not.
+    Effect,
+}
+
+impl Emitter<'_> {
+    /// Lowers an instruction under the current mask.
+    pub(super) fn instruction(&mut self, inst: &Inst) -> Result<(), HostError> {
+        self.line = inst.line;
+        let Some((pred, negated)) = inst.guard else { return self.unguarded(inst) };
+        if self.analysis.shapes[pred].is_uniform() {
+            self.under_uniform_guard(inst, pred, negated)
+        } else {
+            self.under_lane_guard(inst, pred, negated)
+        }
+    }
+
+    fn under_uniform_guard(&mut self, inst: &Inst, pred: usize, negated: bool) -> Result<(), HostError> {
+        let mut guard = self.read(pred, 1);
+        if negated {
+            guard = self.w.bin_const("xor", &guard, 1);
+        }
+        if effect(inst) == Effect::Pure {
+            self.scalar_guard = inst.tied.then_some(guard);
+            let result = self.unguarded(inst);
+            self.scalar_guard = None;
+            return result;
+        }
+        let (run, skip) = (self.w.label("guarded"), self.w.label("skip"));
+        self.w.br_if(&guard, &run, &skip);
+        self.w.place(&run);
+        self.unguarded(inst)?;
+        self.w.place(&skip);
+        Ok(())
+    }
+
+    fn under_lane_guard(&mut self, inst: &Inst, pred: usize, negated: bool) -> Result<(), HostError> {
+        let around = self.mask.clone();
+        let mut mask = self.read(pred, LANES);
+        if negated {
+            mask = self.not(&mask);
+        }
+        if let Some(around) = &around {
+            mask = self.w.bin("and", around, &mask);
+        }
+        let skip = self.needs_a_lane(inst).then(|| self.w.label("skip"));
+        if let Some(skip) = &skip {
+            let run = self.w.label("guarded");
+            let any = self.any(&mask);
+            self.w.br_if(&any, &run, skip);
+            self.w.place(&run);
+        }
+        (self.mask, self.keep_old) = (Some(mask), inst.tied);
+        let result = self.unguarded(inst);
+        (self.mask, self.keep_old) = (around, false);
+        if let Some(skip) = skip {
+            self.w.place(&skip);
+        }
+        result
+    }
+
+    /// Whether a lowering relies on some lane being active: scalar accesses, lane loops, traps.
+    fn needs_a_lane(&self, inst: &Inst) -> bool {
+        match inst.form.opcode.as_str() {
+            "ld" | "ldu" | "st" => inst.ops.iter().any(|o| matches!(o, Opnd::Addr(..)) && self.is_uniform(o)),
+            _ => effect(inst) == Effect::Effect,
+        }
+    }
+
+    /// Lowers an instruction for the lanes of the current mask.
+    fn unguarded(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let ty = inst.form.ty();
+        let is_float = ty.is_some_and(|t| elem_of(t).is_float() || matches!(t, ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2));
+        match inst.form.opcode.as_str() {
+            "mov" => self.mov(inst),
+            "cvt" => self.cvt(inst),
+            "cvta" => self.cvta(inst),
+            "isspacep" => self.isspacep(inst),
+            "ld" | "ldu" => self.load(inst),
+            "st" => self.store(inst),
+            "atom" | "red" => self.atomic(inst),
+            "shfl" => self.shuffle(inst),
+            "vote" => self.vote(inst),
+            "activemask" => self.activemask(inst),
+            "redux" => self.redux(inst),
+            "bar" | "barrier" => self.warp_barrier(inst),
+            "membar" | "fence" => self.fence(inst),
+            "trap" => self.trap(),
+            // Hints, and waits that a warp in lock step does not need.
+            "prefetch" | "prefetchu" | "nanosleep" | "applypriority" | "discard" | "pmevent" | "griddepcontrol" => Ok(()),
+            "setp" | "set" => self.compare(inst),
+            "selp" => self.selp(inst),
+            "slct" => self.slct(inst),
+            _ if is_float => self.float(inst),
+            _ => self.integer(inst),
+        }
+    }
+
+    /// The instruction's type, or an error.
+    pub(super) fn ty_of(&self, inst: &Inst) -> Result<ScalarType, HostError> {
+        inst.form.ty().ok_or_else(|| self.malformed(inst, "has no type"))
+    }
+
+    /// An operand, or an error.
+    pub(super) fn op<'i>(&self, inst: &'i Inst, index: usize) -> Result<&'i Opnd, HostError> {
+        inst.ops.get(index).ok_or_else(|| self.malformed(inst, "has too few operands"))
+    }
+
+    fn mov(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let ty = self.ty_of(inst)?;
+        let (to, from) = (self.op(inst, 0)?, self.op(inst, 1)?);
+        match (to, from) {
+            (Opnd::Vec(parts), Opnd::Vec(values)) => {
+                for (part, value) in parts.iter().zip(values) {
+                    let lanes = self.lanes_of(inst);
+                    let value = self.get(value, elem_of(ty), lanes);
+                    self.set_operand(part, &value, false);
+                }
+            }
+            (Opnd::Vec(parts), whole) => self.unpack(inst, parts, whole, ty),
+            (whole, Opnd::Vec(parts)) => self.pack(inst, whole, parts, ty),
+            (to, from) => {
+                let lanes = self.lanes_of(inst);
+                let elem = match to {
+                    Opnd::Reg(reg) => self.program.regs[*reg].elem,
+                    _ => elem_of(ty),
+                };
+                let value = self.get(from, elem, lanes);
+                self.set_operand(to, &value, false);
+            }
+        }
+        Ok(())
+    }
+
+    /// `mov.b64 {lo, hi}, x`
+    fn unpack(&mut self, inst: &Inst, parts: &[Opnd], whole: &Opnd, ty: ScalarType) {
+        let lanes = self.lanes_of(inst);
+        let whole = self.get(whole, Elem::int(ty.bits()), lanes);
+        let bits = ty.bits() / parts.len().max(1) as u32;
+        for (index, part) in parts.iter().enumerate() {
+            let moved = self.w.bin_const("lshr", &whole, i128::from(bits) * index as i128);
+            let value = self.w.resize(&moved, Elem::int(bits), false);
+            self.set_operand(part, &value, false);
+        }
+    }
+
+    /// `mov.b64 x, {lo, hi}`
+    fn pack(&mut self, inst: &Inst, whole: &Opnd, parts: &[Opnd], ty: ScalarType) {
+        let lanes = self.lanes_of(inst);
+        let elem = Elem::int(ty.bits());
+        let bits = ty.bits() / parts.len().max(1) as u32;
+        let mut sum = constant(Ty { elem, lanes }, 0);
+        for (index, part) in parts.iter().enumerate() {
+            let value = self.get(part, Elem::int(bits), lanes);
+            let wide = self.w.resize(&value, elem, false);
+            let moved = self.w.bin_const("shl", &wide, i128::from(bits) * index as i128);
+            sum = self.w.bin("or", &sum, &moved);
+        }
+        self.set_operand(whole, &sum, false);
+    }
+
+    fn selp(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let elem = elem_of(self.ty_of(inst)?);
+        let mut lanes = self.lanes_of(inst);
+        let (a, b) = (self.op(inst, 1)?, self.op(inst, 2)?);
+        let condition = self.op(inst, 3)?;
+        // Lane 0 of a choice is the choice of lane 0, also between progressions.
+        if !self.is_uniform(condition) {
+            lanes = LANES;
+        }
+        let (a, b) = (self.get(a, elem, lanes), self.get(b, elem, lanes));
+        let condition = self.get(condition, Elem::I1, lanes);
+        let value = self.w.select(&condition, &a, &b);
+        self.set_operand(&inst.ops[0], &value, false);
+        Ok(())
+    }
+
+    /// `slct.type.ctype d, a, b, c`: a where c ≥ 0.
+    fn slct(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
+        let [ty, condition_ty] = types[..] else { return Err(self.malformed(inst, "needs two types")) };
+        let lanes = self.lanes_of(inst);
+        let a = self.get(self.op(inst, 1)?, elem_of(ty), lanes);
+        let b = self.get(self.op(inst, 2)?, elem_of(ty), lanes);
+        let c = self.get(self.op(inst, 3)?, elem_of(condition_ty), lanes);
+        let zero = constant(c.ty, 0);
+        let op = if elem_of(condition_ty).is_float() { "fcmp oge" } else { "icmp sge" };
+        let condition = self.w.compare(op, &c, &zero);
+        let value = self.w.select(&condition, &a, &b);
+        self.set_operand(&inst.ops[0], &value, false);
+        Ok(())
+    }
+
+    /// `trap`: report and return at once, whatever other lanes still had to do.
+    fn trap(&mut self) -> Result<(), HostError> {
+        let helpers = self.fixed.helpers.clone();
+        let trap = self.w.load(I64, &helpers);
+        let function = self.w.cast("inttoptr", &trap, Elem::Ptr);
+        let code = atoll_kgraph::host_abi::TrapCode::Trap as u32;
+        let line = self.line;
+        self.w.effect(format_args!("call void {}(ptr %context, i32 {code}, i32 {line})", function.text));
+        self.w.terminate(format_args!("ret void"));
+        let unreachable = self.w.label("after_trap");
+        self.w.place(&unreachable);
+        Ok(())
+    }
+}
+
+fn effect(inst: &Inst) -> Effect {
+    let opcode = inst.form.opcode.as_str();
+    let has_effect = matches!(
+        opcode,
+        "ld" | "ldu" | "st" | "atom" | "red" | "membar" | "fence" | "trap" | "shfl" | "vote" | "redux" | "activemask" | "bar" | "barrier"
+    ) || matches!(opcode, "div" | "rem") && inst.form.ty().is_some_and(|t| !elem_of(t).is_float());
+    if has_effect { Effect::Effect } else { Effect::Pure }
+}

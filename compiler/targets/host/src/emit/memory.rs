@@ -1,0 +1,526 @@
+//! Loads, stores and atomics.
+//!
+//! An access whose lanes have one address is one scalar access; lanes that follow each other are vector accesses; anything else is a gather or
+//! scatter. Atomics go lane by lane, since blocks of one launch run on several compute units; those on shared memory are plain accesses, since a block
+//! stays on one.
+
+use super::*;
+use crate::llvm::intrinsics;
+use crate::program::{Opnd, is_signed, storage};
+use atoll_ptx::{ScalarType, StateSpace};
+
+/// Where the lanes of an access point.
+enum Address {
+    /// All to one place.
+    Uniform(Val),
+    /// Lane 0's pointer, and the distance to the next lane's.
+    Strided(Val, i64),
+    /// One pointer per lane.
+    Each(Val),
+}
+
+/// How an access is ordered with what other threads do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Not at all.
+    Weak,
+    /// The memory does not change while the kernel runs.
+    Invariant,
+    Volatile,
+    Relaxed,
+    /// `acquire` for a load, `release` for a store.
+    Synchronising,
+}
+
+impl Emitter<'_> {
+    fn address(&mut self, inst: &Inst, operand: &Opnd) -> Result<Address, HostError> {
+        let Opnd::Addr(base, offset) = operand else { return Err(self.malformed(inst, "needs an address in brackets")) };
+        let space = match **base {
+            Opnd::Symbol(crate::program::Symbol::Param(_)) => Some(StateSpace::Param),
+            _ => inst.form.space(),
+        };
+        let local_step = if space == Some(StateSpace::Local) { i64::from(self.program.local_bytes) } else { 0 };
+        let stride = self.stride(base).map(|s| s + local_step);
+        let lanes = if stride.is_some() { 1 } else { LANES };
+        let base = self.base_address(base, space, lanes);
+        let base = if *offset == 0 { base } else { self.w.bin_const("add", &base, (*offset).into()) };
+        // A plain base pointer with offsets lets LLVM use its indexed gathers.
+        let pointer = match self.space_base(space.filter(|s| *s != StateSpace::Local), 1) {
+            Some(origin) => {
+                let origin = self.w.cast("inttoptr", &origin, Elem::Ptr);
+                let ty = Ty { elem: Elem::Ptr, lanes };
+                self.w.value(ty, format_args!("getelementptr i8, {origin}, {base}"))
+            }
+            None => {
+                let base = match self.space_base(space, lanes) {
+                    Some(origin) => self.w.bin("add", &base, &origin),
+                    None => base,
+                };
+                self.w.cast("inttoptr", &base, Elem::Ptr)
+            }
+        };
+        Ok(match stride {
+            Some(0) => Address::Uniform(pointer),
+            Some(stride) => Address::Strided(pointer, stride),
+            None => Address::Each(pointer),
+        })
+    }
+
+    /// The base of an address as 64 bits. Offsets in small spaces are signed, so that one which is only formed, never used, may be negative.
+    fn base_address(&mut self, base: &Opnd, space: Option<StateSpace>, lanes: u32) -> Val {
+        let elem = match base {
+            Opnd::Reg(reg) => self.program.regs[*reg].elem,
+            _ => Elem::I64,
+        };
+        let value = self.get(base, elem, lanes);
+        let is_small = matches!(space, Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param));
+        self.reinterpret(&value, Elem::I64, is_small)
+    }
+
+    fn order(&self, inst: &Inst) -> Order {
+        if inst.has("volatile") || inst.has("mmio") {
+            Order::Volatile
+        } else if inst.has("relaxed") {
+            Order::Relaxed
+        } else if inst.has("acquire") || inst.has("release") {
+            Order::Synchronising
+        } else if inst.has("nc") || matches!(inst.form.space(), Some(StateSpace::Const | StateSpace::Param)) {
+            Order::Invariant
+        } else {
+            Order::Weak
+        }
+    }
+
+    /// Number of elements per lane, and their type in memory.
+    fn access(&self, inst: &Inst) -> Result<(u32, ScalarType), HostError> {
+        let ty = self.ty_of(inst)?;
+        let count = match inst.form.modifiers.iter().find_map(|m| m.strip_prefix('v')) {
+            Some("2") => 2,
+            Some("4") => 4,
+            Some("8") => 8,
+            _ => 1,
+        };
+        if storage(ty) == Elem::I1 {
+            return Err(self.malformed(inst, "cannot access predicates in memory"));
+        }
+        Ok((count, ty))
+    }
+
+    pub(super) fn load(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let (count, ty) = self.access(inst)?;
+        let order = self.order(inst);
+        let elem = storage(ty);
+        let values = match self.address(inst, self.op(inst, 1)?)? {
+            Address::Uniform(pointer) => (0..count).map(|i| self.load_scalar(elem, &pointer, i * elem.bytes(), order)).collect(),
+            Address::Strided(pointer, stride) if stride == i64::from(elem.bytes() * count) => {
+                self.compiler_barrier(order);
+                self.load_contiguous(elem, count, &pointer, order)
+            }
+            Address::Strided(pointer, stride) => {
+                self.compiler_barrier(order);
+                let pointers = self.spread_pointer(&pointer, stride);
+                self.gather(elem, count, &pointers)
+            }
+            Address::Each(pointers) => {
+                self.compiler_barrier(order);
+                self.gather(elem, count, &pointers)
+            }
+        };
+        let targets = match self.op(inst, 0)? {
+            Opnd::Vec(parts) => parts.clone(),
+            single => vec![single.clone()],
+        };
+        for (target, value) in targets.iter().zip(values) {
+            self.set_operand(target, &value, is_signed(ty));
+        }
+        Ok(())
+    }
+
+    fn load_scalar(&mut self, elem: Elem, pointer: &Val, offset: u32, order: Order) -> Val {
+        let at = self.w.offset_const(pointer, offset.into());
+        let ty = Ty::scalar(elem);
+        let align = elem.bytes();
+        match order {
+            Order::Weak => self.w.value(ty, format_args!("load {ty}, {at}, align {align}")),
+            Order::Invariant => self.w.value(ty, format_args!("load {ty}, {at}, align {align}, !invariant.load !0")),
+            Order::Volatile => self.w.value(ty, format_args!("load volatile {ty}, {at}, align {align}")),
+            Order::Relaxed => self.w.value(ty, format_args!("load atomic volatile {ty}, {at} monotonic, align {align}")),
+            Order::Synchronising => self.w.value(ty, format_args!("load atomic volatile {ty}, {at} acquire, align {align}")),
+        }
+    }
+
+    /// Lane after lane, `count` elements each: one wide load, taken apart.
+    fn load_contiguous(&mut self, elem: Elem, count: u32, pointer: &Val, order: Order) -> Vec<Val> {
+        let ty = Ty { elem, lanes: LANES * count };
+        let align = elem.bytes();
+        let whole = match self.mask.clone() {
+            None if order == Order::Invariant => self.w.value(ty, format_args!("load {ty}, {pointer}, align {align}, !invariant.load !0")),
+            None => self.w.value(ty, format_args!("load {ty}, {pointer}, align {align}")),
+            Some(mask) => {
+                let mask = self.repeat_lanes(&mask, count);
+                intrinsics::masked_load(&mut self.w, ty, pointer, align, &mask)
+            }
+        };
+        if count == 1 {
+            return vec![whole];
+        }
+        let part = |i: u32| (0..LANES).map(|lane| lane * count + i).collect::<Vec<_>>();
+        (0..count).map(|i| self.w.shuffle(&whole, &part(i))).collect()
+    }
+
+    /// Every lane of a mask `count` times.
+    fn repeat_lanes(&mut self, mask: &Val, count: u32) -> Val {
+        if count == 1 {
+            return mask.clone();
+        }
+        let pattern: Vec<u32> = (0..LANES * count).map(|i| i / count).collect();
+        self.w.shuffle(mask, &pattern)
+    }
+
+    fn spread_pointer(&mut self, pointer: &Val, stride: i64) -> Val {
+        let steps = self.progression(Elem::I64, stride);
+        self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i8, {pointer}, {steps}"))
+    }
+
+    fn gather(&mut self, elem: Elem, count: u32, pointers: &Val) -> Vec<Val> {
+        let mask = self.mask_value();
+        (0..count)
+            .map(|i| {
+                let at = self.offset_each(pointers, i * elem.bytes());
+                intrinsics::gather(&mut self.w, elem, &at, elem.bytes(), &mask)
+            })
+            .collect()
+    }
+
+    fn offset_each(&mut self, pointers: &Val, bytes: u32) -> Val {
+        if bytes == 0 { pointers.clone() } else { self.w.value(pointers.ty, format_args!("getelementptr i8, {pointers}, i64 {bytes}")) }
+    }
+
+    /// Keeps LLVM from moving a vector access that is volatile or ordered; x86 itself keeps the order of plain accesses that PTX asks for here.
+    fn compiler_barrier(&mut self, order: Order) {
+        if matches!(order, Order::Volatile | Order::Relaxed | Order::Synchronising) {
+            self.w.effect(format_args!("fence syncscope(\"singlethread\") seq_cst"));
+        }
+    }
+
+    pub(super) fn store(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let (count, ty) = self.access(inst)?;
+        let order = self.order(inst);
+        let elem = storage(ty);
+        let sources = match self.op(inst, 1)? {
+            Opnd::Vec(parts) => parts.clone(),
+            single => vec![single.clone()],
+        };
+        if sources.len() != count as usize {
+            return Err(self.malformed(inst, "has a vector of another length than its type says"));
+        }
+        match self.address(inst, self.op(inst, 0)?)? {
+            Address::Uniform(pointer) => {
+                for (index, source) in sources.iter().enumerate() {
+                    let value = self.last_lane(source, elem);
+                    self.store_scalar(&value, &pointer, index as u32 * elem.bytes(), order);
+                }
+            }
+            Address::Strided(pointer, stride) if stride == i64::from(elem.bytes() * count) => {
+                let values: Vec<Val> = sources.iter().map(|s| self.get(s, elem, LANES)).collect();
+                let whole = self.interleave(&values);
+                let align = elem.bytes();
+                match self.mask.clone() {
+                    None => self.w.effect(format_args!("store {whole}, {pointer}, align {align}")),
+                    Some(mask) => {
+                        let mask = self.repeat_lanes(&mask, count);
+                        intrinsics::masked_store(&mut self.w, &whole, &pointer, align, &mask);
+                    }
+                }
+                self.compiler_barrier(order);
+            }
+            Address::Strided(pointer, stride) => {
+                let pointers = self.spread_pointer(&pointer, stride);
+                self.scatter(&sources, elem, &pointers);
+                self.compiler_barrier(order);
+            }
+            Address::Each(pointers) => {
+                self.scatter(&sources, elem, &pointers);
+                self.compiler_barrier(order);
+            }
+        }
+        Ok(())
+    }
+
+    /// What all lanes store to one place: of different values any may stay; here it is the last active lane's.
+    fn last_lane(&mut self, source: &Opnd, elem: Elem) -> Val {
+        if self.is_uniform(source) {
+            return self.get(source, elem, 1);
+        }
+        let value = self.get(source, elem, LANES);
+        let index = match self.mask.clone() {
+            None => constant(I32, i128::from(LANES) - 1),
+            Some(mask) => {
+                let bits = self.mask_bits(&mask);
+                let zeros = self.w.call("llvm.ctlz", I32, &[&bits, &constant(I1, 0)]);
+                self.w.bin("sub", &constant(I32, i128::from(LANES) - 1), &zeros)
+            }
+        };
+        self.w.extract(&value, &index)
+    }
+
+    fn store_scalar(&mut self, value: &Val, pointer: &Val, offset: u32, order: Order) {
+        let at = self.w.offset_const(pointer, offset.into());
+        let align = value.ty.elem.bytes();
+        match order {
+            Order::Weak | Order::Invariant => self.w.effect(format_args!("store {value}, {at}, align {align}")),
+            Order::Volatile => self.w.effect(format_args!("store volatile {value}, {at}, align {align}")),
+            Order::Relaxed => self.w.effect(format_args!("store atomic volatile {value}, {at} monotonic, align {align}")),
+            Order::Synchronising => self.w.effect(format_args!("store atomic volatile {value}, {at} release, align {align}")),
+        }
+    }
+
+    /// One vector of 1, 2, 4 or 8 vectors, lane after lane.
+    fn interleave(&mut self, values: &[Val]) -> Val {
+        let mut parts = values.to_vec();
+        // Halves are joined end to end first; one shuffle then puts the lanes in order.
+        while parts.len() > 1 {
+            parts = parts
+                .chunks(2)
+                .map(|pair| {
+                    let pattern: Vec<u32> = (0..2 * pair[0].ty.lanes).collect();
+                    self.w.shuffle2(&pair[0], &pair[1], &pattern)
+                })
+                .collect();
+        }
+        let count = values.len() as u32;
+        if count == 1 {
+            return parts[0].clone();
+        }
+        let pattern: Vec<u32> = (0..LANES * count).map(|i| i % count * LANES + i / count).collect();
+        self.w.shuffle(&parts[0], &pattern)
+    }
+
+    fn scatter(&mut self, sources: &[Opnd], elem: Elem, pointers: &Val) {
+        let mask = self.mask_value();
+        for (index, source) in sources.iter().enumerate() {
+            let value = self.get(source, elem, LANES);
+            let at = self.offset_each(pointers, index as u32 * elem.bytes());
+            intrinsics::scatter(&mut self.w, &value, &at, elem.bytes(), &mask);
+        }
+    }
+
+    /// `atom` and `red`, lane by lane.
+    pub(super) fn atomic(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let ty = self.ty_of(inst)?;
+        let returns = inst.form.opcode == "atom";
+        let first = usize::from(returns);
+        let operation = inst.form.modifiers.iter().find_map(|m| AtomicOp::of(m, ty));
+        let Some(operation) = operation else { return Err(self.unsupported(inst, "")) };
+        if inst.form.modifiers.iter().any(|m| matches!(m.as_str(), "v2" | "v4" | "v8")) || ty.bits() < 32 || ty.bits() > 64 {
+            return Err(self.unsupported(inst, ""));
+        }
+        let elem = if operation == AtomicOp::Add { storage(ty) } else { Elem::int(ty.bits()) };
+        let pointers = match self.address(inst, self.op(inst, first)?)? {
+            Address::Uniform(pointer) => pointer,
+            Address::Strided(pointer, stride) => self.spread_pointer(&pointer, stride),
+            Address::Each(pointers) => pointers,
+        };
+        let mut operands = vec![pointers];
+        for index in first + 1..inst.ops.len() {
+            let source = self.op(inst, index)?;
+            let lanes = if self.is_uniform(source) { 1 } else { LANES };
+            operands.push(self.get(source, elem, lanes));
+        }
+        let is_shared = inst.form.space() == Some(StateSpace::Shared);
+        let wants_old = returns && !matches!(self.op(inst, 0)?, Opnd::Sink);
+        let result = wants_old.then(|| self.lane_array(elem, 7));
+        let lanes = self.lane_arrays_of(&operands);
+        self.for_each_lane(|e, lane| {
+            let arguments: Vec<Val> = lanes.iter().map(|l| e.lane_value(l, lane)).collect();
+            let old = if is_shared { e.plain_update(operation, &arguments)? } else { e.atomic_update(inst, operation, &arguments)? };
+            if let Some(result) = &result {
+                let at = e.lane_slot(result, elem, lane);
+                e.w.store(&old, &at);
+            }
+            Ok(())
+        })
+        .map_err(|()| self.malformed(inst, "has too few operands"))?;
+        if let Some(result) = result {
+            let old = self.w.load(Ty { elem, lanes: LANES }, &result);
+            self.set_operand(&inst.ops[0], &old, false);
+        }
+        Ok(())
+    }
+
+    /// A stack array of one element per lane; `purpose` tells arrays in use at the same time apart.
+    pub(super) fn lane_array(&mut self, elem: Elem, purpose: u8) -> Val {
+        if let Some(array) = self.lane_arrays.get(&(elem, purpose)) {
+            return array.clone();
+        }
+        let array = self.w.alloca(Ty { elem, lanes: LANES });
+        self.lane_arrays.insert((elem, purpose), array.clone());
+        array
+    }
+
+    /// Vectors put where single lanes can be read from; scalars as they are.
+    fn lane_arrays_of(&mut self, values: &[Val]) -> Vec<Val> {
+        let mut out = Vec::new();
+        for (purpose, value) in values.iter().enumerate() {
+            if value.ty.lanes == 1 {
+                out.push(value.clone());
+                continue;
+            }
+            let array = self.lane_array(value.ty.elem, purpose as u8);
+            self.w.store(value, &array);
+            // The element type rides on a one-lane marker of the array's pointer.
+            out.push(Val { ty: Ty { elem: value.ty.elem, lanes: LANES }, text: array.text });
+        }
+        out
+    }
+
+    /// One lane of what `lane_arrays_of` put away.
+    fn lane_value(&mut self, value: &Val, lane: &Val) -> Val {
+        if value.ty.lanes == 1 {
+            return value.clone();
+        }
+        let array = Val { ty: PTR, text: value.text.clone() };
+        let at = self.lane_slot(&array, value.ty.elem, lane);
+        self.w.load(Ty::scalar(value.ty.elem), &at)
+    }
+
+    pub(super) fn lane_slot(&mut self, array: &Val, elem: Elem, lane: &Val) -> Val {
+        self.w.value(PTR, format_args!("getelementptr {elem}, {array}, {lane}"))
+    }
+
+    /// Runs `body` for every active lane, lowest first.
+    fn for_each_lane(&mut self, body: impl FnOnce(&mut Self, &Val) -> Result<(), ()>) -> Result<(), ()> {
+        let bits = match self.mask.clone() {
+            None => constant(I32, -1),
+            Some(mask) => self.mask_bits(&mask),
+        };
+        let left = self.w.alloca(I32);
+        self.w.store(&bits, &left);
+        let (again, out) = (self.w.label("lane"), self.w.label("lanes_done"));
+        self.w.place(&again);
+        let now = self.w.load(I32, &left);
+        let lane = self.w.call("llvm.cttz", I32, &[&now, &constant(I1, 0)]);
+        body(self, &lane)?;
+        let below = self.w.bin_const("sub", &now, 1);
+        let rest = self.w.bin("and", &now, &below);
+        self.w.store(&rest, &left);
+        let more = self.w.compare("icmp ne", &rest, &constant(I32, 0));
+        self.w.br_if(&more, &again, &out);
+        self.w.place(&out);
+        Ok(())
+    }
+
+    fn atomic_update(&mut self, inst: &Inst, operation: AtomicOp, arguments: &[Val]) -> Result<Val, ()> {
+        let order = if ["acquire", "release", "acq_rel"].iter().any(|m| inst.has(m)) { "acq_rel" } else { "monotonic" };
+        let (pointer, value) = (arguments.first().ok_or(())?, arguments.get(1).ok_or(())?);
+        if operation == AtomicOp::CompareAndSwap {
+            let new = arguments.get(2).ok_or(())?;
+            let ty = value.ty;
+            let failure = if order == "acq_rel" { "acquire" } else { "monotonic" };
+            let both = self.w.value(ty, format_args!("cmpxchg {pointer}, {value}, {new} {order} {failure}"));
+            return Ok(self.w.value(ty, format_args!("extractvalue {{ {ty}, i1 }} {}, 0", both.text)));
+        }
+        let op = operation.rmw(value.ty.elem);
+        Ok(self.w.value(value.ty, format_args!("atomicrmw {op} {pointer}, {value} {order}")))
+    }
+
+    /// An update that no other thread can see halfway.
+    fn plain_update(&mut self, operation: AtomicOp, arguments: &[Val]) -> Result<Val, ()> {
+        let (pointer, value) = (arguments.first().ok_or(())?, arguments.get(1).ok_or(())?);
+        let w = &mut self.w;
+        let ty = value.ty;
+        let old = w.load(ty, pointer);
+        let new = match operation {
+            AtomicOp::Add => w.bin(if ty.elem.is_float() { "fadd" } else { "add" }, &old, value),
+            AtomicOp::And => w.bin("and", &old, value),
+            AtomicOp::Or => w.bin("or", &old, value),
+            AtomicOp::Xor => w.bin("xor", &old, value),
+            AtomicOp::Exchange => value.clone(),
+            AtomicOp::Min(signed) => w.call(if signed { "llvm.smin" } else { "llvm.umin" }, ty, &[&old, value]),
+            AtomicOp::Max(signed) => w.call(if signed { "llvm.smax" } else { "llvm.umax" }, ty, &[&old, value]),
+            AtomicOp::Increment => {
+                let next = w.bin_const("add", &old, 1);
+                let wraps = w.compare("icmp uge", &old, value);
+                w.select(&wraps, &constant(ty, 0), &next)
+            }
+            AtomicOp::Decrement => {
+                let next = w.bin_const("sub", &old, 1);
+                let is_zero = w.compare("icmp eq", &old, &constant(ty, 0));
+                let above = w.compare("icmp ugt", &old, value);
+                let wraps = w.bin("or", &is_zero, &above);
+                w.select(&wraps, value, &next)
+            }
+            AtomicOp::CompareAndSwap => {
+                let same = w.compare("icmp eq", &old, value);
+                w.select(&same, arguments.get(2).ok_or(())?, &old)
+            }
+        };
+        w.store(&new, pointer);
+        Ok(old)
+    }
+
+    /// `membar` and `fence`.
+    pub(super) fn fence(&mut self, inst: &Inst) -> Result<(), HostError> {
+        // Within a block there is one thread of execution; x86 orders everything but a store before a load by itself.
+        if inst.has("cta") {
+            self.w.effect(format_args!("fence syncscope(\"singlethread\") seq_cst"));
+        } else if inst.has("acq_rel") || inst.has("proxy") {
+            self.w.effect(format_args!("fence acq_rel"));
+        } else {
+            self.w.effect(format_args!("fence seq_cst"));
+        }
+        Ok(())
+    }
+}
+
+/// What an atomic does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtomicOp {
+    Add,
+    And,
+    Or,
+    Xor,
+    Exchange,
+    /// Signed or not.
+    Min(bool),
+    Max(bool),
+    Increment,
+    Decrement,
+    CompareAndSwap,
+}
+
+impl AtomicOp {
+    fn of(word: &str, ty: ScalarType) -> Option<AtomicOp> {
+        Some(match word {
+            "add" => AtomicOp::Add,
+            "and" => AtomicOp::And,
+            "or" => AtomicOp::Or,
+            "xor" => AtomicOp::Xor,
+            "exch" => AtomicOp::Exchange,
+            "min" => AtomicOp::Min(is_signed(ty)),
+            "max" => AtomicOp::Max(is_signed(ty)),
+            "inc" => AtomicOp::Increment,
+            "dec" => AtomicOp::Decrement,
+            "cas" => AtomicOp::CompareAndSwap,
+            _ => return None,
+        })
+    }
+
+    /// LLVM's name for it.
+    fn rmw(self, elem: Elem) -> &'static str {
+        match self {
+            AtomicOp::Add if elem.is_float() => "fadd",
+            AtomicOp::Add => "add",
+            AtomicOp::And => "and",
+            AtomicOp::Or => "or",
+            AtomicOp::Xor => "xor",
+            AtomicOp::Exchange | AtomicOp::CompareAndSwap => "xchg",
+            AtomicOp::Min(true) => "min",
+            AtomicOp::Min(false) => "umin",
+            AtomicOp::Max(true) => "max",
+            AtomicOp::Max(false) => "umax",
+            AtomicOp::Increment => "uinc_wrap",
+            AtomicOp::Decrement => "udec_wrap",
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! From an analysed kernel to LLVM IR.
+//!
+//! The emitted function runs blocks `block_begin..block_end`. A block is a sequence of *regions*, the code from one barrier to the next; a region runs for all
+//! warps of the block before the next one starts. Within a region a warp is 32 lanes of vectors (`flow`). PTX registers live in stack slots that LLVM turns into
+//! SSA values; what a warp needs beyond a barrier goes to its record in scratch memory (`regions`).
+//!
+//! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory accesses therefore need no test.
+
+mod convert;
+mod float;
+mod flow;
+mod inst;
+mod integer;
+pub(crate) mod math;
+mod memory;
+mod regions;
+mod value;
+mod warp;
+
+use crate::analysis::Analysis;
+use crate::error::HostError;
+use crate::llvm::{Elem, Label, Ty, Val, Writer, constant};
+use crate::program::{Inst, Program};
+use atoll_kgraph::host_abi::offsets;
+use std::collections::{BTreeSet, HashMap};
+
+/// Lanes of a warp.
+pub(crate) const LANES: u32 = 32;
+
+/// A pointer.
+pub(crate) const PTR: Ty = Ty { elem: Elem::Ptr, lanes: 1 };
+/// A scalar predicate.
+pub(crate) const I1: Ty = Ty { elem: Elem::I1, lanes: 1 };
+/// A 32-bit scalar.
+pub(crate) const I32: Ty = Ty { elem: Elem::I32, lanes: 1 };
+/// A 64-bit scalar.
+pub(crate) const I64: Ty = Ty { elem: Elem::I64, lanes: 1 };
+/// A mask: one predicate per lane.
+pub(crate) const MASK: Ty = Ty { elem: Elem::I1, lanes: LANES };
+
+/// One kernel's IR and what its launch needs.
+#[derive(Debug)]
+pub(crate) struct EmittedKernel {
+    /// The function's text, `define` to `}`.
+    pub(crate) text: String,
+    /// Math routines it calls (see [`math`]).
+    pub(crate) math: BTreeSet<math::Routine>,
+    /// Module variables it refers to.
+    pub(crate) globals: BTreeSet<atoll_ptx::Name>,
+    /// Scratch memory per compute unit.
+    pub(crate) scratch_bytes: u32,
+}
+
+/// Values that are computed once, at the start of the kernel.
+#[derive(Debug)]
+struct Fixed {
+    params: Val,
+    shared: Val,
+    scratch: Val,
+    stop_word: Val,
+    helpers: Val,
+    grid: [Val; 3],
+    begin: Val,
+    end: Val,
+}
+
+/// Emits one kernel.
+#[derive(Debug)]
+pub(crate) struct Emitter<'a> {
+    w: Writer,
+    program: &'a Program,
+    analysis: &'a Analysis,
+    /// Stack slot of each register.
+    slots: Vec<Val>,
+    /// Block index in x, y, z.
+    ctaid: [Val; 3],
+    /// Index of the running warp.
+    warp: Val,
+    /// Lanes that have not left the kernel.
+    live: Val,
+    fixed: Fixed,
+    /// Lanes the current instruction works on; `None` is all 32.
+    mask: Option<Val>,
+    /// The current instruction's guard, where it is uniform and turned into a select.
+    scalar_guard: Option<Val>,
+    /// The current instruction keeps old values under a guard that differs between lanes.
+    keep_old: bool,
+    line: u32,
+    flow: flow::Flow,
+    regions: regions::Regions,
+    /// Scratch stack arrays for lane loops, by element and use.
+    lane_arrays: HashMap<(Elem, u8), Val>,
+    math: BTreeSet<math::Routine>,
+    globals: BTreeSet<atoll_ptx::Name>,
+}
+
+/// Writes a kernel's IR.
+pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis) -> Result<EmittedKernel, HostError> {
+    let mut w = Writer::default();
+    let slots = (program.regs.iter().zip(&analysis.shapes))
+        .map(|(reg, shape)| w.alloca(Ty { elem: reg.elem, lanes: if shape.is_scalar() { 1 } else { LANES } }))
+        .collect();
+    let [x, y, z] = [0; 3].map(|_| w.alloca(I32));
+    let (warp, live) = (w.alloca(I32), w.alloca(MASK));
+    w.place(&Label("start".into()));
+    let fixed = load_context(&mut w);
+    let emitter = Emitter {
+        w,
+        program,
+        analysis,
+        slots,
+        ctaid: [x, y, z],
+        warp,
+        live,
+        fixed,
+        mask: None,
+        scalar_guard: None,
+        keep_old: false,
+        line: 0,
+        flow: flow::Flow::default(),
+        regions: regions::Regions::plan(program, analysis),
+        lane_arrays: HashMap::new(),
+        math: BTreeSet::new(),
+        globals: BTreeSet::new(),
+    };
+    emitter.run()
+}
+
+/// Reads the fields of the context that do not change.
+fn load_context(w: &mut Writer) -> Fixed {
+    let context = Val { ty: PTR, text: "%context".into() };
+    let mut field = |offset: usize, ty: Ty| {
+        let at = w.offset_const(&context, offset as u64);
+        w.value(ty, format_args!("load {ty}, {at}, !invariant.load !0"))
+    };
+    Fixed {
+        params: field(offsets::PARAMS, PTR),
+        shared: field(offsets::SHARED, PTR),
+        scratch: field(offsets::SCRATCH, PTR),
+        stop_word: field(offsets::STOP_WORD, PTR),
+        helpers: field(offsets::HELPERS, PTR),
+        grid: [0, 4, 8].map(|o| field(offsets::GRID + o, I32)),
+        begin: field(offsets::BLOCK_BEGIN, I64),
+        end: field(offsets::BLOCK_END, I64),
+    }
+}
+
+impl Emitter<'_> {
+    fn run(mut self) -> Result<EmittedKernel, HostError> {
+        self.block_loop()?;
+        let scratch_bytes = self.regions.scratch_bytes();
+        let body = self.w.finish();
+        let text = format!("define void @{}(ptr noundef %context) #0 {{\n{body}}}\n", quoted(&self.program.name));
+        Ok(EmittedKernel { text, math: self.math, globals: self.globals, scratch_bytes })
+    }
+
+    /// The loop over blocks: polls the stop word, runs the regions, steps the block index.
+    fn block_loop(&mut self) -> Result<(), HostError> {
+        let index = self.w.alloca(I64);
+        let (head, poll, body, done, out) =
+            (self.w.label("blocks"), self.w.label("poll"), self.w.label("block"), self.w.label("block_done"), self.w.label("return"));
+        let begin = self.fixed.begin.clone();
+        self.w.store(&begin, &index);
+        self.first_block_index();
+        self.w.place(&head);
+        let now = self.w.load(I64, &index);
+        let end = self.fixed.end.clone();
+        let more = self.w.compare("icmp ult", &now, &end);
+        self.w.br_if(&more, &poll, &out);
+        self.w.place(&poll);
+        let stop_word = self.fixed.stop_word.clone();
+        let stop = self.w.value(I32, format_args!("load atomic volatile i32, {stop_word} monotonic, align 4"));
+        let go = self.w.compare("icmp eq", &stop, &constant(I32, 0));
+        self.w.br_if(&go, &body, &out);
+        self.w.place(&body);
+        self.regions(&done)?;
+        self.w.place(&done);
+        self.next_block_index();
+        let now = self.w.load(I64, &index);
+        let next = self.w.bin_const("add", &now, 1);
+        self.w.store(&next, &index);
+        self.w.br(&head);
+        self.w.place(&out);
+        self.w.terminate(format_args!("ret void"));
+        Ok(())
+    }
+
+    /// x, y, z of the first block, by division; the others are stepped to.
+    fn first_block_index(&mut self) {
+        let [gx, gy, _] = self.fixed.grid.clone().map(|g| self.w.resize(&g, Elem::I64, false));
+        // A launch over no blocks divides by nothing.
+        let one = constant(I64, 1);
+        let gx = self.w.call("llvm.umax", I64, &[&gx, &one]);
+        let gy = self.w.call("llvm.umax", I64, &[&gy, &one]);
+        let begin = self.fixed.begin.clone();
+        let x = self.w.bin("urem", &begin, &gx);
+        let rows = self.w.bin("udiv", &begin, &gx);
+        let y = self.w.bin("urem", &rows, &gy);
+        let z = self.w.bin("udiv", &rows, &gy);
+        for (value, slot) in [x, y, z].iter().zip(self.ctaid.clone()) {
+            let value = self.w.resize(value, Elem::I32, false);
+            self.w.store(&value, &slot);
+        }
+    }
+
+    fn next_block_index(&mut self) {
+        let [x, y, z] = self.ctaid.clone();
+        let [gx, gy, _] = self.fixed.grid.clone();
+        let zero = constant(I32, 0);
+        let step = |w: &mut Writer, slot: &Val, carry: &Val, limit: &Val| {
+            let old = w.load(I32, slot);
+            let next = w.bin("add", &old, carry);
+            let wraps = w.compare("icmp eq", &next, limit);
+            let kept = w.select(&wraps, &zero, &next);
+            w.store(&kept, slot);
+            w.resize(&wraps, Elem::I32, false)
+        };
+        let carry = step(&mut self.w, &x, &constant(I32, 1), &gx);
+        let carry = step(&mut self.w, &y, &carry, &gy);
+        let old = self.w.load(I32, &z);
+        let next = self.w.bin("add", &old, &carry);
+        self.w.store(&next, &z);
+    }
+
+    fn unsupported(&self, inst: &Inst, what: &str) -> HostError {
+        HostError::Unsupported {
+            kernel: self.program.name.clone(),
+            line: self.line,
+            what: if what.is_empty() { format!("`{}`", inst.form.dotted()) } else { format!("`{}`: {what}", inst.form.dotted()) },
+        }
+    }
+
+    fn malformed(&self, inst: &Inst, what: &str) -> HostError {
+        HostError::Malformed { kernel: self.program.name.clone(), line: self.line, reason: format!("`{}` {what}", inst.form.dotted()) }
+    }
+
+    /// The context pointer.
+    fn context(&self) -> Val {
+        Val { ty: PTR, text: "%context".into() }
+    }
+}
+
+/// A symbol as LLVM writes it. PTX names may hold `$`, which LLVM takes unquoted but for nothing else we want to rely on.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
+}

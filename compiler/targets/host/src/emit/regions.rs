@@ -1,0 +1,476 @@
+//! Regions: the code between barriers, run for all warps of a block in turn.
+//!
+//! What a warp needs beyond a barrier is stored in its record in scratch memory. A register on which all warps agree needs no record: every warp
+//! computes the same value, starting from the one the last region left (`before`), and the value of any warp that got to the barrier is kept (`after`).
+
+use super::*;
+use crate::analysis::Split;
+use crate::program::{BlockId, ENTRY, Reduce, ReduceOp, Reg, Term};
+use crate::shape::Level;
+use crate::webs::live_in;
+
+/// Alignment of a warp's record, for whole-vector accesses.
+const RECORD_ALIGN: u32 = 64;
+
+/// The plan of a kernel's regions.
+#[derive(Debug)]
+pub(super) struct Regions {
+    /// Regions in order; the first starts at the entry.
+    list: Vec<Region>,
+    /// Offset in the warp's record of each register that has one.
+    record: HashMap<Reg, u32>,
+    record_bytes: u32,
+    /// Bytes of local memory of the whole block, in front of the records.
+    local_bytes: u32,
+    warps: u32,
+    /// Some warps may run with fewer than 32 lanes.
+    partial: bool,
+    /// Emission state of the regions.
+    state: Vec<State>,
+    /// Which region to run next.
+    next: Option<Val>,
+}
+
+#[derive(Debug)]
+struct Region {
+    /// First block.
+    entry: BlockId,
+    /// The barrier in front of it.
+    barrier: Option<BlockId>,
+    /// Registers live at its start.
+    live: Vec<bool>,
+    /// Registers written in it.
+    writes: Vec<bool>,
+    /// Barriers at which it stops.
+    stops: Vec<BlockId>,
+}
+
+#[derive(Debug)]
+struct State {
+    start: Label,
+    latch: Label,
+    /// Block-wide registers that the region changes: register, value before, value after.
+    kept: Vec<(Reg, Val, Val)>,
+    /// Accumulator of the reduction at each stop.
+    sums: HashMap<BlockId, Val>,
+    /// Result of the reduction in front of the region.
+    reduced: Val,
+}
+
+impl Regions {
+    pub(super) fn plan(program: &Program, analysis: &Analysis) -> Regions {
+        let graph = crate::graph::Graph::new(program.successors());
+        let live = live_in(program, &graph);
+        let mut starts = vec![(ENTRY, None)];
+        for (id, block) in program.blocks.iter().enumerate() {
+            if let Term::Barrier { next, .. } = block.term {
+                starts.push((next, Some(id)));
+            }
+        }
+        let list: Vec<Region> = starts.into_iter().map(|(entry, barrier)| Region::new(program, entry, barrier, &live[entry])).collect();
+        let needs_record = |reg: &Reg| list.iter().skip(1).any(|r| r.live[*reg]) && !is_block_wide(analysis, *reg);
+        let (mut record, mut at) = (HashMap::new(), 4u32);
+        for reg in (0..program.regs.len()).filter(needs_record) {
+            let (bytes, align) = record_size(program, analysis, reg);
+            at = at.next_multiple_of(align);
+            record.insert(reg, at);
+            at += bytes;
+        }
+        let warps = analysis.block.warps();
+        let leaves = (0..program.blocks.len()).any(|b| analysis.split[b] == Split::Divergent && analysis.exit_side[b].is_some());
+        Regions {
+            list,
+            record,
+            record_bytes: at.next_multiple_of(RECORD_ALIGN),
+            local_bytes: (program.local_bytes * warps * LANES).next_multiple_of(RECORD_ALIGN),
+            warps,
+            partial: leaves || !analysis.block.is_full(),
+            state: Vec::new(),
+            next: None,
+        }
+    }
+
+    /// Scratch memory per compute unit.
+    pub(super) fn scratch_bytes(&self) -> u32 {
+        let records = if self.list.len() > 1 { self.record_bytes * self.warps } else { 0 };
+        self.local_bytes + records
+    }
+}
+
+impl Region {
+    fn new(program: &Program, entry: BlockId, barrier: Option<BlockId>, live: &[bool]) -> Region {
+        let mut seen = vec![false; program.blocks.len()];
+        let mut writes = vec![false; program.regs.len()];
+        let mut stops = Vec::new();
+        let mut work = vec![entry];
+        while let Some(id) = work.pop() {
+            if std::mem::replace(&mut seen[id], true) {
+                continue;
+            }
+            let block = &program.blocks[id];
+            block.insts.iter().flat_map(Inst::defs).for_each(|r| writes[r] = true);
+            match &block.term {
+                Term::Barrier { .. } => stops.push(id),
+                term => work.extend(term.successors()),
+            }
+        }
+        Region { entry, barrier, live: live.to_vec(), writes, stops }
+    }
+}
+
+fn is_block_wide(analysis: &Analysis, reg: Reg) -> bool {
+    let shape = analysis.shapes[reg];
+    shape.is_scalar() && shape.level == Level::Block
+}
+
+/// Bytes and alignment of a register in a record; a mask is stored as 32 bits.
+fn record_size(program: &Program, analysis: &Analysis, reg: Reg) -> (u32, u32) {
+    let bytes = program.regs[reg].elem.bytes();
+    match (analysis.shapes[reg].is_scalar(), program.regs[reg].elem) {
+        (true, _) => (bytes, bytes),
+        (false, Elem::I1) => (4, 4),
+        (false, _) => (bytes * LANES, RECORD_ALIGN),
+    }
+}
+
+impl Emitter<'_> {
+    /// All regions of a block; ends at `done`.
+    pub(super) fn regions(&mut self, done: &Label) -> Result<(), HostError> {
+        let count = self.regions.list.len();
+        let next = self.w.alloca(I32);
+        self.regions.next = Some(next);
+        for index in 0..count {
+            let state = self.region_state(index);
+            self.regions.state.push(state);
+        }
+        let first = self.regions.state[0].start.clone();
+        self.w.br(&first);
+        for index in 0..count {
+            self.region(index, done)?;
+            self.run_queue()?;
+        }
+        Ok(())
+    }
+
+    fn region_state(&mut self, index: usize) -> State {
+        let region = &self.regions.list[index];
+        let live_out = |reg: Reg| region.stops.iter().any(|s| self.regions.list.iter().any(|r| r.barrier == Some(*s) && r.live[reg]));
+        let kept: Vec<Reg> = (0..region.writes.len())
+            .filter(|&r| region.writes[r] && is_block_wide(self.analysis, r) && (region.live[r] || live_out(r)))
+            .collect();
+        let stops = region.stops.clone();
+        let slot = |e: &mut Self, reg: Reg| e.w.alloca(Ty::scalar(e.program.regs[reg].elem));
+        State {
+            start: self.w.label(&format!("region{index}")),
+            latch: self.w.label(&format!("region{index}.latch")),
+            kept: kept.into_iter().map(|r| (r, slot(self, r), slot(self, r))).collect(),
+            sums: stops.into_iter().map(|s| (s, self.w.alloca(I32))).collect(),
+            reduced: self.w.alloca(I32),
+        }
+    }
+
+    /// One region: the loop over warps, then the way to the next region.
+    fn region(&mut self, index: usize, done: &Label) -> Result<(), HostError> {
+        let (start, latch) = (self.regions.state[index].start.clone(), self.regions.state[index].latch.clone());
+        let (warp_slot, next_slot) = (self.warp.clone(), self.next_slot());
+        self.w.place(&start);
+        self.w.store(&constant(I32, 0), &warp_slot);
+        self.w.store(&constant(I32, -1), &next_slot);
+        self.start_sums(index);
+        self.copy_kept(index, Kept::Save);
+        let head = self.w.label("warp");
+        self.w.place(&head);
+        self.start_warp(index, &latch);
+        self.w.place(&latch);
+        let out = self.w.label("warps_done");
+        if self.regions.warps > 1 {
+            let warp = self.w.load(I32, &warp_slot);
+            let warp = self.w.bin_const("add", &warp, 1);
+            self.w.store(&warp, &warp_slot);
+            let more = self.w.compare("icmp ult", &warp, &constant(I32, self.regions.warps.into()));
+            self.w.br_if(&more, &head, &out);
+            self.w.place(&out);
+        }
+        self.copy_kept(index, Kept::Keep);
+        self.dispatch(index, done);
+        Ok(())
+    }
+
+    fn next_slot(&mut self) -> Val {
+        match self.regions.next.clone() {
+            Some(slot) => slot,
+            None => self.w.alloca(I32),
+        }
+    }
+
+    /// Loads the warp's live mask and record, and enters the region.
+    fn start_warp(&mut self, index: usize, latch: &Label) {
+        let bits = if index == 0 { self.initial_lanes() } else { self.load_live() };
+        let is_full = self.w.compare("icmp eq", &bits, &constant(I32, -1));
+        let mask = self.w.value(MASK, format_args!("bitcast {bits} to {MASK}"));
+        let live = self.live.clone();
+        self.w.store(&mask, &live);
+        if index > 0 {
+            let run = self.w.label("alive");
+            let any = self.w.compare("icmp ne", &bits, &constant(I32, 0));
+            self.w.br_if(&any, &run, latch);
+            self.w.place(&run);
+        }
+        self.copy_kept(index, Kept::Restore);
+        self.load_record(index);
+        self.deliver_reduction(index);
+        let entry = self.regions.list[index].entry;
+        let (full, partial) = self.region_contexts(index);
+        let all = self.copy_label(full, entry);
+        if self.regions.partial && !(index == 0 && self.analysis.block.is_full()) {
+            let some = self.copy_label(partial, entry);
+            self.w.br_if(&is_full, &all, &some);
+        } else {
+            self.w.br(&all);
+        }
+    }
+
+    /// Bits of the lanes that a warp starts with.
+    fn initial_lanes(&mut self) -> Val {
+        let threads = self.analysis.block.threads();
+        let last = threads % LANES;
+        if last == 0 {
+            return constant(I32, -1);
+        }
+        let tail = constant(I32, ((1i128 << last) - 1) as i32 as i128);
+        if self.regions.warps == 1 {
+            return tail;
+        }
+        let slot = self.warp.clone();
+        let warp = self.w.load(I32, &slot);
+        let is_last = self.w.compare("icmp eq", &warp, &constant(I32, (self.regions.warps - 1).into()));
+        self.w.select(&is_last, &tail, &constant(I32, -1))
+    }
+
+    /// Address of the running warp's record.
+    fn record(&mut self) -> Val {
+        let slot = self.warp.clone();
+        let warp = self.w.load(I32, &slot);
+        let warp = self.w.resize(&warp, Elem::I64, false);
+        let offset = self.w.bin_const("mul", &warp, self.regions.record_bytes.into());
+        let offset = self.w.bin_const("add", &offset, self.regions.local_bytes.into());
+        let scratch = self.fixed.scratch.clone();
+        self.w.offset(&scratch, &offset)
+    }
+
+    fn load_live(&mut self) -> Val {
+        let record = self.record();
+        self.w.load(I32, &record)
+    }
+
+    /// Registers of a warp's record that a region reads or changes.
+    fn load_record(&mut self, index: usize) {
+        let region = &self.regions.list[index];
+        let wanted: Vec<(Reg, u32)> =
+            self.regions.record.iter().filter(|(r, _)| index > 0 && region.live[**r]).map(|(r, at)| (*r, *at)).collect();
+        for (reg, at) in sorted(wanted) {
+            let record = self.record();
+            let at = self.w.offset_const(&record, at.into());
+            let slot = self.slots[reg].clone();
+            let elem = self.program.regs[reg].elem;
+            let value = match (self.analysis.shapes[reg].is_scalar(), elem) {
+                (true, Elem::I1) => {
+                    let byte = self.w.load(Ty::scalar(Elem::I8), &at);
+                    self.w.cast("trunc", &byte, Elem::I1)
+                }
+                (true, _) => self.w.load(Ty::scalar(elem), &at),
+                (false, Elem::I1) => {
+                    let bits = self.w.load(I32, &at);
+                    self.w.value(MASK, format_args!("bitcast {bits} to {MASK}"))
+                }
+                (false, _) => {
+                    let ty = Ty { elem, lanes: LANES };
+                    self.w.value(ty, format_args!("load {ty}, {at}, align {RECORD_ALIGN}"))
+                }
+            };
+            self.w.store(&value, &slot);
+        }
+    }
+
+    fn store_record(&mut self, reg: Reg, at: u32) {
+        let record = self.record();
+        let at = self.w.offset_const(&record, at.into());
+        let value = self.load_slot(reg);
+        match (value.ty.lanes, value.ty.elem) {
+            (1, Elem::I1) => {
+                let byte = self.w.cast("zext", &value, Elem::I8);
+                self.w.store(&byte, &at);
+            }
+            (_, Elem::I1) => {
+                let bits = self.mask_bits(&value);
+                self.w.store(&bits, &at);
+            }
+            (1, _) => self.w.store(&value, &at),
+            _ => self.w.effect(format_args!("store {value}, {at}, align {RECORD_ALIGN}")),
+        }
+    }
+
+    /// A warp has come to a barrier.
+    pub(super) fn stop(&mut self, index: usize, barrier: BlockId, next: BlockId, reduce: Option<&Reduce>) {
+        let region = &self.regions.list[index];
+        let Some(to) = self.regions.list.iter().position(|r| r.barrier == Some(barrier) && r.entry == next) else { return };
+        let wanted: Vec<(Reg, u32)> = self
+            .regions
+            .record
+            .iter()
+            .filter(|(r, _)| self.regions.list[to].live[**r] && region.writes[**r])
+            .map(|(r, at)| (*r, *at))
+            .collect();
+        if let Some(reduce) = reduce {
+            self.add_to_sum(index, barrier, reduce);
+        }
+        for (reg, at) in sorted(wanted) {
+            self.store_record(reg, at);
+        }
+        let live = self.live.clone();
+        let live = self.w.load(MASK, &live);
+        let bits = self.mask_bits(&live);
+        let record = self.record();
+        self.w.store(&bits, &record);
+        self.copy_kept(index, Kept::Take);
+        let next_slot = self.next_slot();
+        self.w.store(&constant(I32, to as i128), &next_slot);
+        let latch = self.regions.state[index].latch.clone();
+        self.w.br(&latch);
+    }
+
+    /// A warp has left the kernel.
+    pub(super) fn warp_done(&mut self, index: usize) {
+        if self.regions.list.len() > 1 {
+            let record = self.record();
+            self.w.store(&constant(I32, 0), &record);
+        }
+        let latch = self.regions.state[index].latch.clone();
+        self.w.br(&latch);
+    }
+
+    /// From the end of a region to the next.
+    fn dispatch(&mut self, index: usize, done: &Label) {
+        let targets: Vec<(usize, BlockId)> = (self.regions.list.iter().enumerate())
+            .filter_map(|(i, r)| r.barrier.filter(|b| self.regions.list[index].stops.contains(b)).map(|b| (i, b)))
+            .collect();
+        let next_slot = self.next_slot();
+        let next = self.w.load(I32, &next_slot);
+        let mut cases = Vec::new();
+        for (target, barrier) in &targets {
+            let sum = self.regions.state[index].sums[barrier].clone();
+            let reduced = self.regions.state[*target].reduced.clone();
+            let value = self.w.load(I32, &sum);
+            self.w.store(&value, &reduced);
+            cases.push(format!("i32 {target}, label %{}", self.regions.state[*target].start.0));
+        }
+        self.w.terminate(format_args!("switch {next}, label %{} [{}]", done.0, cases.join(" ")));
+    }
+
+    fn start_sums(&mut self, index: usize) {
+        let sums: Vec<(BlockId, Val)> = self.regions.state[index].sums.iter().map(|(b, v)| (*b, v.clone())).collect();
+        for (barrier, sum) in sums {
+            let is_and = matches!(&self.program.blocks[barrier].term, Term::Barrier { reduce: Some(r), .. } if r.op == ReduceOp::And);
+            self.w.store(&constant(I32, is_and.into()), &sum);
+        }
+    }
+
+    /// Adds the running warp's lanes to the reduction of a barrier.
+    fn add_to_sum(&mut self, index: usize, barrier: BlockId, reduce: &Reduce) {
+        let lanes = self.reduce_lanes(reduce.op, reduce.source, reduce.negated);
+        let slot = self.regions.state[index].sums[&barrier].clone();
+        let old = self.w.load(I32, &slot);
+        let op = match reduce.op {
+            ReduceOp::Popc => "add",
+            ReduceOp::And => "and",
+            ReduceOp::Or => "or",
+        };
+        let new = self.w.bin(op, &old, &lanes);
+        self.w.store(&new, &slot);
+    }
+
+    /// `bar.red` over the lanes of the current mask, as a 32-bit number.
+    pub(super) fn reduce_lanes(&mut self, op: ReduceOp, source: Reg, negated: bool) -> Val {
+        let mut holds = self.read(source, LANES);
+        if negated {
+            holds = self.not(&holds);
+        }
+        let mask = self.mask_value();
+        match op {
+            ReduceOp::Popc => {
+                let set = self.w.bin("and", &mask, &holds);
+                let bits = self.mask_bits(&set);
+                self.w.call("llvm.ctpop", I32, &[&bits])
+            }
+            ReduceOp::Or => {
+                let set = self.w.bin("and", &mask, &holds);
+                let any = self.any(&set);
+                self.w.resize(&any, Elem::I32, false)
+            }
+            ReduceOp::And => {
+                let fails = self.not(&holds);
+                let unset = self.w.bin("and", &mask, &fails);
+                let any = self.any(&unset);
+                let all = self.w.bin_const("xor", &any, 1);
+                self.w.resize(&all, Elem::I32, false)
+            }
+        }
+    }
+
+    /// Writes the result of the barrier in front of a region.
+    fn deliver_reduction(&mut self, index: usize) {
+        let Some(barrier) = self.regions.list[index].barrier else { return };
+        let Term::Barrier { reduce: Some(reduce), .. } = &self.program.blocks[barrier].term else { return };
+        let reduced = self.regions.state[index].reduced.clone();
+        let value = self.w.load(I32, &reduced);
+        self.mask = None;
+        self.set(reduce.dst, &value, false);
+    }
+
+    /// Moves block-wide registers between their slots and the copies before and after the region.
+    fn copy_kept(&mut self, index: usize, step: Kept) {
+        let kept = self.regions.state[index].kept.clone();
+        for (reg, before, after) in kept {
+            let slot = self.slots[reg].clone();
+            let ty = Ty::scalar(self.program.regs[reg].elem);
+            let (from, to): (&Val, Vec<&Val>) = match step {
+                Kept::Save => (&slot, vec![&before, &after]),
+                Kept::Restore => (&before, vec![&slot]),
+                Kept::Take => (&slot, vec![&after]),
+                Kept::Keep => (&after, vec![&slot]),
+            };
+            let value = self.w.load(ty, from);
+            to.into_iter().for_each(|t| self.w.store(&value, t));
+        }
+    }
+
+    /// Address of the running warp's first thread's local memory, and the distance between threads.
+    pub(super) fn local_memory(&mut self) -> (Val, u32) {
+        let slot = self.warp.clone();
+        let warp = self.w.load(I32, &slot);
+        let warp = self.w.resize(&warp, Elem::I64, false);
+        let offset = self.w.bin_const("mul", &warp, i128::from(self.program.local_bytes) * i128::from(LANES));
+        let scratch = self.fixed.scratch.clone();
+        let address = self.w.value(I64, format_args!("ptrtoint {scratch} to i64"));
+        (self.w.bin("add", &address, &offset), self.program.local_bytes)
+    }
+}
+
+/// A step in the life of a block-wide register in a region.
+#[derive(Clone, Copy)]
+enum Kept {
+    /// When the region starts.
+    Save,
+    /// When a warp starts.
+    Restore,
+    /// When a warp comes to the barrier.
+    Take,
+    /// When all warps are done.
+    Keep,
+}
+
+/// In the order of the record, so that output does not depend on hashing.
+fn sorted(mut registers: Vec<(Reg, u32)>) -> Vec<(Reg, u32)> {
+    registers.sort_unstable_by_key(|r| r.1);
+    registers
+}

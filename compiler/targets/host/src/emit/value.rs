@@ -1,0 +1,256 @@
+//! Reading operands and writing registers.
+
+use super::*;
+use crate::program::{Opnd, Reg, Special, Symbol};
+use crate::shape::TidRun;
+use atoll_ptx::Immediate;
+
+impl Emitter<'_> {
+    /// Lane numbers 0..32 as integers of an element type.
+    pub(super) fn iota(&mut self, elem: Elem) -> Val {
+        self.progression(elem, 1)
+    }
+
+    /// The constant `lane · stride`.
+    pub(super) fn progression(&mut self, elem: Elem, stride: i64) -> Val {
+        let ty = Ty { elem, lanes: LANES };
+        let lanes: Vec<String> =
+            (0..i64::from(LANES)).map(|lane| constant(Ty::scalar(elem), i128::from(lane) * i128::from(stride)).to_string()).collect();
+        Val { ty, text: format!("<{}>", lanes.join(", ")).into() }
+    }
+
+    /// `base + lane · stride` from lane 0's value.
+    pub(super) fn spread(&mut self, base: &Val, stride: i64) -> Val {
+        let splat = self.w.splat(base, LANES);
+        if stride == 0 {
+            return splat;
+        }
+        let steps = self.progression(base.ty.elem, stride);
+        self.w.bin("add", &splat, &steps)
+    }
+
+    /// A register, as one scalar (lane 0, for a progression) or as 32 lanes.
+    pub(super) fn read(&mut self, reg: Reg, lanes: u32) -> Val {
+        let (shape, elem) = (self.analysis.shapes[reg], self.program.regs[reg].elem);
+        let slot = self.slots[reg].clone();
+        match shape.stride {
+            Some(stride) => {
+                let base = self.w.load(Ty::scalar(elem), &slot);
+                if lanes == 1 { base } else { self.spread(&base, stride) }
+            }
+            None => {
+                let value = self.w.load(Ty { elem, lanes: LANES }, &slot);
+                if lanes == 1 { self.w.extract(&value, &constant(I32, 0)) } else { value }
+            }
+        }
+    }
+
+    /// An operand read as an element type.
+    pub(super) fn get(&mut self, operand: &Opnd, elem: Elem, lanes: u32) -> Val {
+        let value = match operand {
+            Opnd::Reg(reg) => self.read(*reg, lanes),
+            Opnd::Not(reg) => {
+                let value = self.read(*reg, lanes);
+                self.w.bin_const("xor", &value, 1)
+            }
+            Opnd::Imm(immediate) => return constant(Ty { elem, lanes }, bits_of(*immediate, elem)),
+            Opnd::Special(special) => self.special(*special, lanes),
+            Opnd::Symbol(symbol) => self.symbol(symbol, lanes),
+            Opnd::Addr(base, _) => return self.get(base, elem, lanes),
+            Opnd::Vec(_) | Opnd::Pair(..) | Opnd::Sink => return constant(Ty { elem, lanes }, 0),
+        };
+        self.reinterpret(&value, elem, false)
+    }
+
+    /// The same bits as another type, extended or cut where the width differs.
+    pub(super) fn reinterpret(&mut self, value: &Val, elem: Elem, signed: bool) -> Val {
+        let from = value.ty.elem;
+        if from == elem {
+            return value.clone();
+        }
+        let int = if from.is_float() { self.w.cast("bitcast", value, Elem::int(from.bits())) } else { value.clone() };
+        let sized = self.w.resize(&int, Elem::int(elem.bits()), signed);
+        if elem.is_float() { self.w.cast("bitcast", &sized, elem) } else { sized }
+    }
+
+    /// Writes a register under the current mask; `signed` says how a narrower value is extended.
+    pub(super) fn set(&mut self, reg: Reg, value: &Val, signed: bool) {
+        let (shape, elem) = (self.analysis.shapes[reg], self.program.regs[reg].elem);
+        let lanes = if shape.is_scalar() { 1 } else { LANES };
+        let mut value = self.reinterpret(value, elem, signed);
+        if value.ty.lanes == 1 {
+            value = self.w.splat(&value, lanes);
+        }
+        let slot = self.slots[reg].clone();
+        debug_assert_eq!(value.ty.lanes, lanes, "{} of {}", self.program.regs[reg].name, self.program.name);
+        if let Some(guard) = self.scalar_guard.clone() {
+            let old = self.w.load(value.ty, &slot);
+            value = self.w.select(&guard, &value, &old);
+        }
+        let blends = lanes == LANES && (self.keep_old || self.analysis.blend[reg]);
+        if blends && let Some(mask) = self.mask.clone() {
+            let old = self.w.load(value.ty, &slot);
+            value = self.w.select(&mask, &value, &old);
+        }
+        self.w.store(&value, &slot);
+    }
+
+    /// Writes the destination operand, which may be `_`.
+    pub(super) fn set_operand(&mut self, operand: &Opnd, value: &Val, signed: bool) {
+        if let Opnd::Reg(reg) = operand {
+            self.set(*reg, value, signed);
+        }
+    }
+
+    /// Whether an operand is the same in all lanes.
+    pub(super) fn is_uniform(&self, operand: &Opnd) -> bool {
+        self.stride(operand) == Some(0)
+    }
+
+    /// Distance between an operand's lanes.
+    pub(super) fn stride(&self, operand: &Opnd) -> Option<i64> {
+        match operand {
+            Opnd::Reg(reg) | Opnd::Not(reg) => self.analysis.shapes[*reg].stride,
+            Opnd::Special(s) => crate::shape::special(*s, self.analysis.block).stride,
+            Opnd::Addr(base, _) => self.stride(base),
+            Opnd::Vec(parts) => parts.iter().all(|p| self.is_uniform(p)).then_some(0),
+            Opnd::Pair(a, b) => (self.is_uniform(a) && self.is_uniform(b)).then_some(0),
+            Opnd::Imm(_) | Opnd::Symbol(_) | Opnd::Sink => Some(0),
+        }
+    }
+
+    /// How many lanes an instruction must compute: 1 where its result is a scalar, or where all it reads is uniform.
+    pub(super) fn lanes_of(&self, inst: &Inst) -> u32 {
+        let scalar_result = inst.defs().iter().all(|&d| self.analysis.shapes[d].is_scalar());
+        let uniform_sources = inst.sources().iter().all(|o| self.is_uniform(o));
+        if scalar_result || uniform_sources { 1 } else { LANES }
+    }
+
+    /// A special register.
+    fn special(&mut self, special: Special, lanes: u32) -> Val {
+        let block = self.analysis.block;
+        let scalar = match special {
+            Special::Tid(axis) => return self.tid(axis, lanes),
+            Special::LaneId if lanes == 1 => constant(I32, 0),
+            Special::LaneId => return self.iota(Elem::I32),
+            Special::Ntid(axis) => constant(I32, block.dims[axis].into()),
+            Special::Ctaid(axis) => {
+                let slot = self.ctaid[axis].clone();
+                self.w.load(I32, &slot)
+            }
+            Special::Nctaid(axis) => self.fixed.grid[axis].clone(),
+            Special::WarpId => {
+                let slot = self.warp.clone();
+                self.w.load(I32, &slot)
+            }
+            Special::NWarpId => constant(I32, block.warps().into()),
+            Special::WarpSize => constant(I32, LANES.into()),
+            Special::SmId => self.context_u32(offsets::COMPUTE_UNIT),
+            Special::NSmId => constant(I32, 1),
+            Special::GridId => constant(I32, 0),
+            Special::TotalShared => self.context_u32(offsets::SHARED_BYTES),
+            Special::DynamicShared => {
+                let total = self.context_u32(offsets::SHARED_BYTES);
+                self.w.bin_const("sub", &total, i128::from(self.dynamic_shared_offset()))
+            }
+            Special::Clock => self.w.value(I64, format_args!("call i64 @llvm.readcyclecounter()")),
+            Special::LaneMaskEq => return self.lane_masks(|lane| 1 << lane),
+            Special::LaneMaskLe => return self.lane_masks(|lane| u32::MAX >> (31 - lane)),
+            Special::LaneMaskLt => return self.lane_masks(|lane| (1u32 << lane) - 1),
+            Special::LaneMaskGe => return self.lane_masks(|lane| u32::MAX << lane),
+            Special::LaneMaskGt => return self.lane_masks(|lane| !(u32::MAX >> (31 - lane))),
+        };
+        self.w.splat(&scalar, lanes)
+    }
+
+    fn lane_masks(&mut self, of: impl Fn(u32) -> u32) -> Val {
+        let lanes: Vec<String> = (0..LANES).map(|lane| format!("i32 {}", of(lane) as i32)).collect();
+        Val { ty: Ty { elem: Elem::I32, lanes: LANES }, text: format!("<{}>", lanes.join(", ")).into() }
+    }
+
+    fn context_u32(&mut self, offset: usize) -> Val {
+        let context = self.context();
+        let at = self.w.offset_const(&context, offset as u64);
+        self.w.value(I32, format_args!("load i32, {at}, !invariant.load !0"))
+    }
+
+    /// `%tid`: lane 0's value, or all lanes.
+    fn tid(&mut self, axis: usize, lanes: u32) -> Val {
+        let block = self.analysis.block;
+        let [x, y, z] = block.dims;
+        let run = block.tid(axis);
+        if run == TidRun::Zero {
+            return constant(Ty { elem: Elem::I32, lanes }, 0);
+        }
+        let warp_slot = self.warp.clone();
+        let warp = if block.warps() == 1 { constant(I32, 0) } else { self.w.load(I32, &warp_slot) };
+        let warps_per_row = i128::from(x / LANES);
+        let base = match run {
+            TidRun::Linear => self.w.bin_const("mul", &warp, LANES.into()),
+            TidRun::Row => {
+                let column = self.w.bin_const("urem", &warp, warps_per_row);
+                self.w.bin_const("mul", &column, LANES.into())
+            }
+            TidRun::PerWarp => {
+                let row = self.w.bin_const("udiv", &warp, warps_per_row);
+                match axis {
+                    1 if z == 1 => row,
+                    1 => self.w.bin_const("urem", &row, y.into()),
+                    _ => self.w.bin_const("udiv", &row, y.into()),
+                }
+            }
+            TidRun::Zero | TidRun::Irregular => {
+                let first = self.w.bin_const("mul", &warp, LANES.into());
+                let linear = self.spread(&first, 1);
+                let value = match axis {
+                    0 => self.w.bin_const("urem", &linear, x.into()),
+                    1 => {
+                        let row = self.w.bin_const("udiv", &linear, x.into());
+                        self.w.bin_const("urem", &row, y.into())
+                    }
+                    _ => self.w.bin_const("udiv", &linear, i128::from(x) * i128::from(y)),
+                };
+                return if lanes == 1 { self.w.extract(&value, &constant(I32, 0)) } else { value };
+            }
+        };
+        let stride = i64::from(run != TidRun::PerWarp);
+        if lanes == 1 { base } else { self.spread(&base, stride) }
+    }
+
+    /// Where dynamic shared memory starts.
+    pub(super) fn dynamic_shared_offset(&self) -> u32 {
+        self.program.shared_bytes.next_multiple_of(16)
+    }
+
+    /// The address of a variable, a number in its space.
+    fn symbol(&mut self, symbol: &Symbol, lanes: u32) -> Val {
+        let offset = match symbol {
+            Symbol::Param(at) | Symbol::Shared(at) | Symbol::Local(at) => *at,
+            Symbol::Dynamic(at) => self.dynamic_shared_offset() + at,
+            Symbol::Global(name, at) => {
+                self.globals.insert(name.clone());
+                let address = self.w.value(I64, format_args!("ptrtoint ptr @{} to i64", global_symbol(name)));
+                let address = self.w.bin_const("add", &address, (*at).into());
+                return self.w.splat(&address, lanes);
+            }
+        };
+        constant(Ty { elem: Elem::I64, lanes }, offset.into())
+    }
+}
+
+/// The LLVM symbol of a module variable.
+pub(crate) fn global_symbol(name: &str) -> String {
+    quoted(&format!("atoll_var_{name}"))
+}
+
+/// The bits of a literal as an element type.
+fn bits_of(immediate: Immediate, elem: Elem) -> i128 {
+    match (immediate, elem) {
+        (Immediate::Int(value), Elem::F32 | Elem::F64 | Elem::F16) if value == 0 => 0,
+        (Immediate::Int(value), _) => value,
+        (Immediate::F32(bits), Elem::F64) => f64::from(f32::from_bits(bits)).to_bits().into(),
+        (Immediate::F32(bits), _) => bits.into(),
+        (Immediate::F64(bits), Elem::F32) => (f64::from_bits(bits) as f32).to_bits().into(),
+        (Immediate::F64(bits), _) => bits.into(),
+    }
+}

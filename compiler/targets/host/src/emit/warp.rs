@@ -1,0 +1,212 @@
+//! Instructions by which the lanes of a warp talk to each other. The mask operand is not looked at: a warp runs in lock step, and the lanes
+//! that take part are those of the current mask.
+
+use super::*;
+use crate::llvm::intrinsics;
+use crate::program::{Opnd, ReduceOp, elem_of, is_signed};
+use atoll_ptx::{Immediate, ScalarType};
+
+/// Use number of the stack array that a shuffle reads through.
+const SHUFFLE_ARRAY: u8 = 6;
+
+/// How `shfl` finds its source lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ShuffleMode {
+    Index,
+    Up,
+    Down,
+    Butterfly,
+}
+
+impl Emitter<'_> {
+    /// `shfl.sync.mode.b32 d|p, a, b, c, mask`
+    pub(super) fn shuffle(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let mode = inst.form.modifiers.iter().find_map(|m| match m.as_str() {
+            "idx" => Some(ShuffleMode::Index),
+            "up" => Some(ShuffleMode::Up),
+            "down" => Some(ShuffleMode::Down),
+            "bfly" => Some(ShuffleMode::Butterfly),
+            _ => None,
+        });
+        let mode = mode.ok_or_else(|| self.malformed(inst, "has no mode"))?;
+        let (by, clamp) = (self.op(inst, 2)?.clone(), self.op(inst, 3)?.clone());
+        let (to, pred) = match self.op(inst, 0)? {
+            Opnd::Pair(to, pred) => ((**to).clone(), (**pred).clone()),
+            single => (single.clone(), Opnd::Sink),
+        };
+        let (value, valid) = match (&by, &clamp) {
+            (Opnd::Imm(Immediate::Int(by)), Opnd::Imm(Immediate::Int(clamp))) => {
+                self.shuffle_fixed(inst, mode, *by as u32, *clamp as u32)?
+            }
+            _ => self.shuffle_computed(inst, mode, &by, &clamp)?,
+        };
+        for (operand, value) in [(to, value), (pred, valid)] {
+            let scalar = matches!(operand, Opnd::Reg(r) if self.analysis.shapes[r].is_scalar());
+            let value = if scalar && value.ty.lanes != 1 { self.w.extract(&value, &constant(I32, 0)) } else { value };
+            self.set_operand(&operand, &value, false);
+        }
+        Ok(())
+    }
+
+    /// Distance and clamp known: a shuffle by a constant pattern.
+    fn shuffle_fixed(&mut self, inst: &Inst, mode: ShuffleMode, by: u32, clamp: u32) -> Result<(Val, Val), HostError> {
+        let source = self.get(self.op(inst, 1)?, Elem::I32, LANES);
+        let lanes: Vec<(u32, bool)> = (0..LANES).map(|lane| source_lane(mode, lane, by, clamp)).collect();
+        let pattern: Vec<u32> = lanes.iter().map(|l| l.0).collect();
+        let value = self.w.shuffle(&source, &pattern);
+        let bits: u32 = lanes.iter().enumerate().map(|(lane, l)| u32::from(l.1) << lane).sum();
+        let valid = self.w.value(MASK, format_args!("bitcast i32 {} to {MASK}", bits as i32));
+        Ok((value, valid))
+    }
+
+    /// The general case: source lanes are computed and read through memory.
+    fn shuffle_computed(&mut self, inst: &Inst, mode: ShuffleMode, by: &Opnd, clamp: &Opnd) -> Result<(Val, Val), HostError> {
+        let source = self.get(self.op(inst, 1)?, Elem::I32, LANES);
+        let by = self.get(by, Elem::I32, LANES);
+        let by = self.w.bin_const("and", &by, 31);
+        let clamp = self.get(clamp, Elem::I32, LANES);
+        let segment = self.w.bin_const("lshr", &clamp, 8);
+        let segment = self.w.bin_const("and", &segment, 31);
+        let bound = self.w.bin_const("and", &clamp, 31);
+        let inverse = self.w.bin_const("xor", &segment, 31);
+        let lane = self.iota(Elem::I32);
+        let low = self.w.bin("and", &lane, &segment);
+        let within = self.w.bin("and", &bound, &inverse);
+        let high = self.w.bin("or", &low, &within);
+        let (wanted, valid) = match mode {
+            ShuffleMode::Index => {
+                let within = self.w.bin("and", &by, &inverse);
+                let wanted = self.w.bin("or", &low, &within);
+                let valid = self.w.compare("icmp sle", &wanted, &high);
+                (wanted, valid)
+            }
+            ShuffleMode::Up => {
+                let wanted = self.w.bin("sub", &lane, &by);
+                let valid = self.w.compare("icmp sge", &wanted, &high);
+                (wanted, valid)
+            }
+            ShuffleMode::Down => {
+                let wanted = self.w.bin("add", &lane, &by);
+                let valid = self.w.compare("icmp sle", &wanted, &high);
+                (wanted, valid)
+            }
+            ShuffleMode::Butterfly => {
+                let wanted = self.w.bin("xor", &lane, &by);
+                let valid = self.w.compare("icmp sle", &wanted, &high);
+                (wanted, valid)
+            }
+        };
+        let from = self.w.select(&valid, &wanted, &lane);
+        let array = self.lane_array(Elem::I32, SHUFFLE_ARRAY);
+        self.w.store(&source, &array);
+        let pointers = self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i32, {array}, {from}"));
+        let value = intrinsics::gather(&mut self.w, Elem::I32, &pointers, 4, &constant(MASK, 1));
+        Ok((value, valid))
+    }
+
+    /// `vote.sync.mode`
+    pub(super) fn vote(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let holds = self.get(self.op(inst, 1)?, Elem::I1, LANES);
+        let mask = self.mask_value();
+        let set = self.w.bin("and", &mask, &holds);
+        let value = if inst.has("ballot") {
+            self.mask_bits(&set)
+        } else if inst.has("any") {
+            self.any(&set)
+        } else {
+            let missing = self.w.bin("xor", &mask, &set);
+            let some_missing = self.any(&missing);
+            let all = self.w.bin_const("xor", &some_missing, 1);
+            if inst.has("uni") {
+                let some = self.any(&set);
+                let none = self.w.bin_const("xor", &some, 1);
+                self.w.bin("or", &all, &none)
+            } else {
+                all
+            }
+        };
+        self.set_operand(&inst.ops[0], &value, false);
+        Ok(())
+    }
+
+    pub(super) fn activemask(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let mask = self.mask_value();
+        let bits = self.mask_bits(&mask);
+        self.set_operand(self.op(inst, 0)?, &bits, false);
+        Ok(())
+    }
+
+    /// `redux.sync.op`
+    pub(super) fn redux(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let ty = self.ty_of(inst)?;
+        if ty == ScalarType::F32 {
+            return Err(self.unsupported(inst, ""));
+        }
+        let signed = is_signed(ty);
+        let extreme = |max: bool| match (signed, max) {
+            (true, true) => i128::from(i32::MIN),
+            (true, false) => i128::from(i32::MAX),
+            (false, true) => 0,
+            (false, false) => -1,
+        };
+        let word = |m: &str| {
+            Some(match m {
+                "add" => ("add", 0),
+                "and" => ("and", -1),
+                "or" => ("or", 0),
+                "xor" => ("xor", 0),
+                "min" => (if signed { "smin" } else { "umin" }, extreme(false)),
+                "max" => (if signed { "smax" } else { "umax" }, extreme(true)),
+                _ => return None,
+            })
+        };
+        let Some((op, neutral)) = inst.form.modifiers.iter().find_map(|m| word(m)) else { return Err(self.unsupported(inst, "")) };
+        let value = self.get(self.op(inst, 1)?, elem_of(ty), LANES);
+        let mask = self.mask_value();
+        let value = self.w.select(&mask, &value, &constant(value.ty, neutral));
+        let name = format!("llvm.vector.reduce.{op}.{}", value.ty.mangled());
+        let result = self.w.call_named(&name, I32, &[&value]);
+        self.set_operand(&inst.ops[0], &result, false);
+        Ok(())
+    }
+
+    /// A barrier in a block of one warp: nothing to wait for, but `bar.red` still computes.
+    pub(super) fn warp_barrier(&mut self, inst: &Inst) -> Result<(), HostError> {
+        if !inst.has("red") {
+            return Ok(());
+        }
+        let op = if inst.has("popc") {
+            ReduceOp::Popc
+        } else if inst.has("and") {
+            ReduceOp::And
+        } else {
+            ReduceOp::Or
+        };
+        let (source, negated) = match inst.ops.last() {
+            Some(Opnd::Reg(reg)) => (*reg, false),
+            Some(Opnd::Not(reg)) => (*reg, true),
+            _ => return Err(self.malformed(inst, "must read a predicate")),
+        };
+        let value = self.reduce_lanes(op, source, negated);
+        self.set_operand(&inst.ops[0], &value, false);
+        Ok(())
+    }
+}
+
+/// The lane that `lane` reads from, and whether it is within its segment.
+fn source_lane(mode: ShuffleMode, lane: u32, by: u32, clamp: u32) -> (u32, bool) {
+    let (by, segment, bound) = (by & 31, clamp >> 8 & 31, clamp & 31);
+    let low = lane & segment;
+    let high = low | (bound & !segment & 31);
+    let (wanted, valid) = match mode {
+        ShuffleMode::Index => {
+            let wanted = low | (by & !segment & 31);
+            (wanted, wanted <= high)
+        }
+        // For `up` the bound is the lowest lane of the segment.
+        ShuffleMode::Up => (lane.wrapping_sub(by), lane as i32 - by as i32 >= high as i32),
+        ShuffleMode::Down => (lane + by, lane + by <= high),
+        ShuffleMode::Butterfly => (lane ^ by, lane ^ by <= high),
+    };
+    (if valid { wanted } else { lane }, valid)
+}

@@ -1,0 +1,75 @@
+//! What can go wrong, by whose fault it is.
+
+use atoll_ptx::Name;
+
+/// Why a module could not be compiled for the host.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The caller asked for a kernel that the module does not have.
+    #[error("the module has no kernel `{name}`; it has {available}")]
+    NoSuchKernel {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        available: String,
+    },
+    /// The caller asked for a block shape that cannot be.
+    #[error("kernel `{kernel}` cannot have blocks of {block:?} threads: {reason}")]
+    BlockShape {
+        /// The kernel.
+        kernel: String,
+        /// The shape.
+        block: [u32; 3],
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The kernel is not well-formed PTX.
+    #[error("kernel `{kernel}`, line {line}: {reason}")]
+    Malformed {
+        /// The kernel.
+        kernel: Name,
+        /// Source line, 0 for a built statement.
+        line: u32,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The kernel uses something that the host target does not do (yet).
+    #[error("kernel `{kernel}`, line {line}: the host target does not support {what}")]
+    Unsupported {
+        /// The kernel.
+        kernel: Name,
+        /// Source line, 0 for a built statement.
+        line: u32,
+        /// The instruction or construct.
+        what: String,
+    },
+    /// A barrier that not all threads of a block reach equally often.
+    #[error(
+        "kernel `{kernel}`, line {line}: threads of one block can part at the branch of line {branch_line} before this barrier, which the host target cannot execute"
+    )]
+    DivergentBarrier {
+        /// The kernel.
+        kernel: Name,
+        /// Line of the barrier.
+        line: u32,
+        /// Line of the branch.
+        branch_line: u32,
+    },
+    /// LLVM refused what we generated: our bug.
+    #[error("internal error: LLVM refuses the code generated for `{kernel}`: {message}")]
+    Llvm {
+        /// The kernel, or the part of the object.
+        kernel: String,
+        /// LLVM's words.
+        message: String,
+    },
+    /// This LLVM cannot produce code for the level.
+    #[error("this LLVM has no x86-64 target: {0}")]
+    NoTarget(String),
+    /// No linker was found or it failed.
+    #[error("linking the native object failed: {0} (install lld-22, or name a linker in ATOLL_LLD)")]
+    Link(String),
+    /// Temporary files could not be written or read.
+    #[error("temporary files of the linker: {0}")]
+    Io(#[from] std::io::Error),
+}

@@ -1,0 +1,231 @@
+//! Control-flow graph algorithms on plain adjacency lists: orders, dominators, loops.
+
+/// A directed graph over dense node numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Graph {
+    pub(crate) succs: Vec<Vec<usize>>,
+    pub(crate) preds: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    /// The graph of some successor lists.
+    pub(crate) fn new(succs: Vec<Vec<usize>>) -> Graph {
+        let mut preds = vec![Vec::new(); succs.len()];
+        for (node, out) in succs.iter().enumerate() {
+            for &to in out {
+                preds[to].push(node);
+            }
+        }
+        Graph { succs, preds }
+    }
+
+    /// All edges turned around.
+    pub(crate) fn reversed(&self) -> Graph {
+        Graph { succs: self.preds.clone(), preds: self.succs.clone() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.succs.len()
+    }
+
+    /// Nodes reachable from `root` in reverse postorder.
+    pub(crate) fn reverse_postorder(&self, root: usize) -> Vec<usize> {
+        let mut seen = vec![false; self.len()];
+        let mut order = Vec::new();
+        let mut stack = vec![(root, 0)];
+        seen[root] = true;
+        while let Some((node, next)) = stack.pop() {
+            if let Some(&to) = self.succs[node].get(next) {
+                stack.push((node, next + 1));
+                if !std::mem::replace(&mut seen[to], true) {
+                    stack.push((to, 0));
+                }
+            } else {
+                order.push(node);
+            }
+        }
+        order.reverse();
+        order
+    }
+
+    /// Nodes reachable from `from` (themselves included) without passing through `stop`, which is not included.
+    pub(crate) fn reachable(&self, from: &[usize], stop: Option<usize>) -> Vec<bool> {
+        let mut seen = vec![false; self.len()];
+        let mut stack: Vec<usize> = from.iter().copied().filter(|&n| Some(n) != stop).collect();
+        while let Some(node) = stack.pop() {
+            if !std::mem::replace(&mut seen[node], true) {
+                stack.extend(self.succs[node].iter().copied().filter(|&n| Some(n) != stop && !seen[n]));
+            }
+        }
+        seen
+    }
+
+    /// Strongly connected components of the nodes in `nodes`, edges for which `cut` holds left out, in topological order (Tarjan).
+    pub(crate) fn components(&self, nodes: &[usize], cut: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
+        let mut state = Tarjan { index: vec![usize::MAX; self.len()], low: vec![0; self.len()], ..Tarjan::default() };
+        let mut inside = vec![false; self.len()];
+        nodes.iter().for_each(|&n| inside[n] = true);
+        for &node in nodes {
+            if state.index[node] == usize::MAX {
+                self.connect(node, &mut state, &|a, b| inside[b] && !cut(a, b));
+            }
+        }
+        state.components.reverse();
+        state.components
+    }
+
+    /// One root of Tarjan's algorithm, with an explicit stack since a kernel may have tens of thousands of blocks.
+    fn connect(&self, root: usize, t: &mut Tarjan, edge: &impl Fn(usize, usize) -> bool) {
+        let mut work = vec![(root, 0)];
+        while let Some((node, next)) = work.pop() {
+            if next == 0 {
+                t.index[node] = t.counter;
+                t.low[node] = t.counter;
+                t.counter += 1;
+                t.stack.push(node);
+            }
+            let Some(&to) = self.succs[node].get(next) else {
+                if t.low[node] == t.index[node] {
+                    t.pop_component(node);
+                }
+                if let Some(&(parent, _)) = work.last() {
+                    t.low[parent] = t.low[parent].min(t.low[node]);
+                }
+                continue;
+            };
+            work.push((node, next + 1));
+            if !edge(node, to) {
+                continue;
+            }
+            if t.index[to] == usize::MAX {
+                work.push((to, 0));
+            } else if t.index[to] != Tarjan::DONE {
+                t.low[node] = t.low[node].min(t.index[to]);
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Tarjan {
+    index: Vec<usize>,
+    low: Vec<usize>,
+    stack: Vec<usize>,
+    counter: usize,
+    components: Vec<Vec<usize>>,
+}
+
+impl Tarjan {
+    /// Index of a node whose component is complete.
+    const DONE: usize = usize::MAX - 1;
+
+    fn pop_component(&mut self, node: usize) {
+        let mut component = Vec::new();
+        while let Some(top) = self.stack.pop() {
+            self.index[top] = Self::DONE;
+            component.push(top);
+            if top == node {
+                break;
+            }
+        }
+        // A parent takes the minimum with `low`, which must not pull it below itself.
+        self.low[node] = usize::MAX;
+        self.components.push(component);
+    }
+}
+
+/// Immediate dominators (Cooper, Harvey, Kennedy).
+#[derive(Clone, Debug)]
+pub(crate) struct Dominators {
+    /// Immediate dominator; the root's is itself, an unreachable node's is `usize::MAX`.
+    pub(crate) idom: Vec<usize>,
+    /// Reachable nodes in reverse postorder.
+    pub(crate) order: Vec<usize>,
+}
+
+impl Dominators {
+    pub(crate) fn new(graph: &Graph, root: usize) -> Dominators {
+        let order = graph.reverse_postorder(root);
+        let mut position = vec![usize::MAX; graph.len()];
+        order.iter().enumerate().for_each(|(i, &n)| position[n] = i);
+        let mut idom = vec![usize::MAX; graph.len()];
+        idom[root] = root;
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &node in order.iter().skip(1) {
+                let mut new = usize::MAX;
+                for &pred in graph.preds[node].iter().filter(|&&p| idom[p] != usize::MAX) {
+                    new = if new == usize::MAX { pred } else { intersect(new, pred, &idom, &position) };
+                }
+                if idom[node] != new {
+                    idom[node] = new;
+                    changed = true;
+                }
+            }
+        }
+        Dominators { idom, order }
+    }
+
+    /// Dominance frontiers of all nodes.
+    pub(crate) fn frontiers(&self, graph: &Graph) -> Vec<Vec<usize>> {
+        let mut frontiers = vec![Vec::new(); graph.len()];
+        for &node in &self.order {
+            // The root needs only one edge into it to be a join, since control also enters from outside.
+            let is_join = graph.preds[node].len() >= 2 || self.idom[node] == node;
+            for &pred in graph.preds[node].iter().filter(|&&p| is_join && self.idom[p] != usize::MAX) {
+                let mut runner = pred;
+                loop {
+                    if runner == self.idom[node] && self.idom[node] != node {
+                        break;
+                    }
+                    if !frontiers[runner].contains(&node) {
+                        frontiers[runner].push(node);
+                    }
+                    if runner == self.idom[runner] {
+                        break;
+                    }
+                    runner = self.idom[runner];
+                }
+            }
+        }
+        frontiers
+    }
+}
+
+fn intersect(mut a: usize, mut b: usize, idom: &[usize], position: &[usize]) -> usize {
+    while a != b {
+        while position[a] > position[b] {
+            a = idom[a];
+        }
+        while position[b] > position[a] {
+            b = idom[b];
+        }
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_come_in_topological_order() {
+        // 0 → 1 ⇄ 2 → 3, 3 → 3
+        let graph = Graph::new(vec![vec![1], vec![2], vec![1, 3], vec![3]]);
+        let mut components = graph.components(&[0, 1, 2, 3], |_, _| false);
+        components.iter_mut().for_each(|c| c.sort_unstable());
+        assert_eq!(components, [vec![0], vec![1, 2], vec![3]]);
+        let cut = graph.components(&[0, 1, 2, 3], |_, to| to == 1);
+        assert_eq!(cut.len(), 4);
+    }
+
+    #[test]
+    fn a_diamond_meets_below_its_branch() {
+        let graph = Graph::new(vec![vec![1, 2], vec![3], vec![3], vec![]]);
+        let dominators = Dominators::new(&graph, 0);
+        assert_eq!(dominators.idom, [0, 0, 0, 0]);
+        assert_eq!(dominators.frontiers(&graph)[1], [3]);
+        assert_eq!(Dominators::new(&graph.reversed(), 3).idom[0], 3);
+    }
+}

@@ -1,0 +1,375 @@
+//! Writing LLVM IR as text.
+//!
+//! The lowering writes text rather than calling a builder: the text is what `--emit llvm` shows, it does not change between the LLVM versions we
+//! support except where [`intrinsics`] says so, and vector types need no second set of functions.
+
+use std::fmt::{self, Write as _};
+
+/// A value's spelling: `%12`, `5`, `splat (i32 5)`.
+pub(crate) type Spelling = atoll_ptx::Name;
+
+/// Element of an LLVM type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Elem {
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    I128,
+    F16,
+    F32,
+    F64,
+    Ptr,
+}
+
+impl Elem {
+    /// The integer of a width in bits.
+    pub(crate) fn int(bits: u32) -> Elem {
+        match bits {
+            1 => Elem::I1,
+            8 => Elem::I8,
+            16 => Elem::I16,
+            32 => Elem::I32,
+            64 => Elem::I64,
+            _ => Elem::I128,
+        }
+    }
+
+    /// Width in bits; 1 for a predicate.
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Elem::I1 => 1,
+            Elem::I8 => 8,
+            Elem::I16 | Elem::F16 => 16,
+            Elem::I32 | Elem::F32 => 32,
+            Elem::I64 | Elem::F64 | Elem::Ptr => 64,
+            Elem::I128 => 128,
+        }
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn bytes(self) -> u32 {
+        self.bits().div_ceil(8)
+    }
+
+    /// Whether it is a floating-point type.
+    pub(crate) fn is_float(self) -> bool {
+        matches!(self, Elem::F16 | Elem::F32 | Elem::F64)
+    }
+
+    /// The letter and width LLVM's intrinsics are mangled with.
+    fn mangled(self) -> &'static str {
+        match self {
+            Elem::I1 => "i1",
+            Elem::I8 => "i8",
+            Elem::I16 => "i16",
+            Elem::I32 => "i32",
+            Elem::I64 => "i64",
+            Elem::I128 => "i128",
+            Elem::F16 => "f16",
+            Elem::F32 => "f32",
+            Elem::F64 => "f64",
+            Elem::Ptr => "p0",
+        }
+    }
+}
+
+impl fmt::Display for Elem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Elem::F16 => "half",
+            Elem::F32 => "float",
+            Elem::F64 => "double",
+            Elem::Ptr => "ptr",
+            int => int.mangled(),
+        })
+    }
+}
+
+/// A scalar (`lanes` 1) or vector type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ty {
+    pub(crate) elem: Elem,
+    pub(crate) lanes: u32,
+}
+
+impl Ty {
+    /// A scalar type.
+    pub(crate) fn scalar(elem: Elem) -> Ty {
+        Ty { elem, lanes: 1 }
+    }
+
+    /// The same shape with another element.
+    pub(crate) fn with(self, elem: Elem) -> Ty {
+        Ty { elem, ..self }
+    }
+
+    /// The suffix of an overloaded intrinsic: `v32f32`, `i64`.
+    pub(crate) fn mangled(self) -> String {
+        if self.lanes == 1 { self.elem.mangled().into() } else { format!("v{}{}", self.lanes, self.elem.mangled()) }
+    }
+}
+
+impl fmt::Display for Ty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lanes == 1 { self.elem.fmt(f) } else { write!(f, "<{} x {}>", self.lanes, self.elem) }
+    }
+}
+
+/// A typed value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Val {
+    pub(crate) ty: Ty,
+    pub(crate) text: Spelling,
+}
+
+impl fmt::Display for Val {
+    /// Type and spelling, as an operand is written: `i32 %5`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.ty, self.text)
+    }
+}
+
+/// The constant `value` in every lane; floats take their bits.
+pub(crate) fn constant(ty: Ty, value: i128) -> Val {
+    let one: Spelling = match ty.elem {
+        Elem::I1 => if value & 1 == 1 { "true" } else { "false" }.into(),
+        Elem::Ptr => "null".into(),
+        Elem::F16 => format!("0xH{:04X}", value as u16).into(),
+        Elem::F32 => format!("0x{:016X}", f64::from(f32::from_bits(value as u32)).to_bits()).into(),
+        Elem::F64 => format!("0x{:016X}", value as u64).into(),
+        int => {
+            // LLVM reads decimal integers of any sign, provided that they fit.
+            let shift = 128 - int.bits();
+            ((value << shift) >> shift).to_string().into()
+        }
+    };
+    Val { ty, text: if ty.lanes == 1 { one } else { format!("splat ({} {one})", ty.elem).into() } }
+}
+
+/// The `f32` constant in every lane.
+pub(crate) fn float(ty: Ty, value: f32) -> Val {
+    constant(ty, value.to_bits().into())
+}
+
+/// A label of a basic block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Label(pub(crate) Spelling);
+
+/// Writes one function: allocas first, then blocks in the order they are placed.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    allocas: String,
+    body: String,
+    next: u32,
+    /// Whether the block being written still needs a terminator.
+    open: bool,
+}
+
+impl Writer {
+    fn fresh(&mut self) -> Spelling {
+        self.next += 1;
+        format!("%v{}", self.next).into()
+    }
+
+    /// A stack slot. Registers live in such slots until LLVM makes SSA values of them.
+    pub(crate) fn alloca(&mut self, ty: Ty) -> Val {
+        let name = self.fresh();
+        let _ = writeln!(self.allocas, "  {name} = alloca {ty}");
+        Val { ty: Ty::scalar(Elem::Ptr), text: name }
+    }
+
+    /// A label to be placed later.
+    pub(crate) fn label(&mut self, stem: &str) -> Label {
+        self.next += 1;
+        Label(format!("{stem}.{}", self.next).into())
+    }
+
+    /// Starts the block of a label; what was open falls through to it.
+    pub(crate) fn place(&mut self, label: &Label) {
+        if self.open {
+            self.br(label);
+        }
+        let _ = writeln!(self.body, "{}:", label.0);
+        self.open = true;
+    }
+
+    /// An instruction with a result.
+    pub(crate) fn value(&mut self, ty: Ty, text: fmt::Arguments<'_>) -> Val {
+        let name = self.fresh();
+        let _ = writeln!(self.body, "  {name} = {text}");
+        Val { ty, text: name }
+    }
+
+    /// An instruction without result.
+    pub(crate) fn effect(&mut self, text: fmt::Arguments<'_>) {
+        let _ = writeln!(self.body, "  {text}");
+    }
+
+    /// Ends the block.
+    pub(crate) fn terminate(&mut self, text: fmt::Arguments<'_>) {
+        if self.open {
+            let _ = writeln!(self.body, "  {text}");
+        }
+        self.open = false;
+    }
+
+    pub(crate) fn br(&mut self, to: &Label) {
+        self.terminate(format_args!("br label %{}", to.0));
+    }
+
+    pub(crate) fn br_if(&mut self, condition: &Val, yes: &Label, no: &Label) {
+        self.terminate(format_args!("br {condition}, label %{}, label %{}", yes.0, no.0));
+    }
+
+    /// `op a, b` with the type of `a`.
+    pub(crate) fn bin(&mut self, op: &str, a: &Val, b: &Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty, "{op}");
+        self.value(a.ty, format_args!("{op} {a}, {}", b.text))
+    }
+
+    /// `op a, constant`.
+    pub(crate) fn bin_const(&mut self, op: &str, a: &Val, b: i128) -> Val {
+        let b = constant(a.ty, b);
+        self.bin(op, a, &b)
+    }
+
+    /// `icmp`/`fcmp` by its full name (`icmp slt`).
+    pub(crate) fn compare(&mut self, op: &str, a: &Val, b: &Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty, "{op}");
+        self.value(a.ty.with(Elem::I1), format_args!("{op} {a}, {}", b.text))
+    }
+
+    pub(crate) fn select(&mut self, condition: &Val, a: &Val, b: &Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty, "select");
+        self.value(a.ty, format_args!("select {condition}, {a}, {b}"))
+    }
+
+    /// A conversion instruction, or the value itself where the type is right already.
+    pub(crate) fn cast(&mut self, op: &str, a: &Val, elem: Elem) -> Val {
+        if a.ty.elem == elem {
+            return a.clone();
+        }
+        let ty = a.ty.with(elem);
+        self.value(ty, format_args!("{op} {a} to {ty}"))
+    }
+
+    /// Zero- or sign-extends or truncates an integer.
+    pub(crate) fn resize(&mut self, a: &Val, elem: Elem, signed: bool) -> Val {
+        let op = if elem.bits() < a.ty.elem.bits() {
+            "trunc"
+        } else if signed {
+            "sext"
+        } else {
+            "zext"
+        };
+        self.cast(op, a, elem)
+    }
+
+    /// A call of an intrinsic overloaded on its result type: `llvm.fma` becomes `@llvm.fma.v32f32`.
+    pub(crate) fn call(&mut self, intrinsic: &str, ty: Ty, arguments: &[&Val]) -> Val {
+        let overload = ty.mangled();
+        self.call_named(&format!("{intrinsic}.{overload}"), ty, arguments)
+    }
+
+    /// A call by full name.
+    pub(crate) fn call_named(&mut self, name: &str, ty: Ty, arguments: &[&Val]) -> Val {
+        let arguments: Vec<String> = arguments.iter().map(|a| a.to_string()).collect();
+        self.value(ty, format_args!("call {ty} @{name}({})", arguments.join(", ")))
+    }
+
+    /// One value in every lane.
+    pub(crate) fn splat(&mut self, a: &Val, lanes: u32) -> Val {
+        if lanes == 1 || a.ty.lanes != 1 {
+            return a.clone();
+        }
+        let ty = Ty { elem: a.ty.elem, lanes };
+        let is_constant = !a.text.starts_with('%') && !a.text.starts_with('@') && a.ty.elem != Elem::Ptr;
+        if is_constant {
+            return Val { ty, text: format!("splat ({} {})", a.ty.elem, a.text).into() };
+        }
+        let one = self.value(ty, format_args!("insertelement {ty} poison, {a}, i64 0"));
+        self.value(ty, format_args!("shufflevector {one}, {ty} poison, <{lanes} x i32> zeroinitializer"))
+    }
+
+    /// A shuffle of one vector by a constant pattern.
+    pub(crate) fn shuffle(&mut self, a: &Val, pattern: &[u32]) -> Val {
+        let ty = Ty { elem: a.ty.elem, lanes: pattern.len() as u32 };
+        let lanes: Vec<String> = pattern.iter().map(|i| format!("i32 {i}")).collect();
+        self.value(ty, format_args!("shufflevector {a}, {} poison, <{} x i32> <{}>", a.ty, ty.lanes, lanes.join(", ")))
+    }
+
+    /// A shuffle of two vectors by a constant pattern.
+    pub(crate) fn shuffle2(&mut self, a: &Val, b: &Val, pattern: &[u32]) -> Val {
+        let ty = Ty { elem: a.ty.elem, lanes: pattern.len() as u32 };
+        let lanes: Vec<String> = pattern.iter().map(|i| format!("i32 {i}")).collect();
+        self.value(ty, format_args!("shufflevector {a}, {b}, <{} x i32> <{}>", ty.lanes, lanes.join(", ")))
+    }
+
+    /// Lane `index` (any integer) of a vector.
+    pub(crate) fn extract(&mut self, a: &Val, index: &Val) -> Val {
+        self.value(Ty::scalar(a.ty.elem), format_args!("extractelement {a}, {index}"))
+    }
+
+    /// Loads from a stack slot or a pointer with natural alignment.
+    pub(crate) fn load(&mut self, ty: Ty, pointer: &Val) -> Val {
+        self.value(ty, format_args!("load {ty}, {pointer}"))
+    }
+
+    pub(crate) fn store(&mut self, value: &Val, pointer: &Val) {
+        self.effect(format_args!("store {value}, {pointer}"));
+    }
+
+    /// `pointer + bytes`.
+    pub(crate) fn offset(&mut self, pointer: &Val, bytes: &Val) -> Val {
+        self.value(pointer.ty, format_args!("getelementptr i8, {pointer}, {bytes}"))
+    }
+
+    /// `pointer + bytes` for a known distance.
+    pub(crate) fn offset_const(&mut self, pointer: &Val, bytes: u64) -> Val {
+        if bytes == 0 { pointer.clone() } else { self.value(pointer.ty, format_args!("getelementptr i8, {pointer}, i64 {bytes}")) }
+    }
+
+    /// The finished body, from the entry block on.
+    pub(crate) fn finish(self) -> String {
+        format!("entry:\n{}  br label %start\n{}", self.allocas, self.body)
+    }
+}
+
+/// Intrinsics whose spelling depends on the LLVM version: the one table to change for another.
+pub(crate) mod intrinsics {
+    use super::{Elem, Ty, Val, Writer};
+
+    /// `align n` stands on the pointer since LLVM 22 and is an operand of its own before.
+    fn pointer_and_align(pointer: &Val, align: u32) -> String {
+        if cfg!(feature = "llvm19") { format!("{pointer}, i32 {align}") } else { format!("{} align {align} {}", pointer.ty, pointer.text) }
+    }
+
+    /// Contiguous load of the lanes in `mask`; the others are 0.
+    pub(crate) fn masked_load(w: &mut Writer, ty: Ty, pointer: &Val, align: u32, mask: &Val) -> Val {
+        let at = pointer_and_align(pointer, align);
+        w.value(ty, format_args!("call {ty} @llvm.masked.load.{}.p0({at}, {mask}, {ty} zeroinitializer)", ty.mangled()))
+    }
+
+    /// Contiguous store of the lanes in `mask`.
+    pub(crate) fn masked_store(w: &mut Writer, value: &Val, pointer: &Val, align: u32, mask: &Val) {
+        let at = pointer_and_align(pointer, align);
+        w.effect(format_args!("call void @llvm.masked.store.{}.p0({value}, {at}, {mask})", value.ty.mangled()));
+    }
+
+    /// Load through a vector of pointers.
+    pub(crate) fn gather(w: &mut Writer, elem: Elem, pointers: &Val, align: u32, mask: &Val) -> Val {
+        let ty = pointers.ty.with(elem);
+        let at = pointer_and_align(pointers, align);
+        let name = format!("llvm.masked.gather.{}.{}", ty.mangled(), pointers.ty.mangled());
+        w.value(ty, format_args!("call {ty} @{name}({at}, {mask}, {ty} zeroinitializer)"))
+    }
+
+    /// Store through a vector of pointers; of two lanes with the same address the higher one wins.
+    pub(crate) fn scatter(w: &mut Writer, value: &Val, pointers: &Val, align: u32, mask: &Val) {
+        let at = pointer_and_align(pointers, align);
+        let name = format!("llvm.masked.scatter.{}.{}", value.ty.mangled(), pointers.ty.mangled());
+        w.effect(format_args!("call void @{name}({value}, {at}, {mask})"));
+    }
+}

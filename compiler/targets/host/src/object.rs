@@ -1,0 +1,109 @@
+//! From IR text to one ELF shared object: LLVM per kernel, then one run of the linker.
+
+use crate::CpuLevel;
+use crate::error::HostError;
+use inkwell::OptimizationLevel;
+use inkwell::context::Context;
+use inkwell::memory_buffer::MemoryBuffer;
+use inkwell::module::Module;
+use inkwell::passes::PassBuilderOptions;
+use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
+use std::path::Path;
+use std::process::Command;
+
+/// Host code is for Linux; what it calls itself matters only to the linker.
+pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+
+/// Passes over a kernel. Vectorisation is done already, so of LLVM's pipeline only what cleans up and simplifies remains, plus unrolling.
+const PIPELINE: &str = "default<O2>";
+
+/// Linkers to try, in order, after the one the environment names.
+const LINKERS: [&str; 4] = ["ld.lld-22", "ld.lld-19", "ld.lld", "lld"];
+
+/// What becomes of one IR module.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) object: Vec<u8>,
+    /// Optimised IR, where asked for.
+    pub(crate) optimised: Option<String>,
+}
+
+/// Optimises and compiles one module of IR text.
+pub(crate) fn compile_ir(name: &str, text: &str, level: CpuLevel, keep_ir: bool) -> Result<Compiled, HostError> {
+    let failure = |message: String| HostError::Llvm { kernel: name.to_owned(), message };
+    let context = Context::create();
+    let buffer = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), name);
+    let module = context.create_module_from_ir(buffer).map_err(|e| failure(e.to_string()))?;
+    let machine = target_machine(level)?;
+    module.set_data_layout(&machine.get_target_data().get_data_layout());
+    if cfg!(debug_assertions) {
+        module.verify().map_err(|e| failure(e.to_string()))?;
+    }
+    optimise(&module, &machine).map_err(failure)?;
+    let object = machine.write_to_memory_buffer(&module, FileType::Object).map_err(|e| failure(e.to_string()))?;
+    let optimised = keep_ir.then(|| module.print_to_string().to_string());
+    Ok(Compiled { object: object.as_slice().to_vec(), optimised })
+}
+
+fn optimise(module: &Module<'_>, machine: &TargetMachine) -> Result<(), String> {
+    let options = PassBuilderOptions::create();
+    options.set_loop_vectorization(false);
+    options.set_loop_slp_vectorization(false);
+    options.set_loop_interleaving(false);
+    module.run_passes(PIPELINE, machine, options).map_err(|e| e.to_string())
+}
+
+fn target_machine(level: CpuLevel) -> Result<TargetMachine, HostError> {
+    Target::initialize_x86(&InitializationConfig::default());
+    let triple = TargetTriple::create(TRIPLE);
+    let target = Target::from_triple(&triple).map_err(|e| HostError::NoTarget(e.to_string()))?;
+    let machine = target.create_target_machine(
+        &triple,
+        level.llvm_cpu(),
+        level.llvm_features(),
+        OptimizationLevel::Default,
+        RelocMode::PIC,
+        CodeModel::Small,
+    );
+    machine.ok_or_else(|| HostError::NoTarget(format!("no machine for {}", level.llvm_cpu())))
+}
+
+/// Links objects into one shared object that needs nothing from outside.
+pub(crate) fn link(objects: &[Vec<u8>]) -> Result<Vec<u8>, HostError> {
+    let folder = tempfile::tempdir()?;
+    let output = folder.path().join("kernels.so");
+    let mut inputs = Vec::new();
+    for (index, object) in objects.iter().enumerate() {
+        let path = folder.path().join(format!("{index}.o"));
+        std::fs::write(&path, object)?;
+        inputs.push(path);
+    }
+    let named = std::env::var("ATOLL_LLD").ok();
+    for linker in named.iter().map(String::as_str).chain(LINKERS) {
+        let mut command = Command::new(linker);
+        if Path::new(linker).file_name().is_some_and(|n| n == "lld") {
+            command.args(["-flavor", "gnu"]);
+        }
+        command.args([
+            "-shared",
+            "-z",
+            "defs",
+            "--no-undefined",
+            "-z",
+            "noexecstack",
+            "--hash-style=gnu",
+            "--gc-sections",
+            "--build-id=none",
+        ]);
+        command.arg("-o").arg(&output).args(&inputs);
+        match command.output() {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(HostError::Link(format!("{linker}: {e}"))),
+            Ok(result) if !result.status.success() => {
+                return Err(HostError::Link(format!("{linker}: {}", String::from_utf8_lossy(&result.stderr).trim())));
+            }
+            Ok(_) => return Ok(std::fs::read(&output)?),
+        }
+    }
+    Err(HostError::Link("no linker was found".into()))
+}

@@ -1,0 +1,484 @@
+//! What a register's 32 lanes look like: all the same, an arithmetic progression, or anything.
+//!
+//! A register whose lanes are `base + lane · stride` is kept as the scalar `base`, the value of lane 0. Element-wise operations then need only the lane-0
+//! values of their operands, and memory accesses see at once that they are contiguous. Progressions are exact modulo the register's width; see
+//! [`Shape::assumed`] for the one exception.
+
+use crate::program::*;
+use atoll_ptx::{Immediate, ScalarType, StateSpace};
+
+/// No axis of a launch may have this many threads: with `grid · block` below it, a global thread index is an exact progression.
+pub(crate) const MAX_THREADS_PER_AXIS: i128 = 1 << 31;
+/// The last lane of a warp.
+const LAST_LANE: i128 = 31;
+/// Alignments are tracked up to this power of two.
+const MAX_ALIGN_LOG2: u32 = 16;
+
+/// Who agrees on a value (of lane 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// All warps of the block.
+    Block,
+    /// The lanes of a warp.
+    Warp,
+}
+
+/// The shape of a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Distance between lanes, `Some(0)` where all are the same; `None` where nothing is known.
+    pub(crate) stride: Option<i64>,
+    /// Who agrees on lane 0.
+    pub(crate) level: Level,
+    /// The progression was widened without a proof that it does not wrap in between. Such a value is right in every lane whose address is valid, and only addresses
+    /// are made of it; any other use makes the analysis give up the progression.
+    pub(crate) assumed: bool,
+    /// Bounds of every lane's value, taken as a mathematical integer; `None` where unknown.
+    pub(crate) range: Option<(i128, i128)>,
+    /// log2 of a power of two that divides lane 0.
+    pub(crate) align_log2: u32,
+}
+
+impl Shape {
+    /// Nothing known.
+    pub(crate) const VECTOR: Shape = Shape { stride: None, level: Level::Warp, assumed: false, range: None, align_log2: 0 };
+
+    /// The same value in every lane.
+    pub(crate) const fn uniform(level: Level) -> Shape {
+        Shape { stride: Some(0), level, assumed: false, range: None, align_log2: 0 }
+    }
+
+    fn number(value: i128) -> Shape {
+        let align_log2 = if value == 0 { MAX_ALIGN_LOG2 } else { value.trailing_zeros().min(MAX_ALIGN_LOG2) };
+        Shape { range: Some((value, value)), align_log2, ..Shape::uniform(Level::Block) }
+    }
+
+    fn in_range(self, low: i128, high: i128) -> Shape {
+        Shape { range: Some((low, high)), ..self }
+    }
+
+    fn aligned(self, align_log2: u32) -> Shape {
+        Shape { align_log2: align_log2.min(MAX_ALIGN_LOG2), ..self }
+    }
+
+    /// Whether one scalar stands for all lanes, by itself or with a stride.
+    pub(crate) fn is_scalar(self) -> bool {
+        self.stride.is_some()
+    }
+
+    /// Whether all lanes are the same.
+    pub(crate) fn is_uniform(self) -> bool {
+        self.stride == Some(0)
+    }
+
+    /// The one value of a uniform shape, where known.
+    pub(crate) fn known(self) -> Option<i128> {
+        self.range.filter(|(low, high)| low == high && self.is_uniform()).map(|r| r.0)
+    }
+
+    /// What two definitions of one register have in common.
+    fn join(self, other: Shape) -> Shape {
+        if self.stride != other.stride {
+            return Shape::VECTOR;
+        }
+        let range = match (self.range, other.range) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            _ => None,
+        };
+        Shape {
+            stride: self.stride,
+            level: self.level.max(other.level),
+            assumed: self.assumed || other.assumed,
+            range,
+            align_log2: self.align_log2.min(other.align_log2),
+        }
+    }
+
+    /// Raises the level.
+    pub(crate) fn at_least(self, level: Level) -> Shape {
+        Shape { level: self.level.max(level), ..self }
+    }
+
+    /// Whether lanes step upwards and stay below the next multiple of `2^log2` that follows lane 0, a multiple of it itself.
+    fn within_bucket(self, log2: u32) -> bool {
+        self.stride.is_some_and(|s| s >= 0 && i128::from(s) * LAST_LANE < 1i128 << log2) && self.align_log2 >= log2
+    }
+
+    /// Keeps range and stride within a register of `bits`.
+    fn wrapped(self, bits: u32) -> Shape {
+        let fits = |r: &(i128, i128)| r.0 >= -(1i128 << (bits - 1)) && r.1 < 1i128 << bits;
+        let stride = self.stride.map(|s| if bits >= 64 { s } else { (s << (64 - bits)) >> (64 - bits) });
+        Shape { stride, range: self.range.filter(fits), ..self }
+    }
+}
+
+/// The launch shape a kernel is compiled for, and what follows for its thread indices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockShape {
+    pub(crate) dims: [u32; 3],
+}
+
+impl BlockShape {
+    pub(crate) fn threads(self) -> u32 {
+        self.dims.iter().product()
+    }
+
+    pub(crate) fn warps(self) -> u32 {
+        self.threads().div_ceil(32)
+    }
+
+    /// Whether every warp has 32 threads.
+    pub(crate) fn is_full(self) -> bool {
+        self.threads().is_multiple_of(32)
+    }
+
+    /// How `%tid` runs along an axis within a warp.
+    pub(crate) fn tid(self, axis: usize) -> TidRun {
+        let [x, y, z] = self.dims;
+        if self.dims[axis] == 1 {
+            TidRun::Zero
+        } else if axis == 0 && y == 1 && z == 1 {
+            TidRun::Linear
+        } else if x.is_multiple_of(32) {
+            if axis == 0 { TidRun::Row } else { TidRun::PerWarp }
+        } else {
+            TidRun::Irregular
+        }
+    }
+}
+
+/// How a thread index runs within a warp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TidRun {
+    /// Always 0.
+    Zero,
+    /// The linear thread number.
+    Linear,
+    /// `%tid.x` of a block whose rows are whole warps.
+    Row,
+    /// The same in all lanes.
+    PerWarp,
+    /// Anything else.
+    Irregular,
+}
+
+/// Shapes of special registers.
+pub(crate) fn special(special: Special, block: BlockShape) -> Shape {
+    let uniform = Shape::uniform(Level::Block);
+    match special {
+        Special::Tid(axis) => {
+            let top = i128::from(block.dims[axis]) - 1;
+            match block.tid(axis) {
+                TidRun::Zero => Shape::number(0),
+                TidRun::Linear | TidRun::Row => {
+                    let level = if block.warps() == 1 { Level::Block } else { Level::Warp };
+                    Shape { stride: Some(1), ..Shape::uniform(level) }.in_range(0, top.max(LAST_LANE)).aligned(5)
+                }
+                TidRun::PerWarp => Shape::uniform(Level::Warp).in_range(0, top),
+                TidRun::Irregular => Shape::VECTOR,
+            }
+        }
+        Special::Ntid(axis) => Shape::number(block.dims[axis].into()),
+        Special::Ctaid(axis) | Special::Nctaid(axis) => uniform.in_range(0, MAX_THREADS_PER_AXIS / i128::from(block.dims[axis]) - 1),
+        Special::LaneId => Shape { stride: Some(1), ..uniform }.in_range(0, LAST_LANE).aligned(MAX_ALIGN_LOG2),
+        Special::WarpId => Shape::uniform(if block.warps() == 1 { Level::Block } else { Level::Warp }).in_range(0, 31),
+        Special::NWarpId => Shape::number(block.warps().into()),
+        Special::WarpSize => Shape::number(32),
+        Special::NSmId => Shape::number(1),
+        Special::SmId | Special::GridId | Special::DynamicShared | Special::TotalShared => uniform,
+        Special::LaneMaskEq | Special::LaneMaskLe | Special::LaneMaskLt | Special::LaneMaskGe | Special::LaneMaskGt => Shape::VECTOR,
+        Special::Clock => Shape::uniform(Level::Warp),
+    }
+}
+
+/// Reads operands' shapes; `None` stands for "not known yet".
+pub(crate) struct Operands<'a> {
+    pub(crate) shapes: &'a [Option<Shape>],
+    pub(crate) block: BlockShape,
+    pub(crate) local_bytes: u32,
+}
+
+impl Operands<'_> {
+    pub(crate) fn of(&self, operand: &Opnd) -> Option<Shape> {
+        Some(match operand {
+            Opnd::Reg(r) => self.shapes[*r]?,
+            Opnd::Not(r) => Shape { range: None, align_log2: 0, ..self.shapes[*r]? },
+            Opnd::Imm(Immediate::Int(value)) => Shape::number(*value),
+            Opnd::Imm(_) | Opnd::Sink => Shape::uniform(Level::Block),
+            Opnd::Special(s) => special(*s, self.block),
+            Opnd::Symbol(Symbol::Param(at) | Symbol::Shared(at) | Symbol::Dynamic(at) | Symbol::Local(at)) => {
+                // Static shared memory starts at a multiple of 16 as the dynamic part does.
+                let align = if *at == 0 { 4 } else { at.trailing_zeros().min(4) };
+                Shape::uniform(Level::Block).in_range(0, 1 << 31).aligned(align)
+            }
+            Opnd::Symbol(Symbol::Global(..)) => Shape::uniform(Level::Block),
+            Opnd::Addr(base, _) => self.of(base)?,
+            Opnd::Vec(parts) => self.all(parts)?,
+            Opnd::Pair(a, b) => self.meet(self.of(a)?, self.of(b)?),
+        })
+    }
+
+    /// Uniform if all are.
+    fn all(&self, operands: &[Opnd]) -> Option<Shape> {
+        operands.iter().try_fold(Shape::uniform(Level::Block), |sum, o| Some(self.meet(sum, self.of(o)?)))
+    }
+
+    fn meet(&self, a: Shape, b: Shape) -> Shape {
+        if a.is_uniform() && b.is_uniform() { Shape::uniform(a.level.max(b.level)) } else { Shape::VECTOR }
+    }
+
+    /// The shape an instruction gives its destinations, guard not considered.
+    pub(crate) fn result(&self, inst: &Inst) -> Option<Shape> {
+        let sources = inst.sources();
+        let ty = inst.form.ty();
+        let bits = ty.map_or(32, ScalarType::bits);
+        let is_int = ty.is_some_and(|t| storage(t) != elem_of(ScalarType::F32) && !elem_of(t).is_float() && t != ScalarType::Pred);
+        let arg = |i: usize| sources.get(i).map_or(Some(Shape::VECTOR), |o| self.of(o));
+        Some(match inst.form.opcode.as_str() {
+            "mov" if sources.len() == 1 && !matches!(sources[0], Opnd::Vec(_)) && inst.ops[0].is_single() => {
+                // `mov` of a variable's name is its address; a plain one keeps whatever it is given.
+                arg(0)?
+            }
+            "cvta" => self.cvta(inst, arg(0)?),
+            "add" if is_int => arg(0)?.plus(arg(1)?).wrapped(bits),
+            "sub" if is_int => arg(0)?.plus(arg(1)?.times_number(-1)).wrapped(bits),
+            "neg" if is_int => arg(0)?.times_number(-1).wrapped(bits),
+            "mul" if is_int && !inst.has("hi") => {
+                let (a, b) = self.factors(inst, arg(0)?, arg(1)?, bits, ty);
+                a.times(b).wrapped(if inst.has("wide") { 2 * bits } else { bits })
+            }
+            "mad" if is_int && !inst.has("hi") => {
+                let (a, b) = self.factors(inst, arg(0)?, arg(1)?, bits, ty);
+                a.times(b).plus(arg(2)?).wrapped(if inst.has("wide") { 2 * bits } else { bits })
+            }
+            "shl" => match arg(1)?.known() {
+                Some(k) if (0..i128::from(bits)).contains(&k) => arg(0)?.times_number(1i128 << k).wrapped(bits),
+                _ => self.meet(arg(0)?, arg(1)?),
+            },
+            "shr" => arg(0)?.shifted_right(arg(1)?).unwrap_or(self.meet(arg(0)?, arg(1)?)),
+            "and" if is_int => arg(0)?.masked(arg(1)?).or_else(|| arg(1)?.masked(arg(0)?)).unwrap_or(self.all(sources)?),
+            "or" if is_int => arg(0)?.with_bits(arg(1)?).or_else(|| arg(1)?.with_bits(arg(0)?)).unwrap_or(self.all(sources)?),
+            "div" if is_int => arg(0)?.divided(arg(1)?, ty.is_some_and(is_signed)).map_or(self.all(sources)?, |(q, _)| q),
+            "rem" if is_int => {
+                let by = arg(1)?.known();
+                let plain = self.all(sources)?;
+                let result = arg(0)?.divided(arg(1)?, ty.is_some_and(is_signed)).map_or(plain, |(_, r)| r);
+                match by {
+                    Some(c) if c > 0 && (!ty.is_some_and(is_signed) || arg(0)?.range.is_some_and(|r| r.0 >= 0)) => {
+                        result.in_range(0, c - 1)
+                    }
+                    _ => result,
+                }
+            }
+            "setp" if is_int && sources.len() == 2 => self.compared(inst, arg(0)?, arg(1)?),
+            "selp" if arg(2)?.is_uniform() && arg(0)?.stride == arg(1)?.stride && arg(0)?.is_scalar() => {
+                arg(0)?.join(arg(1)?).at_least(arg(2)?.level)
+            }
+            "cvt" => self.converted(inst, arg(0)?)?,
+            "ld" | "ldu" => self.loaded(inst, arg(0)?),
+            "atom" => Shape::VECTOR,
+            "vote" | "redux" => Shape::uniform(Level::Warp),
+            "activemask" => Shape::uniform(Level::Warp),
+            "bar" | "barrier" => Shape::uniform(Level::Block),
+            "shfl" => self.shuffled(inst, sources)?,
+            "match" => Shape::VECTOR,
+            _ => self.all(sources)?,
+        })
+    }
+
+    /// Operands of a product, widened first where the product is wide.
+    fn factors(&self, inst: &Inst, a: Shape, b: Shape, bits: u32, ty: Option<ScalarType>) -> (Shape, Shape) {
+        if inst.has("wide") {
+            let signed = ty.is_some_and(is_signed);
+            (a.widened(bits, signed), b.widened(bits, signed))
+        } else {
+            (a, b)
+        }
+    }
+
+    fn cvta(&self, inst: &Inst, a: Shape) -> Shape {
+        if inst.form.space() != Some(StateSpace::Local) {
+            return Shape { range: None, align_log2: a.align_log2.min(4), ..a };
+        }
+        // Each thread has its own piece of the local arena.
+        let step = i64::from(self.local_bytes);
+        let sign = if inst.has("to") { -step } else { step };
+        Shape { stride: a.stride.map(|s| s + sign), range: None, align_log2: 0, ..a }.at_least(Level::Warp)
+    }
+
+    fn converted(&self, inst: &Inst, a: Shape) -> Option<Shape> {
+        let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
+        let (Some(&to), Some(&from)) = (types.first(), types.last()) else { return Some(Shape::VECTOR) };
+        if elem_of(to).is_float() || elem_of(from).is_float() || inst.has("sat") {
+            return Some(if a.is_uniform() { Shape::uniform(a.level) } else { Shape::VECTOR });
+        }
+        // Registers may be wider than the type that is read from them.
+        let narrowed = a.wrapped(from.bits());
+        Some(if to.bits() > from.bits() { narrowed.widened(from.bits(), is_signed(from)) } else { narrowed.wrapped(to.bits()) })
+    }
+
+    fn loaded(&self, inst: &Inst, address: Shape) -> Shape {
+        let is_private = inst.form.space() == Some(StateSpace::Local);
+        if !address.is_uniform() || is_private {
+            return Shape::VECTOR;
+        }
+        // What other threads may change while warps of the block read it one after the other is only one warp's business.
+        let is_weak = !["volatile", "relaxed", "acquire", "mmio"].iter().any(|m| inst.has(m));
+        let level = if is_weak { address.level } else { Level::Warp };
+        match inst.form.ty() {
+            Some(ScalarType::U8) => Shape::uniform(level).in_range(0, 255),
+            Some(ScalarType::U16) => Shape::uniform(level).in_range(0, 65535),
+            _ => Shape::uniform(level),
+        }
+    }
+
+    fn shuffled(&self, inst: &Inst, sources: &[Opnd]) -> Option<Shape> {
+        let whole_warp = matches!(sources.get(2), Some(Opnd::Imm(Immediate::Int(31))));
+        let from = sources.get(1).map_or(Some(Shape::VECTOR), |o| self.of(o))?;
+        Some(if inst.has("idx") && whole_warp && from.is_uniform() { Shape::uniform(Level::Warp) } else { Shape::VECTOR })
+    }
+
+    /// A comparison is uniform if its operands are, or if no lane can step over the bound.
+    fn compared(&self, inst: &Inst, a: Shape, b: Shape) -> Shape {
+        let bucket = |x: Shape, bound: Shape| {
+            let log2 = bound.align_log2.min(x.align_log2);
+            bound.is_uniform() && x.stride.is_some_and(|s| s > 0) && x.within_bucket(log2)
+        };
+        let left = (inst.has("lt") || inst.has("ge") || inst.has("lo") || inst.has("hs")) && bucket(a, b);
+        let right = (inst.has("gt") || inst.has("le") || inst.has("hi") || inst.has("ls")) && bucket(b, a);
+        if left || right { Shape::uniform(a.level.max(b.level)) } else { self.meet(a, b) }
+    }
+}
+
+impl Shape {
+    fn plus(self, other: Shape) -> Shape {
+        let (Some(a), Some(b)) = (self.stride, other.stride) else { return Shape::VECTOR };
+        let Some(stride) = a.checked_add(b) else { return Shape::VECTOR };
+        Shape {
+            stride: Some(stride),
+            level: self.level.max(other.level),
+            assumed: self.assumed || other.assumed,
+            range: self.range.zip(other.range).map(|(a, b)| (a.0 + b.0, a.1 + b.1)),
+            align_log2: self.align_log2.min(other.align_log2),
+        }
+    }
+
+    fn times_number(self, factor: i128) -> Shape {
+        let Some(stride) = self.stride.and_then(|s| s.checked_mul(i64::try_from(factor).ok()?)) else { return Shape::VECTOR };
+        let range = self.range.and_then(|(low, high)| {
+            let (a, b) = (low.checked_mul(factor)?, high.checked_mul(factor)?);
+            // Far beyond any register there is nothing to know, and sums must not overflow.
+            (a.abs() < 1 << 100 && b.abs() < 1 << 100).then(|| (a.min(b), a.max(b)))
+        });
+        let align_log2 = if factor == 0 { MAX_ALIGN_LOG2 } else { (self.align_log2 + factor.trailing_zeros()).min(MAX_ALIGN_LOG2) };
+        Shape { stride: Some(stride), range, align_log2, ..self }
+    }
+
+    fn times(self, other: Shape) -> Shape {
+        match (self.known(), other.known()) {
+            (_, Some(factor)) => self.times_number(factor).at_least(other.level),
+            (Some(factor), _) => other.times_number(factor).at_least(self.level),
+            _ if self.is_uniform() && other.is_uniform() => {
+                let corners = self.range.zip(other.range).and_then(|(a, b)| {
+                    let products = [a.0.checked_mul(b.0)?, a.0.checked_mul(b.1)?, a.1.checked_mul(b.0)?, a.1.checked_mul(b.1)?];
+                    let bounded = products.iter().all(|p| p.abs() < 1 << 100);
+                    bounded.then(|| (products.into_iter().min().unwrap_or(0), products.into_iter().max().unwrap_or(0)))
+                });
+                let align_log2 = (self.align_log2 + other.align_log2).min(MAX_ALIGN_LOG2);
+                Shape { range: corners, align_log2, ..Shape::uniform(self.level.max(other.level)) }
+            }
+            _ => Shape::VECTOR,
+        }
+    }
+
+    /// Sign- or zero-extended from `bits`.
+    fn widened(self, bits: u32, signed: bool) -> Shape {
+        let type_range = if signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
+        let exact = self.is_exact_in(bits, signed);
+        match self.stride {
+            None => self,
+            Some(0) => Shape { range: if exact { self.range } else { Some(type_range) }, ..self },
+            Some(_) => Shape { assumed: self.assumed || !exact, range: if exact { self.range } else { None }, ..self },
+        }
+    }
+
+    /// Whether every lane, as a mathematical integer, is a value of the integer type.
+    pub(crate) fn is_exact_in(self, bits: u32, signed: bool) -> bool {
+        let (low, high) = if signed { (-(1i128 << (bits - 1)), 1i128 << (bits - 1)) } else { (0, 1i128 << bits) };
+        self.range.is_some_and(|r| r.0 >= low && r.1 < high)
+    }
+
+    fn shifted_right(self, by: Shape) -> Option<Shape> {
+        let k = u32::try_from(by.known()?).ok().filter(|&k| k < 32)?;
+        let stride = self.stride?;
+        let range = self.range.filter(|r| r.0 >= 0).map(|r| (r.0 >> k, r.1 >> k));
+        if stride == 0 {
+            return Some(Shape { range, align_log2: self.align_log2.saturating_sub(k), ..self });
+        }
+        if self.within_bucket(k) {
+            return Some(Shape { stride: Some(0), range, align_log2: self.align_log2.saturating_sub(k), assumed: false, ..self });
+        }
+        let steps = stride % (1 << k) == 0 && self.align_log2 >= k && range.is_some();
+        steps.then(|| Shape { stride: Some(stride >> k), range, align_log2: self.align_log2 - k, ..self })
+    }
+
+    /// `self & mask`
+    fn masked(self, mask: Shape) -> Option<Shape> {
+        let mask = mask.known()?;
+        let stride = self.stride?;
+        let non_negative = (mask >= 0).then_some((0, mask));
+        if stride == 0 {
+            return Some(Shape { range: non_negative, align_log2: self.align_log2.max(mask.trailing_zeros().min(MAX_ALIGN_LOG2)), ..self });
+        }
+        let low_bits = (mask as u64).trailing_ones();
+        if mask > 0 && mask < 1 << 30 && mask as u64 == (1u64 << low_bits) - 1 {
+            if self.within_bucket(low_bits) {
+                let last = i128::from(stride) * LAST_LANE;
+                return Some(Shape { range: Some((0, last)), align_log2: MAX_ALIGN_LOG2, assumed: false, level: Level::Block, ..self });
+            }
+            let same = stride % (1 << low_bits) == 0;
+            return same.then(|| Shape { stride: Some(0), range: non_negative, assumed: false, ..self });
+        }
+        // A mask of high bits: all lanes lie in the bucket of lane 0.
+        let cleared = (mask as u64 as u32).trailing_zeros();
+        let is_high = (mask as u32) == u32::MAX << cleared.min(31);
+        (is_high && self.within_bucket(cleared)).then(|| Shape { stride: Some(0), range: None, assumed: false, ..self })
+    }
+
+    /// `self | bits` where it is a sum.
+    fn with_bits(self, bits: Shape) -> Option<Shape> {
+        let value = bits.known().filter(|&v| v >= 0)?;
+        let stride = self.stride.filter(|&s| s != 0)?;
+        let width = 128 - value.leading_zeros();
+        let disjoint = width <= self.align_log2 && width < 31 && stride % (1 << width) == 0;
+        disjoint.then(|| self.plus(bits))
+    }
+
+    /// Quotient and remainder by a known divisor, where lanes stay within one multiple of it.
+    fn divided(self, by: Shape, signed: bool) -> Option<(Shape, Shape)> {
+        let divisor = by.known().filter(|&c| c > 0)?;
+        if self.stride? == 0 || (signed && self.range.is_none_or(|r| r.0 < 0)) {
+            return None;
+        }
+        let step = divisor.trailing_zeros().min(self.align_log2);
+        if !self.within_bucket(step) {
+            return None;
+        }
+        let quotient =
+            Shape { stride: Some(0), range: self.range.map(|r| (r.0 / divisor, r.1 / divisor)), align_log2: 0, assumed: false, ..self };
+        let remainder = Shape { range: Some((0, divisor - 1)), align_log2: step, assumed: false, ..self };
+        Some((quotient, remainder))
+    }
+
+    /// The shape of a register that also has this definition.
+    pub(crate) fn merged_into(self, old: Option<Shape>) -> Shape {
+        old.map_or(self, |old| old.join(self))
+    }
+}
+
+impl Opnd {
+    /// Whether it names one register.
+    pub(crate) fn is_single(&self) -> bool {
+        matches!(self, Opnd::Reg(_))
+    }
+}

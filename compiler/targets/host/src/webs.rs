@@ -1,0 +1,253 @@
+//! Splits registers into webs.
+//!
+//! PTX registers are variables: one name may hold unrelated values at different places. A web is a set of definitions and uses that belong
+//! together, i.e. an SSA web: the values of one register that meet in φs. After this pass every [`Reg`] of the program is a web, so that what is
+//! uniform in one part of a kernel is not spoilt by what is not in another.
+
+use crate::graph::{Dominators, Graph};
+use crate::program::*;
+use std::collections::HashMap;
+
+/// Where values of a web meet.
+#[derive(Clone, Debug)]
+pub(crate) struct Phi {
+    pub(crate) block: BlockId,
+    pub(crate) web: Reg,
+}
+
+/// Live registers at the start of each block.
+pub(crate) fn live_in(program: &Program, graph: &Graph) -> Vec<Vec<bool>> {
+    let count = program.regs.len();
+    let mut live = vec![vec![false; count]; program.blocks.len()];
+    let mut work: Vec<BlockId> = (0..program.blocks.len()).collect();
+    while let Some(block) = work.pop() {
+        let mut now = vec![false; count];
+        for &next in &graph.succs[block] {
+            now.iter_mut().zip(&live[next]).for_each(|(n, l)| *n |= l);
+        }
+        walk_back(&program.blocks[block], &mut now);
+        if now != live[block] {
+            live[block] = now;
+            work.extend(&graph.preds[block]);
+        }
+    }
+    live
+}
+
+/// Takes liveness from the end of a block (successors' needs) to its start.
+fn walk_back(block: &Block, live: &mut [bool]) {
+    match &block.term {
+        Term::Branch { pred, .. } => live[*pred] = true,
+        Term::Barrier { reduce: Some(reduce), .. } => {
+            live[reduce.dst] = false;
+            live[reduce.source] = true;
+        }
+        _ => {}
+    }
+    for inst in block.insts.iter().rev() {
+        // A guarded definition may leave the old value in place.
+        if inst.guard.is_none() {
+            inst.defs().iter().for_each(|&d| live[d] = false);
+        }
+        inst.uses().iter().for_each(|&u| live[u] = true);
+    }
+}
+
+/// Renames the program's registers to webs and says where values meet.
+pub(crate) fn split_into_webs(program: &mut Program, graph: &Graph) -> Vec<Phi> {
+    let dominators = Dominators::new(graph, ENTRY);
+    let phis = place_phis(program, graph, &dominators);
+    let mut renamer = Renamer::new(program, &phis);
+    renamer.run(program, graph, &dominators);
+    renamer.apply(program)
+}
+
+/// Blocks × registers that need a φ: the iterated dominance frontier of the definitions, where the register is live.
+fn place_phis(program: &Program, graph: &Graph, dominators: &Dominators) -> Vec<Vec<Reg>> {
+    let live = live_in(program, graph);
+    let frontiers = dominators.frontiers(graph);
+    let mut defined_in: Vec<Vec<BlockId>> = vec![Vec::new(); program.regs.len()];
+    for &block in &dominators.order {
+        let mut defs: Vec<Reg> = program.blocks[block].insts.iter().flat_map(Inst::defs).collect();
+        if let Term::Barrier { reduce: Some(reduce), .. } = &program.blocks[block].term {
+            defs.push(reduce.dst);
+        }
+        defs.sort_unstable();
+        defs.dedup();
+        defs.iter().for_each(|&d| defined_in[d].push(block));
+    }
+    let mut phis: Vec<Vec<Reg>> = vec![Vec::new(); program.blocks.len()];
+    for (reg, blocks) in defined_in.iter().enumerate() {
+        let mut work = blocks.clone();
+        while let Some(block) = work.pop() {
+            for &join in &frontiers[block] {
+                if live[join][reg] && !phis[join].contains(&reg) {
+                    phis[join].push(reg);
+                    work.push(join);
+                }
+            }
+        }
+    }
+    phis
+}
+
+/// Value numbers and the sets they are merged into.
+struct Renamer {
+    /// Union-find parents over values.
+    parent: Vec<usize>,
+    /// Original register of each value.
+    reg_of: Vec<Reg>,
+    /// Values below this number stand for "not written yet", each for the register of that number.
+    registers: usize,
+    /// φ values by block, parallel to the φ registers.
+    phis: Vec<Vec<(Reg, usize)>>,
+}
+
+/// Current value per register, with what to restore when the walk leaves a block.
+#[derive(Default)]
+struct Scope {
+    current: HashMap<Reg, usize>,
+}
+
+impl Renamer {
+    fn new(program: &Program, phis: &[Vec<Reg>]) -> Renamer {
+        let registers = program.regs.len();
+        let mut renamer = Renamer { parent: (0..registers).collect(), reg_of: (0..registers).collect(), registers, phis: Vec::new() };
+        renamer.phis = phis.iter().map(|regs| regs.iter().map(|&r| (r, renamer.value(r))).collect()).collect();
+        renamer
+    }
+
+    fn value(&mut self, reg: Reg) -> usize {
+        self.parent.push(self.parent.len());
+        self.reg_of.push(reg);
+        self.parent.len() - 1
+    }
+
+    fn find(&mut self, mut value: usize) -> usize {
+        while self.parent[value] != value {
+            self.parent[value] = self.parent[self.parent[value]];
+            value = self.parent[value];
+        }
+        value
+    }
+
+    fn union(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.find(a), self.find(b));
+        self.parent[a] = b;
+    }
+
+    /// Walks the dominator tree and writes value numbers in place of registers.
+    fn run(&mut self, program: &mut Program, graph: &Graph, dominators: &Dominators) {
+        let mut children = vec![Vec::new(); program.blocks.len()];
+        for &block in dominators.order.iter().filter(|&&b| dominators.idom[b] != b) {
+            children[dominators.idom[block]].push(block);
+        }
+        let mut scope = Scope::default();
+        let mut stack = vec![(ENTRY, None::<Vec<(Reg, Option<usize>)>>)];
+        while let Some((block, undo)) = stack.pop() {
+            if let Some(undo) = undo {
+                for (reg, old) in undo.into_iter().rev() {
+                    match old {
+                        Some(value) => scope.current.insert(reg, value),
+                        None => scope.current.remove(&reg),
+                    };
+                }
+                continue;
+            }
+            let undo = self.rename_block(block, program, graph, &mut scope);
+            stack.push((block, Some(undo)));
+            stack.extend(children[block].iter().map(|&c| (c, None)));
+        }
+    }
+
+    fn rename_block(&mut self, block: BlockId, program: &mut Program, graph: &Graph, scope: &mut Scope) -> Vec<(Reg, Option<usize>)> {
+        let mut undo = Vec::new();
+        let mut define = |scope: &mut Scope, reg: Reg, value: usize| undo.push((reg, scope.current.insert(reg, value)));
+        for &(reg, value) in &self.phis[block] {
+            define(scope, reg, value);
+        }
+        for inst in &mut program.blocks[block].insts {
+            let use_of = |reg: Reg| scope.current.get(&reg).copied().unwrap_or(reg);
+            if let Some((reg, _)) = &mut inst.guard {
+                *reg = use_of(*reg);
+            }
+            let first_source = usize::from(inst.has_destination());
+            inst.ops.iter_mut().skip(first_source).for_each(|o| o.rename(&mut |r| use_of(r)));
+            let is_guarded = inst.guard.is_some();
+            let mut tied = false;
+            if first_source == 1
+                && let Some(destination) = inst.ops.first_mut()
+            {
+                destination.rename(&mut |reg| {
+                    let value = self.value(reg);
+                    if is_guarded && let Some(&old) = scope.current.get(&reg) {
+                        self.union(value, old);
+                        tied = true;
+                    }
+                    define(scope, reg, value);
+                    value
+                });
+            }
+            inst.tied = tied;
+        }
+        let use_of = |scope: &Scope, reg: Reg| scope.current.get(&reg).copied().unwrap_or(reg);
+        match &mut program.blocks[block].term {
+            Term::Branch { pred, .. } => *pred = use_of(scope, *pred),
+            Term::Barrier { reduce: Some(reduce), .. } => {
+                reduce.source = use_of(scope, reduce.source);
+                let value = self.value(reduce.dst);
+                define(scope, reduce.dst, value);
+                reduce.dst = value;
+            }
+            _ => {}
+        }
+        for &next in &graph.succs[block] {
+            for index in 0..self.phis[next].len() {
+                let (reg, phi) = self.phis[next][index];
+                let incoming = use_of(scope, reg);
+                // A path on which the register was never written constrains nothing.
+                if incoming >= self.registers {
+                    self.union(phi, incoming);
+                }
+            }
+        }
+        undo
+    }
+
+    /// Numbers the sets densely and renames values to them.
+    fn apply(mut self, program: &mut Program) -> Vec<Phi> {
+        let mut webs: HashMap<usize, Reg> = HashMap::new();
+        let mut regs = Vec::new();
+        let old = std::mem::take(&mut program.regs);
+        let mut web_of = |renamer: &mut Renamer, value: usize| {
+            let root = renamer.find(value);
+            *webs.entry(root).or_insert_with(|| {
+                regs.push(old[renamer.reg_of[root]].clone());
+                regs.len() - 1
+            })
+        };
+        for block in &mut program.blocks {
+            for inst in &mut block.insts {
+                if let Some((reg, _)) = &mut inst.guard {
+                    *reg = web_of(&mut self, *reg);
+                }
+                inst.ops.iter_mut().for_each(|o| o.rename(&mut |v| web_of(&mut self, v)));
+            }
+            match &mut block.term {
+                Term::Branch { pred, .. } => *pred = web_of(&mut self, *pred),
+                Term::Barrier { reduce: Some(reduce), .. } => {
+                    reduce.source = web_of(&mut self, reduce.source);
+                    reduce.dst = web_of(&mut self, reduce.dst);
+                }
+                _ => {}
+            }
+        }
+        let phis = std::mem::take(&mut self.phis);
+        let mut out = Vec::new();
+        for (block, values) in phis.into_iter().enumerate() {
+            out.extend(values.into_iter().map(|(_, value)| Phi { block, web: web_of(&mut self, value) }));
+        }
+        program.regs = regs;
+        out
+    }
+}

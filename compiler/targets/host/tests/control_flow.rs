@@ -1,0 +1,212 @@
+//! Guards, divergent branches and loops, early exits, barriers.
+
+mod common;
+
+use common::{Args, Launch, Random, at_every_level};
+
+const VECTOR_ADD: &str = "
+.visible .entry vadd(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n)
+{
+  .reg .pred %p<2>; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %rd<12>;
+  ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [c]; ld.param.u32 %r1, [n];
+  mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x;
+  mad.lo.s32 %r5, %r2, %r3, %r4;
+  setp.ge.s32 %p1, %r5, %r1;
+  @%p1 bra DONE;
+  cvta.to.global.u64 %rd4, %rd1; cvta.to.global.u64 %rd5, %rd2; cvta.to.global.u64 %rd6, %rd3;
+  mul.wide.s32 %rd7, %r5, 4;
+  add.s64 %rd8, %rd4, %rd7; add.s64 %rd9, %rd5, %rd7; add.s64 %rd10, %rd6, %rd7;
+  ld.global.f32 %f1, [%rd8]; ld.global.f32 %f2, [%rd9];
+  add.f32 %f3, %f1, %f2;
+  st.global.f32 [%rd10], %f3;
+DONE:
+  ret;
+}";
+
+#[test]
+fn vector_add_stops_at_its_tail_guard() {
+    for block in [32, 96, 100, 256] {
+        at_every_level(VECTOR_ADD, "vadd", [block, 1, 1], |kernel| {
+            for n in [0usize, 1, 31, 32, 33, 1000, 1024] {
+                let mut random = Random::new(n as u64);
+                let (mut a, mut b) = (random.floats(n), random.floats(n));
+                let mut c = vec![-7.0f32; n + 64];
+                let args = Args::new().slice(&mut a).slice(&mut b).slice(&mut c).u32(n as u32);
+                kernel.run(Launch::grid((n as u32).div_ceil(block), 1, 1), args);
+                for i in 0..n {
+                    assert_eq!(c[i], a[i] + b[i], "element {i} of {n}, block {block}");
+                }
+                assert!(c[n..].iter().all(|v| *v == -7.0), "wrote behind the end");
+            }
+        });
+    }
+}
+
+#[test]
+fn only_the_blocks_asked_for_run() {
+    at_every_level(VECTOR_ADD, "vadd", [32, 1, 1], |kernel| {
+        let (mut a, mut b, mut c) = (vec![1f32; 320], vec![2f32; 320], vec![0f32; 320]);
+        let args = |a: &mut Vec<f32>, b: &mut Vec<f32>, c: &mut Vec<f32>| Args::new().slice(a).slice(b).slice(c).u32(320);
+        kernel.run(Launch::grid(10, 1, 1).blocks(3, 5), args(&mut a, &mut b, &mut c));
+        let written: Vec<usize> = (0..320).filter(|i| c[*i] != 0.0).collect();
+        assert_eq!(written, (96..160).collect::<Vec<_>>());
+        let stopped = Launch { stop: 1, ..Launch::grid(10, 1, 1) };
+        c.fill(0.0);
+        kernel.run(stopped, args(&mut a, &mut b, &mut c));
+        assert!(c.iter().all(|v| *v == 0.0), "a stopped compute unit ran a block");
+    });
+}
+
+#[test]
+fn lanes_leave_a_loop_in_different_iterations() {
+    let text = "
+.visible .entry collatz(.param .u64 out, .param .u32 n)
+{
+  .reg .pred %p<6>; .reg .b32 %r<12>; .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [n];
+  mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x;
+  mad.lo.u32 %r5, %r2, %r3, %r4;
+  setp.ge.u32 %p1, %r5, %r1;
+  @%p1 bra DONE;
+  add.u32 %r6, %r5, 1;
+  mov.u32 %r7, 0;
+LOOP:
+  setp.eq.u32 %p2, %r6, 1;
+  @%p2 bra OUT;
+  and.b32 %r8, %r6, 1;
+  setp.ne.u32 %p3, %r8, 0;
+  @%p3 bra ODD;
+  shr.u32 %r6, %r6, 1;
+  bra NEXT;
+ODD:
+  mad.lo.u32 %r6, %r6, 3, 1;
+NEXT:
+  add.u32 %r7, %r7, 1;
+  bra LOOP;
+OUT:
+  mul.wide.u32 %rd2, %r5, 4;
+  add.u64 %rd3, %rd1, %rd2;
+  st.global.u32 [%rd3], %r7;
+DONE:
+  ret;
+}";
+    let steps = |n: u32| {
+        let (mut x, mut count) = (n + 1, 0u32);
+        while x != 1 {
+            x = if x % 2 == 1 { 3 * x + 1 } else { x / 2 };
+            count += 1;
+        }
+        count
+    };
+    for block in [32, 64, 50] {
+        at_every_level(text, "collatz", [block, 1, 1], |kernel| {
+            let mut out = vec![u32::MAX; 1000];
+            kernel.run(Launch::grid(1000u32.div_ceil(block), 1, 1), Args::new().slice(&mut out).u32(1000));
+            for (i, found) in out.iter().enumerate() {
+                assert_eq!(*found, steps(i as u32), "of {i}, block {block}");
+            }
+        });
+    }
+}
+
+#[test]
+fn nested_divergence_keeps_lanes_apart() {
+    // Triangle loops: lane l sums j over j < i for i < l % 7, and odd lanes skip i = 3 by `continue`; lanes above 20 leave by `ret` inside.
+    let text = "
+.visible .entry nest(.param .u64 out)
+{
+  .reg .pred %p<9>; .reg .b32 %r<20>; .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, %tid.x; mov.u32 %r19, %ctaid.x; mov.u32 %r18, %ntid.x;
+  mad.lo.u32 %r2, %r19, %r18, %r1;
+  mul.wide.u32 %rd2, %r2, 4; add.u64 %rd3, %rd1, %rd2;
+  rem.u32 %r3, %r1, 7; and.b32 %r4, %r1, 1;
+  mov.u32 %r5, 0; mov.u32 %r6, 0;
+OUTER:
+  setp.ge.u32 %p1, %r6, %r3;
+  @%p1 bra DONE;
+  setp.eq.u32 %p2, %r6, 3;
+  setp.eq.u32 %p3, %r4, 1;
+  and.pred %p4, %p2, %p3;
+  @%p4 bra NEXT;
+  mov.u32 %r7, 0;
+INNER:
+  setp.ge.u32 %p5, %r7, %r6;
+  @%p5 bra NEXT;
+  add.u32 %r5, %r5, %r7;
+  add.u32 %r7, %r7, 1;
+  setp.gt.u32 %p6, %r1, 20;
+  setp.eq.u32 %p7, %r7, 2;
+  and.pred %p8, %p6, %p7;
+  @%p8 ret;
+  bra INNER;
+NEXT:
+  add.u32 %r6, %r6, 1;
+  bra OUTER;
+DONE:
+  st.global.u32 [%rd3], %r5;
+  ret;
+}";
+    let expected = |lane: u32| {
+        let mut sum = 0;
+        for i in 0..lane % 7 {
+            if i == 3 && lane % 2 == 1 {
+                continue;
+            }
+            for j in 0..i {
+                sum += j;
+                if lane > 20 && j == 1 {
+                    return u32::MAX;
+                }
+            }
+        }
+        sum
+    };
+    for block in [32, 64, 17] {
+        at_every_level(text, "nest", [block, 1, 1], |kernel| {
+            let mut out = vec![u32::MAX; 2 * block as usize];
+            kernel.run(Launch::grid(2, 1, 1), Args::new().slice(&mut out));
+            for (i, found) in out.iter().enumerate() {
+                assert_eq!(*found, expected(i as u32 % block), "thread {i}, block {block}");
+            }
+        });
+    }
+}
+
+#[test]
+fn uniform_loops_under_a_divergent_guard() {
+    let text = "
+.visible .entry rowsum(.param .u64 in, .param .u64 out, .param .u32 rows, .param .u32 columns)
+{
+  .reg .pred %p<4>; .reg .b32 %r<12>; .reg .f32 %f<4>; .reg .b64 %rd<8>;
+  ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out]; ld.param.u32 %r1, [rows]; ld.param.u32 %r2, [columns];
+  mov.u32 %r3, %ctaid.x; mov.u32 %r4, %tid.x; mad.lo.u32 %r5, %r3, 32, %r4;
+  setp.lt.u32 %p1, %r5, %r1;
+  mov.f32 %f1, 0f00000000;
+  @!%p1 bra STORE;
+  mov.u32 %r6, 0;
+LOOP:
+  setp.ge.u32 %p2, %r6, %r2;
+  @%p2 bra STORE;
+  mad.lo.u32 %r7, %r6, %r1, %r5;
+  mul.wide.u32 %rd3, %r7, 4; add.u64 %rd4, %rd1, %rd3;
+  ld.global.f32 %f2, [%rd4];
+  add.f32 %f1, %f1, %f2;
+  add.u32 %r6, %r6, 1;
+  bra LOOP;
+STORE:
+  mul.wide.u32 %rd5, %r5, 4; add.u64 %rd6, %rd2, %rd5;
+  st.global.f32 [%rd6], %f1;
+  ret;
+}";
+    at_every_level(text, "rowsum", [32, 1, 1], |kernel| {
+        let (rows, columns) = (70usize, 9usize);
+        let mut input = Random::new(5).floats(rows * columns);
+        let mut out = vec![9f32; 96];
+        kernel.run(Launch::grid(3, 1, 1), Args::new().slice(&mut input).slice(&mut out).u32(rows as u32).u32(columns as u32));
+        for r in 0..96 {
+            let expected = if r < rows { (0..columns).fold(0f32, |s, c| s + input[c * rows + r]) } else { 0.0 };
+            assert_eq!(out[r], expected, "row {r}");
+        }
+    });
+}

@@ -1,6 +1,7 @@
 //! The engine on a device that computes real answers.
 
 mod fake;
+mod toy;
 
 use atoll_engine::*;
 use atoll_kgraph::Bundle;
@@ -8,6 +9,7 @@ use fake::{Controls, FakeDevice};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
+use toy::request;
 
 type Answer = Result<InvocationResult, InvokeError>;
 
@@ -23,15 +25,10 @@ fn options(name: &str) -> FunctionOptions {
     FunctionOptions { name: name.into(), class: Class::BestEffort, queue_capacity: None }
 }
 
-fn bundle(code: &[u8]) -> Arc<Bundle> {
-    // The mapping outlives the folder.
-    fake::write_bundle(tempfile::tempdir().expect("a folder").path(), code)
-}
-
 fn setup(config: EngineConfig) -> Setup {
     let (device, controls) = FakeDevice::new(config.evict_at_random.unwrap_or(0));
     let engine = Engine::start(device, config).expect("an engine");
-    let (handle, bundle) = (engine.handle(), bundle(b"fake"));
+    let (handle, bundle) = (engine.handle(), toy::bundle(fake::TARGET, b"fake"));
     let info = handle.load(Arc::clone(&bundle), options("f")).expect("a function");
     assert_eq!((info.target.as_str(), info.weights_bytes, info.weights_shared), (fake::TARGET, 32, false));
     Setup { engine, handle, device: controls, bundle }
@@ -39,12 +36,6 @@ fn setup(config: EngineConfig) -> Setup {
 
 fn input(n: u32, seed: u32) -> Vec<u32> {
     (0..n).map(|i| i.wrapping_mul(2_654_435_761).wrapping_add(seed) | 1 << 31).collect()
-}
-
-fn request(function: &str, class: Class, input: &[u32]) -> InvocationRequest {
-    let bytes = input.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let inputs = vec![InputTensor { shape: vec![input.len() as i64], bytes }];
-    InvocationRequest { function: function.into(), inputs, class: Some(class), deadline: None }
 }
 
 /// An invocation under way.
@@ -65,7 +56,7 @@ impl Pending {
     /// The answer, which must be the right one.
     fn result(&self) -> InvocationResult {
         let result = self.answer().expect("a result");
-        let expected: Vec<u8> = fake::expected(&self.input).into_iter().flat_map(u32::to_le_bytes).collect();
+        let expected = toy::expected(&self.input);
         assert_eq!(result.outputs, [OutputTensor { shape: vec![self.input.len() as i64], bytes: expected }]);
         result
     }
@@ -119,7 +110,7 @@ fn memory_is_what_was_promised_and_is_used_again() {
         setup.submit(Class::BestEffort, 100, seed).result();
     }
     let device = setup.handle.statistics().device;
-    assert_eq!(device.memory_used_bytes_max, 256 + fake::invocation_memory(100));
+    assert_eq!(device.memory_used_bytes_max, 256 + toy::invocation_memory(100));
     assert_eq!(device.memory_used_bytes, device.memory_used_bytes_max);
 }
 
@@ -259,17 +250,17 @@ fn a_failed_load_leaves_nothing() {
     let (device, controls) = FakeDevice::new(0);
     let engine = Engine::start(device, EngineConfig { memory_limit_bytes: Some(255), ..EngineConfig::default() }).expect("an engine");
     let handle = engine.handle();
-    let error = handle.load(bundle(b"fake"), options("f")).expect_err("no memory");
+    let error = handle.load(toy::bundle(fake::TARGET, b"fake"), options("f")).expect_err("no memory");
     assert!(matches!(error, EngineError::OutOfMemory { wanted: 32, free: 0, .. }), "{error}");
     assert_eq!((handle.statistics().device.memory_used_bytes, controls.modules()), (0, 0));
-    let error = handle.load(bundle(b"other"), options("f")).expect_err("bad code");
+    let error = handle.load(toy::bundle(fake::TARGET, b"other"), options("f")).expect_err("bad code");
     assert!(error.to_string().contains("this is no code for a fake device"), "{error}");
     assert_eq!(submit(&handle, request("f", Class::RealTime, &[])).error(), InvokeError::UnknownFunction);
 }
 
 #[test]
 fn best_effort_waits_for_memory_and_nothing_exceeds_the_limit() {
-    let one = fake::invocation_memory(64);
+    let one = toy::invocation_memory(64);
     let limit = 256 + one + one / 2;
     let setup = setup(EngineConfig { memory_limit_bytes: Some(limit), ..EngineConfig::default() });
     let pending: Vec<Pending> = (0..10).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
@@ -278,7 +269,7 @@ fn best_effort_waits_for_memory_and_nothing_exceeds_the_limit() {
     // Other shapes take the place of those that nobody uses.
     setup.submit(Class::BestEffort, 48, 0).result();
     let error = setup.submit(Class::BestEffort, 4096, 0).error();
-    assert!(matches!(error, InvokeError::OutOfMemory { wanted, .. } if wanted == fake::invocation_memory(4096)), "{error}");
+    assert!(matches!(error, InvokeError::OutOfMemory { wanted, .. } if wanted == toy::invocation_memory(4096)), "{error}");
     setup.submit(Class::RealTime, 64, 0).result();
 }
 
@@ -364,7 +355,7 @@ fn a_life_of_random_events_leaves_nothing_behind() {
     let mut results = 0;
     for seed in 0..8 {
         let mut rng = atoll_core::rng::Rng::new(seed);
-        let memory_limit_bytes = Some(256 * 2 + 4 * fake::invocation_memory(200));
+        let memory_limit_bytes = Some(256 * 2 + 4 * toy::invocation_memory(200));
         let policy = atoll_core::POLICIES[seed as usize % atoll_core::POLICIES.len()].name.into();
         let setup = setup(EngineConfig { policy, memory_limit_bytes, evict_at_random: Some(seed), ..EngineConfig::default() });
         let mut pending: Vec<Pending> = Vec::new();
@@ -385,7 +376,7 @@ fn a_life_of_random_events_leaves_nothing_behind() {
         for pending in &pending {
             match pending.answers.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|e| panic!("seed {seed}: no answer: {e}")) {
                 Ok(result) => {
-                    let expected: Vec<u8> = fake::expected(&pending.input).into_iter().flat_map(u32::to_le_bytes).collect();
+                    let expected = toy::expected(&pending.input);
                     assert_eq!(result.outputs[0].bytes, expected, "seed {seed}");
                     results += 1;
                 }

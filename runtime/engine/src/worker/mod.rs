@@ -152,7 +152,11 @@ impl Worker {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Submit(submission, reply) => self.submit(Invocation::new(*submission, reply)),
-            Command::Cancel(id) => self.tell(Event::CancelTask { task: TaskId(id.0) }),
+            Command::Cancel(id) => {
+                // What is to be cancelled may still stand in the other channel.
+                self.take_urgent();
+                self.tell(Event::CancelTask { task: TaskId(id.0) });
+            }
             Command::Load { function, answer } => self.begin_load(function, answer),
             Command::Unload { name, answer } => self.unload(&name, answer),
             Command::Statistics { answer } => drop(answer.send(self.statistics())),

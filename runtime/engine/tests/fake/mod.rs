@@ -1,12 +1,9 @@
-//! A device for tests that computes real answers on a thread of its own, block by block, and a bundle for it.
+//! A device for tests that computes real answers on a thread of its own, block by block.
 //!
-//! Its kernels are functions in Rust, found by name. Blocks of launches in different device queues interleave at random, and a block looks at the epoch word at its entry like a
+//! Its kernels are those of the toy model as functions in Rust, found by name. Blocks of launches in different device queues interleave at random, and a block looks at the epoch word at its entry like a
 //! transformed kernel. The kernels work in place, so that a block that runs twice, or out of order, gives a wrong answer.
 
-mod model;
-
-pub(crate) use model::{TARGET, expected, invocation_memory, write_bundle};
-
+use crate::toy::{PER_BLOCK, TRAP};
 use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, PreemptLevel, QueueId};
 use atoll_device::*;
@@ -18,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub(crate) const TARGET: &str = "fake";
 pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
 pub(crate) const QUEUES: u32 = 3;
 
@@ -275,7 +273,7 @@ impl State {
 
     fn enter_block(&mut self, launch: &mut Launch, block: u32) -> bool {
         let Some(base) = launch.kernel.preempt_offset else {
-            model::run(launch, block, &mut self.memory);
+            run_kernel(launch, block, &mut self.memory);
             return false;
         };
         let [epoch_word, evicted_word, progress] = [0, 8, 16].map(|at| u64_at(&launch.params, base as usize + at));
@@ -289,7 +287,7 @@ impl State {
             *self.u32_at(evicted_word) = 1_u32.to_le_bytes();
             return true;
         }
-        model::run(launch, block, &mut self.memory);
+        run_kernel(launch, block, &mut self.memory);
         self.memory[(progress + u64::from(block)) as usize] = 1;
         false
     }
@@ -313,4 +311,26 @@ impl State {
 
 fn u64_at(params: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(params[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// One block of a launch: `step(x, w, n, k)`, or `move(from, to, n)`.
+fn run_kernel(launch: &mut Launch, block: u32, memory: &mut [u8]) {
+    let word = |memory: &[u8], at: u64| u32::from_le_bytes(memory[at as usize..at as usize + 4].try_into().expect("four bytes"));
+    let int = |params: &[u8], at: usize| u32::from_le_bytes(params[at..at + 4].try_into().expect("four bytes"));
+    let (first, second, n) = (u64_at(&launch.params, 0), u64_at(&launch.params, 8), int(&launch.params, 16));
+    assert_eq!(launch.record.address_slots & 0b111, 0b011, "two addresses, then numbers");
+    for i in (block * PER_BLOCK..(block + 1) * PER_BLOCK).take_while(|&i| i < n) {
+        let offset = u64::from(i) * 4;
+        let x = word(memory, first + offset);
+        let (to, value) = match launch.kernel.name.as_str() {
+            "step" => {
+                let k = int(&launch.params, 20);
+                (first + offset, x.wrapping_mul(3).wrapping_add(k).wrapping_add(word(memory, second + u64::from(i % 8) * 4)))
+            }
+            "move" => (second + offset, x),
+            other => panic!("there is no kernel {other}"),
+        };
+        launch.failed |= x == TRAP && launch.kernel.name == "step";
+        memory[to as usize..to as usize + 4].copy_from_slice(&value.to_le_bytes());
+    }
 }

@@ -1,0 +1,67 @@
+/* The toy model's kernels as native code of the host ABI, preempted as design D5 has it: what the compiler would emit, written by hand. */
+#include <stdint.h>
+
+struct context {
+    uint32_t version, compute_unit;
+    uint64_t params;
+    uint32_t grid[3], block[3];
+    uint64_t block_begin, block_end;
+    uint64_t shared;
+    uint32_t shared_bytes, scratch_bytes;
+    uint64_t scratch, stop_word, helpers;
+};
+
+struct step_params {
+    uint32_t *x;
+    const uint32_t *w;
+    uint32_t n, k;
+    volatile uint32_t *epoch_word, *evicted_word;
+    volatile uint8_t *progress;
+    uint32_t issued_epoch;
+};
+
+struct move_params {
+    const uint32_t *from;
+    uint32_t *to;
+    uint32_t n;
+};
+
+typedef void trap(const struct context *, uint32_t code, uint32_t line);
+
+enum { PER_BLOCK = 16, TRAP = 0xDEAD };
+
+const uint32_t atoll_host_abi_version = 1;
+
+/* Takes some microseconds, as real blocks do. */
+static void linger(void) {
+    for (volatile int i = 0; i < 2000; i++) {
+    }
+}
+
+void step(const struct context *c) {
+    const struct step_params *p = (const struct step_params *)c->params;
+    for (uint64_t b = c->block_begin; b < c->block_end; b++) {
+        if (p->progress[b])
+            continue;
+        if ((int32_t)(*p->epoch_word - p->issued_epoch) > 0) {
+            *p->evicted_word = 1;
+            continue;
+        }
+        linger();
+        for (uint32_t i = b * PER_BLOCK; i < (b + 1) * PER_BLOCK && i < p->n; i++) {
+            if (p->x[i] == TRAP) {
+                (*(trap **)c->helpers)(c, 1, __LINE__);
+                return;
+            }
+            p->x[i] = p->x[i] * 3 + p->k + p->w[i % 8];
+        }
+        p->progress[b] = 1;
+    }
+}
+
+void move(const struct context *c) {
+    const struct move_params *p = (const struct move_params *)c->params;
+    for (uint64_t b = c->block_begin; b < c->block_end; b++)
+        for (uint32_t i = b * PER_BLOCK; i < (b + 1) * PER_BLOCK && i < p->n; i++)
+            p->to[i] = p->from[i];
+}

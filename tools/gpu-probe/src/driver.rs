@@ -14,7 +14,7 @@ type Handle = *mut c_void;
 type Status = c_int;
 
 /// Names under which the driver is installed.
-const LIBRARY_NAMES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
+const LIBRARY_NAMES: [&str; 2] = if cfg!(windows) { ["nvcuda.dll", "nvcuda64.dll"] } else { ["libcuda.so.1", "libcuda.so"] };
 
 /// A driver call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,7 @@ pub(crate) struct CudaError {
 pub(crate) enum OpenError {
     /// No driver.
     #[error("no NVIDIA driver here: {0} cannot be loaded")]
-    NoLibrary(String),
+    NoLibrary(&'static str),
     /// A driver too old for us.
     #[error("the NVIDIA driver lacks `{0}`; update it")]
     NoSymbol(&'static str),
@@ -224,15 +224,13 @@ impl Driver {
 }
 
 fn load_library() -> Result<Library, OpenError> {
-    let mut last = String::new();
     for name in LIBRARY_NAMES {
         // SAFETY: the driver's library is meant to be loaded like this; its initialisers have no preconditions.
-        match unsafe { Library::new(name) } {
-            Ok(library) => return Ok(library),
-            Err(error) => last = format!("{name} ({error})"),
+        if let Ok(library) = unsafe { Library::new(name) } {
+            return Ok(library);
         }
     }
-    Err(OpenError::NoLibrary(last))
+    Err(OpenError::NoLibrary(LIBRARY_NAMES[0]))
 }
 
 /// A loaded module.

@@ -3,7 +3,7 @@
 //! A driver assembles PTX up to the version it was released with and refuses anything newer, so a module should ask for no more than it uses. Instructions that
 //! this table does not know keep the module at the version it declares.
 
-use atoll_ptx::{Body, Instruction, Item, ItemKind, Module, Name, StatementKind};
+use atoll_ptx::{Body, Directive, Instruction, ItemKind, Module, Name, Operand, ScalarType, StatementKind};
 use std::fmt;
 
 /// A version of the PTX ISA.
@@ -270,8 +270,9 @@ const YOUNGER_MODIFIERS: [(&str, PtxVersion); 12] = [
 const HALF_FORMS: [(&str, PtxVersion); 6] =
     [("abs", v(6, 5)), ("neg", v(6, 0)), ("max", v(7, 0)), ("min", v(7, 0)), ("ex2", v(7, 0)), ("tanh", v(7, 0))];
 
-/// The lowest version that knows the architecture `sm` and everything in the module; `None` where something is not in the tables.
-pub fn lowest_version(module: &Module, sm: u32) -> Option<PtxVersion> {
+/// The lowest version that knows the module's architecture and everything in the module; `None` where something is not in the tables.
+pub fn lowest_version(module: &Module) -> Option<PtxVersion> {
+    let sm = declared_sm(module)?;
     let mut version = ARCHITECTURES.iter().find(|(known, _)| *known == sm)?.1;
     for function in module.functions() {
         if function.attributes.iter().any(|a| !matches!(a.name.as_str(), "maxntid" | "reqntid" | "minnctapersm" | "maxnreg")) {
@@ -294,6 +295,9 @@ fn needed_by_body(body: &Body) -> Option<PtxVersion> {
 }
 
 fn needed_by(instruction: &Instruction) -> Option<PtxVersion> {
+    if instruction.operands.iter().any(names_young_register) {
+        return None;
+    }
     let opcode = instruction.opcode.as_str();
     let younger = YOUNGER_OPCODES.iter().find(|(name, _)| *name == opcode).map(|(_, version)| *version);
     let mut version = younger.or_else(|| OPCODES.contains(&opcode).then_some(v(6, 0)))?;
@@ -303,9 +307,15 @@ fn needed_by(instruction: &Instruction) -> Option<PtxVersion> {
     Some(version)
 }
 
+/// Whether an operand is a special register that came with clusters or later.
+fn names_young_register(operand: &Operand) -> bool {
+    const YOUNG: [&str; 5] = ["%cluster", "%nclusterid", "%is_explicit_cluster", "%reserved_smem", "%current_graph_exec"];
+    matches!(operand, Operand::Name(name) if YOUNG.iter().any(|prefix| name.starts_with(prefix)))
+}
+
 fn needed_by_modifier(opcode: &str, modifier: &Name) -> Option<PtxVersion> {
-    use atoll_ptx::ScalarType::*;
-    match atoll_ptx::ScalarType::from_name(modifier) {
+    use ScalarType::{B128, Bf16, Bf16x2, F16, F16x2, Tf32};
+    match ScalarType::from_name(modifier) {
         Some(F16 | F16x2) => Some(HALF_FORMS.iter().find(|(name, _)| *name == opcode).map_or(v(6, 0), |(_, version)| *version)),
         Some(Bf16 | Bf16x2) => Some(v(7, 8)),
         Some(Tf32) => Some(v(7, 0)),
@@ -318,24 +328,30 @@ fn needed_by_modifier(opcode: &str, modifier: &Name) -> Option<PtxVersion> {
 
 /// The version a module declares.
 pub fn declared_version(module: &Module) -> Option<PtxVersion> {
-    let text = module.items.iter().find_map(|item| match &item.kind {
-        ItemKind::Directive(d) if d.name == "version" => Some(d.arguments.concat()),
-        _ => None,
-    })?;
+    let text = directive(module, "version")?.arguments.concat();
     let (major, minor) = text.split_once('.')?;
     Some(v(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Sets `.version` and `.target`.
-pub(crate) fn set_dialect(module: &mut Module, version: PtxVersion, target: &str) {
-    let mut set = |name: &str, argument: &str| {
-        let is_wanted = |item: &&mut Item| matches!(&item.kind, ItemKind::Directive(d) if d.name == name);
-        if let Some(item) = module.items.iter_mut().find(is_wanted)
+/// The architecture a module declares: 75 for `.target sm_75`. Architecture-specific variants (`sm_90a`) are `None`.
+pub fn declared_sm(module: &Module) -> Option<u32> {
+    directive(module, "target")?.arguments.first()?.strip_prefix("sm_")?.parse().ok()
+}
+
+fn directive<'m>(module: &'m Module, name: &str) -> Option<&'m Directive> {
+    module.items.iter().find_map(|item| match &item.kind {
+        ItemKind::Directive(directive) if directive.name == name => Some(directive),
+        _ => None,
+    })
+}
+
+/// Sets `.version` where the module declares one.
+pub(crate) fn set_version(module: &mut Module, version: PtxVersion) {
+    for item in &mut module.items {
+        if matches!(&item.kind, ItemKind::Directive(d) if d.name == "version")
             && let ItemKind::Directive(directive) = item.edit()
         {
-            directive.arguments = vec![Name::new(argument)];
+            directive.arguments = vec![Name::from(version.to_string())];
         }
-    };
-    set("version", &version.to_string());
-    set("target", target);
+    }
 }

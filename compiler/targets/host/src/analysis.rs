@@ -353,8 +353,8 @@ impl<'a> Solver<'a> {
                 continue;
             }
             let influence = self.analysis.influence(branch);
-            let barrier = influence.into_iter().find(|&b| matches!(self.program.blocks[b].term, Term::Barrier { .. }));
-            if let Some(barrier) = barrier {
+            let barriers = influence.into_iter().filter(|&b| matches!(self.program.blocks[b].term, Term::Barrier { .. }));
+            if let Some(barrier) = barriers.min_by_key(|&b| self.program.blocks[b].line) {
                 return Some((branch, barrier));
             }
         }

@@ -192,7 +192,7 @@ impl Lowering {
         if types.iter().any(|(dtype, shape)| bytes(*dtype, shape) > FOLDED_BYTES_MAX.max(given)) {
             return Ok(None);
         }
-        if let (Op::Reshape, Some(bytes)) = (op, &self.graph.value(inputs[0]).constant) {
+        if let (Op::Reshape, Some(bytes)) = (op, inputs.first().and_then(|id| self.graph.value(*id).constant.as_ref())) {
             let literal = Literal { dtype: types[0].0, shape: types[0].1.clone(), bytes: Arc::clone(bytes) };
             return Ok(Some(vec![self.literal(name, literal)]));
         }

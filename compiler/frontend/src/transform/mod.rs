@@ -1,5 +1,128 @@
 //! Passes over the tensor graph, one file and one verb each. The order is [`PASSES`].
+//!
+//! A pass may leave nodes behind that nobody needs: [`transform`] removes them and verifies the graph after each pass. No pass keeps state, and none changes the graph's
+//! inputs, outputs or symbols.
 
 mod eliminate_dead;
+mod fold_affine;
+mod fuse_epilogue;
+mod fuse_layer_norm;
+mod fuse_pointwise;
+mod hoist_pointwise;
+mod merge_equal;
+mod merge_moves;
 
 pub use eliminate_dead::eliminate_dead;
+pub use fold_affine::fold_affine;
+pub use fuse_epilogue::fuse_epilogue;
+pub use fuse_layer_norm::fuse_layer_norm;
+pub use fuse_pointwise::fuse_pointwise;
+pub use hoist_pointwise::hoist_pointwise;
+pub use merge_equal::merge_equal;
+pub use merge_moves::merge_moves;
+
+use crate::tensor_graph::{PointArg, PointStep, TensorGraph, TensorNode, ValueId};
+use crate::verify::VerifyErrors;
+
+/// A named pass.
+pub struct Pass {
+    /// Its verb.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(&mut TensorGraph),
+}
+
+/// All passes in order.
+pub static PASSES: &[Pass] = &[
+    Pass { name: "merge_equal", run: merge_equal },
+    Pass { name: "merge_moves", run: merge_moves },
+    // Before what looks for a pointwise node right behind a convolution: 1-D convolutions have a reshape there.
+    Pass { name: "hoist_pointwise", run: hoist_pointwise },
+    // These two look for single steps, so they come before the steps are joined.
+    Pass { name: "fold_affine", run: fold_affine },
+    Pass { name: "fuse_layer_norm", run: fuse_layer_norm },
+    // Chains first: what two pointwise nodes read twice (`x * sigmoid(x)`), one reads once, and it fits into an epilogue.
+    Pass { name: "fuse_pointwise", run: fuse_pointwise },
+    Pass { name: "hoist_pointwise", run: hoist_pointwise },
+    Pass { name: "fuse_epilogue", run: fuse_epilogue },
+];
+
+/// Most inputs of a fused program: each costs a kernel parameter and a pointer register.
+pub const FUSED_INPUTS_MAX: usize = 8;
+/// Most steps of a fused program: each may hold a register for the whole program.
+pub const FUSED_STEPS_MAX: usize = 64;
+
+/// A pass broke the graph: a mistake of ours.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("internal error, please report: after pass {pass} the graph is not valid: {faults}")]
+pub struct TransformError {
+    /// The pass.
+    pub pass: &'static str,
+    /// What is wrong.
+    pub faults: VerifyErrors,
+}
+
+/// Runs all passes.
+pub fn transform(graph: TensorGraph) -> Result<TensorGraph, TransformError> {
+    transform_with(graph, |_, _| {})
+}
+
+/// As [`transform`]; `after` sees the graph after each pass, for `--emit graph`.
+pub fn transform_with(mut graph: TensorGraph, mut after: impl FnMut(&'static str, &TensorGraph)) -> Result<TensorGraph, TransformError> {
+    for pass in PASSES {
+        (pass.run)(&mut graph);
+        eliminate_dead(&mut graph);
+        graph.verify().map_err(|faults| TransformError { pass: pass.name, faults })?;
+        after(pass.name, &graph);
+    }
+    Ok(graph)
+}
+
+/// The step and the operands of a pointwise node that has just one step.
+fn single_step(node: &TensorNode) -> Option<&PointStep> {
+    match &node.op {
+        crate::tensor_graph::Op::Pointwise(program) if program.steps.len() == 1 => program.steps.first(),
+        _ => None,
+    }
+}
+
+/// The value an operand stands for, where it is an input.
+fn operand(node: &TensorNode, arg: PointArg) -> Option<ValueId> {
+    match arg {
+        PointArg::Input(index) => node.inputs.get(index as usize).copied(),
+        _ => None,
+    }
+}
+
+/// Lets everything that reads `from` read `to`.
+fn replace_uses(graph: &mut TensorGraph, from: ValueId, to: ValueId) {
+    graph.nodes.iter_mut().flat_map(|n| &mut n.inputs).filter(|id| **id == from).for_each(|id| *id = to);
+}
+
+/// An index by which reads and producers of values can be asked while nodes change in place.
+struct Uses {
+    /// The node that produces each value.
+    producer: Vec<Option<usize>>,
+    /// How often each value is read, as an output of the graph too.
+    count: Vec<usize>,
+}
+
+impl Uses {
+    fn of(graph: &TensorGraph) -> Uses {
+        Uses { producer: graph.producers(), count: graph.use_counts() }
+    }
+
+    fn producer(&self, id: ValueId) -> Option<usize> {
+        self.producer[id.0 as usize]
+    }
+
+    fn is_single(&self, id: ValueId) -> bool {
+        self.count[id.0 as usize] == 1
+    }
+
+    /// A node's inputs change from `old` to `new`.
+    fn change(&mut self, old: &[ValueId], new: &[ValueId]) {
+        new.iter().for_each(|id| self.count[id.0 as usize] += 1);
+        old.iter().for_each(|id| self.count[id.0 as usize] -= 1);
+    }
+}

@@ -1,0 +1,48 @@
+//! Fuses chains of pointwise nodes into one.
+//!
+//! A producer goes into its consumer where only that consumer reads it and both have the same shape, so that nothing is computed twice. A producer that computes nothing and only
+//! broadcasts (`Expand`) goes into every consumer: a program broadcasts its inputs anyway.
+
+use super::{FUSED_INPUTS_MAX, FUSED_STEPS_MAX, Uses};
+use crate::program::{Applied, inline};
+use crate::size::same_shape;
+use crate::tensor_graph::{Op, TensorGraph, ValueId};
+
+/// Works from front to back, so that producers are as long as they can be when their consumer is looked at.
+pub fn fuse_pointwise(graph: &mut TensorGraph) {
+    let mut uses = Uses::of(graph);
+    for index in 0..graph.nodes.len() {
+        while let Some(fused) = fuse_one(graph, &uses, index) {
+            let old = std::mem::replace(&mut graph.nodes[index].inputs, fused.inputs.clone());
+            uses.change(&old, &fused.inputs);
+            graph.nodes[index].op = Op::Pointwise(fused.program);
+        }
+    }
+}
+
+/// The node with one producer taken in.
+fn fuse_one(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<Applied> {
+    let consumer = applied(graph, index)?;
+    let result = graph.nodes[index].outputs[0];
+    consumer.inputs.iter().find_map(|at| {
+        let producer = applied(graph, uses.producer(*at)?)?;
+        if !may_fuse(graph, uses, &producer, *at, result) {
+            return None;
+        }
+        let fused = inline(&producer, *at, &consumer);
+        (fused.inputs.len() <= FUSED_INPUTS_MAX && fused.program.steps.len() <= FUSED_STEPS_MAX).then_some(fused)
+    })
+}
+
+fn may_fuse(graph: &TensorGraph, uses: &Uses, producer: &Applied, at: ValueId, result: ValueId) -> bool {
+    let same_size = same_shape(&graph.value(at).shape, &graph.value(result).shape);
+    producer.program.is_identity() || (uses.is_single(at) && same_size)
+}
+
+/// A pointwise node's program and inputs.
+fn applied(graph: &TensorGraph, index: usize) -> Option<Applied> {
+    match &graph.nodes[index].op {
+        Op::Pointwise(program) => Some(Applied { program: program.clone(), inputs: graph.nodes[index].inputs.clone() }),
+        _ => None,
+    }
+}

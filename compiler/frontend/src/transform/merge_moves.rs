@@ -1,0 +1,58 @@
+//! Merges pairs of reshapes, transpositions and slices, and drops those that do nothing.
+
+use super::replace_uses;
+use crate::size::{canonical, same_shape};
+use crate::tensor_graph::{Op, TensorGraph, ValueId};
+use atoll_kgraph::Expr;
+
+/// Works from front to back, so that a chain of any length becomes one node.
+pub fn merge_moves(graph: &mut TensorGraph) {
+    let producers = graph.producers();
+    for index in 0..graph.nodes.len() {
+        let Some(source) = moved(graph, index) else { continue };
+        if let Some(before) = producers[source.0 as usize]
+            && let Some(op) = joined(&graph.nodes[before].op, &graph.nodes[index].op)
+        {
+            graph.nodes[index].inputs = graph.nodes[before].inputs.clone();
+            graph.nodes[index].op = op;
+        }
+        let (source, result) = (graph.nodes[index].inputs[0], graph.nodes[index].outputs[0]);
+        if does_nothing(&graph.nodes[index].op)
+            && same_shape(&graph.value(source).shape, &graph.value(result).shape)
+            && !graph.outputs.contains(&result)
+        {
+            replace_uses(graph, result, source);
+        }
+    }
+}
+
+/// The operand of a node that only moves elements.
+fn moved(graph: &TensorGraph, index: usize) -> Option<ValueId> {
+    let node = &graph.nodes[index];
+    matches!(node.op, Op::Reshape | Op::Transpose { .. } | Op::Slice { .. }).then(|| node.inputs[0])
+}
+
+/// One operator for two in a row.
+fn joined(first: &Op, second: &Op) -> Option<Op> {
+    match (first, second) {
+        (Op::Reshape, Op::Reshape) => Some(Op::Reshape),
+        (Op::Transpose { permutation: inner }, Op::Transpose { permutation: outer }) => {
+            Some(Op::Transpose { permutation: outer.iter().map(|i| inner[*i]).collect() })
+        }
+        (Op::Slice { starts, steps }, Op::Slice { starts: outer_starts, steps: outer_steps }) => Some(Op::Slice {
+            starts: starts.iter().zip(steps).zip(outer_starts).map(|((s, step), o)| canonical(&(s.clone() + o.clone() * *step))).collect(),
+            steps: steps.iter().zip(outer_steps).map(|(a, b)| a.checked_mul(*b)).collect::<Option<_>>()?,
+        }),
+        _ => None,
+    }
+}
+
+/// Whether the operator is the identity when the shape stays.
+fn does_nothing(op: &Op) -> bool {
+    match op {
+        Op::Reshape => true,
+        Op::Transpose { permutation } => permutation.iter().enumerate().all(|(i, p)| i == *p),
+        Op::Slice { starts, steps } => starts.iter().all(|s| *s == Expr::Const(0)) && steps.iter().all(|s| *s == 1),
+        _ => false,
+    }
+}

@@ -1,0 +1,9 @@
+//! Inference requests and answers, in both directions and in both forms: all JSON, or JSON followed by the tensors' bytes.
+
+mod body;
+mod request;
+mod response;
+
+pub use body::Encoded;
+pub use request::{InferRequest, RequestedOutput};
+pub use response::{InferResponse, OutputTensor};

@@ -1,0 +1,80 @@
+//! What a client gets.
+
+use super::body::{self, Encoded, RawTensor, TensorJson};
+use crate::error::ProtocolError;
+use crate::parameters::Parameters;
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// An answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InferResponse {
+    /// The model.
+    pub model_name: String,
+    /// Its version.
+    pub model_version: String,
+    /// The request's, where it had one.
+    pub id: String,
+    /// What else there is to say about it.
+    pub parameters: Parameters,
+    /// The outputs.
+    pub outputs: Vec<OutputTensor>,
+}
+
+/// An output and its form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputTensor {
+    /// The tensor.
+    pub tensor: Tensor,
+    /// Whether its bytes stand behind the JSON.
+    pub binary: bool,
+}
+
+#[derive(Deserialize)]
+struct RawResponse<'a> {
+    model_name: String,
+    #[serde(default)]
+    model_version: String,
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    parameters: Parameters,
+    #[serde(borrow)]
+    outputs: Vec<RawTensor<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResponseJson<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    id: &'a str,
+    model_name: &'a str,
+    model_version: &'a str,
+    #[serde(skip_serializing_if = "Parameters::is_empty")]
+    parameters: &'a Parameters,
+    outputs: Vec<TensorJson<'a>>,
+}
+
+impl InferResponse {
+    /// Reads a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if the header is there.
+    pub fn decode(body: &[u8], json_bytes: Option<usize>) -> Result<InferResponse, ProtocolError> {
+        let (json, mut binary) = body::split(body, json_bytes)?;
+        let raw: RawResponse<'_> = body::from_json(json)?;
+        body::check_count("outputs", raw.outputs.len())?;
+        let output = |raw| binary.tensor(raw).map(|(tensor, binary)| OutputTensor { tensor, binary });
+        let outputs = raw.outputs.into_iter().map(output).collect::<Result<_, _>>()?;
+        binary.finish()?;
+        Ok(InferResponse { model_name: raw.model_name, model_version: raw.model_version, id: raw.id, parameters: raw.parameters, outputs })
+    }
+
+    /// Writes the answer.
+    pub fn encode(&self) -> Encoded {
+        let json = ResponseJson {
+            id: &self.id,
+            model_name: &self.model_name,
+            model_version: &self.model_version,
+            parameters: &self.parameters,
+            outputs: self.outputs.iter().map(|output| TensorJson::new(&output.tensor, output.binary)).collect(),
+        };
+        body::encode(&json, self.outputs.iter().filter(|output| output.binary).map(|output| &output.tensor))
+    }
+}

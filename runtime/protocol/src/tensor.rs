@@ -1,0 +1,109 @@
+//! A dense tensor with its name.
+
+use crate::datatype::DataType;
+use crate::error::ProtocolError;
+use crate::limits::RANK_MAX;
+
+/// Dense, row-major, little-endian.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its name in the model.
+    pub name: String,
+    /// Type of its elements.
+    pub datatype: DataType,
+    /// Dimensions, outermost first.
+    pub shape: Vec<i64>,
+    /// Its elements.
+    pub bytes: Vec<u8>,
+}
+
+impl Tensor {
+    /// A tensor whose bytes fit its shape and type.
+    pub fn new(name: impl Into<String>, datatype: DataType, shape: Vec<i64>, bytes: Vec<u8>) -> Result<Tensor, ProtocolError> {
+        let name = name.into();
+        check_bytes(&name, datatype, &shape, &bytes)?;
+        Ok(Tensor { name, datatype, shape, bytes })
+    }
+
+    /// How many elements it has.
+    pub fn elements(&self) -> usize {
+        element_count(&self.name, &self.shape).unwrap_or(0)
+    }
+}
+
+/// The product of the dimensions.
+pub(crate) fn element_count(name: &str, shape: &[i64]) -> Result<usize, ProtocolError> {
+    if shape.len() > RANK_MAX {
+        return Err(ProtocolError::tensor(name, format!("{} dimensions, at most {RANK_MAX} are allowed", shape.len())));
+    }
+    if let Some(dimension) = shape.iter().find(|d| **d < 0) {
+        return Err(ProtocolError::tensor(name, format!("{dimension} is no dimension of a tensor that is sent; shape {shape:?}")));
+    }
+    let count = shape.iter().try_fold(1_usize, |product, &d| product.checked_mul(usize::try_from(d).ok()?));
+    count.ok_or_else(|| ProtocolError::tensor(name, format!("shape {shape:?} has more elements than can be counted")))
+}
+
+pub(crate) fn check_bytes(name: &str, datatype: DataType, shape: &[i64], bytes: &[u8]) -> Result<(), ProtocolError> {
+    let count = element_count(name, shape)?;
+    let Some(size) = datatype.element_bytes() else { return check_strings(name, count, bytes) };
+    if count.checked_mul(size) != Some(bytes.len()) {
+        let expected = count.checked_mul(size).map_or("more bytes than can be counted".into(), |n| format!("{n} bytes"));
+        return Err(ProtocolError::tensor(name, format!("has {} bytes, shape {shape:?} of {datatype} takes {expected}", bytes.len())));
+    }
+    Ok(())
+}
+
+fn check_strings(name: &str, count: usize, bytes: &[u8]) -> Result<(), ProtocolError> {
+    let found = strings(bytes).try_fold(0_usize, |n, string| string.map(|_| n + 1));
+    if found != Some(count) {
+        let found = found.map_or("a damaged sequence of".into(), |n| n.to_string());
+        return Err(ProtocolError::tensor(name, format!("has {found} strings, its shape takes {count}")));
+    }
+    Ok(())
+}
+
+/// The strings of a BYTES tensor; `None` for one that reaches beyond the end, after which there are no more.
+pub(crate) fn strings(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+    let mut rest = Some(bytes);
+    std::iter::from_fn(move || {
+        let now = rest.filter(|bytes| !bytes.is_empty())?;
+        let split = now.split_first_chunk::<4>().and_then(|(length, tail)| tail.split_at_checked(u32::from_le_bytes(*length) as usize));
+        rest = split.map(|(_, tail)| tail);
+        Some(split.map(|(string, _)| string))
+    })
+}
+
+/// Adds one string to a BYTES tensor.
+pub(crate) fn push_string(out: &mut Vec<u8>, string: &[u8]) {
+    // A string longer than 4 GiB cannot be in a body; bodies are bounded far below.
+    let length = u32::try_from(string.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(string);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_has_as_many_bytes_as_it_says() {
+        assert!(Tensor::new("t", DataType::Fp32, vec![2, 3], vec![0; 24]).is_ok());
+        assert!(Tensor::new("t", DataType::Fp32, vec![], vec![0; 4]).is_ok(), "a scalar");
+        assert!(Tensor::new("t", DataType::Fp32, vec![0, 3], vec![]).is_ok());
+        for (shape, bytes) in [(vec![2, 3], 23), (vec![-1, 3], 12), (vec![i64::MAX, 2], 8), (vec![1 << 62], 8), (vec![1; 17], 4)] {
+            assert!(Tensor::new("t", DataType::Fp32, shape.clone(), vec![0; bytes]).is_err(), "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn strings_are_counted() {
+        let mut bytes = Vec::new();
+        push_string(&mut bytes, b"one");
+        push_string(&mut bytes, b"");
+        assert!(Tensor::new("t", DataType::Bytes, vec![2], bytes.clone()).is_ok());
+        assert!(Tensor::new("t", DataType::Bytes, vec![3], bytes.clone()).is_err());
+        bytes.truncate(5);
+        let message = Tensor::new("t", DataType::Bytes, vec![1], bytes).unwrap_err().to_string();
+        assert!(message.contains("damaged"), "{message}");
+    }
+}

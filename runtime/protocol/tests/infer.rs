@@ -1,0 +1,155 @@
+//! Bodies as real clients write them, mistakes, and arbitrary bytes.
+
+use atoll_protocol::*;
+use proptest::prelude::*;
+
+/// What tritonclient sends for one INT32 input, binary, with a priority and one requested output.
+const BINARY: &str = concat!(
+    r#"{"id":"r1","parameters":{"priority":1,"timeout":5000},"inputs":[{"name":"bytes","shape":[1,2],"datatype":"INT32","#,
+    r#""parameters":{"binary_data_size":8}}],"outputs":[{"name":"label","parameters":{"binary_data":true,"classification":2}}]}"#
+);
+
+#[test]
+fn a_binary_request_is_read() {
+    let mut body = BINARY.as_bytes().to_vec();
+    body.extend_from_slice(&[1, 0, 0, 0, 2, 0, 0, 0]);
+    let request = InferRequest::decode(&body, Some(BINARY.len())).unwrap();
+    assert_eq!(request.id, "r1");
+    assert_eq!(request.parameters.unsigned("priority"), Ok(Some(1)));
+    assert_eq!(
+        request.inputs,
+        [Tensor { name: "bytes".into(), datatype: DataType::Int32, shape: vec![1, 2], bytes: body[BINARY.len()..].to_vec() }]
+    );
+    assert_eq!(request.outputs, [RequestedOutput { name: "label".into(), binary: Some(true), classes: Some(2) }]);
+}
+
+#[test]
+fn a_json_request_is_read_in_any_order_of_keys() {
+    let body = br#"{"inputs":[{"data":[[1.5,2],[3,4]],"shape":[2,2],"parameters":{},"datatype":"FP32","name":"x"}]}"#;
+    let request = InferRequest::decode(body, None).unwrap();
+    assert_eq!(to_f64(DataType::Fp32, &request.inputs[0].bytes), [1.5, 2.0, 3.0, 4.0]);
+    assert!(request.outputs.is_empty() && request.id.is_empty());
+}
+
+#[test]
+fn answers_are_written_in_both_forms() {
+    let tensor = |name: &str| Tensor {
+        name: name.into(),
+        datatype: DataType::Fp32,
+        shape: vec![2],
+        bytes: [1.0_f32, 0.5].map(f32::to_le_bytes).concat(),
+    };
+    let mut response = InferResponse { model_name: "m".into(), model_version: "1".into(), id: "7".into(), ..InferResponse::default() };
+    response.outputs = vec![OutputTensor { tensor: tensor("a"), binary: false }, OutputTensor { tensor: tensor("b"), binary: true }];
+    let encoded = response.encode();
+    let expected = concat!(
+        r#"{"id":"7","model_name":"m","model_version":"1","outputs":[{"name":"a","datatype":"FP32","shape":[2],"data":[1.0,0.5]},"#,
+        r#"{"name":"b","datatype":"FP32","shape":[2],"parameters":{"binary_data_size":8}}]}"#
+    );
+    assert_eq!(encoded.json_bytes, Some(expected.len()));
+    assert_eq!(std::str::from_utf8(&encoded.bytes[..expected.len()]), Ok(expected));
+    assert_eq!(InferResponse::decode(&encoded.bytes, encoded.json_bytes), Ok(response));
+}
+
+#[test]
+fn mistakes_are_named() {
+    let input = |json: &str| format!(r#"{{"inputs":[{json}]}}"#);
+    let cases = [
+        (String::new(), None, "EOF"),
+        ("[]".into(), None, "invalid"),
+        (r#"{"inputs":5}"#.into(), None, "sequence"),
+        ("{}".into(), None, "inputs"),
+        ("{}".into(), Some(1000), "Inference-Header-Content-Length is 1000, the body has 2 bytes"),
+        (r#"{"inputs":[]}surplus"#.into(), Some(13), "7 bytes follow"),
+        (input(r#"{"name":"x","datatype":"FLOAT","shape":[1],"data":[1]}"#), None, "no datatype FLOAT; there are BOOL"),
+        (input(r#"{"name":"x","datatype":"FP32","shape":[2],"data":[1]}"#), None, "`x`: its data has 1 elements, its shape takes 2"),
+        (
+            input(r#"{"name":"x","datatype":"FP32","shape":[1099511627776,4194304,4194304],"data":[1]}"#),
+            None,
+            "more elements than can be counted",
+        ),
+        (input(r#"{"name":"x","datatype":"FP32","shape":[-1],"data":[1]}"#), None, "-1 is no dimension"),
+        (input(r#"{"name":"x","datatype":"FP32","shape":[1]}"#), None, "neither data nor binary_data_size"),
+        (
+            input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}}"#),
+            None,
+            "binary_data_size is 4, 0 bytes are left",
+        ),
+        (input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4},"data":[1]}"#), None, "both data and"),
+        (input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":"4"}}"#), None, "`binary_data_size`"),
+        (
+            input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"shared_memory_region":"r"}}"#),
+            None,
+            "shared memory is not supported",
+        ),
+    ];
+    for (body, json_bytes, expected) in cases {
+        let message = InferRequest::decode(body.as_bytes(), json_bytes).unwrap_err().to_string();
+        assert!(message.contains(expected), "{body}: {message}");
+    }
+    let many = input(&vec![r#"{"name":"x","datatype":"INT8","shape":[0],"data":[]}"#; 1025].join(","));
+    assert!(matches!(InferRequest::decode(many.as_bytes(), None), Err(ProtocolError::TooMany { count: 1025, .. })));
+}
+
+#[test]
+fn binary_sizes_must_fit_the_shape() {
+    let json = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"parameters":{"binary_data_size":4}}]}"#;
+    let message = InferRequest::decode(format!("{json}1234").as_bytes(), Some(json.len())).unwrap_err().to_string();
+    assert!(message.contains("has 4 bytes, shape [2] of FP32 takes 8 bytes"), "{message}");
+}
+
+fn tensors() -> impl Strategy<Value = Vec<Tensor>> {
+    // BYTES and the types in which JSON has no word for some values are covered by unit tests.
+    let datatypes = prop::sample::select(vec![DataType::Uint8, DataType::Int16, DataType::Uint32, DataType::Int64, DataType::Uint64]);
+    let tensor = (".{1,8}", datatypes, prop::collection::vec(0..4_i64, 0..4)).prop_flat_map(|(name, datatype, shape)| {
+        let bytes = shape.iter().product::<i64>() as usize * datatype.element_bytes().unwrap_or(0);
+        prop::collection::vec(any::<u8>(), bytes).prop_map(move |bytes| Tensor {
+            name: name.clone(),
+            datatype,
+            shape: shape.clone(),
+            bytes,
+        })
+    });
+    prop::collection::vec(tensor, 0..4)
+}
+
+fn requests() -> impl Strategy<Value = InferRequest> {
+    let outputs = prop::collection::vec((".{1,8}", any::<Option<bool>>(), prop::option::of(1..100_usize)), 0..3);
+    (".{0,8}", tensors(), outputs, any::<Option<u64>>()).prop_map(|(id, inputs, outputs, priority)| {
+        let mut parameters = Parameters::default();
+        if let Some(priority) = priority {
+            parameters.set("priority", priority);
+        }
+        let outputs = outputs.into_iter().map(|(name, binary, classes)| RequestedOutput { name, binary, classes }).collect();
+        InferRequest { id, parameters, inputs, outputs }
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(request in requests()) {
+        let binary = request.encode();
+        prop_assert_eq!(&InferRequest::decode(&binary.bytes, binary.json_bytes).unwrap(), &request);
+        let json = request.encode_json();
+        prop_assert_eq!(json.json_bytes, None);
+        prop_assert_eq!(&InferRequest::decode(&json.bytes, None).unwrap(), &request);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_or_read(body in prop::collection::vec(any::<u8>(), 0..300), length in prop::option::of(0..400_usize)) {
+        let _ = InferRequest::decode(&body, length);
+        let _ = InferResponse::decode(&body, length);
+    }
+
+    #[test]
+    fn damaged_requests_are_refused_or_whole(request in requests(), at in any::<prop::sample::Index>(), value in any::<u8>(), cut in any::<bool>()) {
+        let mut encoded = request.encode();
+        let at = at.index(encoded.bytes.len());
+        if cut { encoded.bytes.truncate(at) } else { encoded.bytes[at] = value }
+        if let Ok(read) = InferRequest::decode(&encoded.bytes, encoded.json_bytes) {
+            for tensor in read.inputs {
+                prop_assert!(Tensor::new(tensor.name, tensor.datatype, tensor.shape, tensor.bytes).is_ok());
+            }
+        }
+    }
+}

@@ -252,10 +252,23 @@ impl Worker {
                 invocation.evicted_launches += 1;
                 invocation.instance.as_mut().expect("a launch has memory").note_evicted(step);
             }
-            LaunchEnd::Failed => self.note_failed_launch(task, step),
+            LaunchEnd::Failed => {
+                self.note_failed_launch(task, step);
+                self.probe(task);
+            }
         }
         self.tell(Event::LaunchEnded { launch: completion.launch, end });
         self.act();
+    }
+
+    /// A launch that failed may be the last sign of a lost device, whose launches all fail. Reads a word that no launch writes to find out.
+    fn probe(&mut self, task: TaskId) {
+        let word = self.invocation(task).instance.as_ref().map(|instance| instance.epoch_word());
+        if let Some(word) = word {
+            let answer = self.device.read(word, &mut [0; 4]);
+            // Any other error is none that a read of our own memory can meet, and the launch has failed anyway.
+            let _ = self.check(answer);
+        }
     }
 
     /// Passes a device's answer on; if it says that it is lost, believes it.

@@ -1,0 +1,90 @@
+//! The engine on the host device, with kernels in C that do what the compiler's do. Their blocks work in place, so that one that runs twice gives a wrong answer.
+#![cfg(target_arch = "x86_64")]
+
+#[expect(dead_code, reason = "the host device needs less of it than the fake one")]
+mod toy;
+
+use atoll_device::Device;
+use atoll_device::host::{HostConfig, HostDevice};
+use atoll_engine::*;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// Compiles the kernels with the C compiler that links Rust programs.
+fn compile() -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, object) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/toy/kernels.c"), folder.path().join("kernels.so"));
+    let flags = ["-O2", "-shared", "-fPIC", "-nostdlib", "-fno-stack-protector", "-fcf-protection=none"];
+    let status = Command::new("cc").args(flags).arg("-o").arg(&object).arg(source).status().expect("a C compiler");
+    assert!(status.success());
+    std::fs::read(&object).expect("an object")
+}
+
+/// An engine with the function `f` on the host device.
+fn start(config: EngineConfig) -> (Engine, EngineHandle) {
+    let device = HostDevice::start(HostConfig { compute_units: 2, memory_bytes: 64 << 20, ..HostConfig::default() }).expect("a device");
+    let target = device.info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
+    let engine = Engine::start(Box::new(device), config).expect("an engine");
+    let handle = engine.handle();
+    let options = FunctionOptions { name: "f".into(), class: Class::BestEffort, queue_capacity: Some(1000) };
+    handle.load(toy::bundle(&target, &compile()), options).expect("a function");
+    (engine, handle)
+}
+
+fn submit(handle: &EngineHandle, class: Class, input: &[u32]) -> Receiver<Result<InvocationResult, InvokeError>> {
+    let (send, answer) = channel();
+    handle.submit(toy::request("f", class, input), Box::new(move |result| send.send(result).expect("the test waits")));
+    answer
+}
+
+fn result(answer: &Receiver<Result<InvocationResult, InvokeError>>, input: &[u32]) -> InvocationResult {
+    let result = answer.recv_timeout(Duration::from_secs(20)).expect("an answer").expect("a result");
+    assert!(result.outputs[0].bytes == toy::expected(input), "a wrong answer");
+    result
+}
+
+fn input(n: u32, seed: u32) -> Vec<u32> {
+    (0..n).map(|i| i.wrapping_mul(2_654_435_761).wrapping_add(seed) | 1 << 31).collect()
+}
+
+#[test]
+fn real_time_invocations_preempt_a_stream_of_best_effort_ones() {
+    let (engine, handle) = start(EngineConfig::default());
+    let best_effort: Vec<_> =
+        (0..40).map(|i| (input(4000, i), i)).map(|(input, _)| (submit(&handle, Class::BestEffort, &input), input)).collect();
+    for seed in 0..50 {
+        let input = input(64, seed);
+        result(&submit(&handle, Class::RealTime, &input), &input);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let preempted: u32 = best_effort.iter().map(|(answer, input)| result(answer, input).preemptions).sum();
+    let statistics = handle.statistics();
+    assert!(preempted > 0 && statistics.evicted_launches > 0, "{preempted} preemptions, {} evicted", statistics.evicted_launches);
+    assert!(statistics.preemption_latency.count() > 0);
+    assert_eq!(statistics.rt_start_latency.count(), 50);
+    engine.shutdown();
+}
+
+#[test]
+fn perturbed_invocations_give_the_same_answers() {
+    for seed in 0..6 {
+        let (engine, handle) = start(EngineConfig { evict_at_random: Some(seed), ..EngineConfig::default() });
+        let pending: Vec<_> =
+            (0..12).map(|i| input(1000 + 17 * i, i)).map(|input| (submit(&handle, Class::BestEffort, &input), input)).collect();
+        let preemptions: u32 = pending.iter().map(|(answer, input)| result(answer, input).preemptions).sum();
+        let evicted = handle.statistics().evicted_launches;
+        assert!(preemptions > 20 && evicted > 20, "seed {seed}: {preemptions} preemptions, {evicted} evicted");
+        engine.shutdown();
+    }
+}
+
+#[test]
+fn a_trap_fails_its_invocation_only() {
+    let (_engine, handle) = start(EngineConfig::default());
+    let good = input(3000, 1);
+    let answer = submit(&handle, Class::BestEffort, &good);
+    let error = submit(&handle, Class::BestEffort, &[toy::TRAP]).recv().expect("an answer").expect_err("a trap");
+    assert_eq!(error.to_string(), "kernel `step` of node `step_0` (step 2 of 14) trapped or faulted on host:0");
+    result(&answer, &good);
+}

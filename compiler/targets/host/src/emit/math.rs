@@ -1,7 +1,7 @@
 //! The approximate transcendental functions, as IR that every target has inline: range reduction and a polynomial.
 //!
 //! Errors, checked by the tests: ex2 and lg2 within 2 ulp (lg2 near 1 relative to its argument's distance), sin and cos within 2 ulp or 2⁻²³ absolute
-//! for |x| ≤ 10⁴, tanh within 4 ulp.
+//! for |x| ≤ 10⁴, tanh within 6 ulp.
 
 use crate::llvm::{Elem, Ty, Val, Writer, constant, float};
 

@@ -45,6 +45,8 @@ pub(crate) fn at_every_level(text: &str, name: &str, block: [u32; 3], mut run: i
 /// A kernel in memory.
 pub(crate) struct Loaded {
     _library: libloading::Library,
+    /// Kept open: the loader takes a path it has seen for the library it has loaded, and the path is made of the descriptor's number.
+    _file: std::fs::File,
     kernel: HostKernel,
     pub(crate) facts: CompiledKernel,
 }
@@ -125,7 +127,7 @@ impl Loaded {
         assert_eq!(version, HOST_ABI_VERSION);
         // SAFETY: kernels have this type by contract.
         let kernel = unsafe { *library.get::<HostKernel>(facts.name.as_bytes()).expect("kernel symbol") };
-        Loaded { _library: library, kernel, facts }
+        Loaded { _library: library, _file: file, kernel, facts }
     }
 
     /// Runs the kernel; answers the code and line of a trap, if there was one.

@@ -437,12 +437,12 @@ impl Shape {
                 return Some(Shape { range: Some((0, last)), align_log2: MAX_ALIGN_LOG2, assumed: false, level: Level::Block, ..self });
             }
             let same = stride % (1 << low_bits) == 0;
-            return same.then(|| Shape { stride: Some(0), range: non_negative, assumed: false, ..self });
+            return same.then_some(Shape { stride: Some(0), range: non_negative, assumed: false, ..self });
         }
         // A mask of high bits: all lanes lie in the bucket of lane 0.
         let cleared = (mask as u64 as u32).trailing_zeros();
         let is_high = (mask as u32) == u32::MAX << cleared.min(31);
-        (is_high && self.within_bucket(cleared)).then(|| Shape { stride: Some(0), range: None, assumed: false, ..self })
+        (is_high && self.within_bucket(cleared)).then_some(Shape { stride: Some(0), range: None, assumed: false, ..self })
     }
 
     /// `self | bits` where it is a sum.

@@ -233,7 +233,7 @@ fn half_precision() {
         |a, _, _| u32::from(canonical(to_half(f32::from_bits(a)))),
     );
     check_on(
-        [(0..1024).map(|i| i * 31 | i << 15 & 0x8000).collect(), vec![0; 1024], vec![0; 1024]],
+        [(0..1024).map(|i| (i * 31) | ((i << 15) & 0x8000)).collect(), vec![0; 1024], vec![0; 1024]],
         "cvt.u16.u32 %h1, %r1; cvt.f32.f16 %f4, %h1; cvt.rn.f16.f32 %h2, %f4; cvt.u32.u16 %r4, %h2;",
         |a, _, _| a,
     );

@@ -64,7 +64,7 @@ impl Emitter<'_> {
     /// Out of range it saturates, NaN becomes 0.
     fn float_to_int(&mut self, inst: &Inst, to: ScalarType, from: ScalarType, lanes: u32) -> Result<Val, HostError> {
         let value = self.read_float(inst, from, lanes)?;
-        let value = self.to_integral(inst, &value);
+        let value = self.integral(inst, &value);
         let op = if is_signed(to) { "llvm.fptosi.sat" } else { "llvm.fptoui.sat" };
         let result = value.ty.with(Elem::int(to.bits()));
         let name = format!("{op}.{}.{}", result.mangled(), value.ty.mangled());
@@ -77,7 +77,7 @@ impl Emitter<'_> {
         }
         let mut value = self.read_float(inst, from, lanes)?;
         if ["rni", "rzi", "rmi", "rpi"].iter().any(|m| inst.has(m)) {
-            value = self.to_integral(inst, &value);
+            value = self.integral(inst, &value);
         }
         let value = self.finished(inst, value);
         Ok(self.as_type(&value, to))
@@ -127,7 +127,7 @@ impl Emitter<'_> {
     }
 
     /// Rounds to an integral value as the modifiers say, towards zero without one.
-    fn to_integral(&mut self, inst: &Inst, value: &Val) -> Val {
+    fn integral(&mut self, inst: &Inst, value: &Val) -> Val {
         let op = if inst.has("rni") {
             "llvm.roundeven"
         } else if inst.has("rmi") {

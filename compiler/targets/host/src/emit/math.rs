@@ -92,7 +92,7 @@ impl Math {
         self.w.cast("bitcast", x, Elem::I32)
     }
 
-    fn from_bits(&mut self, x: &Val) -> Val {
+    fn as_float(&mut self, x: &Val) -> Val {
         self.w.cast("bitcast", x, Elem::F32)
     }
 
@@ -110,7 +110,7 @@ impl Math {
     fn power_of_two(&mut self, n: &Val) -> Val {
         let biased = self.w.bin_const("add", n, 127);
         let bits = self.w.bin_const("shl", &biased, 23);
-        self.from_bits(&bits)
+        self.as_float(&bits)
     }
 
     /// 2^x = 2^n · 2^f with |f| ≤ ½; scaled in two steps so that subnormal results are right.
@@ -145,7 +145,7 @@ impl Math {
         let exponent = self.w.bin_const("ashr", &shifted, 23);
         let fraction = self.w.bin_const("and", &shifted, 0x007f_ffff);
         let fraction = self.w.bin_const("add", &fraction, 0x3f35_04f3);
-        let m = self.from_bits(&fraction);
+        let m = self.as_float(&fraction);
         let one = self.c(1.0);
         let f = self.w.bin("fsub", &m, &one);
         let adjust = self.w.select(&is_small, &self.c(-23.0), &self.c(0.0));
@@ -163,7 +163,7 @@ impl Math {
                 -1.666_805_8e-1,
                 2.000_071_5e-1,
                 -2.499_999_4e-1,
-                3.333_333_1e-1,
+                3.333_333e-1,
             ],
         );
         let square = self.w.bin("fmul", &f, &f);
@@ -172,7 +172,7 @@ impl Math {
         let tail = self.w.bin("fmul", &p, &cube);
         let tail = self.fma(&half, &square, &tail);
         // Times log2(e), kept in two parts so that the large term f is exact.
-        let (log2e_high, log2e_low) = (self.c(1.441_406_25), self.c(1.288_790_3e-3));
+        let (log2e_high, log2e_low) = (self.c(1.441_406_3), self.c(1.288_790_3e-3));
         let low = self.w.bin("fmul", &f, &log2e_low);
         let log2e = self.c(std::f32::consts::LOG2_E);
         let low = self.fma(&tail, &log2e, &low);
@@ -210,7 +210,7 @@ impl Math {
         );
         let quadrant = self.w.bin_const("add", &saturated, quarter);
         let square = self.w.bin("fmul", &r, &r);
-        let sine = self.polynomial(&square, &[2.608_316e-6, -1.981_069_1e-4, 8.333_078_6e-3, -1.666_665_8e-1]);
+        let sine = self.polynomial(&square, &[2.608_316e-6, -1.981_069e-4, 8.333_079e-3, -1.666_665_8e-1]);
         let cube = self.w.bin("fmul", &square, &r);
         let sine = self.fma(&sine, &cube, &r);
         let cosine = self.polynomial(&square, &[2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2, -0.5, 1.0]);
@@ -221,7 +221,7 @@ impl Math {
         let sign = self.w.bin_const("shl", &sign, 30);
         let bits = self.bits(&value);
         let bits = self.w.bin("xor", &bits, &sign);
-        self.from_bits(&bits)
+        self.as_float(&bits)
     }
 
     /// A rational function of x up to where tanh is 1 in single precision (the form used by Eigen).
@@ -232,7 +232,7 @@ impl Math {
         let square = self.w.bin("fmul", &clamped, &clamped);
         let p = self.polynomial(
             &square,
-            &[-2.760_768_5e-16, 2.000_187_9e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619_3e-4, 4.893_525e-3],
+            &[-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619_3e-4, 4.893_525e-3],
         );
         let p = self.w.bin("fmul", &p, &clamped);
         let q = self.polynomial(&square, &[1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3]);

@@ -246,7 +246,6 @@ pub(crate) fn global_symbol(name: &str) -> String {
 /// The bits of a literal as an element type.
 fn bits_of(immediate: Immediate, elem: Elem) -> i128 {
     match (immediate, elem) {
-        (Immediate::Int(value), Elem::F32 | Elem::F64 | Elem::F16) if value == 0 => 0,
         (Immediate::Int(value), _) => value,
         (Immediate::F32(bits), Elem::F64) => f64::from(f32::from_bits(bits)).to_bits().into(),
         (Immediate::F32(bits), _) => bits.into(),

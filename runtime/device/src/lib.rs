@@ -2,9 +2,21 @@
 //!
 //! A device is driven by plain values: ids, offsets and launch records go in, completions come back. The trait does no defensive checking of graphs; the engine has done it.
 //! Errors cover what a caller cannot foresee.
+//!
+//! - [`record`]: what crosses between the engine and a device, and how it is laid out in a ring.
+//! - [`ring`], [`shm`]: the command ring, in memory that two processes share.
+//! - [`host`]: the device that runs native code on CPU cores.
+//!
+//! Invariants: every launch that [`Device::submit`] took gets exactly one completion, in submission order within its queue, also when the device is lost. A launch holds its
+//! place in the device queue until its completion was taken, so completions never pile up and nothing here grows without bound.
 
+mod doorbell;
+pub mod host;
 pub mod record;
+pub mod ring;
+pub mod shm;
 
+pub use host::{HostConfig, HostDevice};
 pub use record::*;
 
 use atoll_core::{DeviceOffset, Epoch, PreemptLevel, QueueId};
@@ -55,6 +67,16 @@ pub enum DeviceError {
     /// The device is gone: a sticky error, a dead executor.
     #[error("the device is lost: {0}")]
     Lost(String),
+    /// An access outside the device's memory: the caller's mistake.
+    #[error("{bytes} bytes at {at} lie outside the device's {memory_bytes} bytes of memory")]
+    OutOfRange {
+        /// Offset of the access.
+        at: u64,
+        /// Its size.
+        bytes: u64,
+        /// Size of the memory.
+        memory_bytes: u64,
+    },
     /// The operating system refused something.
     #[error("{what}: {source}")]
     Os {
@@ -63,6 +85,12 @@ pub enum DeviceError {
         /// Its answer.
         source: std::io::Error,
     },
+}
+
+impl From<shm::OutOfRange> for DeviceError {
+    fn from(error: shm::OutOfRange) -> DeviceError {
+        DeviceError::OutOfRange { at: error.at, bytes: error.bytes, memory_bytes: error.region_bytes }
+    }
 }
 
 /// Why a command was not taken.

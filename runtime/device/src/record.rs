@@ -3,12 +3,18 @@
 use crate::ModuleId;
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
 
+/// 64-bit words of a [`Command`] in a ring.
+pub const COMMAND_WORDS: usize = 9 + PARAMS_BYTES_MAX / 8;
+
+/// 64-bit words of a [`Completion`] in a ring.
+pub const COMPLETION_WORDS: usize = 4;
+
 /// Largest parameter block of a launch in bytes: 64 slots, what `address_slots` can mark.
 pub const PARAMS_BYTES_MAX: usize = 512;
 
 /// One launch.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchRecord {
     /// Echoed in the completion.
     pub launch: LaunchId,
@@ -56,4 +62,123 @@ pub enum LaunchStatus {
     Evicted,
     /// The kernel trapped or faulted.
     Failed,
+}
+
+/// A launch with its parameter block, as it crosses the command ring. The block travels in the record, so it needs no arena and no life of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The launch.
+    pub record: LaunchRecord,
+    /// Bytes of the parameter block; more than [`PARAMS_BYTES_MAX`] makes the launch fail.
+    pub params_bytes: u32,
+    /// The parameter block in 64-bit words, zero behind its end.
+    pub params: [u64; PARAMS_BYTES_MAX / 8],
+}
+
+impl Command {
+    /// The command of a launch.
+    pub fn new(record: &LaunchRecord, params: &[u8]) -> Command {
+        let mut words = [0; PARAMS_BYTES_MAX / 8];
+        for (word, bytes) in words.iter_mut().zip(params.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
+        }
+        Command { record: *record, params_bytes: u32::try_from(params.len()).unwrap_or(u32::MAX), params: words }
+    }
+
+    /// As words for a ring.
+    pub fn to_words(&self) -> [u64; COMMAND_WORDS] {
+        let r = &self.record;
+        let mut words = [0; COMMAND_WORDS];
+        words[..9].copy_from_slice(&[
+            r.launch.0,
+            join(r.module.0, r.kernel),
+            join(r.grid[0], r.grid[1]),
+            join(r.grid[2], r.shared_bytes),
+            r.address_slots,
+            r.evicted_word.0,
+            r.epoch_word.0,
+            join(r.epoch.0, r.preemptible),
+            u64::from(self.params_bytes),
+        ]);
+        words[9..].copy_from_slice(&self.params);
+        words
+    }
+
+    /// From a ring. Any bits are a command; whether it makes sense is checked where it is run.
+    pub fn from_words(words: &[u64; COMMAND_WORDS]) -> Command {
+        let (module, kernel) = split(words[1]);
+        let (x, y) = split(words[2]);
+        let (z, shared_bytes) = split(words[3]);
+        let (epoch, preemptible) = split(words[7]);
+        let mut params = [0; PARAMS_BYTES_MAX / 8];
+        params.copy_from_slice(&words[9..]);
+        let record = LaunchRecord {
+            launch: LaunchId(words[0]),
+            module: ModuleId(module),
+            kernel,
+            grid: [x, y, z],
+            shared_bytes,
+            address_slots: words[4],
+            evicted_word: DeviceOffset(words[5]),
+            epoch_word: DeviceOffset(words[6]),
+            epoch: Epoch(epoch),
+            preemptible,
+        };
+        Command { record, params_bytes: u32::try_from(words[8]).unwrap_or(u32::MAX), params }
+    }
+}
+
+impl Completion {
+    /// As words for a ring.
+    pub fn to_words(&self) -> [u64; COMPLETION_WORDS] {
+        [self.launch.0, self.status as u64, self.started_ns, self.ended_ns]
+    }
+
+    /// From a ring; `None` for a status that does not exist.
+    pub fn from_words(words: &[u64; COMPLETION_WORDS]) -> Option<Completion> {
+        let statuses = [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed];
+        let status = statuses.into_iter().find(|s| *s as u64 == words[1])?;
+        Some(Completion { launch: LaunchId(words[0]), status, started_ns: words[2], ended_ns: words[3] })
+    }
+}
+
+fn join(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn split(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_survive_the_ring() {
+        let record = LaunchRecord {
+            launch: LaunchId(u64::MAX - 1),
+            module: ModuleId(2),
+            kernel: 3,
+            grid: [4, 5, 6],
+            shared_bytes: 7,
+            address_slots: 1 << 63 | 8,
+            evicted_word: DeviceOffset(9),
+            epoch_word: DeviceOffset(10),
+            epoch: Epoch(u32::MAX),
+            preemptible: 1,
+        };
+        let command = Command::new(&record, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(command.params[..3], [0x0807_0605_0403_0201, 0x0a09, 0]);
+        assert_eq!(Command::from_words(&command.to_words()), command);
+        assert_eq!(Command::new(&record, &[0; PARAMS_BYTES_MAX + 1]).params_bytes, PARAMS_BYTES_MAX as u32 + 1);
+
+        for status in [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed] {
+            let completion = Completion { launch: LaunchId(1), status, started_ns: 2, ended_ns: 3 };
+            assert_eq!(Completion::from_words(&completion.to_words()), Some(completion));
+        }
+        assert_eq!(Completion::from_words(&[1, 3, 0, 0]), None);
+    }
 }

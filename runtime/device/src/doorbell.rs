@@ -1,0 +1,85 @@
+//! How one side of a ring tells the other to look: compute units sleep on a futex word, the engine polls an eventfd.
+//!
+//! Neither costs a system call while the other side is awake.
+
+use rustix::event::EventfdFlags;
+use rustix::thread::futex;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// Wakes sleeping compute units. Both words lie in shared memory; the ticket counts rings, so that a ring between looking and falling asleep is not lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SleepBell<'a> {
+    pub(crate) ticket: &'a AtomicU32,
+    pub(crate) sleepers: &'a AtomicU32,
+}
+
+impl SleepBell<'_> {
+    /// Take it before looking for work.
+    pub(crate) fn ticket(&self) -> u32 {
+        self.ticket.load(SeqCst)
+    }
+
+    /// Wakes up to `count` sleepers; those awake see that the ticket changed.
+    pub(crate) fn ring(&self, count: u32) {
+        self.ticket.fetch_add(1, SeqCst);
+        if self.sleepers.load(SeqCst) > 0 {
+            // Shared, not private: the sleeper may be another process. It cannot fail on a word that is mapped.
+            let _ = futex::wake(self.ticket, futex::Flags::empty(), count);
+        }
+    }
+
+    /// Sleeps until the bell rings, at once over if it rang since `ticket` was taken.
+    pub(crate) fn sleep(&self, ticket: u32) {
+        self.sleepers.fetch_add(1, SeqCst);
+        if self.ticket() == ticket {
+            // Every way to return is fine: the caller looks again.
+            let _ = futex::wait(self.ticket, futex::Flags::empty(), ticket, None);
+        }
+        self.sleepers.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Makes a file descriptor readable for a waiter in an event loop. The flag in shared memory says that the descriptor is, or is about to be, readable.
+#[derive(Debug)]
+pub(crate) struct FdBell {
+    fd: OwnedFd,
+}
+
+impl FdBell {
+    pub(crate) fn new() -> std::io::Result<FdBell> {
+        Ok(FdBell { fd: rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)? })
+    }
+
+    pub(crate) fn try_clone(&self) -> std::io::Result<FdBell> {
+        Ok(FdBell { fd: self.fd.try_clone()? })
+    }
+
+    /// Rings after something was published; one system call per batch.
+    pub(crate) fn ring(&self, flag: &AtomicU32) {
+        if flag.swap(1, SeqCst) == 0 {
+            // A counter that starts at 0 and is read before each write cannot overflow.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Silences the bell; true where it rang, and the caller must look once more, since a ring may have been swallowed.
+    ///
+    /// The flag falls only once the descriptor was read. A ringer between its swap and its write leaves it up; the next call gets it.
+    pub(crate) fn silence(&self, flag: &AtomicU32) -> bool {
+        if flag.load(SeqCst) == 0 {
+            return false;
+        }
+        if rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok() {
+            // A swap, not a store: a ringer that still saw the flag up has published before, and the caller's next look must see that.
+            flag.swap(0, SeqCst);
+        }
+        true
+    }
+}
+
+impl AsFd for FdBell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

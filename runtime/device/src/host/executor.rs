@@ -1,0 +1,209 @@
+//! The device's side of the rings: queues, modules and the threads that are its compute units.
+
+use super::arena::Arena;
+use super::compute_unit::{self, ComputeUnit};
+use super::launch::Launch;
+use super::link::{Link, State};
+use super::module::Module;
+use super::queue::{Bind, Chunk, DeviceQueue, Outcome, Pacing};
+use super::{HostConfig, os};
+use crate::doorbell::FdBell;
+use crate::record::{COMMAND_WORDS, Command};
+use crate::ring::Corrupt;
+use crate::shm::Region;
+use crate::{DeviceError, ModuleId, ModuleImage};
+use atoll_core::LaunchId;
+use atoll_kgraph::host_abi::HostHelpers;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+
+/// What all compute units see. Lock order: a queue, then the modules; no two queues at once.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) link: Link,
+    pub(crate) helpers: HostHelpers,
+    /// The most scratch memory that a loaded kernel wants.
+    pub(crate) scratch_bytes: AtomicU32,
+    pub(crate) spin_ns: u64,
+    memory: Arc<Region>,
+    queues: Vec<Mutex<DeviceQueue>>,
+    modules: RwLock<HashMap<u32, Arc<Module>>>,
+    completion_bell: FdBell,
+    shared_bytes_max: u32,
+    compute_units: u32,
+}
+
+impl Shared {
+    /// The most urgent chunk there is, with its queue.
+    pub(crate) fn claim(&self, now_ns: u64) -> Result<Option<(usize, Chunk)>, Corrupt> {
+        for (index, queue) in self.queues.iter().enumerate() {
+            let mut queue = lock(queue);
+            let claim = queue.claim(self, now_ns)?;
+            self.publish(index as u32, &mut queue)?;
+            drop(queue);
+            if claim.completed {
+                self.completion_bell.ring(self.link.completion_flag());
+            }
+            if let Some(chunk) = claim.chunk {
+                if claim.waiting > 0 && self.compute_units > 1 {
+                    self.link.bell().ring(claim.waiting.min(u64::from(self.compute_units - 1)) as u32);
+                }
+                return Ok(Some((index, chunk)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a chunk back; true if its queue has more to run.
+    pub(crate) fn finish(&self, queue: usize, outcome: &Outcome) -> Result<bool, Corrupt> {
+        let mut queue = lock(&self.queues[queue]);
+        let completed = queue.finish(outcome)?;
+        let is_runnable = queue.is_runnable()?;
+        drop(queue);
+        if completed {
+            self.completion_bell.ring(self.link.completion_flag());
+        }
+        Ok(is_runnable)
+    }
+
+    /// The device is lost: everybody ends, and whoever waits for completions hears of it.
+    pub(crate) fn lose(&self) {
+        self.link.end(State::Lost);
+        self.completion_bell.ring(self.link.completion_flag());
+    }
+
+    /// Tells compute units on less urgent queues whether this one has something for them.
+    fn publish(&self, index: u32, queue: &mut DeviceQueue) -> Result<(), Corrupt> {
+        if queue.is_runnable()? {
+            self.link.raise_stop(index);
+            return Ok(());
+        }
+        self.link.clear_stop(index);
+        // Whoever submitted between our look and our clearing raised it in vain.
+        fence(SeqCst);
+        if queue.is_runnable()? {
+            self.link.raise_stop(index);
+        }
+        Ok(())
+    }
+}
+
+impl Bind for Shared {
+    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, LaunchId> {
+        let command = Command::from_words(words);
+        let modules = self.modules.read().unwrap_or_else(PoisonError::into_inner);
+        Launch::bind(command, &modules, &self.memory, self.shared_bytes_max).map_err(|refusal| {
+            tracing::error!(launch = command.record.launch.0, %refusal, "a launch cannot be run");
+            command.record.launch
+        })
+    }
+}
+
+/// A compute unit that panicked has marked the device as lost; what it left behind is only torn down.
+fn lock(queue: &Mutex<DeviceQueue>) -> MutexGuard<'_, DeviceQueue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The threads, and what is loaded. Dropping it ends them.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    modules_loaded: u32,
+}
+
+impl Executor {
+    pub(crate) fn start(config: &HostConfig, link: Link, memory: Arc<Region>, completion_bell: FdBell) -> Result<Executor, DeviceError> {
+        let pacing = Pacing { chunk_ns: config.chunk_ns, compute_units: u64::from(config.compute_units) };
+        let queues = (0..config.queues).map(|queue| Mutex::new(DeviceQueue::new(link.device_ends(queue), pacing))).collect();
+        let shared = Arc::new(Shared {
+            link,
+            helpers: compute_unit::helpers(),
+            scratch_bytes: AtomicU32::new(0),
+            spin_ns: config.spin_ns,
+            memory,
+            queues,
+            modules: RwLock::default(),
+            completion_bell,
+            shared_bytes_max: config.shared_bytes_max,
+            compute_units: config.compute_units,
+        });
+        let mut executor = Executor { shared, threads: Vec::new(), modules_loaded: 0 };
+        let cpus = if config.pin { allowed_cpus() } else { Vec::new() };
+        for index in 0..config.compute_units {
+            let cpu = cpus.get(index as usize).copied().filter(|_| cpus.len() >= config.compute_units as usize);
+            executor.spawn(index, cpu)?;
+        }
+        Ok(executor)
+    }
+
+    fn spawn(&mut self, index: u32, cpu: Option<usize>) -> Result<(), DeviceError> {
+        let shared = self.shared.clone();
+        let shared_memory = Arena::new(shared.shared_bytes_max).map_err(os("map shared memory of a compute unit"))?;
+        let scratch = Arena::new(0).map_err(os("map scratch memory of a compute unit"))?;
+        let body = move || {
+            let watch = LoseOnPanic(&shared);
+            if let Some(cpu) = cpu {
+                pin_to(cpu);
+            }
+            ComputeUnit { index, shared: &shared, shared_memory, scratch }.run();
+            drop(watch);
+        };
+        let thread = std::thread::Builder::new().name(format!("atoll-cu-{index}")).spawn(body);
+        self.threads.push(thread.map_err(os("start a compute unit"))?);
+        Ok(())
+    }
+
+    pub(crate) fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        let module = Module::load(image, self.shared.shared_bytes_max)?;
+        let id = self.modules_loaded;
+        self.modules_loaded += 1;
+        self.shared.scratch_bytes.fetch_max(module.scratch_bytes_max(), Relaxed);
+        self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(module));
+        // Idle compute units wake and grow their scratch memory now.
+        self.shared.link.bell().ring(self.shared.compute_units);
+        Ok(ModuleId(id))
+    }
+
+    pub(crate) fn unload_module(&mut self, module: ModuleId) {
+        let module = self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module.0);
+        // Outside the lock: unmapping code takes its time.
+        drop(module);
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.shared.link.end(State::Ending);
+        for thread in self.threads.drain(..) {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Marks the device as lost when its thread unwinds.
+struct LoseOnPanic<'a>(&'a Shared);
+
+impl Drop for LoseOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lose();
+        }
+    }
+}
+
+fn allowed_cpus() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+/// Keeps the current thread on one CPU; a refusal costs speed, nothing else.
+fn pin_to(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    let _ = sched_setaffinity(None, &set);
+}

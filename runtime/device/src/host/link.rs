@@ -1,0 +1,131 @@
+//! The shared memory between the engine's side of a host device and its compute units.
+//!
+//! One region holds the control words and, per device queue, a command ring and a completion ring. Each word has its own cache line.
+
+use crate::doorbell::SleepBell;
+use crate::record::{COMMAND_WORDS, COMPLETION_WORDS};
+use crate::ring::{Consumer, Producer, ring_bytes};
+use crate::shm::Region;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// Most device queues: a bit each in a stop word, and one bit for the shutdown.
+pub(crate) const QUEUES_MAX: u32 = 31;
+
+/// Bit of a stop word that says that the device ends.
+const SHUTDOWN_BIT: u32 = 1 << 31;
+
+const LINE_BYTES: u64 = 64;
+const TICKET_AT: u64 = 0;
+const SLEEPERS_AT: u64 = LINE_BYTES;
+const COMPLETION_FLAG_AT: u64 = 2 * LINE_BYTES;
+const STATE_AT: u64 = 3 * LINE_BYTES;
+const STOP_WORDS_AT: u64 = 4 * LINE_BYTES;
+const RINGS_AT: u64 = (STOP_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES).next_multiple_of(2 * LINE_BYTES);
+
+/// What the device's state word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum State {
+    Running = 0,
+    /// The engine's side wants the compute units to end.
+    Ending = 1,
+    /// A compute unit died, or a ring is corrupt.
+    Lost = 2,
+}
+
+/// The region and its shape. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    region: Arc<Region>,
+    queues: u32,
+    capacity: u32,
+}
+
+impl Link {
+    pub(crate) fn create(queues: u32, capacity: u32) -> std::io::Result<Link> {
+        let bytes = RINGS_AT + u64::from(queues) * Self::rings_bytes(capacity);
+        Ok(Link { region: Arc::new(Region::create("atoll-link", bytes)?), queues, capacity })
+    }
+
+    /// The engine's ends of a queue's rings.
+    pub(crate) fn engine_ends(&self, queue: u32) -> (Producer<COMMAND_WORDS>, Consumer<COMPLETION_WORDS>) {
+        let (commands, completions) = self.ring_places(queue);
+        let producer = Producer::new(self.region.clone(), commands, self.capacity);
+        let consumer = Consumer::new(self.region.clone(), completions, self.capacity);
+        (producer.expect("`create` made room"), consumer.expect("`create` made room"))
+    }
+
+    /// The compute units' ends of a queue's rings.
+    pub(crate) fn device_ends(&self, queue: u32) -> (Consumer<COMMAND_WORDS>, Producer<COMPLETION_WORDS>) {
+        let (commands, completions) = self.ring_places(queue);
+        let consumer = Consumer::new(self.region.clone(), commands, self.capacity);
+        let producer = Producer::new(self.region.clone(), completions, self.capacity);
+        (consumer.expect("`create` made room"), producer.expect("`create` made room"))
+    }
+
+    /// The bell that wakes compute units.
+    pub(crate) fn bell(&self) -> SleepBell<'_> {
+        SleepBell { ticket: self.word(TICKET_AT), sleepers: self.word(SLEEPERS_AT) }
+    }
+
+    /// The flag beside the completion eventfd.
+    pub(crate) fn completion_flag(&self) -> &AtomicU32 {
+        self.word(COMPLETION_FLAG_AT)
+    }
+
+    /// The word that stops compute units which run blocks of `queue`. Bit `h` is set while the more urgent queue `h` has blocks that nobody took.
+    pub(crate) fn stop_word(&self, queue: u32) -> &AtomicU32 {
+        self.word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES)
+    }
+
+    /// Asks compute units that run blocks of less urgent queues to look at `queue`.
+    pub(crate) fn raise_stop(&self, queue: u32) {
+        for lower in queue + 1..self.queues {
+            let word = self.stop_word(lower);
+            if word.load(SeqCst) & (1 << queue) == 0 {
+                word.fetch_or(1 << queue, SeqCst);
+            }
+        }
+    }
+
+    /// Nothing in `queue` waits for a compute unit.
+    pub(crate) fn clear_stop(&self, queue: u32) {
+        for lower in queue + 1..self.queues {
+            let word = self.stop_word(lower);
+            if word.load(SeqCst) & (1 << queue) != 0 {
+                word.fetch_and(!(1 << queue), SeqCst);
+            }
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self.word(STATE_AT).load(SeqCst) {
+            0 => State::Running,
+            1 => State::Ending,
+            _ => State::Lost,
+        }
+    }
+
+    /// Ends the device: stops what polls, wakes what sleeps. The first reason stays.
+    pub(crate) fn end(&self, reason: State) {
+        let _ = self.word(STATE_AT).compare_exchange(State::Running as u32, reason as u32, SeqCst, SeqCst);
+        for queue in 0..self.queues {
+            self.stop_word(queue).fetch_or(SHUTDOWN_BIT, SeqCst);
+        }
+        self.bell().ring(u32::MAX >> 1);
+    }
+
+    fn word(&self, at: u64) -> &AtomicU32 {
+        self.region.word(at).expect("control words lie in front of the rings")
+    }
+
+    fn ring_places(&self, queue: u32) -> (u64, u64) {
+        let commands = RINGS_AT + u64::from(queue) * Self::rings_bytes(self.capacity);
+        (commands, commands + ring_bytes::<COMMAND_WORDS>(self.capacity))
+    }
+
+    const fn rings_bytes(capacity: u32) -> u64 {
+        ring_bytes::<COMMAND_WORDS>(capacity) + ring_bytes::<COMPLETION_WORDS>(capacity)
+    }
+}

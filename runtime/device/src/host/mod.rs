@@ -1,0 +1,279 @@
+//! The host device: it runs native code of the transformed kernels on CPU cores (design D2).
+//!
+//! A compute unit is a worker thread; a block runs on one compute unit from beginning to end. Two sides meet in shared memory only:
+//!
+//! ```text
+//! engine's side                    shared memory                      device's side
+//! HostDevice ── launches ──▶ command ring per queue ──────▶ DeviceQueue ── chunks ──▶ ComputeUnit (threads)
+//!            ◀── ends ────── completion ring per queue ◀──
+//!            ── raise ─────▶ epoch words, stop words, progress maps ─────────────────▶ kernels
+//! ```
+//!
+//! There is no thread between a submission and a compute unit: compute units pull records themselves, those that sleep are woken by a futex. Queue 0 is the most urgent.
+//! Submitting to it also sets the *stop word* of compute units that run preemptible blocks of other queues; they come back after the block at hand (the progress map says where
+//! they stopped), and go on later. So a real-time launch waits for one block at most, whatever is queued, and raising the epoch is only needed to get
+//! the launches behind it out of the queue.
+//!
+//! Not here: stopping a block midway, and surviving a kernel that faults. Both are the executor process's (design D2, D11).
+
+mod arena;
+mod compute_unit;
+mod cpu;
+mod elf;
+mod executor;
+mod launch;
+mod link;
+mod module;
+mod queue;
+
+use crate::doorbell::FdBell;
+use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Command};
+use crate::ring::{Consumer, Producer, PushError};
+use crate::shm::Region;
+use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchStatus, ModuleId, ModuleImage, SubmitError};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
+use executor::Executor;
+use link::{Link, QUEUES_MAX, State};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Release, SeqCst};
+
+/// Most compute units; beyond it handing out chunks under one lock per queue would be the limit.
+const COMPUTE_UNITS_MAX: u32 = 512;
+
+/// Most launches in a device queue; a command takes 584 bytes.
+const QUEUE_CAPACITY_MAX: u32 = 1 << 16;
+
+/// What a host device is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostConfig {
+    /// Its name.
+    pub name: String,
+    /// Compute units, one thread each.
+    pub compute_units: u32,
+    /// Device memory; pages are taken from the system when they are first touched.
+    pub memory_bytes: u64,
+    /// Device queues; 0 is the most urgent.
+    pub queues: u32,
+    /// Launches a device queue takes.
+    pub queue_capacity: u32,
+    /// Shared memory per block.
+    pub shared_bytes_max: u32,
+    /// How long a compute unit should run blocks before it looks at the queues again.
+    pub chunk_ns: u64,
+    /// How long an idle compute unit spins before it sleeps.
+    pub spin_ns: u64,
+    /// Whether compute units stay on a CPU of their own, where there are enough.
+    pub pin: bool,
+}
+
+impl Default for HostConfig {
+    /// All CPUs and half of the memory of this machine.
+    fn default() -> HostConfig {
+        HostConfig {
+            name: "host:0".to_owned(),
+            compute_units: std::thread::available_parallelism().map_or(1, |n| n.get() as u32).min(COMPUTE_UNITS_MAX),
+            memory_bytes: system_memory_bytes() / 2,
+            queues: 2,
+            queue_capacity: 4,
+            // As much as the largest GPUs have, so that kernels tuned for them run.
+            shared_bytes_max: 228 << 10,
+            chunk_ns: 50_000,
+            spin_ns: 2_000,
+            pin: true,
+        }
+    }
+}
+
+/// The host device.
+#[derive(Debug)]
+pub struct HostDevice {
+    info: DeviceInfo,
+    link: Link,
+    memory: Arc<Region>,
+    queues: Vec<EngineQueue>,
+    completion_bell: FdBell,
+    executor: Executor,
+}
+
+/// The engine's side of a device queue.
+#[derive(Debug)]
+struct EngineQueue {
+    commands: Producer<COMMAND_WORDS>,
+    completions: Consumer<COMPLETION_WORDS>,
+    /// Launches whose completion was not taken yet, oldest first.
+    in_flight: VecDeque<LaunchId>,
+}
+
+impl HostDevice {
+    /// Reserves memory and starts the compute units.
+    pub fn start(config: HostConfig) -> Result<HostDevice, DeviceError> {
+        let config = config.checked()?;
+        let memory = Arc::new(Region::create("atoll-memory", config.memory_bytes).map_err(os("reserve device memory"))?);
+        memory.prefer_huge_pages();
+        let link = Link::create(config.queues, config.queue_capacity).map_err(os("create the command rings"))?;
+        let completion_bell = FdBell::new().map_err(os("create an eventfd"))?;
+        let device_bell = completion_bell.try_clone().map_err(os("duplicate an eventfd"))?;
+        let executor = Executor::start(&config, link.clone(), memory.clone(), device_bell)?;
+        let queues = (0..config.queues)
+            .map(|queue| {
+                let (commands, completions) = link.engine_ends(queue);
+                EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(config.queue_capacity as usize) }
+            })
+            .collect();
+        Ok(HostDevice { info: config.info(), link, memory, queues, completion_bell, executor })
+    }
+
+    fn is_lost(&self) -> bool {
+        self.link.state() != State::Running
+    }
+
+    /// The oldest completion that is waiting, of the most urgent queue that has one.
+    fn poll(&mut self) -> Option<Completion> {
+        for queue in &mut self.queues {
+            match queue.next_completion() {
+                Ok(Some(completion)) => return Some(completion),
+                Ok(None) => {}
+                Err(BrokenPeer) => self.link.end(State::Lost),
+            }
+        }
+        if self.is_lost() { self.queues.iter_mut().find_map(EngineQueue::abandon) } else { None }
+    }
+}
+
+/// The device's side wrote a completion that cannot be.
+#[derive(Debug)]
+struct BrokenPeer;
+
+impl EngineQueue {
+    fn next_completion(&mut self) -> Result<Option<Completion>, BrokenPeer> {
+        let Some(words) = self.completions.pop().map_err(|_| BrokenPeer)? else { return Ok(None) };
+        let completion = Completion::from_words(&words).ok_or(BrokenPeer)?;
+        if self.in_flight.front() != Some(&completion.launch) {
+            return Err(BrokenPeer);
+        }
+        self.in_flight.pop_front();
+        Ok(Some(completion))
+    }
+
+    /// A launch that a lost device took with it.
+    fn abandon(&mut self) -> Option<Completion> {
+        let launch = self.in_flight.pop_front()?;
+        Some(Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0 })
+    }
+}
+
+impl Device for HostDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.executor.load_module(image)
+    }
+
+    fn unload_module(&mut self, module: ModuleId) {
+        self.executor.unload_module(module);
+    }
+
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        Ok(self.memory.write(at.0, bytes)?)
+    }
+
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        Ok(self.memory.read(at.0, bytes)?)
+    }
+
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        Ok(self.memory.fill(at.0, value, bytes)?)
+    }
+
+    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        match self.memory.word(word.0) {
+            Some(word) => word.store(epoch.0, Release),
+            None => tracing::error!(at = word.0, "an epoch word outside the device's memory, or not aligned"),
+        }
+    }
+
+    /// # Panics
+    /// If the device has no such queue.
+    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        if self.is_lost() {
+            return Err(SubmitError::Lost);
+        }
+        let index = queue.0;
+        let queue = &mut self.queues[index as usize];
+        if queue.in_flight.len() >= self.info.queue_capacity as usize {
+            return Err(SubmitError::Full);
+        }
+        queue.commands.push(&Command::new(record, params).to_words()).map_err(|error| match error {
+            PushError::Full => SubmitError::Full,
+            PushError::Corrupt(_) => SubmitError::Lost,
+        })?;
+        queue.in_flight.push_back(record.launch);
+        std::sync::atomic::fence(SeqCst);
+        self.link.raise_stop(index);
+        // One is enough: it wakes others if there are blocks for them.
+        self.link.bell().ring(1);
+        Ok(())
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        match self.poll() {
+            None if self.completion_bell.silence(self.link.completion_flag()) => self.poll(),
+            found => found,
+        }
+    }
+
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.completion_bell.as_fd()
+    }
+}
+
+impl HostConfig {
+    fn checked(self) -> Result<HostConfig, DeviceError> {
+        let within = |what, value: u64, max: u64| match value {
+            0 => Err(refused(what, "must be at least 1".to_owned())),
+            _ if value > max => Err(refused(what, format!("must be at most {max}"))),
+            _ => Ok(()),
+        };
+        within("compute units", self.compute_units.into(), COMPUTE_UNITS_MAX.into())?;
+        within("device queues", self.queues.into(), QUEUES_MAX.into())?;
+        within("device queue capacity", self.queue_capacity.into(), QUEUE_CAPACITY_MAX.into())?;
+        within("device memory", self.memory_bytes, 1 << 46)?;
+        if cpu::targets().is_empty() {
+            return Err(refused("host device", "this CPU is below x86-64-v3, no code is made for it".to_owned()));
+        }
+        Ok(self)
+    }
+
+    fn info(self) -> DeviceInfo {
+        DeviceInfo {
+            name: self.name,
+            targets: cpu::targets(),
+            compute_units: self.compute_units,
+            memory_bytes: self.memory_bytes,
+            shared_bytes_max: self.shared_bytes_max,
+            // Running blocks are left to finish.
+            preempt_level: PreemptLevel::Deactivate,
+            queues: self.queues,
+            queue_capacity: self.queue_capacity,
+        }
+    }
+}
+
+fn refused(what: &'static str, why: String) -> DeviceError {
+    DeviceError::Os { what, source: std::io::Error::new(std::io::ErrorKind::InvalidInput, why) }
+}
+
+/// Wraps an answer of the operating system.
+fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError {
+    move |source| DeviceError::Os { what, source: source.into() }
+}
+
+/// Memory of this machine, as far as this process may see.
+fn system_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram * u64::from(info.mem_unit)
+}

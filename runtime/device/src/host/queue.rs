@@ -1,0 +1,263 @@
+//! The device's side of one device queue: which blocks of which launch are next.
+//!
+//! Launches run in order, one at a time; the blocks of a launch go to compute units in chunks. A compute unit comes back after each chunk and may then go to a more urgent
+//! queue, so a chunk should be short against what a real-time launch may wait; and long against what fetching it costs. Nobody knows a kernel's block time before it ran, so
+//! each launch starts with single blocks and grows its chunks from what it measured.
+
+use super::launch::Launch;
+use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Completion, LaunchStatus};
+use crate::ring::{Consumer, Corrupt, Producer, PushError};
+use atoll_core::LaunchId;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A chunk is at most this much larger than the largest one that was measured: a wrong estimate then costs little.
+const CHUNK_GROWTH: u64 = 8;
+
+/// Work that is shorter than this in all is not split: handing it out costs about as much.
+const SPLIT_NS_MIN: u64 = 2_000;
+
+/// Chunks in a row that may come back without one finished block before the launch counts as broken. Only a kernel that stops without writing its progress map gets there.
+const FRUITLESS_CHUNKS_MAX: u32 = 100_000;
+
+/// Blocks for one compute unit.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) launch: Arc<Launch>,
+    pub(crate) blocks: Range<u64>,
+}
+
+/// What became of a chunk.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The blocks it was given.
+    pub(crate) given: Range<u64>,
+    /// From here on they did not run, because the stop word was set.
+    pub(crate) stopped_at: u64,
+    /// The kernel trapped or faulted.
+    pub(crate) failed: bool,
+    pub(crate) started_ns: u64,
+    pub(crate) ended_ns: u64,
+}
+
+/// What a compute unit finds when it asks for work.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) chunk: Option<Chunk>,
+    /// Blocks of the same launch that still wait for somebody.
+    pub(crate) waiting: u64,
+    /// Launches that ended on the way.
+    pub(crate) completed: bool,
+}
+
+/// Turns the words of a command into a launch.
+pub(crate) trait Bind {
+    /// The launch, or its id where it cannot be run.
+    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, LaunchId>;
+}
+
+/// One device queue.
+#[derive(Debug)]
+pub(crate) struct DeviceQueue {
+    commands: Consumer<COMMAND_WORDS>,
+    completions: Producer<COMPLETION_WORDS>,
+    active: Option<Active>,
+    pacing: Pacing,
+}
+
+/// How large chunks should be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pacing {
+    pub(crate) chunk_ns: u64,
+    pub(crate) compute_units: u64,
+}
+
+/// The launch at the head of the queue.
+#[derive(Debug)]
+struct Active {
+    launch: Arc<Launch>,
+    /// Blocks from here on were never handed out.
+    next: u64,
+    /// Blocks that stopped compute units gave back; at most one range for each of them.
+    returned: Vec<Range<u64>>,
+    /// Chunks that are being run.
+    running: u32,
+    failed: bool,
+    started_ns: u64,
+    ended_ns: u64,
+    /// Of the chunks measured: the longest time per block of late, and the most blocks.
+    block_ns: Option<u64>,
+    largest: u64,
+    fruitless: u32,
+}
+
+impl DeviceQueue {
+    pub(crate) fn new(ends: (Consumer<COMMAND_WORDS>, Producer<COMPLETION_WORDS>), pacing: Pacing) -> Self {
+        DeviceQueue { commands: ends.0, completions: ends.1, active: None, pacing }
+    }
+
+    /// The next chunk. Launches that have nothing to run end here, stale ones as evicted without a call.
+    pub(crate) fn claim(&mut self, binder: &impl Bind, now_ns: u64) -> Result<Claim, Corrupt> {
+        let mut completed = false;
+        loop {
+            if self.active.is_none() && !self.start_next(binder, now_ns, &mut completed)? {
+                return Ok(Claim { chunk: None, waiting: 0, completed });
+            }
+            let Some(active) = &mut self.active else { continue };
+            if let Some(blocks) = active.claim(self.pacing) {
+                let chunk = Chunk { launch: active.launch.clone(), blocks };
+                return Ok(Claim { chunk: Some(chunk), waiting: active.waiting(), completed });
+            }
+            if active.running > 0 {
+                return Ok(Claim { chunk: None, waiting: 0, completed });
+            }
+            active.ended_ns = active.ended_ns.max(now_ns);
+            self.complete()?;
+            completed = true;
+        }
+    }
+
+    /// Takes a chunk back; true if that was the end of its launch.
+    pub(crate) fn finish(&mut self, outcome: &Outcome) -> Result<bool, Corrupt> {
+        let Some(active) = &mut self.active else { return Ok(false) };
+        active.finish(outcome);
+        let is_over = active.running == 0 && active.waiting() == 0;
+        if is_over {
+            self.complete()?;
+        }
+        Ok(is_over)
+    }
+
+    /// Whether a compute unit that asks would get something to do.
+    pub(crate) fn is_runnable(&mut self) -> Result<bool, Corrupt> {
+        match &self.active {
+            Some(active) => Ok(active.waiting() > 0),
+            None => Ok(!self.commands.is_empty()?),
+        }
+    }
+
+    /// Makes the next command the active launch; false where there is none.
+    fn start_next(&mut self, binder: &impl Bind, now_ns: u64, completed: &mut bool) -> Result<bool, Corrupt> {
+        let Some(words) = self.commands.pop()? else { return Ok(false) };
+        match binder.bind(&words) {
+            Ok(launch) => self.active = Some(Active::new(launch, now_ns)),
+            Err(launch) => {
+                self.report(Completion { launch, status: LaunchStatus::Failed, started_ns: now_ns, ended_ns: now_ns })?;
+                *completed = true;
+            }
+        }
+        Ok(true)
+    }
+
+    fn complete(&mut self) -> Result<(), Corrupt> {
+        let Some(active) = self.active.take() else { return Ok(()) };
+        let status = match (active.failed, active.launch.is_evicted()) {
+            (true, _) => LaunchStatus::Failed,
+            (false, true) => LaunchStatus::Evicted,
+            (false, false) => LaunchStatus::Complete,
+        };
+        let launch = active.launch.record.launch;
+        self.report(Completion { launch, status, started_ns: active.started_ns, ended_ns: active.ended_ns })
+    }
+
+    fn report(&mut self, completion: Completion) -> Result<(), Corrupt> {
+        match self.completions.push(&completion.to_words()) {
+            Ok(()) => Ok(()),
+            Err(PushError::Corrupt(corrupt)) => Err(corrupt),
+            // The engine's side takes no more launches than there are places; a peer that did owns the loss.
+            Err(PushError::Full) => Err(Corrupt { ours: completion.launch.0, theirs: 0 }),
+        }
+    }
+}
+
+impl Active {
+    fn new(launch: Launch, now_ns: u64) -> Active {
+        let launch = Arc::new(launch);
+        let (returned, block_ns) = (Vec::new(), None);
+        Active {
+            launch,
+            next: 0,
+            returned,
+            running: 0,
+            failed: false,
+            started_ns: now_ns,
+            ended_ns: now_ns,
+            block_ns,
+            largest: 0,
+            fruitless: 0,
+        }
+    }
+
+    /// Blocks that nobody runs or ran.
+    fn waiting(&self) -> u64 {
+        self.launch.blocks - self.next + self.returned.iter().map(|r| r.end - r.start).sum::<u64>()
+    }
+
+    fn claim(&mut self, pacing: Pacing) -> Option<Range<u64>> {
+        if self.waiting() > 0 && self.launch.is_stale() {
+            self.launch.set_evicted();
+            self.skip_the_rest();
+        }
+        // What ran before the launch was evicted is not even offered again.
+        if self.returned.is_empty() && self.launch.is_preemptible() {
+            self.next = self.launch.first_missing(self.next, self.launch.blocks);
+        }
+        let range = self.take(self.chunk_blocks(pacing))?;
+        self.running += 1;
+        Some(range)
+    }
+
+    /// At most `count` blocks that wait, those given back first.
+    fn take(&mut self, count: u64) -> Option<Range<u64>> {
+        if let Some(range) = self.returned.pop() {
+            let cut = range.end.min(range.start + count);
+            if cut < range.end {
+                self.returned.push(cut..range.end);
+            }
+            return Some(range.start..cut);
+        }
+        let begin = self.next;
+        self.next = self.launch.blocks.min(begin + count);
+        (begin < self.next).then_some(begin..self.next)
+    }
+
+    fn chunk_blocks(&self, pacing: Pacing) -> u64 {
+        let Some(block_ns) = self.block_ns else { return 1 };
+        let fair = self.waiting().div_ceil(2 * pacing.compute_units);
+        let unsplit = SPLIT_NS_MIN / block_ns;
+        fair.max(unsplit).min(pacing.chunk_ns / block_ns).min(self.largest * CHUNK_GROWTH).max(1)
+    }
+
+    fn finish(&mut self, outcome: &Outcome) {
+        self.running -= 1;
+        self.ended_ns = self.ended_ns.max(outcome.ended_ns);
+        self.measure(outcome);
+        if outcome.failed {
+            self.failed = true;
+        }
+        if outcome.stopped_at < outcome.given.end {
+            self.fruitless = if outcome.stopped_at == outcome.given.start { self.fruitless + 1 } else { 0 };
+            self.failed |= self.fruitless > FRUITLESS_CHUNKS_MAX;
+            self.returned.push(outcome.stopped_at..outcome.given.end);
+        }
+        if self.failed {
+            self.skip_the_rest();
+        }
+    }
+
+    /// A longer block counts at once, a shorter one by half: chunks that are too long hurt more than ones that are too short.
+    fn measure(&mut self, outcome: &Outcome) {
+        let blocks = outcome.stopped_at - outcome.given.start;
+        if blocks == 0 {
+            return;
+        }
+        let block_ns = (outcome.ended_ns.saturating_sub(outcome.started_ns) / blocks).max(1);
+        self.block_ns = Some(self.block_ns.map_or(block_ns, |old| block_ns.max(old.midpoint(block_ns))));
+        self.largest = self.largest.max(blocks);
+    }
+
+    fn skip_the_rest(&mut self) {
+        self.next = self.launch.blocks;
+        self.returned.clear();
+    }
+}

@@ -1,0 +1,188 @@
+//! Memory shared between processes: a memfd, mapped once, looked at through checked offsets.
+//!
+//! Everything the other side may touch at the same time is reached through atomics, so a peer that misbehaves can hand us nonsense but not undefined behaviour.
+//! Bulk copies ([`Region::read`], [`Region::write`], [`Region::fill`]) are for bytes that nobody else touches at that moment; who may touch what when is the business of
+//! the rings and of the engine.
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+/// An offset and a length that do not lie inside a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{bytes} bytes at offset {at:#x} do not fit into {region_bytes} bytes")]
+pub struct OutOfRange {
+    /// The offset.
+    pub at: u64,
+    /// The length.
+    pub bytes: u64,
+    /// What the region has.
+    pub region_bytes: u64,
+}
+
+/// A mapped memfd. Its pages appear when they are first touched.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    bytes: usize,
+    fd: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to the region until it is dropped, and is not tied to a thread.
+unsafe impl Send for Region {}
+// SAFETY: shared access hands out atomics; bulk copies go through raw pointers and never form references to the bytes.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Creates a region of `bytes` bytes, all zero; its size is sealed, so that no peer can cut it under our feet.
+    pub fn create(name: &str, bytes: u64) -> std::io::Result<Region> {
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, bytes)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::attach(fd)
+    }
+
+    /// Maps a region that another process made. Refuses a descriptor whose size could still change.
+    pub fn attach(fd: OwnedFd) -> std::io::Result<Region> {
+        if !rustix::fs::fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the memory's size is not sealed"));
+        }
+        let bytes = rustix::fs::fstat(&fd)?.st_size;
+        let bytes = usize::try_from(bytes).map_err(|_| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the size seal keeps its pages valid.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags, &fd, 0)? };
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
+        Ok(Region { base, bytes, fd })
+    }
+
+    /// Asks for huge pages where the system has them for shared memory; harmless where it has not.
+    pub fn prefer_huge_pages(&self) {
+        // SAFETY: the range is our own mapping; the advice does not change its contents.
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast::<c_void>(), self.bytes, Advice::LinuxHugepage) };
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// The address of an offset in this process; one past the end is allowed, as for any array.
+    pub fn address(&self, at: u64) -> Option<u64> {
+        (at <= self.bytes()).then(|| self.base.as_ptr() as u64 + at)
+    }
+
+    /// The 32-bit word at a multiple of four.
+    pub fn word(&self, at: u64) -> Option<&AtomicU32> {
+        let pointer = self.aligned(at, 4, 4)?;
+        // SAFETY: inside the mapping, aligned, any bits are a u32, and it lives as long as `self`.
+        Some(unsafe { pointer.cast::<AtomicU32>().as_ref() })
+    }
+
+    /// `count` 64-bit words from a multiple of eight on.
+    pub fn words(&self, at: u64, count: usize) -> Option<&[AtomicU64]> {
+        let pointer = self.aligned(at, (count as u64).checked_mul(8)?, 8)?;
+        // SAFETY: as for `word`, for all `count` words.
+        Some(unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU64>().as_ptr(), count) })
+    }
+
+    /// `count` bytes.
+    pub fn atomic_bytes(&self, at: u64, count: u64) -> Option<&[AtomicU8]> {
+        let pointer = self.aligned(at, count, 1)?;
+        // SAFETY: as for `word`, for all `count` bytes.
+        Some(unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU8>().as_ptr(), count as usize) })
+    }
+
+    /// Copies `from` into the region.
+    pub fn write(&self, at: u64, from: &[u8]) -> Result<(), OutOfRange> {
+        let to = self.checked(at, from.len() as u64)?;
+        // SAFETY: both ranges are valid for `from.len()` bytes, and no reference into the region's bytes exists that the source could overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+        Ok(())
+    }
+
+    /// Copies out of the region.
+    pub fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
+        let from = self.checked(at, to.len() as u64)?;
+        // SAFETY: as for `write`, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    /// Sets `bytes` bytes to `value`.
+    pub fn fill(&self, at: u64, value: u8, bytes: u64) -> Result<(), OutOfRange> {
+        let to = self.checked(at, bytes)?;
+        // SAFETY: the range was checked.
+        unsafe { std::ptr::write_bytes(to.as_ptr(), value, bytes as usize) };
+        Ok(())
+    }
+
+    fn aligned(&self, at: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
+        if at.is_multiple_of(align) { self.checked(at, bytes).ok() } else { None }
+    }
+
+    fn checked(&self, at: u64, bytes: u64) -> Result<NonNull<u8>, OutOfRange> {
+        match at.checked_add(bytes) {
+            // SAFETY: `at` is at most the mapping's size.
+            Some(end) if end <= self.bytes() => Ok(unsafe { self.base.add(at as usize) }),
+            _ => Err(OutOfRange { at, bytes, region_bytes: self.bytes() }),
+        }
+    }
+}
+
+impl AsFd for Region {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no borrow of it outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn offsets_are_checked() {
+        let region = Region::create("test", 4096).unwrap();
+        assert!(region.word(4092).is_some());
+        assert!(region.word(4096).is_none());
+        assert!(region.word(2).is_none());
+        assert!(region.words(8, 511).is_some());
+        assert!(region.words(8, 512).is_none());
+        assert!(region.words(0, usize::MAX).is_none());
+        assert!(region.address(4096).is_some());
+        assert!(region.address(4097).is_none());
+        assert_eq!(region.fill(u64::MAX, 0, 2).unwrap_err().at, u64::MAX);
+        assert!(region.write(4095, &[1, 2]).is_err());
+        region.write(4095, &[1]).unwrap();
+        let mut byte = [0];
+        region.read(4095, &mut byte).unwrap();
+        assert_eq!(byte, [1]);
+    }
+
+    #[test]
+    fn two_mappings_show_the_same_bytes() {
+        let ours = Region::create("test", 4096).unwrap();
+        let theirs = Region::attach(ours.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        ours.word(64).unwrap().store(7, Relaxed);
+        assert_eq!(theirs.word(64).unwrap().load(Relaxed), 7);
+        assert_ne!(ours.address(0), theirs.address(0));
+    }
+
+    #[test]
+    fn a_region_that_could_shrink_is_refused() {
+        let fd = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, 4096).unwrap();
+        assert!(Region::attach(fd).is_err());
+    }
+}

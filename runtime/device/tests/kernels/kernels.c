@@ -1,0 +1,179 @@
+/* Kernels of the conformance suite as native code of the host ABI: what the compiler would emit, written by hand. */
+#include <stdint.h>
+
+struct context {
+    uint32_t version, compute_unit;
+    uint64_t params;
+    uint32_t grid[3], block[3];
+    uint64_t block_begin, block_end;
+    uint64_t shared;
+    uint32_t shared_bytes, scratch_bytes;
+    uint64_t scratch;
+    const volatile uint32_t *stop_word;
+    void *const *helpers;
+};
+
+/* The appended parameters of a preemptible kernel. */
+struct preempt {
+    const volatile uint32_t *epoch_word;
+    volatile uint32_t *evicted_word;
+    volatile uint8_t *progress;
+    uint32_t issued_epoch;
+};
+
+typedef void trap(const struct context *, uint32_t code, uint32_t line);
+
+const uint32_t atoll_host_abi_version = 1;
+
+static void spin_for(uint64_t cycles) {
+    uint64_t start = __builtin_ia32_rdtsc();
+    while (__builtin_ia32_rdtsc() - start < cycles)
+        __builtin_ia32_pause();
+}
+
+/* True if the block has nothing to do: it is done, or must leave. */
+static int skips(const struct preempt *p, uint64_t block) {
+    if (p->progress[block])
+        return 1;
+    if ((int32_t)(*p->epoch_word - p->issued_epoch) <= 0)
+        return 0;
+    *p->evicted_word = 1;
+    return 1;
+}
+
+/* out[i] = a[i] + b[i], 256 elements per block. */
+struct vector_add_params {
+    const float *a, *b;
+    float *out;
+    uint32_t n;
+};
+
+void vector_add(const struct context *c) {
+    const struct vector_add_params *p = (const struct vector_add_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++)
+        for (uint64_t i = block * 256; i < (block + 1) * 256 && i < p->n; i++)
+            p->out[i] = p->a[i] + p->b[i];
+}
+
+/* Each block spins, then counts itself: counts[block] += 1. */
+struct spin_params {
+    uint32_t *counts;
+    uint64_t cycles;
+    struct preempt preempt;
+};
+
+void spin(const struct context *c) {
+    const struct spin_params *p = (const struct spin_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        spin_for(p->cycles);
+        __atomic_fetch_add(&p->counts[block], 1, __ATOMIC_RELAXED);
+    }
+}
+
+void spin_preemptible(const struct context *c) {
+    const struct spin_params *p = (const struct spin_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end && !*c->stop_word; block++) {
+        if (skips(&p->preempt, block))
+            continue;
+        spin_for(p->cycles);
+        __atomic_fetch_add(&p->counts[block], 1, __ATOMIC_RELAXED);
+        p->preempt.progress[block] = 1;
+    }
+}
+
+/* Appends its tag to a log: log[0] is the number of entries. One block holds everything up until gate[0] reaches `until`. */
+struct note_params {
+    uint32_t *log;
+    const volatile uint32_t *gate;
+    uint32_t tag, until;
+    struct preempt preempt;
+};
+
+static void note_one(const struct note_params *p) {
+    p->log[1 + __atomic_fetch_add(p->log, 1, __ATOMIC_RELAXED)] = p->tag;
+    while ((int32_t)(*p->gate - p->until) < 0)
+        __builtin_ia32_pause();
+}
+
+void note(const struct context *c) {
+    const struct note_params *p = (const struct note_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++)
+        note_one(p);
+}
+
+void note_preemptible(const struct context *c) {
+    const struct note_params *p = (const struct note_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end && !*c->stop_word; block++) {
+        if (skips(&p->preempt, block))
+            continue;
+        note_one(p);
+        p->preempt.progress[block] = 1;
+    }
+}
+
+/* Traps in block `at`, counts the others. */
+struct trap_params {
+    uint32_t *counts;
+    uint64_t at;
+};
+
+void trap_at(const struct context *c) {
+    const struct trap_params *p = (const struct trap_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        if (block == p->at) {
+            (*(trap *)c->helpers[0])(c, 1, __LINE__);
+            return;
+        }
+        p->counts[block] = 1;
+    }
+}
+
+/* Fills shared and scratch memory, and says in out[block] whether everything about the context is as it should be. */
+struct arenas_params {
+    uint32_t *out;
+    uint32_t shared_bytes, scratch_bytes;
+};
+
+static int fills(uint64_t at, uint32_t bytes, uint8_t value) {
+    volatile uint8_t *memory = (volatile uint8_t *)at;
+    for (uint32_t i = 0; i < bytes; i++)
+        memory[i] = value;
+    for (uint32_t i = 0; i < bytes; i++)
+        if (memory[i] != value)
+            return 0;
+    return at % 256 == 0;
+}
+
+void arenas(const struct context *c) {
+    const struct arenas_params *p = (const struct arenas_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++)
+        p->out[block] = c->version == 1 && c->params % 16 == 0 && c->shared_bytes >= p->shared_bytes && c->scratch_bytes >= p->scratch_bytes &&
+                        fills(c->shared, p->shared_bytes, (uint8_t)block) && fills(c->scratch, p->scratch_bytes, (uint8_t)~block);
+}
+
+/* When the last block ended on each compute unit (stamps[2 * unit]), and when its first one began if that is still 0 (stamps[2 * unit + 1]), by the time stamp counter. */
+struct stamp_params {
+    uint64_t *stamps;
+    uint64_t cycles;
+    struct preempt preempt;
+};
+
+void stamp_first(const struct context *c) {
+    const struct stamp_params *p = (const struct stamp_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        if (!p->stamps[2 * c->compute_unit + 1])
+            p->stamps[2 * c->compute_unit + 1] = __builtin_ia32_rdtsc();
+        spin_for(p->cycles);
+    }
+}
+
+void stamp_last_preemptible(const struct context *c) {
+    const struct stamp_params *p = (const struct stamp_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end && !*c->stop_word; block++) {
+        if (skips(&p->preempt, block))
+            continue;
+        spin_for(p->cycles);
+        p->stamps[2 * c->compute_unit] = __builtin_ia32_rdtsc();
+        p->preempt.progress[block] = 1;
+    }
+}

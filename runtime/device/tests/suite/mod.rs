@@ -1,0 +1,402 @@
+//! The conformance suite: what every device must do, whatever executes its launches. A device passes it with one line per test (see `host.rs`).
+//!
+//! Times are never asserted. Where an order of events matters, kernels wait for a gate word that the test opens with `store_epoch`.
+
+pub mod rig;
+
+use atoll_core::{DeviceOffset, Epoch, LaunchId};
+use atoll_device::{Completion, DeviceError, LaunchStatus, ModuleId, ModuleImage, SubmitError};
+use rig::{ARENAS_SHARED_BYTES, Kernel, Launch, Param, Rig, Wanted};
+use std::collections::HashMap;
+
+/// Makes a device of the kind under test.
+pub type Make = fn(Wanted) -> Rig;
+
+/// Some microseconds of any CPU.
+const SHORT_CYCLES: u64 = 10_000;
+
+fn with_capacity(make: Make, queue_capacity: u32) -> Rig {
+    make(Wanted { queue_capacity, ..Wanted::default() })
+}
+
+/// One compute unit, so that there is only one order things can happen in.
+fn with_one_compute_unit(make: Make) -> Rig {
+    make(Wanted { compute_units: 1, ..Wanted::default() })
+}
+
+pub fn kernels_compute(make: Make) {
+    let mut rig = make(Wanted::default());
+    let n = 100_003u32;
+    let floats = |scale: f32| (0..n).flat_map(|i| (i as f32 * scale).to_ne_bytes()).collect::<Vec<u8>>();
+    let [a, b, out] = [0; 3].map(|_| rig.alloc(u64::from(n) * 4));
+    rig.device.write(a, &floats(1.0)).unwrap();
+    rig.device.write(b, &floats(0.5)).unwrap();
+    let params = vec![Param::At(a), Param::At(b), Param::At(out), Param::U32(n)];
+    let completion = rig.run(0, &Launch::new(Kernel::VectorAdd, n.div_ceil(256), params));
+    assert_eq!(completion.status, LaunchStatus::Complete);
+    assert!(completion.started_ns <= completion.ended_ns);
+    let mut sum = vec![0; n as usize * 4];
+    rig.device.read(out, &mut sum).unwrap();
+    assert!(sum == floats(1.5));
+}
+
+pub fn every_block_runs_once(make: Make) {
+    let mut rig = make(Wanted { compute_units: 3, queue_capacity: 4 });
+    for grid in [[1, 1, 1], [2, 1, 1], [1, 7, 1], [3, 5, 7], [1000, 1, 1], [1, 1, 20_000]] {
+        let blocks = grid.iter().product::<u32>();
+        let counts = rig.alloc(u64::from(blocks) * 4);
+        let launch = Launch { grid, ..Launch::spin(blocks, counts, 100) };
+        assert_eq!(rig.run(0, &launch).status, LaunchStatus::Complete);
+        assert!(rig.u32s(counts, blocks as usize).iter().all(|count| *count == 1), "{grid:?}");
+    }
+}
+
+pub fn a_launch_without_blocks_completes(make: Make) {
+    let mut rig = make(Wanted::default());
+    let counts = rig.alloc(4);
+    for grid in [[0, 1, 1], [1, 0, 1], [5, 5, 0]] {
+        let launch = Launch { grid, ..Launch::spin(0, counts, 0) };
+        assert_eq!(rig.run(0, &launch).status, LaunchStatus::Complete);
+    }
+    assert_eq!(rig.u32(counts), 0);
+}
+
+pub fn launches_of_a_queue_run_in_order(make: Make) {
+    let mut rig = with_capacity(make, 64);
+    let (log, gate) = (rig.alloc(1 + 64 * 4 * 4), rig.alloc(4));
+    let ids: Vec<_> = (0..64).map(|tag| rig.submit(0, &Launch::note(4, log, tag, gate, 0)).unwrap()).collect();
+    for id in ids {
+        assert_eq!(rig.wait().launch, id);
+    }
+    let entries = rig.u32s(log, 1 + 64 * 4);
+    let expected: Vec<u32> = (0..64).flat_map(|tag| [tag; 4]).collect();
+    assert_eq!(entries[0], 256);
+    assert_eq!(entries[1..], expected);
+}
+
+pub fn a_full_queue_says_so(make: Make) {
+    let mut rig = make(Wanted::default());
+    let (log, gate) = (rig.alloc(64), rig.alloc(4));
+    let waiting = Launch::note(1, log, 0, gate, 1);
+    (0..4).for_each(|_| assert!(rig.submit(1, &waiting).is_ok()));
+    assert_eq!(rig.submit(1, &waiting), Err(SubmitError::Full));
+    assert!(rig.submit(0, &waiting).is_ok(), "other queues have room");
+    rig.device.store_epoch(gate, Epoch(1));
+    let first = rig.wait();
+    assert_eq!(first.status, LaunchStatus::Complete);
+    while rig.device.next_completion().is_none() {
+        std::thread::yield_now();
+    }
+    assert!(rig.submit(1, &waiting).is_ok(), "a place is free once a completion was taken");
+}
+
+pub fn queues_run_side_by_side(make: Make) {
+    let mut rig = make(Wanted::default());
+    let (log, gate) = (rig.alloc(64), rig.alloc(4));
+    let blocked = rig.submit(1, &Launch::note(1, log, 1, gate, 1)).unwrap();
+    rig.wait_for(log, 1);
+    for _ in 0..10 {
+        assert_eq!(rig.run(0, &Launch::note(1, log, 0, gate, 0)).status, LaunchStatus::Complete);
+    }
+    rig.device.store_epoch(gate, Epoch(1));
+    assert_eq!(rig.wait().launch, blocked);
+}
+
+pub fn the_urgent_queue_goes_first(make: Make) {
+    let mut rig = with_one_compute_unit(make);
+    let (log, gate) = (rig.alloc(256), rig.alloc(4));
+    // The compute unit is held by the first block; ten more wait, and a whole launch.
+    rig.submit(1, &Launch::note(11, log, 1, gate, 1)).unwrap();
+    rig.submit(1, &Launch::note(1, log, 2, gate, 0)).unwrap();
+    rig.wait_for(log, 1);
+    rig.submit(0, &Launch::note(3, log, 7, gate, 1)).unwrap();
+    rig.device.store_epoch(gate, Epoch(1));
+    (0..3).for_each(|_| assert_eq!(rig.wait().status, LaunchStatus::Complete));
+    let entries = rig.u32s(log, 1 + 15);
+    assert_eq!(entries[..5], [15, 1, 7, 7, 7], "real-time blocks run at the next block boundary");
+    assert_eq!(entries[15], 2);
+}
+
+pub fn the_urgent_queue_stops_preemptible_blocks(make: Make) {
+    let mut rig = with_one_compute_unit(make);
+    let (log, gate, counts) = (rig.alloc(64), rig.alloc(4), rig.alloc(50_000 * 4));
+    let preempt = rig.preempt(50_000);
+    for _ in 0..20 {
+        rig.device.fill(counts, 0, 50_000 * 4).unwrap();
+        rig.device.fill(preempt.progress, 0, 50_000).unwrap();
+        rig.device.fill(log, 0, 4).unwrap();
+        // Blocks so short that they are handed out by the hundred.
+        let long = rig.submit(1, &Launch::spin_preemptible(50_000, counts, 500, preempt)).unwrap();
+        for _ in 0..5 {
+            let urgent = rig.submit(0, &Launch::note(1, log, 0, gate, 0)).unwrap();
+            let completion = rig.wait();
+            assert_eq!((completion.launch, completion.status), (urgent, LaunchStatus::Complete), "the real-time launch ends first");
+        }
+        let completion = rig.wait();
+        assert_eq!((completion.launch, completion.status), (long, LaunchStatus::Complete));
+        assert!(rig.u32s(counts, 50_000).iter().all(|count| *count == 1), "stopped blocks run later, each once");
+    }
+}
+
+pub fn an_epoch_raised_before_the_start_evicts(make: Make) {
+    let mut rig = make(Wanted::default());
+    let counts = rig.alloc(4000);
+    let preempt = rig.preempt(1000);
+    rig.device.store_epoch(preempt.epoch_word, Epoch(1));
+    let completion = rig.run(1, &Launch::spin_preemptible(1000, counts, SHORT_CYCLES, preempt));
+    assert_eq!(completion.status, LaunchStatus::Evicted);
+    assert_eq!(rig.u32(preempt.evicted_word), 1);
+    assert!(rig.u32s(counts, 1000).iter().all(|count| *count == 0));
+}
+
+pub fn epochs_wrap_around(make: Make) {
+    let mut rig = make(Wanted::default());
+    let counts = rig.alloc(4);
+    for (issued, word, status) in [
+        (u32::MAX, 0, LaunchStatus::Evicted),
+        (0, u32::MAX, LaunchStatus::Complete),
+        (5, 5, LaunchStatus::Complete),
+        (5, 6, LaunchStatus::Evicted),
+        (6, 5, LaunchStatus::Complete),
+    ] {
+        let mut preempt = rig.preempt(1);
+        preempt.epoch = Epoch(issued);
+        rig.device.store_epoch(preempt.epoch_word, Epoch(word));
+        let completion = rig.run(1, &Launch::spin_preemptible(1, counts, 0, preempt));
+        assert_eq!(completion.status, status, "issued under {issued}, the word reads {word}");
+    }
+}
+
+pub fn an_epoch_raised_midway_evicts_and_the_rest_resumes(make: Make) {
+    let mut rig = with_one_compute_unit(make);
+    let (log, gate) = (rig.alloc(4096), rig.alloc(4));
+    let mut preempt = rig.preempt(100);
+    rig.submit(1, &Launch::note_preemptible(100, log, 1, gate, 1, preempt)).unwrap();
+    rig.submit(1, &Launch::note_preemptible(100, log, 2, gate, 0, preempt)).unwrap();
+    // The first block waits for the gate; what is behind it must leave.
+    rig.wait_for(log, 1);
+    rig.device.store_epoch(preempt.epoch_word, Epoch(1));
+    rig.device.store_epoch(gate, Epoch(1));
+    (0..2).for_each(|_| assert_eq!(rig.wait().status, LaunchStatus::Evicted));
+    assert_eq!(rig.u32(log), 1, "the running block finished, no other ran");
+
+    preempt.epoch = Epoch(1);
+    rig.device.fill(preempt.evicted_word, 0, 4).unwrap();
+    assert_eq!(rig.run(1, &Launch::note_preemptible(100, log, 3, gate, 1, preempt)).status, LaunchStatus::Complete);
+    let entries = rig.u32s(log, 101);
+    assert_eq!(entries[..2], [100, 1]);
+    assert!(entries[2..].iter().all(|tag| *tag == 3), "the other 99 blocks ran in the resumed launch");
+}
+
+pub fn an_epoch_raised_after_the_end_changes_nothing(make: Make) {
+    let mut rig = make(Wanted::default());
+    let counts = rig.alloc(400);
+    let preempt = rig.preempt(100);
+    let completion = rig.run(1, &Launch::spin_preemptible(100, counts, 10, preempt));
+    rig.device.store_epoch(preempt.epoch_word, Epoch(1));
+    assert_eq!(completion.status, LaunchStatus::Complete);
+    assert_eq!(rig.u32(preempt.evicted_word), 0);
+}
+
+pub fn a_launch_resumes_until_it_is_complete(make: Make) {
+    const BLOCKS: u32 = 3000;
+    let mut rig = make(Wanted::default());
+    let counts = rig.alloc(u64::from(BLOCKS) * 4);
+    let mut preempt = rig.preempt(BLOCKS.into());
+    let mut evictions = 0u64;
+    loop {
+        rig.device.fill(preempt.evicted_word, 0, 4).unwrap();
+        let id = rig.submit(1, &Launch::spin_preemptible(BLOCKS, counts, SHORT_CYCLES, preempt)).unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(evictions % 7 * 150));
+        preempt.epoch = preempt.epoch.next();
+        rig.device.store_epoch(preempt.epoch_word, preempt.epoch);
+        let completion = rig.wait();
+        assert_eq!(completion.launch, id);
+        match completion.status {
+            LaunchStatus::Complete => break,
+            LaunchStatus::Evicted => evictions += 1,
+            LaunchStatus::Failed => panic!("a launch failed"),
+        }
+        assert!(evictions < 100_000, "no progress");
+    }
+    assert!(rig.u32s(counts, BLOCKS as usize).iter().all(|count| *count == 1), "after {evictions} evictions");
+}
+
+pub fn blocks_that_are_done_are_not_run_again(make: Make) {
+    let mut rig = make(Wanted::default());
+    let counts = rig.alloc(4000);
+    let preempt = rig.preempt(1000);
+    let progress: Vec<u8> = (0..1000u32).map(|i| u8::from(i < 300 || i % 3 == 0 || i > 950)).collect();
+    rig.device.write(preempt.progress, &progress).unwrap();
+    assert_eq!(rig.run(1, &Launch::spin_preemptible(1000, counts, 10, preempt)).status, LaunchStatus::Complete);
+    for (i, (count, done)) in rig.u32s(counts, 1000).into_iter().zip(progress).enumerate() {
+        assert_eq!(count, u32::from(done == 0), "block {i}");
+    }
+    assert_eq!(rig.run(1, &Launch::spin_preemptible(1000, counts, 10, preempt)).status, LaunchStatus::Complete, "nothing is left to do");
+}
+
+pub fn a_trap_fails_its_launch_and_no_other(make: Make) {
+    let mut rig = make(Wanted::default());
+    let counts = rig.alloc(400_000);
+    let trapping = Launch::new(Kernel::TrapAt, 100_000, vec![Param::At(counts), Param::U64(5)]);
+    assert_eq!(rig.run(1, &trapping).status, LaunchStatus::Failed);
+    assert!(rig.u32s(counts, 100_000).contains(&0), "the rest of a failed launch is dropped");
+    let fine = Launch::new(Kernel::TrapAt, 100, vec![Param::At(counts), Param::U64(100)]);
+    assert_eq!(rig.run(1, &fine).status, LaunchStatus::Complete);
+}
+
+pub fn shared_and_scratch_memory_are_there(make: Make) {
+    let mut rig = make(Wanted::default());
+    let out = rig.alloc(400);
+    let params = vec![Param::At(out), Param::U32(ARENAS_SHARED_BYTES), Param::U32(rig::ARENAS_SCRATCH_BYTES)];
+    let mut launch = Launch::new(Kernel::Arenas, 20, params);
+    assert_eq!(rig.run(0, &launch).status, LaunchStatus::Failed, "less shared memory than the kernel wants");
+    launch.shared_bytes = rig.device.info().shared_bytes_max + 1;
+    assert_eq!(rig.run(0, &launch).status, LaunchStatus::Failed, "more shared memory than there is");
+    launch.shared_bytes = ARENAS_SHARED_BYTES;
+    assert_eq!(rig.run(0, &launch).status, LaunchStatus::Complete);
+    assert_eq!(rig.u32s(out, 20), [1; 20]);
+}
+
+pub fn memory_is_bounded(make: Make) {
+    let mut rig = make(Wanted::default());
+    let end = rig.device.info().memory_bytes;
+    let device = &mut rig.device;
+    device.write(DeviceOffset(end - 4), &[1, 2, 3, 4]).unwrap();
+    device.fill(DeviceOffset(end - 2), 9, 2).unwrap();
+    let mut bytes = [0; 4];
+    device.read(DeviceOffset(end - 4), &mut bytes).unwrap();
+    assert_eq!(bytes, [1, 2, 9, 9]);
+    device.fill(DeviceOffset(end), 9, 0).unwrap();
+    for at in [end - 3, end, u64::MAX - 1] {
+        let at = DeviceOffset(at);
+        assert!(matches!(device.write(at, &bytes), Err(DeviceError::OutOfRange { .. })));
+        assert!(matches!(device.read(at, &mut bytes), Err(DeviceError::OutOfRange { .. })));
+        assert!(matches!(device.fill(at, 0, 4), Err(DeviceError::OutOfRange { .. })));
+    }
+}
+
+pub fn a_launch_that_makes_no_sense_fails(make: Make) {
+    let mut rig = make(Wanted::default());
+    let (counts, end) = (rig.alloc(64), rig.device.info().memory_bytes);
+    let sound = Launch::spin(1, counts, 0);
+    let preempt = rig.preempt(16);
+    let mut fails = |launch: &Launch, why: &str| assert_eq!(rig.run(0, launch).status, LaunchStatus::Failed, "{why}");
+    fails(&Launch { grid: [u32::MAX; 3], ..sound.clone() }, "uncountable blocks");
+    fails(&Launch { params: vec![Param::At(counts)], ..sound.clone() }, "a parameter is missing");
+    fails(&Launch { params: vec![Param::U64(0); 65], ..sound.clone() }, "too many parameters");
+    fails(&Launch::spin(1, DeviceOffset(end + 1), 0), "an address outside the memory");
+    let outside = rig::Preempt { progress: DeviceOffset(end - 15), ..preempt };
+    fails(&Launch::spin_preemptible(16, counts, 0, outside), "a progress map that does not fit");
+    let crooked = rig::Preempt { evicted_word: DeviceOffset(preempt.evicted_word.0 + 1), ..preempt };
+    fails(&Launch::spin_preemptible(16, counts, 0, crooked), "an evicted word that is not aligned");
+    let module = std::mem::replace(&mut rig.module, ModuleId(999));
+    assert_eq!(rig.run(0, &sound).status, LaunchStatus::Failed, "an unknown module");
+    rig.module = module;
+    assert_eq!(rig.run(0, &sound).status, LaunchStatus::Complete);
+}
+
+pub fn modules_come_and_go(make: Make) {
+    let mut rig = make(Wanted::default());
+    let code = rig::compile_kernels();
+    let target = rig.device.info().targets.last().unwrap().clone();
+    let counts = rig.alloc(4);
+    let first = rig.module;
+    for round in 0..20 {
+        let module = rig.device.load_module(ModuleImage { target: &target, code: &code, kernels: &rig::facts() }).unwrap();
+        assert_ne!(module, first);
+        rig.module = module;
+        assert_eq!(rig.run(0, &Launch::spin(1, counts, 0)).status, LaunchStatus::Complete);
+        rig.device.unload_module(module);
+        assert_eq!(rig.run(0, &Launch::spin(1, counts, 0)).status, LaunchStatus::Failed, "unloaded in round {round}");
+    }
+    rig.module = first;
+    assert_eq!(rig.run(0, &Launch::spin(1, counts, 0)).status, LaunchStatus::Complete);
+    assert_eq!(rig.u32(counts), 21);
+}
+
+pub fn many_small_launches(make: Make) {
+    const LAUNCHES: u64 = 100_000;
+    let mut rig = with_capacity(make, 16);
+    let counts = rig.alloc(8);
+    let launch = Launch::spin(2, counts, 0);
+    let (mut submitted, mut completed) = (0, 0);
+    while completed < LAUNCHES {
+        while submitted < LAUNCHES && rig.submit((submitted % 2) as u32, &launch).is_ok() {
+            submitted += 1;
+        }
+        assert_eq!(rig.wait().status, LaunchStatus::Complete);
+        completed += 1;
+    }
+    assert_eq!(rig.u32s(counts, 2), [LAUNCHES as u32; 2]);
+}
+
+pub fn random_traffic_on_two_queues(make: Make) {
+    const BLOCKS: u64 = 257;
+    let mut rig = make(Wanted { compute_units: 3, queue_capacity: 8 });
+    let mut random = Random(0x5eed);
+    let counts = rig.alloc(BLOCKS * 4);
+    let preempt = rig.preempt(BLOCKS);
+    let (mut epoch, mut open) = (Epoch(0), HashMap::new());
+    for _ in 0..4000 {
+        let urgent = random.below(3) == 0;
+        let blocks = 1 + random.below(BLOCKS as u32);
+        let launch = if urgent {
+            Launch::spin(blocks, counts, u64::from(random.below(2000)))
+        } else {
+            // Several launches share the map until the queue was empty once; each block then runs in one of them.
+            if !open.values().any(|urgent| !urgent) {
+                rig.device.fill(preempt.progress, 0, BLOCKS).unwrap();
+                rig.device.fill(preempt.evicted_word, 0, 4).unwrap();
+            }
+            Launch::spin_preemptible(blocks, counts, u64::from(random.below(2000)), rig::Preempt { epoch, ..preempt })
+        };
+        let queue = u32::from(!urgent);
+        let id = loop {
+            match rig.submit(queue, &launch) {
+                Ok(id) => break id,
+                Err(_) => ends(rig.wait(), &mut open),
+            }
+        };
+        open.insert(id, urgent);
+        if random.below(20) == 0 {
+            epoch = epoch.next();
+            rig.device.store_epoch(preempt.epoch_word, epoch);
+        }
+    }
+    while !open.is_empty() {
+        ends(rig.wait(), &mut open);
+    }
+    assert!(rig.device.next_completion().is_none());
+}
+
+pub fn a_busy_device_can_be_dropped(make: Make) {
+    for capacity in [1, 4] {
+        let mut rig = with_capacity(make, capacity);
+        let counts = rig.alloc(40_000);
+        let preempt = rig.preempt(10_000);
+        let _ = rig.submit(1, &Launch::spin_preemptible(10_000, counts, SHORT_CYCLES, preempt));
+        let _ = rig.submit(1, &Launch::spin(100, counts, SHORT_CYCLES));
+        let _ = rig.submit(0, &Launch::spin(100, counts, SHORT_CYCLES));
+    }
+    // And one that never had anything to do.
+    drop(make(Wanted::default()));
+}
+
+/// Each launch ends once, and only launches that may be evicted are.
+fn ends(completion: Completion, open: &mut HashMap<LaunchId, bool>) {
+    let urgent = open.remove(&completion.launch).expect("a launch ends once");
+    assert!(completion.status == LaunchStatus::Complete || (completion.status == LaunchStatus::Evicted && !urgent), "{completion:?}");
+}
+
+/// A small generator; the seed is in the test.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % u64::from(end)) as u32
+    }
+}

@@ -1,0 +1,248 @@
+//! A device with the suite's kernels, and short ways to launch them.
+
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::{Completion, Device, LaunchRecord, ModuleId, ModuleImage, SubmitError};
+use atoll_kgraph::KernelFacts;
+use std::time::{Duration, Instant};
+
+/// What a test wants of its device.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub compute_units: u32,
+    pub queue_capacity: u32,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Wanted { compute_units: 2, queue_capacity: 4 }
+    }
+}
+
+/// The suite's kernels, as they stand in `kernels.c`.
+#[derive(Clone, Copy, Debug)]
+pub enum Kernel {
+    VectorAdd,
+    Spin,
+    SpinPreemptible,
+    Note,
+    NotePreemptible,
+    TrapAt,
+    Arenas,
+    StampFirst,
+    StampLastPreemptible,
+}
+
+/// Shared and scratch memory of [`Kernel::Arenas`].
+pub const ARENAS_SHARED_BYTES: u32 = 48 << 10;
+pub const ARENAS_SCRATCH_BYTES: u32 = 3 << 20;
+
+/// The facts of all kernels, in the order of [`Kernel`].
+pub fn facts() -> Vec<KernelFacts> {
+    let fact = |name: &str, params_bytes, preempt_offset| KernelFacts {
+        name: name.to_owned(),
+        block: [256, 1, 1],
+        params_bytes,
+        preempt_offset,
+        shared_bytes: 0,
+        scratch_bytes: 0,
+        registers: None,
+        spill_bytes: None,
+    };
+    let arenas = KernelFacts { shared_bytes: ARENAS_SHARED_BYTES, scratch_bytes: ARENAS_SCRATCH_BYTES, ..fact("arenas", 16, None) };
+    vec![
+        fact("vector_add", 28, None),
+        fact("spin", 16, None),
+        fact("spin_preemptible", 44, Some(16)),
+        fact("note", 24, None),
+        fact("note_preemptible", 52, Some(24)),
+        fact("trap_at", 16, None),
+        arenas,
+        fact("stamp_first", 16, None),
+        fact("stamp_last_preemptible", 44, Some(16)),
+    ]
+}
+
+/// One parameter.
+#[derive(Clone, Copy, Debug)]
+pub enum Param {
+    At(DeviceOffset),
+    U64(u64),
+    U32(u32),
+}
+
+/// Where a preemptible launch keeps its state.
+#[derive(Clone, Copy, Debug)]
+pub struct Preempt {
+    pub epoch_word: DeviceOffset,
+    pub evicted_word: DeviceOffset,
+    pub progress: DeviceOffset,
+    pub epoch: Epoch,
+}
+
+/// A launch in the making.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    pub kernel: Kernel,
+    pub grid: [u32; 3],
+    pub shared_bytes: u32,
+    pub params: Vec<Param>,
+    pub preempt: Option<Preempt>,
+}
+
+/// A device with the kernels loaded.
+pub struct Rig {
+    pub device: Box<dyn Device>,
+    pub module: ModuleId,
+    launches: u64,
+    used_bytes: u64,
+}
+
+impl Rig {
+    /// Loads the kernels into a device.
+    pub fn new(mut device: Box<dyn Device>, code: &[u8]) -> Rig {
+        let target = device.info().targets.last().expect("a target").clone();
+        let image = ModuleImage { target: &target, code, kernels: &facts() };
+        let module = device.load_module(image).expect("the suite's kernels");
+        Rig { device, module, launches: 0, used_bytes: 0 }
+    }
+
+    /// Zeroed device memory.
+    pub fn alloc(&mut self, bytes: u64) -> DeviceOffset {
+        let at = DeviceOffset(self.used_bytes);
+        self.used_bytes += bytes.next_multiple_of(256);
+        assert!(self.used_bytes <= self.device.info().memory_bytes);
+        self.device.fill(at, 0, bytes).expect("memory");
+        at
+    }
+
+    /// State of a preemptible launch of so many blocks.
+    pub fn preempt(&mut self, blocks: u64) -> Preempt {
+        Preempt { epoch_word: self.alloc(4), evicted_word: self.alloc(4), progress: self.alloc(blocks), epoch: Epoch(0) }
+    }
+
+    pub fn submit(&mut self, queue: u32, launch: &Launch) -> Result<LaunchId, SubmitError> {
+        let (params, address_slots) = layout(launch);
+        let preempt = launch.preempt;
+        let record = LaunchRecord {
+            launch: LaunchId(self.launches),
+            module: self.module,
+            kernel: launch.kernel as u32,
+            grid: launch.grid,
+            shared_bytes: launch.shared_bytes,
+            address_slots,
+            evicted_word: preempt.map_or(DeviceOffset(0), |p| p.evicted_word),
+            epoch_word: preempt.map_or(DeviceOffset(0), |p| p.epoch_word),
+            epoch: preempt.map_or(Epoch(0), |p| p.epoch),
+            preemptible: u32::from(preempt.is_some()),
+        };
+        self.device.submit(QueueId(queue), &record, &params)?;
+        self.launches += 1;
+        Ok(record.launch)
+    }
+
+    /// The next completion; waits for it as the engine does.
+    pub fn wait(&mut self) -> Completion {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(completion) = self.device.next_completion() {
+                return completion;
+            }
+            assert!(Instant::now() < deadline, "no completion");
+            let fd = self.device.completion_fd();
+            let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+            let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+            let _ = rustix::event::poll(&mut fds, Some(&second));
+        }
+    }
+
+    /// Submits and waits.
+    pub fn run(&mut self, queue: u32, launch: &Launch) -> Completion {
+        let id = self.submit(queue, launch).expect("a free place");
+        let completion = self.wait();
+        assert_eq!(completion.launch, id);
+        completion
+    }
+
+    pub fn u32s(&mut self, at: DeviceOffset, count: usize) -> Vec<u32> {
+        let mut bytes = vec![0; count * 4];
+        self.device.read(at, &mut bytes).expect("memory");
+        bytes.chunks_exact(4).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect()
+    }
+
+    pub fn u64s(&mut self, at: DeviceOffset, count: usize) -> Vec<u64> {
+        self.u32s(at, count * 2).chunks_exact(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect()
+    }
+
+    pub fn u32(&mut self, at: DeviceOffset) -> u32 {
+        self.u32s(at, 1)[0]
+    }
+
+    /// Waits until a word that a running kernel writes has a value.
+    pub fn wait_for(&mut self, at: DeviceOffset, value: u32) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.u32(at) != value {
+            assert!(Instant::now() < deadline, "the word at {at:?} is {}, not {value}", self.u32(at));
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// The parameter block, naturally aligned, and which of its slots are offsets.
+fn layout(launch: &Launch) -> (Vec<u8>, u64) {
+    let (mut bytes, mut slots) = (Vec::new(), 0u64);
+    let mut push = |param: &Param| {
+        let align = if matches!(param, Param::U32(_)) { 4 } else { 8 };
+        bytes.resize(bytes.len().next_multiple_of(align), 0u8);
+        match *param {
+            Param::At(at) => {
+                slots |= 1 << (bytes.len() / 8);
+                bytes.extend(at.0.to_ne_bytes());
+            }
+            Param::U64(value) => bytes.extend(value.to_ne_bytes()),
+            Param::U32(value) => bytes.extend(value.to_ne_bytes()),
+        }
+    };
+    launch.params.iter().for_each(&mut push);
+    if let Some(p) = launch.preempt {
+        [Param::At(p.epoch_word), Param::At(p.evicted_word), Param::At(p.progress), Param::U32(p.epoch.0)].iter().for_each(push);
+    }
+    (bytes, slots)
+}
+
+impl Launch {
+    pub fn new(kernel: Kernel, blocks: u32, params: Vec<Param>) -> Launch {
+        Launch { kernel, grid: [blocks, 1, 1], shared_bytes: 0, params, preempt: None }
+    }
+
+    pub fn preemptible(self, preempt: Preempt) -> Launch {
+        Launch { preempt: Some(preempt), ..self }
+    }
+
+    /// Blocks that spin for some cycles and count themselves.
+    pub fn spin(blocks: u32, counts: DeviceOffset, cycles: u64) -> Launch {
+        Launch::new(Kernel::Spin, blocks, vec![Param::At(counts), Param::U64(cycles)])
+    }
+
+    pub fn spin_preemptible(blocks: u32, counts: DeviceOffset, cycles: u64, preempt: Preempt) -> Launch {
+        Launch { kernel: Kernel::SpinPreemptible, ..Launch::spin(blocks, counts, cycles) }.preemptible(preempt)
+    }
+
+    /// Blocks that write `tag` into a log and then wait until the gate is at least `until`.
+    pub fn note(blocks: u32, log: DeviceOffset, tag: u32, gate: DeviceOffset, until: u32) -> Launch {
+        Launch::new(Kernel::Note, blocks, vec![Param::At(log), Param::At(gate), Param::U32(tag), Param::U32(until)])
+    }
+
+    pub fn note_preemptible(blocks: u32, log: DeviceOffset, tag: u32, gate: DeviceOffset, until: u32, preempt: Preempt) -> Launch {
+        Launch { kernel: Kernel::NotePreemptible, ..Launch::note(blocks, log, tag, gate, until) }.preemptible(preempt)
+    }
+}
+
+/// Compiles `kernels.c` with the C compiler that links Rust programs.
+pub fn compile_kernels() -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, object) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels/kernels.c"), folder.path().join("kernels.so"));
+    let flags = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-nostdlib", "-fno-stack-protector", "-fcf-protection=none"];
+    let status = std::process::Command::new("cc").args(flags).arg("-o").arg(&object).arg(source).status().expect("a C compiler");
+    assert!(status.success(), "kernels.c does not compile");
+    std::fs::read(&object).expect("an object")
+}

@@ -3,10 +3,10 @@
 //! A check at entry makes every block all or nothing, so any kernel resumes correctly except one whose blocks wait for each other: a block that
 //! waits for one that left waits for ever (design D5 e). This module finds those kernels, and those it cannot see through.
 
-use crate::flow::{Flow, UnknownLabel};
-use crate::operands::{mentioned, read, waits_for_threads, written};
-use atoll_ptx::{Body, Function, Instruction, Module, Name, Operand, StateSpace, Statement, StatementKind};
-use std::collections::{BTreeSet, HashSet};
+use crate::threads::waits_for_threads;
+use atoll_ptx::analysis::{Cfg, CfgError, Code, DominatorTree, Loops, RegisterId, StatementId};
+use atoll_ptx::{Body, Function, FunctionKind, Immediate, Instruction, Module, Name, Operand, StateSpace, Statement, StatementKind};
+use std::collections::HashSet;
 
 /// Why a kernel was left as it is. Lines are those of the source, 0 for built statements.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,7 +85,7 @@ pub(crate) enum Refusal {
     /// It must not be cut.
     NotCut(NotCut),
     /// Its control flow is broken.
-    Broken(UnknownLabel),
+    Broken(CfgError),
 }
 
 impl From<NotCut> for Refusal {
@@ -94,9 +94,9 @@ impl From<NotCut> for Refusal {
     }
 }
 
-impl From<UnknownLabel> for Refusal {
-    fn from(label: UnknownLabel) -> Refusal {
-        Refusal::Broken(label)
+impl From<CfgError> for Refusal {
+    fn from(error: CfgError) -> Refusal {
+        Refusal::Broken(error)
     }
 }
 
@@ -112,18 +112,19 @@ pub(crate) fn check(module: &Module, kernel: &Function) -> Result<bool, Refusal>
     let functions = reachable_functions(module, kernel)?;
     let mut waits = false;
     for function in std::iter::once(&kernel).chain(&functions) {
-        let Some(body) = &function.body else { continue };
-        let flow = Flow::new(body)?;
-        for site in &flow.instructions {
-            forbid_instruction(site.instruction, site.line)?;
-            if !std::ptr::eq(*function, kernel) {
-                if site.instruction.opcode == "exit" {
-                    return Err(NotCut::ExitInFunction { function: function.name.to_string(), line: site.line }.into());
+        let code = Code::of(function);
+        for (id, statement) in code.statements() {
+            let Some(instruction) = code.instruction(id) else { continue };
+            let line = statement.origin.line;
+            forbid_instruction(instruction, line)?;
+            if function.kind == FunctionKind::Func {
+                if instruction.opcode == "exit" {
+                    return Err(NotCut::ExitInFunction { function: function.name.to_string(), line }.into());
                 }
-                waits |= waits_for_threads(site.instruction);
+                waits |= waits_for_threads(instruction);
             }
         }
-        forbid_spinning(&flow)?;
+        forbid_spinning(&code, &Cfg::of(&code)?)?;
     }
     Ok(waits)
 }
@@ -200,7 +201,7 @@ fn forbid_instruction(instruction: &Instruction, line: u32) -> Result<(), NotCut
     if instruction.opcode == "griddepcontrol" {
         return Err(NotCut::DependentLaunch { line });
     }
-    for name in mentioned(instruction) {
+    for name in instruction.reads() {
         if name.starts_with("%envreg") {
             return Err(NotCut::CooperativeLaunch { what: name.to_string(), line });
         }
@@ -212,67 +213,77 @@ fn forbid_instruction(instruction: &Instruction, line: u32) -> Result<(), NotCut
 }
 
 /// Refuses a loop whose end depends on memory that only another block can change.
-fn forbid_spinning(flow: &Flow<'_>) -> Result<(), NotCut> {
-    for region in flow.loops() {
-        let sites: Vec<_> = region.iter().filter(|&&b| b != flow.exit()).flat_map(|&b| flow.instructions_of(b)).collect();
-        if let Some(nap) = sites.iter().find(|s| s.instruction.opcode == "nanosleep") {
-            return Err(NotCut::SpinsOnMemory { line: nap.line });
-        }
-        let instructions: Vec<&Instruction> = sites.iter().map(|s| s.instruction).collect();
-        for site in &sites {
-            if watches_memory(site.instruction, &instructions) && decides_end(flow, &region, &instructions, written(site.instruction)) {
-                return Err(NotCut::SpinsOnMemory { line: site.line });
+fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
+    let loops = Loops::of(cfg, &DominatorTree::dominators(cfg));
+    for (id, _) in loops.iter() {
+        let statements: Vec<StatementId> = loops.blocks(id).iter().flat_map(|&block| cfg.block(block).statements()).collect();
+        let ends: Vec<StatementId> = loops.exits(id, cfg).filter_map(|(from, _)| cfg.block(from).last()).collect();
+        for &statement in &statements {
+            let Some(instruction) = code.instruction(statement) else { continue };
+            let decides_end = || {
+                let dependent = depends_on(code, &statements, written(code, statement));
+                ends.iter().any(|&end| read(code, end).any(|register| dependent.contains(&register)))
+            };
+            if instruction.opcode == "nanosleep" || watches_memory(code, statement, &statements) && decides_end() {
+                return Err(NotCut::SpinsOnMemory { line: code.statement(statement).origin.line });
             }
         }
     }
-    Ok(())
+    // A cycle with two entries is no loop that could be looked at. No compiler makes one, so whoever watches memory in such a function is refused.
+    let everything: Vec<StatementId> = code.statements().map(|(id, _)| id).collect();
+    match everything.iter().find(|&&id| !loops.is_reducible() && watches_memory(code, id, &everything)) {
+        Some(&id) => Err(NotCut::SpinsOnMemory { line: code.statement(id).origin.line }),
+        None => Ok(()),
+    }
 }
 
-/// Whether an instruction reads, again and again, what another block may write: a load past the first cache, or an
-/// atomic that makes no progress of its own.
-fn watches_memory(instruction: &Instruction, region: &[&Instruction]) -> bool {
+/// Whether a statement reads, again and again, what another block may write: a load past the first cache, or an atomic that makes no
+/// progress of its own.
+fn watches_memory(code: &Code<'_>, statement: StatementId, region: &[StatementId]) -> bool {
+    let Some(instruction) = code.instruction(statement) else { return false };
     if !matches!(instruction.space(), None | Some(StateSpace::Global)) {
         return false;
     }
     match instruction.opcode.as_str() {
         "ld" => ["volatile", "relaxed", "acquire", "mmio", "cv", "cg"].iter().any(|word| instruction.has(word)),
         "atom" if instruction.has("exch") => true,
-        "atom" if instruction.has("cas") => !is_retry(instruction, region),
+        "atom" if instruction.has("cas") => !is_retry(code, statement, instruction, region),
         // `atom.or x, 0` and `atom.add x, 0` are loads in disguise; with another operand every round changes the memory.
-        "atom" => matches!(instruction.operands.get(2), Some(Operand::Immediate(atoll_ptx::Immediate::Int(0)))),
+        "atom" => matches!(instruction.operands.get(2), Some(Operand::Immediate(Immediate::Int(0)))),
         _ => false,
     }
 }
 
 /// Whether a compare-and-swap compares with what the loop itself read before: such a loop retries an update and waits for nobody.
-fn is_retry(swap: &Instruction, region: &[&Instruction]) -> bool {
+fn is_retry(code: &Code<'_>, statement: StatementId, swap: &Instruction, region: &[StatementId]) -> bool {
     let Some(Operand::Name(compare)) = swap.operands.get(2) else { return false };
-    let reads_memory = region.iter().filter(|i| matches!(i.opcode.as_str(), "ld" | "atom") && i.space() != Some(StateSpace::Param));
-    depends_on(region, reads_memory.flat_map(|i| written(i)).collect()).contains(compare)
+    let reads_memory = |id: &&StatementId| {
+        code.instruction(**id).is_some_and(|i| matches!(i.opcode.as_str(), "ld" | "atom") && i.space() != Some(StateSpace::Param))
+    };
+    let read = region.iter().filter(reads_memory).flat_map(|&id| written(code, id));
+    code.register_at(statement, compare).is_some_and(|compare| depends_on(code, region, read).contains(&compare))
 }
 
-/// Whether a branch out of the loop depends on one of these registers.
-fn decides_end(flow: &Flow<'_>, region: &BTreeSet<usize>, instructions: &[&Instruction], registers: Vec<&Name>) -> bool {
-    let dependent = depends_on(instructions, registers);
-    region.iter().filter(|&&b| b != flow.exit()).any(|&b| {
-        let leaves = flow.blocks[b].successors.iter().any(|s| !region.contains(s));
-        let decision = flow.instructions_of(b).last().map(|s| s.instruction);
-        leaves && decision.is_some_and(|i| read(i).into_iter().chain(written(i)).any(|name| dependent.contains(name)))
-    })
-}
-
-/// The registers whose values follow, within these instructions, from the given ones.
-fn depends_on<'a>(instructions: &[&'a Instruction], registers: Vec<&'a Name>) -> HashSet<&'a Name> {
-    let mut dependent: HashSet<&Name> = registers.into_iter().collect();
+/// The registers whose values follow, within these statements, from the given ones.
+fn depends_on(code: &Code<'_>, statements: &[StatementId], registers: impl IntoIterator<Item = RegisterId>) -> HashSet<RegisterId> {
+    let mut dependent: HashSet<RegisterId> = registers.into_iter().collect();
     loop {
         let before = dependent.len();
-        for &instruction in instructions {
-            if read(instruction).iter().any(|name| dependent.contains(name)) {
-                dependent.extend(written(instruction));
+        for &statement in statements {
+            if read(code, statement).any(|register| dependent.contains(&register)) {
+                dependent.extend(written(code, statement));
             }
         }
         if dependent.len() == before {
             return dependent;
         }
     }
+}
+
+fn written<'c>(code: &'c Code<'_>, statement: StatementId) -> impl Iterator<Item = RegisterId> + 'c {
+    code.accesses(statement).iter().filter(|access| access.role.writes()).map(|access| access.register)
+}
+
+fn read<'c>(code: &'c Code<'_>, statement: StatementId) -> impl Iterator<Item = RegisterId> + 'c {
+    code.accesses(statement).iter().filter(|access| access.role.reads()).map(|access| access.register)
 }

@@ -1,24 +1,22 @@
 //! What can go wrong in the pipeline, and whose fault it is.
 
-use crate::flow::UnknownLabel;
 use crate::shared_to_dynamic::SharedError;
+use atoll_ptx::Faults;
+use atoll_ptx::analysis::CfgError;
 
 /// Why a module was not transformed. The module is then in an unspecified state.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
     /// The caller's PTX is not valid.
-    #[error("the module is not valid PTX: {faults}")]
-    InvalidInput {
-        /// All faults, one a line.
-        faults: String,
-    },
+    #[error("the module is not valid PTX: {0}")]
+    InvalidInput(Faults),
     /// The caller's PTX branches to nowhere.
     #[error("`{function}`: {source}")]
     BrokenFlow {
         /// The function.
         function: String,
         /// The branch.
-        source: UnknownLabel,
+        source: CfgError,
     },
     /// The kernel went through this pass before; transform the original.
     #[error("the kernel `{kernel}` has preemption parameters already")]
@@ -34,7 +32,7 @@ pub enum PassError {
     InvalidOutput {
         /// The pass.
         pass: &'static str,
-        /// All faults, one a line.
-        faults: String,
+        /// What is wrong with it.
+        faults: Faults,
     },
 }

@@ -23,11 +23,10 @@
 use crate::code::{Code, at};
 use crate::cuttable::{self, NotCut, Refusal, visit_statements};
 use crate::error::PassError;
-use crate::flow::{Flow, branch_label};
 use crate::module_facts::{Dialect, align_up, params_bytes};
-use crate::operands::waits_for_threads;
-use crate::uniformity::Uniformity;
+use crate::threads::{Divergence, waits_for_threads};
 use atoll_kgraph::preempt_params;
+use atoll_ptx::analysis::{Cfg, Code as KernelCode};
 use atoll_ptx::{
     Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind,
     Variable,
@@ -140,9 +139,8 @@ fn completion_of(module: &Module, kernel: &Function, dialect: Dialect) -> Result
         return Err(too_many.into());
     }
     let callees_wait = cuttable::check(module, kernel)?;
-    let Some(body) = &kernel.body else { return Ok((0, Completion::Barrier)) };
-    let flow = Flow::new(body)?;
-    let completion = if waits_are_uniform(kernel, &flow, callees_wait) { Completion::Barrier } else { Completion::Count };
+    let code = KernelCode::of(kernel);
+    let completion = if waits_are_uniform(&code, &Cfg::of(&code)?, callees_wait) { Completion::Barrier } else { Completion::Count };
     if completion == Completion::Count && dialect.sm < 70 {
         return Err(NotCut::EarlyExitOnOldTarget { sm: dialect.sm }.into());
     }
@@ -150,18 +148,14 @@ fn completion_of(module: &Module, kernel: &Function, dialect: Dialect) -> Result
 }
 
 /// Whether all threads run every wait equally often.
-fn waits_are_uniform(kernel: &Function, flow: &Flow<'_>, callees_wait: bool) -> bool {
+fn waits_are_uniform(code: &KernelCode<'_>, cfg: &Cfg, callees_wait: bool) -> bool {
     let waits = |i: &Instruction| waits_for_threads(i) || callees_wait && i.opcode == "call";
-    if !flow.instructions.iter().any(|site| waits(site.instruction)) {
+    let mut waiting = code.statements().filter_map(|(id, s)| Some((id, s.instruction().filter(|i| waits(i))?))).peekable();
+    if waiting.peek().is_none() {
         return true;
     }
-    let uniformity = Uniformity::new(kernel, flow);
-    (0..flow.blocks.len()).all(|block| {
-        flow.instructions_of(block)
-            .iter()
-            .filter(|site| waits(site.instruction))
-            .all(|site| !uniformity.is_divergent(block) && site.instruction.guard.is_none())
-    })
+    let divergence = Divergence::of(code, cfg);
+    waiting.all(|(id, instruction)| instruction.guard.is_none() && !divergence.in_block(cfg.block_of(id)))
 }
 
 /// The change of one kernel.
@@ -261,17 +255,10 @@ impl Injection {
         body.statements.extend(epilogue.statements);
     }
 
-    /// [`Completion::Count`]: puts the count in front of every exit.
+    /// [`Completion::Count`]: puts the count in front of every exit. Control does not run off the end of a kernel; the verifier sees to that.
     fn count_exits(&self, body: &mut Body) {
         let ways_out = bare_exit_labels(body);
         self.count_exits_in(body, &ways_out);
-        let falls_off =
-            body.statements.iter().rev().find(|s| is_executable(s)).is_none_or(|last| !last.instruction().is_some_and(never_continues));
-        if falls_off {
-            let mut code = Code::default();
-            self.count_exit(&mut code, None);
-            body.statements.extend(code.statements);
-        }
     }
 
     fn count_exits_in(&self, body: &mut Body, ways_out: &[Name]) {
@@ -281,7 +268,7 @@ impl Injection {
                 self.count_exits_in(inner, ways_out);
             }
             match statement.instruction() {
-                Some(i) if is_exit(i) || i.opcode == "bra" && ways_out.iter().any(|label| label == branch_label(i)) => {
+                Some(i) if is_exit(i) || goes_to(i, ways_out) => {
                     let guard = i.guard.clone();
                     let start = code.statements.len();
                     self.count_exit(&mut code, guard.as_ref());
@@ -372,9 +359,9 @@ fn is_exit(instruction: &Instruction) -> bool {
     matches!(instruction.opcode.as_str(), "ret" | "exit")
 }
 
-/// Whether the instruction behind is never reached from this one.
-fn never_continues(instruction: &Instruction) -> bool {
-    instruction.guard.is_none() && (is_exit(instruction) || matches!(instruction.opcode.as_str(), "bra" | "brx" | "trap"))
+/// Whether an instruction is a branch to one of these labels.
+fn goes_to(instruction: &Instruction, labels: &[Name]) -> bool {
+    instruction.opcode == "bra" && matches!(instruction.operands.first(), Some(Operand::Name(label)) if labels.contains(label))
 }
 
 /// Turns every exit of a body into a branch to the epilogue, under the same guard.

@@ -10,10 +10,9 @@
 
 use crate::cuttable::{reachable_functions, visit_statements};
 use crate::module_facts::align_up;
-use crate::operands::{mentioned, visit_names};
 use atoll_ptx::{
-    Address, AddressBase, Body, Function, FunctionKind, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace,
-    StatementKind, Variable,
+    Address, AddressBase, Body, Function, FunctionKind, Instruction, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType,
+    StateSpace, StatementKind, Variable,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -142,7 +141,7 @@ fn survey(module: &Module) -> Result<Survey, SharedError> {
         visit_statements(body, &mut |statement| variables.extend(as_shared(&statement.kind)));
         variables.into_iter().try_for_each(|v| survey.declare(Some(index), v))?;
         let mut names = BTreeSet::new();
-        visit_statements(body, &mut |statement| names.extend(statement.instruction().into_iter().flat_map(mentioned).cloned()));
+        visit_statements(body, &mut |statement| names.extend(statement.instruction().into_iter().flat_map(Instruction::reads).cloned()));
         let keys = names.into_iter().filter_map(|name| survey.resolve(index, &name)).collect();
         survey.uses.insert(index, keys);
     }
@@ -352,7 +351,7 @@ impl Rewrite<'_> {
             if let StatementKind::Block(inner) = &mut statement.kind {
                 self.body(inner)?;
             }
-            if !statement.instruction().is_some_and(|i| mentioned(i).into_iter().any(|name| self.offsets.contains_key(name))) {
+            if !statement.instruction().is_some_and(|i| i.reads().into_iter().any(|name| self.offsets.contains_key(name))) {
                 continue;
             }
             if let StatementKind::Instruction(instruction) = statement.edit() {
@@ -362,6 +361,7 @@ impl Rewrite<'_> {
         Ok(())
     }
 
+    /// Changes one operand. In a list or vector there is no place for an offset: that is refused.
     fn operand(&self, operand: &mut Operand, line: u32) -> Result<(), SharedError> {
         match operand {
             Operand::Name(name) => {
@@ -384,14 +384,16 @@ impl Rewrite<'_> {
             }
             // `[a, b]` holds addresses of asynchronous copies; an offset may stand there as behind any base.
             Operand::Bracket(inner) => inner.iter_mut().try_for_each(|operand| self.operand(operand, line))?,
-            Operand::Pair(..) | Operand::Vector(_) | Operand::List(_) => {
-                let mut guilty = None;
-                visit_names(operand, &mut |name| guilty = guilty.take().or_else(|| self.offsets.contains_key(name).then(|| name.clone())));
-                if let Some(variable) = guilty {
-                    return Err(SharedError::Operand { variable, line });
+            Operand::Vector(inner) | Operand::List(inner) => {
+                let names = inner.iter().filter_map(|operand| match operand {
+                    Operand::Name(name) | Operand::NameOffset(name, _) => Some(name),
+                    _ => None,
+                });
+                if let Some(variable) = names.into_iter().find(|name| self.offsets.contains_key(name)) {
+                    return Err(SharedError::Operand { variable: variable.clone(), line });
                 }
             }
-            Operand::Not(_) | Operand::Immediate(_) | Operand::Sink => {}
+            Operand::Pair(..) | Operand::Not(_) | Operand::Immediate(_) | Operand::Sink => {}
         }
         Ok(())
     }

@@ -1,0 +1,114 @@
+//! How the threads of a block go through the code of a kernel: where they wait for each other, and which code they all run equally often.
+//!
+//! *Uniform* is a register that holds the same value in every thread of the block whenever it is read, *divergent* everything else. A basic block is
+//! divergent where a branch on a divergent value decides whether, or how often, a thread runs it. The analysis does not follow paths and calls a
+//! register divergent when any of its definitions is; what it says is uniform is uniform, what it calls divergent may not be.
+
+use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, StatementId};
+use atoll_ptx::{Instruction, StateSpace};
+
+/// Whether the instruction makes its thread wait for, or act together with, other threads that have not exited: block barriers and the
+/// warp-wide `.sync` operations.
+pub(crate) fn waits_for_threads(instruction: &Instruction) -> bool {
+    matches!(instruction.opcode.as_str(), "bar" | "barrier") || instruction.has("sync") || instruction.has("aligned")
+}
+
+/// Which code of one kernel is divergent.
+#[derive(Debug)]
+pub(crate) struct Divergence {
+    blocks: Vec<bool>,
+    registers: Vec<bool>,
+}
+
+impl Divergence {
+    /// Analyses a kernel.
+    pub(crate) fn of(code: &Code<'_>, cfg: &Cfg) -> Divergence {
+        let postdominators = DominatorTree::postdominators(cfg);
+        let mut divergence = Divergence { blocks: vec![false; cfg.len()], registers: vec![false; code.registers().len()] };
+        // Both sets only grow, so this ends after at most one round per register and block.
+        while divergence.spread(code, cfg, &postdominators) {}
+        divergence
+    }
+
+    /// Whether threads of one thread block may run a basic block a different number of times.
+    pub(crate) fn in_block(&self, block: BlockId) -> bool {
+        self.blocks[block.index()]
+    }
+
+    /// One round over the kernel; whether anything was learnt.
+    fn spread(&mut self, code: &Code<'_>, cfg: &Cfg, postdominators: &DominatorTree) -> bool {
+        let mut learnt = false;
+        for (id, block) in cfg.blocks() {
+            for statement in block.statements() {
+                if self.in_block(id) || self.differs(code, statement) {
+                    for access in code.accesses(statement).iter().filter(|access| access.role.writes()) {
+                        learnt |= !std::mem::replace(&mut self.registers[access.register.index()], true);
+                    }
+                }
+            }
+            // Threads that part here are together again at the closest block that all ways out of here lead through.
+            if block.successors.len() > 1 && block.last().is_some_and(|last| self.differs(code, last)) {
+                let meeting = postdominators.immediate(id);
+                for parted in reachable_before(cfg, id, meeting) {
+                    learnt |= !std::mem::replace(&mut self.blocks[parted.index()], true);
+                }
+            }
+        }
+        learnt
+    }
+
+    /// Whether what a statement writes or decides may differ between threads that run it.
+    fn differs(&self, code: &Code<'_>, statement: StatementId) -> bool {
+        let Some(instruction) = code.instruction(statement) else { return false };
+        let reads_divergent = code.accesses(statement).iter().any(|a| a.role.reads() && self.registers[a.register.index()]);
+        reads_divergent
+            || instruction.reads().into_iter().any(|name| is_divergent_special_register(name))
+            || !follows_from_operands(code, instruction)
+    }
+}
+
+/// The blocks that can run between the end of `from` and `until`, which itself is not among them.
+fn reachable_before(cfg: &Cfg, from: BlockId, until: Option<BlockId>) -> Vec<BlockId> {
+    let mut seen = vec![false; cfg.len()];
+    let mut waiting: Vec<BlockId> = cfg.block(from).successors.iter().map(|edge| edge.to).collect();
+    let mut found = Vec::new();
+    while let Some(block) = waiting.pop() {
+        if Some(block) != until && !std::mem::replace(&mut seen[block.index()], true) {
+            found.push(block);
+            waiting.extend(cfg.block(block).successors.iter().map(|edge| edge.to));
+        }
+    }
+    found
+}
+
+/// Whether the result of an instruction is the same in all threads for which its operands are.
+fn follows_from_operands(code: &Code<'_>, instruction: &Instruction) -> bool {
+    match instruction.opcode.as_str() {
+        "ld" => match instruction.space() {
+            Some(StateSpace::Const) => true,
+            // The parameters of the launch; those of calls, which have declarations of their own, hold what a function returned.
+            Some(StateSpace::Param) => instruction.reads().into_iter().any(|name| code.function().params.iter().any(|p| p.name == *name)),
+            _ => false,
+        },
+        "bar" | "barrier" => instruction.has("red"),
+        opcode => is_pure(opcode),
+    }
+}
+
+/// Special registers that differ between the threads of a block, clocks and counters included.
+fn is_divergent_special_register(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or(name);
+    matches!(stem, "%tid" | "%laneid" | "%warpid")
+        || ["%lanemask", "%clock", "%globaltimer", "%pm"].iter().any(|prefix| stem.starts_with(prefix))
+}
+
+/// Opcodes whose result, or whose decision, depends on their register operands alone.
+fn is_pure(opcode: &str) -> bool {
+    const PURE: [&str; 57] = [
+        "mov", "cvt", "cvta", "add", "sub", "mul", "mad", "mul24", "mad24", "sad", "div", "rem", "abs", "neg", "min", "max", "popc", "clz",
+        "bfind", "fns", "brev", "bfe", "bfi", "szext", "bmsk", "dp4a", "dp2a", "fma", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2",
+        "tanh", "testp", "copysign", "set", "setp", "selp", "slct", "and", "or", "xor", "not", "cnot", "lop3", "shf", "shl", "shr", "prmt",
+        "bra", "brx", "ret", "exit", "isspacep",
+    ];
+    PURE.contains(&opcode)
+}

@@ -1,0 +1,64 @@
+//! The memory planner: gives every temporary buffer of a kernel graph its place in one arena.
+//!
+//! Vocabulary: a buffer *lives* from the node that first writes it to the node that last touches it, both included. Two buffers that live at the same time never overlap;
+//! others may, and that is the whole saving.
+//!
+//! 1. `lifetime`: when each temporary buffer lives, in node order.
+//! 2. `place`: buffers whose size is a number times the same symbols (`64 * batch`) form a *family* and are packed like numbers, largest first, each into the smallest hole
+//!    that fits; offsets are that number times the same symbols. Sizes of other forms share *slots*. Families and slots stand one after the other. Hence the plan is sound for
+//!    every value of the symbols.
+//! 3. `restore`: from which nodes the graph may be run again (design D5 g).
+//! 4. Nodes that may run at the same time: where a buffer takes the place of a dead one, its writer must wait for the last user of the old. Such edges are added to `after`.
+
+mod lifetime;
+mod order;
+mod place;
+mod restore;
+
+use atoll_kgraph::{BUFFER_ALIGN, BufferId, Expr, KernelGraph, MemoryPlan};
+use lifetime::Lifetime;
+
+/// Fills in the memory plan of a graph whose nodes and buffers are final, and adds the ordering edges that reuse asks for.
+///
+/// Every node must be able to finish before the next in order starts; a temporary buffer that no node touches gets no memory.
+pub fn plan(graph: &mut KernelGraph) {
+    let lifetimes = lifetime::of_temps(graph);
+    let placed = place::place(graph, &lifetimes);
+    let conflicts = conflicts(&lifetimes, &placed);
+    order::add_reuse_edges(graph, &lifetimes, &conflicts);
+    let unshared = lifetimes.iter().map(|l| aligned_bytes(graph, l.buffer)).fold(Expr::Const(0), |a, b| a + b);
+    graph.plan = MemoryPlan {
+        arena_bytes: Some(crate::size::canonical(&placed.arena_bytes)),
+        temps: placed.temps.iter().map(|t| atoll_kgraph::TempPlacement { buffer: t.buffer, offset: t.offset.clone() }).collect(),
+        restore_points: restore::points(graph, &conflicts),
+        unshared_bytes: Some(crate::size::canonical(&unshared)),
+    };
+}
+
+/// Size of a buffer, rounded up so that the next one is aligned.
+fn aligned_bytes(graph: &KernelGraph, buffer: BufferId) -> Expr {
+    graph.buffers[buffer.0 as usize].bytes().align_up(BUFFER_ALIGN as i64)
+}
+
+/// For every temporary buffer (by position in the lifetimes) the others that have memory in common with it.
+struct Conflicts {
+    by_buffer: std::collections::HashMap<BufferId, Vec<BufferId>>,
+}
+
+impl Conflicts {
+    fn of(&self, buffer: BufferId) -> &[BufferId] {
+        self.by_buffer.get(&buffer).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn conflicts(lifetimes: &[Lifetime], placed: &place::Placed) -> Conflicts {
+    let mut by_buffer = std::collections::HashMap::<BufferId, Vec<BufferId>>::new();
+    for (a, place_a) in lifetimes.iter().zip(&placed.temps) {
+        for (b, place_b) in lifetimes.iter().zip(&placed.temps) {
+            if a.buffer != b.buffer && place_a.region.overlaps(&place_b.region) {
+                by_buffer.entry(a.buffer).or_default().push(b.buffer);
+            }
+        }
+    }
+    Conflicts { by_buffer }
+}

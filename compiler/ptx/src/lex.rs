@@ -84,13 +84,16 @@ pub(crate) fn lex(source: &str) -> Result<Tokens<'_>, SyntaxErrors> {
     Err(SyntaxErrors::collect(located))
 }
 
-/// The first character at a byte, quoted for a message.
+/// The word or character at a byte, quoted for a message.
 fn quote_at(source: &str, byte: usize) -> String {
-    source
-        .get(byte..)
-        .and_then(|rest| rest.chars().next())
-        .map_or_else(|| "the end of the text".into(), |c| format!("`{}`", c.escape_debug()))
+    let rest = source.get(byte..).unwrap_or_default();
+    let word = rest.bytes().take(MAX_QUOTED_WORD).take_while(|&b| is_word(b)).count();
+    let length = word.max(rest.chars().next().map_or(0, char::len_utf8));
+    if length == 0 { "the end of the text".into() } else { format!("`{}`", &rest[..length]) }
 }
+
+/// Longest word quoted in a message.
+const MAX_QUOTED_WORD: usize = 60;
 
 struct Fault {
     start: usize,

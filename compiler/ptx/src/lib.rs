@@ -8,6 +8,7 @@
 //! What it is not: it knows no targets, no tensors and no kernel graphs, and it never rewrites text by
 //! pattern: a change is a change of the tree.
 
+pub mod analysis;
 pub mod ast;
 pub mod build;
 mod directive;
@@ -15,11 +16,17 @@ mod lex;
 pub mod limits;
 mod parse;
 mod print;
+mod roles;
+mod special;
 mod syntax_error;
 pub mod types;
+mod verify;
 
 pub use ast::*;
 pub use parse::parse;
 pub use print::print;
+pub use roles::Role;
+pub use special::is_special_register;
 pub use syntax_error::{SyntaxError, SyntaxErrors};
 pub use types::{ScalarType, StateSpace};
+pub use verify::{Fault, FaultKind, Faults, verify};

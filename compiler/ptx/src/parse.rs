@@ -207,9 +207,6 @@ impl Parser<'_> {
     fn module(&mut self) -> Module {
         let mut items = Vec::new();
         while self.kind() != TokenKind::End {
-            if self.eat(b';') {
-                continue; // An empty item becomes part of the white space.
-            }
             let first = self.at;
             match self.item() {
                 Ok(item) => items.push(item),

@@ -6,11 +6,12 @@
 
 use crate::ast::*;
 use crate::directive::{Arguments, form_of};
+use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 
 /// The text of a module.
 pub fn print(module: &Module) -> String {
-    let mut printer = Printer { text: String::new() };
+    let mut printer = Printer::default();
     for item in &module.items {
         printer.item(item);
     }
@@ -18,8 +19,11 @@ pub fn print(module: &Module) -> String {
     printer.text
 }
 
+#[derive(Default)]
 struct Printer {
     text: String,
+    /// Whether what is appended next has to be on a new line.
+    line_is_open: bool,
 }
 
 /// Whether a node has no place in any source, so that the printer separates it from what is in front of it.
@@ -28,20 +32,26 @@ fn is_built(origin: &Origin) -> bool {
 }
 
 impl Printer {
-    /// Appends text that begins with white space, or is separated from the word in front of it some other way.
     fn raw(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
-    /// Appends a node's text behind its leading white space. A word never grows together with the one in front of it, whatever was removed between them.
+    /// Appends a node's text behind its leading white space. It never runs into the node in front of it, whatever was removed between them.
     fn node(&mut self, leading: &str, text: &str) {
-        let separated =
-            leading.starts_with(|c: char| c.is_whitespace()) || self.text.is_empty() || self.text.ends_with([';', ':', '{', '}', '\n']);
-        if !separated {
+        let joined = leading.is_empty() && !self.text.is_empty() && !self.text.ends_with([';', ':', '{', '}', '\n', '\t']);
+        let swallowed = self.line_is_open && !leading.contains('\n') && !self.text.ends_with(['\n', '\t']);
+        if joined || swallowed {
             self.raw("\n");
         }
+        self.line_is_open = false;
         self.raw(leading);
         self.raw(text);
+    }
+
+    /// Appends a directive; one of unknown shape without `;` goes on to the end of its line.
+    fn directive(&mut self, leading: &str, text: &str, directive: &Directive) {
+        self.node(leading, text);
+        self.line_is_open = form_of(&directive.name).is_none() && !text.ends_with([';', '}']);
     }
 
     fn item(&mut self, item: &Item) {
@@ -50,9 +60,13 @@ impl Printer {
             self.raw(if apart { "\n" } else { "" });
             self.raw(if self.text.ends_with("\n\n") { "" } else { "\n" });
         }
-        match &item.origin.text {
-            Some(text) if !header_is_stale(item, text) => self.node(&item.origin.leading, text),
-            _ => self.node(&item.origin.leading, &canonical_item(&item.kind)),
+        let text: Cow<'_, str> = match &item.origin.text {
+            Some(text) if !header_is_stale(item, text) => text.as_ref().into(),
+            _ => canonical_item(&item.kind).into(),
+        };
+        match &item.kind {
+            ItemKind::Directive(directive) => self.directive(&item.origin.leading, &text, directive),
+            _ => self.node(&item.origin.leading, &text),
         }
         if let ItemKind::Function(Function { body: Some(body), .. }) = &item.kind {
             if item.origin.text.is_none() && body.before_open.is_empty() {
@@ -65,6 +79,7 @@ impl Printer {
 
     fn body(&mut self, body: &Body, depth: usize) {
         self.raw("{");
+        self.line_is_open = false;
         for statement in &body.statements {
             self.statement(statement, depth);
         }
@@ -74,6 +89,7 @@ impl Printer {
         }
         self.raw(&body.before_close);
         self.raw("}");
+        self.line_is_open = false;
     }
 
     fn line(&mut self, depth: usize) {
@@ -87,13 +103,15 @@ impl Printer {
         if is_built(&statement.origin) {
             self.line(if matches!(statement.kind, StatementKind::Label(_)) { 0 } else { depth });
         }
-        match (&statement.kind, &statement.origin.text) {
-            (StatementKind::Block(body), _) => {
-                self.node(&statement.origin.leading, "");
+        let leading = &statement.origin.leading;
+        let text = || statement.origin.text.as_deref().map_or_else(|| Cow::from(statement.kind.to_string()), Cow::from);
+        match &statement.kind {
+            StatementKind::Block(body) => {
+                self.node(leading, "");
                 self.body(body, depth + 1);
             }
-            (_, Some(text)) => self.node(&statement.origin.leading, text),
-            (kind, None) => self.node(&statement.origin.leading, &kind.to_string()),
+            StatementKind::Directive(directive) => self.directive(leading, &text(), directive),
+            _ => self.node(leading, &text()),
         }
     }
 }
@@ -269,7 +287,7 @@ impl Display for StatementKind {
             StatementKind::Variable(variable) => write!(f, "{variable};"),
             StatementKind::Directive(directive) => directive.fmt(f),
             StatementKind::Block(body) => {
-                let mut printer = Printer { text: String::new() };
+                let mut printer = Printer::default();
                 printer.body(body, 1);
                 f.write_str(&printer.text)
             }

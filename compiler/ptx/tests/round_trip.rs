@@ -1,6 +1,7 @@
 //! Text to tree to text: exact for what nothing touched, equal trees for what is printed in canonical form.
 
-use atoll_ptx::{ItemKind, Module, parse, print};
+use atoll_ptx::build::KernelBuilder;
+use atoll_ptx::*;
 use std::path::PathBuf;
 
 /// Every file of the corpus with its text.
@@ -53,4 +54,108 @@ fn every_node_is_at_its_place() {
             }
         }
     }
+}
+
+/// The statements of the one kernel of a text.
+fn statements(module: &mut Module) -> &mut Vec<Statement> {
+    let function = module.items.iter_mut().find_map(|item| match &mut item.kind {
+        ItemKind::Function(function) => function.body.as_mut(),
+        _ => None,
+    });
+    &mut function.unwrap().statements
+}
+
+const SMALL: &str = ".version 7.8\n.target sm_80\n\n// the kernel\n.entry k()\n{\n\t.reg .b32 %r<3>; // registers\n\tadd.s32   %r1,%r2 , 0x10; // sum\n\t.loc 1 2 3\n\tmov.b32 %r1, 1; mov.b32 %r2, 2;\n\tret;\n}\n";
+
+#[test]
+fn only_what_is_edited_changes() {
+    let mut module = parse(SMALL).unwrap();
+    let StatementKind::Instruction(add) = statements(&mut module)[1].edit() else { panic!() };
+    add.opcode = "sub".into();
+    assert_eq!(print(&module), SMALL.replace("add.s32   %r1,%r2 , 0x10;", "sub.s32\t%r1, %r2, 16;"));
+}
+
+#[test]
+fn what_is_inserted_stands_on_its_own_line() {
+    let mut module = parse(SMALL).unwrap();
+    let built = Statement::built(StatementKind::Instruction(Instruction::new("bar.sync", vec![0.into()])));
+    statements(&mut module).insert(2, built.clone());
+    statements(&mut module).push(built);
+    let expected = SMALL.replace("0x10; // sum", "0x10;\n\tbar.sync\t0; // sum").replace("ret;\n}", "ret;\n\tbar.sync\t0;\n}");
+    assert_eq!(print(&module), expected);
+}
+
+#[test]
+fn removing_a_statement_glues_nothing_together() {
+    let mut module = parse(SMALL).unwrap();
+    statements(&mut module).remove(3);
+    let printed = print(&module);
+    assert!(printed.contains(".loc 1 2 3\n mov.b32 %r2, 2;"), "{printed}");
+    assert_eq!(parse(&printed).map(|mut again| statements(&mut again).len()), Ok(5));
+}
+
+#[test]
+fn a_new_header_leaves_the_body_alone() {
+    let mut module = parse(SMALL).unwrap();
+    let ItemKind::Function(function) = module.items[2].edit() else { panic!() };
+    function.params.push(Variable::new(StateSpace::Param, ScalarType::U64, "flag"));
+    function.attributes.push(Directive { name: "maxntid".into(), arguments: vec!["256".into(), "1".into(), "1".into()] });
+    assert_eq!(print(&module), SMALL.replace("k()", "k(\n\t.param .u64 flag\n)\n.maxntid 256, 1, 1"));
+}
+
+#[test]
+fn built_modules_read_well() {
+    let mut kernel = KernelBuilder::new("twice");
+    kernel.attribute("maxntid", &["128", "1", "1"]);
+    let from = kernel.param(ScalarType::U64, "data");
+    let (address, value, done) = (kernel.reg(ScalarType::U64), kernel.reg(ScalarType::F32), kernel.reg(ScalarType::Pred));
+    kernel.array(StateSpace::Shared, "tile", 16, 512);
+    let end = kernel.label("end");
+    kernel.emit("ld.param.u64", [address.clone().into(), from]);
+    kernel.emit("setp.eq.u64", [done.clone().into(), address.clone().into(), 0.into()]);
+    kernel.emit_if(&done, false, "bra", [end.clone().into()]);
+    kernel.emit("ld.global.f32", [value.clone().into(), atoll_ptx::build::address(&address, -4)]);
+    kernel.emit("mul.rn.f32", [value.clone().into(), value.clone().into(), 2.0f32.into()]);
+    kernel.emit("call.uni", [Operand::List(vec![]), "outside".into(), Operand::List(vec![value.into()])]);
+    kernel.place(&end);
+    kernel.emit("ret", []);
+    let mut module = atoll_ptx::build::module("7.0", "sm_80");
+    let mut outside = parse(".extern .func outside(.reg .f32 x);").unwrap();
+    outside.strip_origins();
+    module.items.append(&mut outside.items);
+    module.items.push(Item::built(ItemKind::Function(kernel.finish())));
+    let expected = "\
+.version 7.0
+.target sm_80
+.address_size 64
+
+.extern .func outside(
+\t.reg .f32 x
+);
+
+.visible .entry twice(
+\t.param .u64 twice_param_0
+)
+.maxntid 128, 1, 1
+{
+\t.reg .b64 %rd<2>;
+\t.reg .f32 %f<2>;
+\t.reg .pred %p<2>;
+\t.shared .align 16 .b8 tile[512];
+\tld.param.u64\t%rd1, [twice_param_0];
+\tsetp.eq.u64\t%p1, %rd1, 0;
+\t@%p1 bra\t$L_end_1;
+\tld.global.f32\t%f1, [%rd1+-4];
+\tmul.rn.f32\t%f1, %f1, 0f40000000;
+\tcall.uni\toutside, (%f1);
+$L_end_1:
+\tret;
+}
+";
+    assert_eq!(print(&module), expected);
+    atoll_ptx::verify(&module).unwrap();
+    let mut again = parse(expected).unwrap();
+    again.strip_origins();
+    module.strip_origins();
+    assert_eq!(again, module);
 }

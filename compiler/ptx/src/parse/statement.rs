@@ -17,9 +17,6 @@ impl Parser<'_> {
                 if p.kind() == TokenKind::End {
                     return Err(p.expected("`}`"));
                 }
-                if p.eat(b';') {
-                    continue; // An empty statement becomes part of the white space.
-                }
                 let first = p.at;
                 match p.statement() {
                     Ok(statement) => statements.push(statement),

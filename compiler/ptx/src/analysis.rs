@@ -1,0 +1,53 @@
+//! Facts about the code of one function.
+//!
+//! ```
+//! use atoll_ptx::analysis::{Cfg, Code, DominatorTree, Liveness, Loops};
+//! # let module = atoll_ptx::parse(".version 7.0\n.target sm_80\n.address_size 64\n.entry k() { ret; }").unwrap();
+//! let function = module.function("k").unwrap();
+//! let code = Code::of(function);                       // statements and registers, nested blocks laid flat
+//! let cfg = Cfg::of(&code)?;                           // basic blocks and edges
+//! let dominators = DominatorTree::dominators(&cfg);
+//! let loops = Loops::of(&cfg, &dominators);
+//! let live = Liveness::of(&code, &cfg)?;
+//! assert!(loops.is_reducible() && live.live_in(cfg.entry()).next().is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! All of them read the tree and change nothing; whoever changes it computes them anew.
+
+mod cfg;
+mod code;
+mod def_use;
+mod dominators;
+mod liveness;
+mod loops;
+
+pub use cfg::{BasicBlock, BlockId, Cfg, CfgError, Edge, When};
+pub use code::{Access, Code, Register, RegisterId, ScopeId, StatementId};
+pub use def_use::DefUse;
+pub use dominators::DominatorTree;
+pub use liveness::{Liveness, TooLarge};
+pub use loops::{Loop, LoopId, Loops};
+
+/// A dense index into one of the analyses' arenas.
+macro_rules! entity {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The id of a position.
+            pub fn new(index: usize) -> $name {
+                // The parser's bound on a module keeps every arena far below 2³².
+                $name(index as u32)
+            }
+
+            /// The position.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+use entity;

@@ -1,0 +1,63 @@
+//! What is said about wrong modules: each `tests/errors/NAME.ptx` has what the parser, or else the verifier, says about it in `NAME.expected`.
+//! `BLESS=1` writes the expectations anew.
+
+use atoll_ptx::{parse, verify};
+use std::path::PathBuf;
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "ptx"));
+    files.sort();
+    files
+}
+
+fn said_about(text: &str) -> String {
+    match parse(text) {
+        Err(errors) => format!("{errors}\n"),
+        Ok(module) => verify(&module).err().map_or_else(String::new, |faults| format!("{faults}\n")),
+    }
+}
+
+#[test]
+fn wrong_modules() {
+    let mut differ = Vec::new();
+    for path in files("errors") {
+        let said = said_about(&std::fs::read_to_string(&path).unwrap());
+        let expected = path.with_extension("expected");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&expected, &said).unwrap();
+        } else if std::fs::read_to_string(&expected).unwrap_or_default() != said {
+            differ.push(format!("{}:\n{said}", path.display()));
+        }
+        assert!(!said.is_empty(), "nothing is wrong with {}", path.display());
+    }
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+#[test]
+fn right_modules() {
+    for path in files("corpus") {
+        assert_eq!(said_about(&std::fs::read_to_string(&path).unwrap()), "", "{}", path.display());
+    }
+}
+
+#[test]
+fn errors_beyond_the_limit_are_counted_out() {
+    let errors = parse(&"?;\n".repeat(1000)).unwrap_err();
+    assert!(errors.truncated && errors.errors.len() == atoll_ptx::limits::MAX_SYNTAX_ERRORS);
+    let body = format!(".version 7.8\n.target sm_80\n.entry k() {{ {} ret; }}", "st.b32 [nothing], 0;\n".repeat(1000));
+    let errors = parse(&body.replace("st.b32", "st.b32 ,")).unwrap_err();
+    assert!(errors.truncated && errors.errors.len() == atoll_ptx::limits::MAX_SYNTAX_ERRORS);
+    let faults = verify(&parse(&body).unwrap()).unwrap_err();
+    assert!(faults.truncated && faults.list.len() == atoll_ptx::limits::MAX_FAULTS);
+}
+
+#[test]
+fn nesting_is_bounded() {
+    for (open, close) in [("{", "}"), ("mov.b32 {", "};"), ("mov.b32 %r1, (", ");"), ("mov.b32 %r1, -", "1;")] {
+        let body = format!("{}{}", open.repeat(100_000), close.repeat(100_000));
+        let error = parse(&format!(".version 7.8\n.target sm_80\n.entry k() {{ {body} }}")).unwrap_err();
+        assert!(error.errors[0].expected.len() < 100);
+    }
+}

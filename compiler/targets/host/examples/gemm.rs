@@ -105,7 +105,20 @@ fn main() {
     let wanted: u32 = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(768);
     println!("{:<16} {:>5} {:>9} {:>6} {:>10} {:>8}", "level", "warps", "thread", "size", "compile", "GFLOP/s");
     for level in levels() {
-        let tiles = [(1, 6, 2), (1, 4, 1), (1, 3, 1), (4, 6, 2), (4, 4, 1), (4, 3, 1), (8, 6, 2), (8, 8, 2), (8, 3, 1), (8, 4, 4)];
+        let tiles = [
+            (1, 6, 2),
+            (4, 2, 1),
+            (8, 2, 1),
+            (16, 2, 1),
+            (8, 3, 1),
+            (8, 4, 1),
+            (4, 6, 2),
+            (8, 4, 2),
+            (8, 5, 2),
+            (8, 6, 2),
+            (8, 8, 1),
+            (8, 12, 1),
+        ];
         for (warps, rows, columns) in tiles {
             let tile = Tile { warps, rows, columns };
             let side = wanted.next_multiple_of(warps * rows).next_multiple_of(32 * columns);

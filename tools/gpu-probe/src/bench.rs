@@ -93,8 +93,9 @@ impl QueueTimer {
         let queued = (0..count).try_for_each(|index| launch(&self.stream, index));
         let marked = self.behind.record(&self.stream);
         self.gate.word(0).store(1, Ordering::Release);
-        queued.and(marked)?;
-        self.behind.synchronize()?;
+        // Also after an error: what was queued still uses the caller's memory.
+        let finished = self.stream.synchronize();
+        queued.and(marked).and(finished)?;
         Ok(self.behind.micros_since(&self.before)? / f64::from(count))
     }
 }

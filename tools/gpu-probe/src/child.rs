@@ -1,12 +1,15 @@
 //! Probes in a process of their own: what hangs is ended, what breaks its context breaks only its own.
 
 use crate::report::Row;
-use std::io::{self, Read};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Longest time such a probe may take.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(20);
+/// Longest time to wait for one that was ended.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
 /// How often the child is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Most bytes of rows that are read; a probe writes some kilobytes.
@@ -32,28 +35,43 @@ pub(crate) fn run(probe: &str, device_index: u32) -> io::Result<(Vec<Row>, Ended
 
 fn collect(mut command: Command, time_max: Duration) -> io::Result<(Vec<Row>, Ended)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let output = child.stdout.take();
-    let reader = std::thread::spawn(move || {
-        let mut text = String::new();
-        // A child that is killed leaves half a line; what was read counts.
-        _ = output.map(|pipe| pipe.take(ROWS_BYTES_MAX).read_to_string(&mut text));
-        text
-    });
+    let (sender, lines) = mpsc::channel();
+    if let Some(output) = child.stdout.take() {
+        std::thread::spawn(move || send_lines(output, &sender));
+    }
     let ended = wait(&mut child, time_max)?;
-    let text = reader.join().unwrap_or_default();
-    Ok((text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(), ended))
+    let mut rows = Vec::new();
+    while let Ok(line) = lines.recv_timeout(END_TIME_MAX) {
+        rows.extend(serde_json::from_str::<Row>(&line).ok());
+    }
+    Ok((rows, ended))
 }
 
+/// Passes lines on until the child has closed its output.
+fn send_lines(output: ChildStdout, sender: &mpsc::Sender<String>) {
+    let lines = BufReader::new(output.take(ROWS_BYTES_MAX)).lines();
+    // Neither a broken line nor a reader that gave up is anybody's concern any more.
+    _ = lines.map_while(Result::ok).try_for_each(|line| sender.send(line));
+}
+
+/// Waits for the child, and ends it where it takes too long.
 fn wait(child: &mut Child, time_max: Duration) -> io::Result<Ended> {
-    let started = Instant::now();
+    if let Some(ended) = wait_until(child, Instant::now() + time_max)? {
+        return Ok(ended);
+    }
+    child.kill()?;
+    // A process whose kernel hangs can outlive its end by as long as the driver needs to take the device away from it.
+    wait_until(child, Instant::now() + END_TIME_MAX)?;
+    Ok(Ended::Stopped)
+}
+
+fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<Ended>> {
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(if status.success() { Ended::Done } else { Ended::Failed(status.to_string()) });
+            return Ok(Some(if status.success() { Ended::Done } else { Ended::Failed(status.to_string()) }));
         }
-        if started.elapsed() > time_max {
-            child.kill()?;
-            child.wait()?;
-            return Ok(Ended::Stopped);
+        if Instant::now() > deadline {
+            return Ok(None);
         }
         std::thread::sleep(POLL_INTERVAL);
     }

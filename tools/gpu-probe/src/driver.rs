@@ -99,7 +99,6 @@ driver_functions! {
     event_create = "cuEventCreate": fn(*mut Handle, c_uint);
     event_destroy = "cuEventDestroy_v2": fn(Handle);
     event_record = "cuEventRecord": fn(Handle, Handle);
-    event_sync = "cuEventSynchronize": fn(Handle);
     event_elapsed = "cuEventElapsedTime": fn(*mut f32, Handle, Handle);
     launch = "cuLaunchKernel": fn(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);
 }
@@ -131,8 +130,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Loads the driver and makes the primary context of a device current.
+    /// Loads the driver and makes the primary context of a device current. To be called before the program starts any thread.
     pub(crate) fn open(device_index: u32) -> Result<Rc<Driver>, OpenError> {
+        // A kernel that is loaded when it is first launched waits for the kernels that run, and the probes have kernels that wait for later ones.
+        // SAFETY: no other thread is there to read the environment meanwhile: `main` calls this before it starts any.
+        unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
         let library = load_library()?;
         let functions = Functions::load(&library)?;
         let mut driver = Driver { functions, device: 0, _library: library };
@@ -374,12 +376,6 @@ impl Event {
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: both are alive.
         self.driver.check("cuEventRecord", unsafe { (self.driver.functions.event_record)(self.handle, stream.handle) })
-    }
-
-    /// Waits until the mark was passed.
-    pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
-        // SAFETY: the event is alive.
-        self.driver.check("cuEventSynchronize", unsafe { (self.driver.functions.event_sync)(self.handle) })
     }
 
     /// Microseconds from an earlier event to this one; both must have been passed.

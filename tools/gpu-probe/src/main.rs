@@ -16,7 +16,7 @@ use bench::Bench;
 use child::Ended;
 use clap::Parser;
 use probes::{PROBES, Probe};
-use report::{Report, Row};
+use report::{Findings, Report, Row};
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -86,11 +86,9 @@ fn main() -> ExitCode {
 
 /// Runs one probe and writes each of its rows as a line.
 fn run_as_child(bench: &Bench, name: &str) -> ExitCode {
-    let mut rows = Vec::new();
-    if let Some(Err(error)) = probes::find(name).map(|probe| (probe.run)(bench, &mut rows)) {
-        rows.push(Row::error("last step", error));
+    if let Some(probe) = probes::find(name) {
+        run_here(bench, probe, true);
     }
-    rows.iter().filter_map(|row| serde_json::to_string(row).ok()).for_each(|line| println!("{line}"));
     ExitCode::SUCCESS
 }
 
@@ -111,7 +109,7 @@ fn run_all(bench: &Bench, arguments: &Arguments) -> ExitCode {
         } else if probe.isolated {
             run_isolated(bench, probe, arguments.device)
         } else {
-            run_here(bench, probe)
+            run_here(bench, probe, false)
         };
         rows.iter_mut().for_each(|row| row.probe = probe.name.to_owned());
         report.rows.extend(rows);
@@ -126,12 +124,12 @@ fn run_all(bench: &Bench, arguments: &Arguments) -> ExitCode {
     if report.has_errors() { ExitCode::from(EXIT_PROBE_FAILED) } else { ExitCode::SUCCESS }
 }
 
-fn run_here(bench: &Bench, probe: &Probe) -> Vec<Row> {
-    let mut rows = Vec::new();
-    if let Err(error) = (probe.run)(bench, &mut rows) {
-        rows.push(Row::error("last step", error));
+fn run_here(bench: &Bench, probe: &Probe, announce: bool) -> Vec<Row> {
+    let mut found = Findings { announce, ..Findings::default() };
+    if let Err(error) = (probe.run)(bench, &mut found) {
+        found.push(Row::error("last step", error));
     }
-    rows
+    found.rows
 }
 
 /// Runs a probe in a child, and looks whether this process still has its context afterwards.

@@ -60,6 +60,26 @@ impl Row {
     }
 }
 
+/// Where a probe puts its rows, so that those found before an error or a hang are not lost.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// The rows so far.
+    pub(crate) rows: Vec<Row>,
+    /// Write each row to standard output as a line of JSON at once.
+    pub(crate) announce: bool,
+}
+
+impl Findings {
+    /// Adds a row.
+    pub(crate) fn push(&mut self, row: Row) {
+        if self.announce {
+            // A row is plain data and always has a text.
+            serde_json::to_string(&row).into_iter().for_each(|line| println!("{line}"));
+        }
+        self.rows.push(row);
+    }
+}
+
 /// Everything of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {

@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::driver::{Arg, CudaError, DeviceWords, Module};
-use crate::report::Row;
+use crate::report::{Findings, Row};
 
 const BARRIER_EXIT_PTX: &str = include_str!("../../kernels/barrier_exit.ptx");
 
@@ -17,7 +17,7 @@ fn expected(thread: u32, stay: u32) -> u32 {
 }
 
 /// Runs both kernels for every number of staying threads and compares all results.
-pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
     let module = Module::load(&bench.driver, BARRIER_EXIT_PTX)?;
     let stream = bench.stream(false)?;
     let out = DeviceWords::new(&bench.driver, (BLOCKS * THREADS) as usize)?;
@@ -26,17 +26,17 @@ pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
         out.fill(u32::MAX)?;
         module.kernel("early_exit")?.launch(&stream, BLOCKS, THREADS, &[Arg::U64(out.address()), Arg::U32(stay)])?;
         stream.synchronize()?;
-        rows.push(Row::text(format!("{stay} of {THREADS} threads stay"), "values", verdict(&out.read()?, stay)));
+        found.push(Row::text(format!("{stay} of {THREADS} threads stay"), "values", verdict(&out.read()?, stay)));
 
         out.fill(u32::MAX)?;
         progress.fill(0)?;
         let args = [Arg::U64(out.address()), Arg::U32(stay), Arg::U64(progress.address())];
         module.kernel("counted_exit")?.launch(&stream, BLOCKS, THREADS, &args)?;
         stream.synchronize()?;
-        rows.push(Row::text(format!("{stay} of {THREADS} threads stay, counted"), "values", verdict(&out.read()?, stay)));
+        found.push(Row::text(format!("{stay} of {THREADS} threads stay, counted"), "values", verdict(&out.read()?, stay)));
         let missing = progress.read()?.iter().flat_map(|word| word.to_le_bytes()).filter(|&byte| byte != 1).count();
         let text = if missing == 0 { "correct".to_owned() } else { format!("WRONG: {missing} of {BLOCKS} missing") };
-        rows.push(Row::text(format!("{stay} of {THREADS} threads stay, counted"), "progress bytes", text));
+        found.push(Row::text(format!("{stay} of {THREADS} threads stay, counted"), "progress bytes", text));
     }
     Ok(())
 }

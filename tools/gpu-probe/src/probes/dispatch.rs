@@ -3,7 +3,7 @@
 use super::entry_check::Length;
 use crate::bench::{Bench, QueueTimer};
 use crate::driver::{Arg, CudaError, DeviceWords, Module};
-use crate::report::Row;
+use crate::report::{Findings, Row};
 use crate::stats::median;
 
 const DISPATCH_PTX: &str = include_str!("../../kernels/dispatch.ptx");
@@ -16,7 +16,7 @@ const TARGETS_US: [f64; 2] = [5.0, 20.0];
 const FORMS: [&str; 3] = ["alone", "direct", "table"];
 
 /// Compares a candidate launched alone with the same chosen in a launch, for all blocks and for half of them.
-pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
     let blocks = bench.compute_units * 8;
     let module = Module::load(&bench.driver, DISPATCH_PTX)?;
     let data = DeviceWords::new(&bench.driver, blocks as usize * THREADS as usize)?;
@@ -39,10 +39,10 @@ pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
             let base = median(&times[0]);
             for (form, samples) in FORMS.iter().zip(&times) {
                 let case = format!("{target_us} us, {share}, {form}");
-                rows.push(Row::samples(&case, "per kernel", "us", samples));
+                found.push(Row::samples(&case, "per kernel", "us", samples));
                 if *form != FORMS[0] && base > 0.0 {
                     let overhead: Vec<f64> = samples.iter().map(|us| (us / base - 1.0) * 100.0).collect();
-                    rows.push(Row::samples(&case, "overhead", "%", &overhead));
+                    found.push(Row::samples(&case, "overhead", "%", &overhead));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use super::preemptible::{Preemptible, THREADS};
 use crate::bench::{Bench, QueueTimer};
 use crate::driver::CudaError;
-use crate::report::Row;
+use crate::report::{Findings, Row};
 use crate::stats::median;
 
 const TARGETS_US: [f64; 5] = [2.0, 5.0, 10.0, 20.0, 50.0];
@@ -14,7 +14,7 @@ const DEPTH: u32 = 32;
 const FORMS: [&str; 5] = ["plain", "check", "barrier_unfenced", "barrier", "count"];
 
 /// Times all forms of one body at several lengths, in one wave of blocks and in four.
-pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
     for blocks_per_unit in [8, 32] {
         let blocks = bench.compute_units * blocks_per_unit;
         let kernels = Preemptible::new(&bench.driver, blocks, DEPTH)?;
@@ -37,10 +37,10 @@ pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
             let base = median(&times[0]);
             for (form, samples) in FORMS.iter().zip(&times) {
                 let case = format!("{blocks} blocks, {target_us} us, {form}");
-                rows.push(Row::samples(&case, "per kernel", "us", samples));
+                found.push(Row::samples(&case, "per kernel", "us", samples));
                 if *form != FORMS[0] && base > 0.0 {
                     let overhead: Vec<f64> = samples.iter().map(|us| (us / base - 1.0) * 100.0).collect();
-                    rows.push(Row::samples(&case, "overhead", "%", &overhead));
+                    found.push(Row::samples(&case, "overhead", "%", &overhead));
                 }
             }
         }

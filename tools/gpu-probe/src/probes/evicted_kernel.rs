@@ -3,7 +3,7 @@
 use super::preemptible::{Preemptible, THREADS};
 use crate::bench::{Bench, QueueTimer};
 use crate::driver::CudaError;
-use crate::report::Row;
+use crate::report::{Findings, Row};
 use std::sync::atomic::Ordering;
 
 /// Launches in the queue at a time.
@@ -11,7 +11,7 @@ const DEPTH: u32 = 64;
 const REPEATS: usize = 50;
 
 /// Evicts queues of kernels of several sizes, and compares with kernels that do nothing.
-pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
     let grids = [1, bench.compute_units, 8 * bench.compute_units, 64 * bench.compute_units, 65_536];
     let largest = grids.into_iter().max().unwrap_or(1);
     let kernels = Preemptible::new(&bench.driver, largest, 1)?;
@@ -25,8 +25,8 @@ pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
             empty_us.push(timer.micros_per_launch(DEPTH, |stream, _| empty.launch(stream, blocks, THREADS, &[]))?);
             evicted_us.push(timer.micros_per_launch(DEPTH, |stream, _| barrier.launch(stream, blocks, THREADS, &kernels.args(1, 0)))?);
         }
-        rows.push(Row::samples(format!("{blocks} blocks"), "empty kernel", "us", &empty_us));
-        rows.push(Row::samples(format!("{blocks} blocks"), "evicted kernel", "us", &evicted_us));
+        found.push(Row::samples(format!("{blocks} blocks"), "empty kernel", "us", &empty_us));
+        found.push(Row::samples(format!("{blocks} blocks"), "evicted kernel", "us", &evicted_us));
     }
     for depth in [1, 4, 16, 256] {
         let mut total_us = Vec::new();
@@ -35,9 +35,9 @@ pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
                 .micros_per_launch(depth, |stream, _| barrier.launch(stream, 8 * bench.compute_units, THREADS, &kernels.args(1, 0)))?;
             total_us.push(each * f64::from(depth));
         }
-        rows.push(Row::samples(format!("{depth} launches of {} blocks", 8 * bench.compute_units), "whole queue", "us", &total_us));
+        found.push(Row::samples(format!("{depth} launches of {} blocks", 8 * bench.compute_units), "whole queue", "us", &total_us));
     }
     let evicted = if kernels.evicted.read()?.first() == Some(&1) { "set" } else { "NOT set" };
-    rows.push(Row::text("every launch", "evicted word", evicted));
+    found.push(Row::text("every launch", "evicted word", evicted));
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use crate::bench::{Bench, HOLD_TIME_MAX_NS, SPIN_PTX};
 use crate::driver::{Arg, CudaError, DeviceWords, HostWords, Kernel, Module, Stream};
-use crate::report::Row;
+use crate::report::{Findings, Row};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,16 @@ const ROUNDS: u32 = 300;
 const WARM_UP: usize = 20;
 /// How long an answer may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
-/// How long the answering kernel stays for one batch of rounds.
-const ECHO_TIME_MAX_NS: u64 = 10 * HOLD_TIME_MAX_NS;
+/// How long the answering kernel stays for one batch of rounds, which takes some tenths of a second.
+const ECHO_TIME_MAX_NS: u64 = 3 * HOLD_TIME_MAX_NS;
 /// What the kernel answers when it gave up.
 const GAVE_UP: u32 = u32::MAX;
 /// One block of load runs this long.
 const LOAD_BLOCK_NS: u64 = 50_000;
+/// Threads of a block of load.
+const LOAD_THREADS: u32 = 256;
+/// Long enough for the load to fill the device, and much shorter than it runs.
+const LOAD_START_TIME: Duration = Duration::from_micros(50);
 /// Blocks of load per compute unit: several times what is resident, so that blocks are waiting throughout.
 const LOAD_BLOCKS_PER_UNIT: u32 = 32;
 
@@ -41,7 +45,7 @@ const ROUTES: [(Route, &str); 4] = [
 ];
 
 /// Measures every route, on an idle device and beside a kernel that fills it.
-pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
     for (route, name) in ROUTES {
         for loaded in [false, true] {
             let case = format!("{name}, {}", if loaded { "under load" } else { "idle" });
@@ -50,7 +54,7 @@ pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
                 Ok(samples) => Row::samples(case, "round trip", "us", &samples),
                 Err(error) => Row::error(case, error),
             };
-            rows.push(row);
+            found.push(row);
             bench.driver.synchronize()?;
         }
     }
@@ -58,18 +62,17 @@ pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
 }
 
 /// A flag and the means to write it.
-struct Flag<'b> {
-    bench: &'b Bench,
+struct Flag {
     route: Route,
     host: HostWords,
     device: DeviceWords,
     stream: Stream,
 }
 
-impl<'b> Flag<'b> {
-    fn new(bench: &'b Bench, route: Route) -> Result<Flag<'b>, CudaError> {
+impl Flag {
+    fn new(bench: &Bench, route: Route) -> Result<Flag, CudaError> {
         let (host, device) = (HostWords::new(&bench.driver, 1)?, DeviceWords::new(&bench.driver, 1)?);
-        Ok(Flag { bench, route, host, device, stream: bench.stream(true)? })
+        Ok(Flag { route, host, device, stream: bench.stream(true)? })
     }
 
     fn address(&self) -> u64 {
@@ -96,29 +99,53 @@ impl<'b> Flag<'b> {
 /// Round-trip times in microseconds.
 fn measure(bench: &Bench, route: Route, loaded: bool) -> Result<Vec<f64>, CudaError> {
     let module = Module::load(&bench.driver, SPIN_PTX)?;
-    let (echo, busy): (Kernel<'_>, Kernel<'_>) = (module.kernel("echo")?, module.kernel("busy")?);
-    let (echo_stream, load_stream) = (bench.stream(false)?, bench.stream(false)?);
+    let (echo, load) = (module.kernel("echo")?, Load::new(bench, &module)?);
+    let echo_stream = bench.stream(false)?;
     let answer = HostWords::new(&bench.driver, 1)?;
     let flag = Flag::new(bench, route)?;
     let (word, back) = (Arg::U64(flag.address()), Arg::U64(answer.address()));
     echo.launch(&echo_stream, 1, 1, &[word, back, Arg::U32(1), Arg::U32(ROUNDS), Arg::U64(ECHO_TIME_MAX_NS)])?;
+    let samples = rounds(&flag, &answer, loaded.then_some(&load));
+    // Where an answer was missed the kernel still waits and uses the words; it ends by itself.
+    echo_stream.synchronize()?;
+    Ok(samples?.get(WARM_UP..).unwrap_or_default().to_vec())
+}
+
+fn rounds(flag: &Flag, answer: &HostWords, load: Option<&Load<'_>>) -> Result<Vec<f64>, CudaError> {
     let mut samples = Vec::new();
     for round in 1..=ROUNDS {
-        if loaded {
-            busy.launch(&load_stream, flag.bench.compute_units * LOAD_BLOCKS_PER_UNIT, 256, &[Arg::U64(LOAD_BLOCK_NS)])?;
-            // Long enough for the load to fill the device.
-            std::thread::sleep(Duration::from_micros(50));
-        }
+        load.map_or(Ok(()), Load::start)?;
         let started = Instant::now();
         flag.set(round)?;
-        let Some(elapsed) = wait_for_answer(&answer, round, started) else { break };
+        let Some(elapsed) = wait_for_answer(answer, round, started) else { break };
         samples.push(elapsed.as_secs_f64() * 1e6);
-        load_stream.synchronize()?;
+        load.map_or(Ok(()), Load::wait)?;
     }
-    // Where an answer was missed the kernel still waits; it ends by itself.
-    echo_stream.synchronize()?;
-    let counted = samples.get(WARM_UP..).unwrap_or_default().to_vec();
-    Ok(counted)
+    Ok(samples)
+}
+
+/// Work that fills the device.
+struct Load<'m> {
+    kernel: Kernel<'m>,
+    stream: Stream,
+    blocks: u32,
+}
+
+impl<'m> Load<'m> {
+    fn new(bench: &Bench, module: &'m Module) -> Result<Load<'m>, CudaError> {
+        Ok(Load { kernel: module.kernel("busy")?, stream: bench.stream(false)?, blocks: bench.compute_units * LOAD_BLOCKS_PER_UNIT })
+    }
+
+    /// Starts it and lets it fill the device.
+    fn start(&self) -> Result<(), CudaError> {
+        self.kernel.launch(&self.stream, self.blocks, LOAD_THREADS, &[Arg::U64(LOAD_BLOCK_NS)])?;
+        std::thread::sleep(LOAD_START_TIME);
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<(), CudaError> {
+        self.stream.synchronize()
+    }
 }
 
 /// The time since `started` at which the answer appeared; `None` where it did not.

@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::driver::{Arg, CudaError, DeviceWords, Module};
-use crate::report::Row;
+use crate::report::{Findings, Row};
 
 const INDIRECT_ENTRY_PTX: &str = include_str!("../../kernels/indirect_entry.ptx");
 
@@ -11,20 +11,20 @@ const BLOCKS: u32 = 64;
 const WRITTEN: u32 = 42;
 
 /// Takes the address of a kernel and jumps there from another one with the same parameters.
-pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
     let module = Module::load(&bench.driver, INDIRECT_ENTRY_PTX)?;
-    rows.push(Row::text("jump to a kernel", "driver assembles it", "yes"));
+    found.push(Row::text("jump to a kernel", "driver assembles it", "yes"));
     let stream = bench.stream(false)?;
     let (address, out) = (DeviceWords::new(&bench.driver, 2)?, DeviceWords::new(&bench.driver, BLOCKS as usize)?);
     module.kernel("address_of_target")?.launch(&stream, 1, 1, &[Arg::U64(address.address())])?;
     stream.synchronize()?;
     let words = address.read()?;
     let callee = words.iter().rev().fold(0_u64, |value, &word| value << 32 | u64::from(word));
-    rows.push(Row::text("jump to a kernel", "address of the kernel", format!("{callee:#x}")));
+    found.push(Row::text("jump to a kernel", "address of the kernel", format!("{callee:#x}")));
 
     module.kernel("jump")?.launch(&stream, BLOCKS, 32, &[Arg::U64(out.address()), Arg::U64(callee)])?;
     stream.synchronize()?;
     let arrived = out.read()?.iter().filter(|&&word| word == WRITTEN).count();
-    rows.push(Row::text("jump to a kernel", "blocks that arrived", format!("{arrived} of {BLOCKS}")));
+    found.push(Row::text("jump to a kernel", "blocks that arrived", format!("{arrived} of {BLOCKS}")));
     Ok(())
 }

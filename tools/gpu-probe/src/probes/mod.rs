@@ -12,7 +12,7 @@ pub(crate) mod sticky_error;
 
 use crate::bench::Bench;
 use crate::driver::CudaError;
-use crate::report::Row;
+use crate::report::Findings;
 
 /// One question to the device.
 pub(crate) struct Probe {
@@ -23,7 +23,7 @@ pub(crate) struct Probe {
     /// Whether it may hang or break the context, and so runs in a process of its own.
     pub(crate) isolated: bool,
     /// Runs it; rows found before an error count.
-    pub(crate) run: fn(&Bench, &mut Vec<Row>) -> Result<(), CudaError>,
+    pub(crate) run: fn(&Bench, &mut Findings) -> Result<(), CudaError>,
 }
 
 /// All probes in the order they run.

@@ -2,12 +2,12 @@
 
 use crate::bench::{Bench, QueueTimer};
 use crate::driver::{Arg, CudaError, DeviceWords, HostWords, Module};
-use crate::report::Row;
+use crate::report::{Findings, Row};
 use crate::stats::median;
 
 const READ_COST_PTX: &str = include_str!("../../kernels/read_cost.ptx");
 
-const REPEATS: usize = 50;
+const REPEATS: usize = 40;
 /// Reads of one thread, one after the other.
 const CHAIN_READS: u32 = 2_000;
 /// Launches in the queue at a time.
@@ -15,7 +15,7 @@ const DEPTH: u32 = 16;
 const THREADS: u32 = 128;
 
 /// Latency of a read, and its share in the time of a block in full grids.
-pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
     let driver = &bench.driver;
     let module = Module::load(driver, READ_COST_PTX)?;
     let (host, device, sink) = (HostWords::new(driver, 1)?, DeviceWords::new(driver, 1)?, DeviceWords::new(driver, 2)?);
@@ -32,12 +32,12 @@ pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
             let elapsed_ns = words.iter().rev().fold(0_u64, |value, &word| value << 32 | u64::from(word));
             samples.push(elapsed_ns as f64 / f64::from(CHAIN_READS));
         }
-        rows.push(Row::samples(place, "latency of a read", "ns", &samples));
+        found.push(Row::samples(place, "latency of a read", "ns", &samples));
     }
 
     let timer = QueueTimer::new(bench)?;
     let (with, without) = (module.kernel("read_per_block")?, module.kernel("read_none")?);
-    for waves in [1, 16, 128] {
+    for waves in [1, 16, 64] {
         let blocks = bench.compute_units * 16 * waves;
         let mut none_us = Vec::new();
         let mut with_us = [Vec::new(), Vec::new()];
@@ -50,11 +50,11 @@ pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
             }
         }
         let base = median(&none_us);
-        rows.push(Row::samples(format!("{blocks} blocks, no read"), "per kernel", "us", &none_us));
+        found.push(Row::samples(format!("{blocks} blocks, no read"), "per kernel", "us", &none_us));
         for ((place, _), samples) in places.iter().zip(&with_us) {
-            rows.push(Row::samples(format!("{blocks} blocks, {place}"), "per kernel", "us", samples));
+            found.push(Row::samples(format!("{blocks} blocks, {place}"), "per kernel", "us", samples));
             let per_block: Vec<f64> = samples.iter().map(|us| (us - base) * 1e3 / f64::from(blocks)).collect();
-            rows.push(Row::samples(format!("{blocks} blocks, {place}"), "added per block", "ns", &per_block));
+            found.push(Row::samples(format!("{blocks} blocks, {place}"), "added per block", "ns", &per_block));
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::driver::{Arg, CudaError, DeviceWords, Module};
-use crate::report::Row;
+use crate::report::{Findings, Row};
 
 const FAULT_PTX: &str = include_str!("../../kernels/fault.ptx");
 
@@ -10,20 +10,20 @@ const FAULT_PTX: &str = include_str!("../../kernels/fault.ptx");
 const NOBODYS_ADDRESS: u64 = 16;
 
 /// Faults, then tries what a program might try.
-pub(crate) fn run(bench: &Bench, rows: &mut Vec<Row>) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
     increment(bench)?;
     let module = Module::load(&bench.driver, FAULT_PTX)?;
     let stream = bench.stream(false)?;
     module.kernel("store_to")?.launch(&stream, 1, 1, &[Arg::U64(NOBODYS_ADDRESS)])?;
-    rows.push(Row::text("faulting kernel", "synchronise", outcome(stream.synchronize())));
-    rows.push(Row::text("after the fault", "synchronise again", outcome(bench.driver.synchronize())));
-    rows.push(Row::text("after the fault", "allocate", outcome(DeviceWords::new(&bench.driver, 1).map(drop))));
-    rows.push(Row::text("after the fault", "load a module", outcome(Module::load(&bench.driver, FAULT_PTX).map(drop))));
+    found.push(Row::text("faulting kernel", "synchronise", outcome(stream.synchronize())));
+    found.push(Row::text("after the fault", "synchronise again", outcome(bench.driver.synchronize())));
+    found.push(Row::text("after the fault", "allocate", outcome(DeviceWords::new(&bench.driver, 1).map(drop))));
+    found.push(Row::text("after the fault", "load a module", outcome(Module::load(&bench.driver, FAULT_PTX).map(drop))));
     drop((module, stream));
-    rows.push(Row::text("after the fault", "reset the context", outcome(bench.driver.reset_context())));
-    rows.push(Row::text("after the reset", "enter the context", outcome(bench.driver.enter_context())));
-    rows.push(Row::text("after the reset", "run a kernel", outcome(increment(bench))));
-    rows.push(Row::text("after the reset", "leave the context", outcome(bench.driver.leave_context())));
+    found.push(Row::text("after the fault", "reset the context", outcome(bench.driver.reset_context())));
+    found.push(Row::text("after the reset", "enter the context", outcome(bench.driver.enter_context())));
+    found.push(Row::text("after the reset", "run a kernel", outcome(increment(bench))));
+    found.push(Row::text("after the reset", "leave the context", outcome(bench.driver.leave_context())));
     Ok(())
 }
 

@@ -5,8 +5,24 @@
 //! it was parsed from, comments and unknown instructions included; a statement that a pass built or
 //! changed is printed in canonical form.
 //!
+//! | step | what |
+//! |---|---|
+//! | [`parse`] | text to [`Module`]; every error with its line, column and what was expected |
+//! | [`verify`] | whether the module makes sense; every fault with its place |
+//! | [`analysis`] | control flow, dominators, loops, liveness, definitions and uses |
+//! | [`Instruction::visit_names`] | what an instruction does with each of its operands |
+//! | [`build`] | new kernels, statement by statement |
+//! | [`print()`] | [`Module`] to text |
+//!
 //! What it is not: it knows no targets, no tensors and no kernel graphs, and it never rewrites text by
 //! pattern: a change is a change of the tree.
+//!
+//! Invariants: `print(parse(text)) == text` for every text the parser takes; a built tree printed and parsed
+//! again is the same tree but for [`Origin`]s; no input makes this crate panic, and its memory is bounded by
+//! the constants in [`limits`].
+//!
+//! Not supported: preprocessor lines, `?:` and comparisons in constant expressions, array elements as operands (`a[3]`, to be written
+//! `a+12`), and `-` in front of a register in video instructions. Compilers write none of these.
 
 pub mod analysis;
 pub mod ast;

@@ -8,9 +8,9 @@ use crate::ast::*;
 /// What happens to a name in an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Written whole (by a guarded instruction: perhaps).
+    /// Written whole; by a guarded instruction, perhaps. So is the return parameter of a `call`.
     Def,
-    /// Read. Variables whose address is taken, special registers and return parameters of `call` come with the role of their place as well.
+    /// Read. So is a variable whose address is taken, and a special register.
     Use,
     /// Read and written, or written in part: the accumulator of `wgmma`, `%v.x` as destination.
     Update,

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes the .ptx files here from the .cu files beside them. Made with clang 22.1.8; another version gives other text, which is fine, but the
 # expectations that count things in these files then change with it. Needs no CUDA package. `reduce_O0.ptx` is the plain translation of
-# `reduce.cu`; `forms.ptx` and `nested.ptx` are written by hand.
+# `reduce.cu`; `forms.ptx` and `nested.ptx` are written by hand;
+# `nvrtc.ptx` was made from `nvrtc.cu` by NVRTC 12.9 with `--gpu-architecture=sm_80 -lineinfo`.
 set -eu
 cd "$(dirname "$0")"
 compile() { # source output options…

@@ -1,1 +1,32 @@
-//! runtime/server
+//! The daemon: KServe v2 over HTTP, a model repository, metrics (design D8).
+//!
+//! Requests come in as bytes, are decoded by [`atoll_protocol`], checked against the model, handed to the engine and answered. Models come from a folder; an ONNX file is
+//! compiled on its first load by a [`CompilerService`], which whoever starts the daemon plugs in, and kept in a cache.
+//!
+//! Not here: scheduling, devices, compilers, and the command line. The server knows the engine as [`Inference`], so that it can be tested without one.
+//!
+//! # Invariants
+//!
+//! - An answer is one write, on a connection with TCP_NODELAY.
+//! - Whatever a client sends, the answer is JSON with a status that says whose fault it is; bodies, connections and bytes in flight are bounded by [`limits`].
+//! - A client that goes away takes its invocation with it.
+//! - Nothing is kept on disk but the cache of compiled models, whose files are whole or not there: a daemon that is killed leaves nothing that matters.
+
+mod app;
+mod compiler;
+mod config;
+mod http;
+mod inference;
+pub mod limits;
+mod listen;
+mod metrics;
+mod model;
+mod repository;
+mod server;
+mod shutdown;
+
+pub use compiler::{CompileFailure, CompileProgress, CompilerService};
+pub use config::ServerConfig;
+pub use inference::Inference;
+pub use server::{ServeError, Server};
+pub use shutdown::terminated;

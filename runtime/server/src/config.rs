@@ -1,0 +1,43 @@
+//! What a server is told when it starts.
+
+use crate::limits;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Address to listen on. Loopback unless told otherwise: there is no authentication yet.
+    pub host: IpAddr,
+    /// Port of the protocol; 0 for any that is free.
+    pub http_port: u16,
+    /// Port of the metrics; 0 for any that is free.
+    pub metrics_port: u16,
+    /// Folder with the models.
+    pub repository: PathBuf,
+    /// Folder for compiled models.
+    pub cache: PathBuf,
+    /// Largest body of a request in bytes.
+    pub body_bytes_max: usize,
+    /// How long requests may go on after the server was told to stop.
+    pub drain: Duration,
+    /// A file to write the addresses to (`http ADDRESS`, `metrics ADDRESS`) once every model of the repository has been loaded or has failed.
+    pub ready_file: Option<PathBuf>,
+}
+
+impl ServerConfig {
+    /// Triton's ports on loopback.
+    pub fn new(repository: PathBuf, cache: PathBuf) -> ServerConfig {
+        ServerConfig {
+            host: Ipv4Addr::LOCALHOST.into(),
+            http_port: 8000,
+            metrics_port: 8002,
+            repository,
+            cache,
+            body_bytes_max: limits::BODY_BYTES_MAX_DEFAULT,
+            drain: Duration::from_secs(10),
+            ready_file: None,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Errors as clients see them: a status that says whose fault it is, and a sentence.
+
+use crate::model::FitError;
+use crate::repository::{FindError, LoadError};
+use atoll_engine::{EngineError, InvokeError};
+use atoll_protocol::{ErrorBody, ProtocolError};
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// An answer that is no success.
+#[derive(Debug)]
+pub(super) struct ApiError {
+    pub(super) status: StatusCode,
+    message: String,
+}
+
+impl ApiError {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
+        ApiError { status, message: message.into() }
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// A thread of ours panicked; the panic has been reported.
+    pub(super) fn panicked() -> ApiError {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a bug in the server: a request panicked; please report it")
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() && self.status != StatusCode::SERVICE_UNAVAILABLE && self.status != StatusCode::GATEWAY_TIMEOUT {
+            tracing::error!(status = self.status.as_u16(), error = self.message, "a request failed");
+        }
+        let mut response = (self.status, Json(ErrorBody { error: self.message })).into_response();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<ProtocolError> for ApiError {
+    fn from(error: ProtocolError) -> ApiError {
+        ApiError::bad_request(error.to_string())
+    }
+}
+
+impl From<FitError> for ApiError {
+    fn from(error: FitError) -> ApiError {
+        ApiError::bad_request(error.to_string())
+    }
+}
+
+impl From<FindError> for ApiError {
+    fn from(error: FindError) -> ApiError {
+        let status = match error {
+            FindError::Unknown(_) | FindError::Version { .. } => StatusCode::NOT_FOUND,
+            FindError::NotReady { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        ApiError::new(status, error.to_string())
+    }
+}
+
+impl From<InvokeError> for ApiError {
+    fn from(error: InvokeError) -> ApiError {
+        let status = match &error {
+            InvokeError::BadInput(_) => StatusCode::BAD_REQUEST,
+            InvokeError::UnknownFunction | InvokeError::Unloaded => StatusCode::NOT_FOUND,
+            InvokeError::QueueFull { .. } | InvokeError::OutOfMemory { .. } | InvokeError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            InvokeError::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+            // Only the server itself cancels, for a client that is gone or when it stops.
+            InvokeError::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            InvokeError::Device(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        ApiError::new(status, error.to_string())
+    }
+}
+
+impl From<LoadError> for ApiError {
+    /// Triton's clients expect 400 for whatever is wrong with a model.
+    fn from(error: LoadError) -> ApiError {
+        let status = match &error {
+            LoadError::Engine(EngineError::ShuttingDown) => StatusCode::SERVICE_UNAVAILABLE,
+            LoadError::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        ApiError::new(status, error.to_string())
+    }
+}

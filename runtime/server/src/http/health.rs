@@ -1,0 +1,36 @@
+//! Whether the server, and a model, is alive and ready. KServe's client reads the bodies, Triton's the status.
+
+use super::ModelPath;
+use super::error::ApiError;
+use crate::app::App;
+use crate::repository::FindError;
+use atoll_protocol::{Live, ModelReady, Ready};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+
+pub(super) async fn live() -> Json<Live> {
+    Json(Live { live: true })
+}
+
+/// Ready is a server that has looked at every model and whose device is there.
+pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
+    let engine = app.engine.clone();
+    let ready = app.is_ready() && crate::inference::blocking(move || engine.statistics().device.lost.is_none()).await.unwrap_or(false);
+    (status(ready), Json(Ready { ready })).into_response()
+}
+
+pub(super) async fn model_ready(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Response, ApiError> {
+    let ready = match app.repository.find(&path.name, path.version.as_deref()) {
+        Ok(_) => true,
+        Err(FindError::NotReady { .. }) => false,
+        Err(error) => return Err(error.into()),
+    };
+    Ok((status(ready), Json(ModelReady { name: path.name, ready })).into_response())
+}
+
+fn status(ready: bool) -> StatusCode {
+    if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}

@@ -1,0 +1,196 @@
+//! Inference: bytes in, bytes out.
+
+use super::ModelPath;
+use super::body::{self, Received};
+use super::error::ApiError;
+use crate::app::App;
+use crate::inference::{Inference, LOST, blocking};
+use crate::limits::DECODE_INLINE_BYTES_MAX;
+use crate::metrics::Outcome;
+use crate::model::{Fitted, Model, Wanted, binary_by_default};
+use atoll_engine::{Class, InvocationId, InvocationRequest, InvocationResult, InvokeError};
+use atoll_protocol::{
+    Encoded, InferRequest, InferResponse, JSON_LENGTH_HEADER, OutputTensor, Parameters, ProtocolError, Tensor, top_classes,
+};
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// What a request says besides its tensors.
+struct Terms {
+    id: String,
+    class: Option<Class>,
+    deadline: Option<Duration>,
+}
+
+pub(super) async fn infer(
+    State(app): State<Arc<App>>,
+    Path(path): Path<ModelPath>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let arrived = Instant::now();
+    let model = app.repository.find(&path.name, path.version.as_deref())?;
+    model.note_request();
+    let json_bytes = json_bytes(&headers)?;
+    let Received { bytes, permit: _permit } = body::receive(&app, &headers, body).await?;
+    let (terms, fitted) = offload(bytes.len(), {
+        let model = model.clone();
+        move || decode(&model, &bytes, json_bytes)
+    })
+    .await??;
+    let class = terms.class.unwrap_or(model.class());
+    let Fitted { inputs, outputs } = fitted;
+    let invocation = InvocationRequest { function: model.name.clone(), inputs, class: terms.class, deadline: terms.deadline };
+    let mut record = Record { app: app.clone(), class, arrived, outcome: Outcome::Cancelled };
+    let result = invoke(&app.engine, invocation).await;
+    record.outcome = Outcome::of(&result);
+    let result = result?;
+    let output_bytes = result.outputs.iter().map(|output| output.bytes.len()).sum();
+    let encoded = offload(output_bytes, move || encode(&model, terms.id, result, &outputs)).await??;
+    Ok(response(encoded))
+}
+
+/// Runs work on so many bytes here, or beside the threads that serve connections if it would take long.
+async fn offload<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+    if bytes <= DECODE_INLINE_BYTES_MAX { Ok(work()) } else { blocking(work).await.ok_or_else(ApiError::panicked) }
+}
+
+fn json_bytes(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
+    let Some(value) = headers.get(JSON_LENGTH_HEADER) else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    number.map(Some).ok_or_else(|| ApiError::bad_request(format!("{value:?} is no value for Inference-Header-Content-Length")))
+}
+
+fn decode(model: &Model, body: &[u8], json_bytes: Option<usize>) -> Result<(Terms, Fitted), ApiError> {
+    let request = InferRequest::decode(body, json_bytes)?;
+    let terms = Terms { class: class(&request.parameters)?, deadline: deadline(&request.parameters)?, id: request.id.clone() };
+    let binary = binary_by_default(&request)?;
+    Ok((terms, model.fit(request.inputs, &request.outputs, binary)?))
+}
+
+/// 1 is real-time, 2 and above best-effort; 0 and nothing are the model's own class.
+fn class(parameters: &Parameters) -> Result<Option<Class>, ProtocolError> {
+    Ok(match parameters.unsigned("priority")?.unwrap_or(0) {
+        0 => None,
+        1 => Some(Class::RealTime),
+        _ => Some(Class::BestEffort),
+    })
+}
+
+/// The sooner of Triton's `timeout` and our own `deadline_us`, both in microseconds from now; 0 is none.
+fn deadline(parameters: &Parameters) -> Result<Option<Duration>, ProtocolError> {
+    let given = [parameters.unsigned("timeout")?, parameters.unsigned("deadline_us")?];
+    Ok(given.into_iter().flatten().filter(|us| *us > 0).min().map(Duration::from_micros))
+}
+
+/// Calls the engine, and takes the call back if the answer is no longer waited for.
+async fn invoke(engine: &Arc<dyn Inference>, request: InvocationRequest) -> Result<InvocationResult, InvokeError> {
+    let (answer, answered) = oneshot::channel();
+    let reply = Box::new(move |result| {
+        // Nobody waits any more if this fails, which is why it was cancelled.
+        let _ = answer.send(result);
+    });
+    let mut guard = CancelOnDrop { engine, id: Some(engine.submit(request, reply)) };
+    let result = answered.await.unwrap_or(Err(LOST));
+    guard.id = None;
+    result
+}
+
+struct CancelOnDrop<'a> {
+    engine: &'a Arc<dyn Inference>,
+    id: Option<InvocationId>,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.engine.cancel(id);
+        }
+    }
+}
+
+/// Counts a request when it is over, also one whose client went away.
+struct Record {
+    app: Arc<App>,
+    class: Class,
+    arrived: Instant,
+    outcome: Outcome,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.app.recorder.note_request(self.class, self.outcome, self.arrived.elapsed());
+    }
+}
+
+fn encode(model: &Model, id: String, mut result: InvocationResult, wanted: &[Wanted]) -> Result<Encoded, ApiError> {
+    let mut outputs = Vec::with_capacity(wanted.len());
+    for wanted in wanted {
+        let (metadata, output) = (&model.outputs[wanted.index], std::mem::take(&mut result.outputs[wanted.index].bytes));
+        let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, result.outputs[wanted.index].shape.clone(), output)?;
+        let tensor = match wanted.classes {
+            Some(count) => top_classes(&tensor, count)?,
+            None => tensor,
+        };
+        outputs.push(OutputTensor { tensor, binary: wanted.binary });
+    }
+    let mut parameters = Parameters::default();
+    if result.preemptions > 0 {
+        parameters.set("preemptions", result.preemptions);
+    }
+    let response = InferResponse { model_name: model.name.clone(), model_version: model.version.clone(), id, parameters, outputs };
+    Ok(response.encode())
+}
+
+fn response(encoded: Encoded) -> Response {
+    let Encoded { bytes, json_bytes } = encoded;
+    match json_bytes {
+        None => ([(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+        Some(json_bytes) => {
+            let mut response = ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response();
+            response.headers_mut().insert(JSON_LENGTH_HEADER, HeaderValue::from(json_bytes));
+            response
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(json: &str) -> Parameters {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn priorities_are_classes() {
+        for (json, expected) in [
+            ("{}", None),
+            (r#"{"priority":0}"#, None),
+            (r#"{"priority":1}"#, Some(Class::RealTime)),
+            (r#"{"priority":1.0}"#, Some(Class::RealTime)),
+            (r#"{"priority":2}"#, Some(Class::BestEffort)),
+            (r#"{"priority":18446744073709551615}"#, Some(Class::BestEffort)),
+        ] {
+            assert_eq!(class(&parameters(json)), Ok(expected), "{json}");
+        }
+        assert!(class(&parameters(r#"{"priority":-1}"#)).is_err());
+    }
+
+    #[test]
+    fn the_sooner_deadline_counts() {
+        for (json, expected) in [
+            (r#"{"timeout":0}"#, None),
+            (r#"{"timeout":500}"#, Some(500)),
+            (r#"{"timeout":500,"deadline_us":20}"#, Some(20)),
+            (r#"{"timeout":0,"deadline_us":20}"#, Some(20)),
+        ] {
+            assert_eq!(deadline(&parameters(json)), Ok(expected.map(Duration::from_micros)), "{json}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Where the time of each model's requests went.
+
+use super::ModelPath;
+use super::error::ApiError;
+use crate::app::App;
+use crate::inference::blocking;
+use crate::model::Model;
+use atoll_engine::FunctionStatistics;
+use atoll_protocol::{DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
+use axum::Json;
+use axum::extract::{Path, State};
+use std::sync::Arc;
+
+pub(super) async fn all(State(app): State<Arc<App>>) -> Result<Json<ModelStatisticsList>, ApiError> {
+    statistics(&app, app.repository.ready()).await
+}
+
+pub(super) async fn model(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<ModelStatisticsList>, ApiError> {
+    statistics(&app, vec![app.repository.find(&path.name, path.version.as_deref())?]).await
+}
+
+async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<Json<ModelStatisticsList>, ApiError> {
+    let engine = app.engine.clone();
+    let functions = blocking(move || engine.statistics().functions).await.ok_or_else(ApiError::panicked)?;
+    let of = |model: &Arc<Model>| {
+        let function = functions.iter().find(|f| f.name == model.name).cloned().unwrap_or_default();
+        entry(model, &function)
+    };
+    Ok(Json(ModelStatisticsList { model_stats: models.iter().map(of).collect() }))
+}
+
+fn entry(model: &Model, function: &FunctionStatistics) -> ModelStatistics {
+    let part = |ns| DurationStatistics { count: function.success, ns };
+    let total_ns = function.queue_ns + function.input_ns + function.compute_ns + function.output_ns;
+    ModelStatistics {
+        name: model.name.clone(),
+        version: model.version.clone(),
+        last_inference: model.last_inference_ms(),
+        inference_count: function.success,
+        execution_count: function.success,
+        inference_stats: InferenceStatistics {
+            success: part(total_ns),
+            fail: DurationStatistics { count: function.failure + function.rejected, ns: 0 },
+            queue: part(function.queue_ns),
+            compute_input: part(function.input_ns),
+            compute_infer: part(function.compute_ns),
+            compute_output: part(function.output_ns),
+            ..InferenceStatistics::default()
+        },
+        batch_stats: Vec::new(),
+    }
+}

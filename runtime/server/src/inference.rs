@@ -1,0 +1,55 @@
+//! What the server needs of an engine.
+
+use atoll_engine::{
+    EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionOptions, InvocationId, InvocationRequest, InvokeError, Reply,
+};
+use atoll_kgraph::Bundle;
+use std::sync::Arc;
+
+/// An engine, or a double of one.
+pub trait Inference: Send + Sync + 'static {
+    /// Brings a function onto the device. Blocks.
+    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError>;
+
+    /// Takes a function off the device. Blocks.
+    fn unload(&self, name: &str) -> Result<(), EngineError>;
+
+    /// Calls a function; the reply is called exactly once.
+    fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId;
+
+    /// Gives an invocation up.
+    fn cancel(&self, id: InvocationId);
+
+    /// What the engine tells about itself. Blocks for the time of a message to its thread.
+    fn statistics(&self) -> EngineStatistics;
+}
+
+impl Inference for EngineHandle {
+    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
+        EngineHandle::load(self, bundle, options)
+    }
+
+    fn unload(&self, name: &str) -> Result<(), EngineError> {
+        EngineHandle::unload(self, name)
+    }
+
+    fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
+        EngineHandle::submit(self, request, reply)
+    }
+
+    fn cancel(&self, id: InvocationId) {
+        EngineHandle::cancel(self, id);
+    }
+
+    fn statistics(&self) -> EngineStatistics {
+        EngineHandle::statistics(self)
+    }
+}
+
+/// Runs what blocks beside the threads that serve connections. `None` if it panicked, which the panic itself has reported.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
+/// The answer to an invocation whose reply was dropped, which an engine never does.
+pub(crate) const LOST: InvokeError = InvokeError::ShuttingDown;

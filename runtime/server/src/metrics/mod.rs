@@ -1,0 +1,43 @@
+//! Metrics: counted where things happen, described in one table, written for Prometheus.
+
+mod recorder;
+mod table;
+mod text;
+
+pub(crate) use recorder::{Outcome, Recorder};
+
+use crate::app::App;
+use crate::inference::blocking;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::sync::Arc;
+use table::{METRICS, Snapshot};
+
+/// The routes of the metrics port.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new().route("/metrics", get(metrics)).with_state(app)
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Response {
+    match blocking(move || render(&app)).await {
+        Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+fn render(app: &App) -> String {
+    let snapshot = Snapshot {
+        engine: app.engine.statistics(),
+        models: app.repository.ready(),
+        states: app.repository.state_counts(),
+        recorder: &app.recorder,
+    };
+    let mut text = String::new();
+    for metric in METRICS {
+        metric.write(&snapshot, &mut text);
+    }
+    text
+}

@@ -1,0 +1,175 @@
+//! What the server itself counts; the engine counts the rest.
+
+use atoll_engine::{Class, InvocationResult, InvokeError};
+use axum::http::StatusCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How a request ended that reached the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Success,
+    /// The client's mistake.
+    Invalid,
+    /// The queue was full, or memory short.
+    Refused,
+    DeadlineExceeded,
+    /// The client went away, or the server stopped.
+    Cancelled,
+    Failed,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Outcome; 6] =
+        [Outcome::Success, Outcome::Invalid, Outcome::Refused, Outcome::DeadlineExceeded, Outcome::Cancelled, Outcome::Failed];
+
+    pub(crate) fn of(result: &Result<InvocationResult, InvokeError>) -> Outcome {
+        match result {
+            Ok(_) => Outcome::Success,
+            Err(InvokeError::BadInput(_)) => Outcome::Invalid,
+            Err(InvokeError::QueueFull { .. } | InvokeError::OutOfMemory { .. }) => Outcome::Refused,
+            Err(InvokeError::DeadlineExceeded) => Outcome::DeadlineExceeded,
+            Err(InvokeError::Cancelled | InvokeError::Unloaded | InvokeError::UnknownFunction | InvokeError::ShuttingDown) => {
+                Outcome::Cancelled
+            }
+            Err(InvokeError::Device(_)) => Outcome::Failed,
+        }
+    }
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Outcome::Success => "success",
+            Outcome::Invalid => "invalid",
+            Outcome::Refused => "refused",
+            Outcome::DeadlineExceeded => "deadline_exceeded",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Failed => "failed",
+        }
+    }
+}
+
+pub(crate) const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
+
+pub(crate) fn class_label(class: Class) -> &'static str {
+    match class {
+        Class::RealTime => "real_time",
+        Class::BestEffort => "best_effort",
+    }
+}
+
+/// Counters of the server.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    classes: [ClassRecorder; CLASSES.len()],
+    /// Answers by the first digit of their status, from 1 to 5.
+    responses: [AtomicU64; 5],
+    /// Connections that are open now, on both ports.
+    pub(crate) connections: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct ClassRecorder {
+    outcomes: [AtomicU64; Outcome::ALL.len()],
+    durations: Durations,
+}
+
+impl Recorder {
+    pub(crate) fn note_request(&self, class: Class, outcome: Outcome, duration: Duration) {
+        let class = self.class(class);
+        class.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        if outcome == Outcome::Success {
+            class.durations.note(duration);
+        }
+    }
+
+    pub(crate) fn note_response(&self, status: StatusCode) {
+        let digit = usize::from(status.as_u16() / 100).clamp(1, 5);
+        self.responses[digit - 1].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn requests(&self, class: Class, outcome: Outcome) -> u64 {
+        self.class(class).outcomes[outcome as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn durations(&self, class: Class) -> &Durations {
+        &self.class(class).durations
+    }
+
+    /// Answers with a status of `digit` hundred.
+    pub(crate) fn responses(&self, digit: usize) -> u64 {
+        self.responses[digit - 1].load(Ordering::Relaxed)
+    }
+
+    fn class(&self, class: Class) -> &ClassRecorder {
+        match class {
+            Class::RealTime => &self.classes[0],
+            Class::BestEffort => &self.classes[1],
+        }
+    }
+}
+
+/// Upper bounds of the buckets of durations, in nanoseconds: from a request that finds everything idle to a large model on a busy machine.
+pub(crate) const BUCKETS_NS: [u64; 16] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    10_000_000_000,
+];
+
+/// A histogram that many threads write without waiting.
+#[derive(Default)]
+pub(crate) struct Durations {
+    /// Not cumulative; the last is for what is above all bounds.
+    buckets: [AtomicU64; BUCKETS_NS.len() + 1],
+    sum_ns: AtomicU64,
+}
+
+impl Durations {
+    fn note(&self, duration: Duration) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[BUCKETS_NS.partition_point(|bound| *bound < ns)].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// How many are at most as long as each bound, then how many there are.
+    pub(crate) fn cumulative(&self) -> Vec<u64> {
+        let mut sum = 0;
+        let mut add = |bucket: &AtomicU64| {
+            sum += bucket.load(Ordering::Relaxed);
+            sum
+        };
+        self.buckets.iter().map(&mut add).collect()
+    }
+
+    pub(crate) fn sum_ns(&self) -> u64 {
+        self.sum_ns.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_fall_into_the_bucket_that_bounds_them() {
+        let durations = Durations::default();
+        [0, 50_000, 50_001, 10_000_000_000, 10_000_000_001].map(|ns| durations.note(Duration::from_nanos(ns)));
+        let cumulative = durations.cumulative();
+        assert_eq!(cumulative[..3], [2, 3, 3]);
+        assert_eq!(cumulative[BUCKETS_NS.len() - 1..], [4, 5]);
+        assert!(BUCKETS_NS.is_sorted());
+    }
+}

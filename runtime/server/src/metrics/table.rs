@@ -1,0 +1,191 @@
+//! Every metric there is: one row each.
+//!
+//! `nv_inference_*` and `nv_gpu_*` are Triton's names, kept so that dashboards made for it show something; ours end in `_total` where they count, and are in seconds and bytes.
+
+use super::recorder::{BUCKETS_NS, CLASSES, Outcome, Recorder, class_label};
+use super::text::{Labels, Samples};
+use crate::model::Model;
+use atoll_engine::{EngineStatistics, FunctionStatistics, Histogram};
+use atoll_protocol::ModelState;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Everything at one moment.
+pub(super) struct Snapshot<'a> {
+    pub(super) engine: EngineStatistics,
+    pub(super) models: Vec<Arc<Model>>,
+    pub(super) states: Vec<(ModelState, usize)>,
+    pub(super) recorder: &'a Recorder,
+}
+
+/// One row of the table.
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    collect: fn(&Snapshot<'_>, &mut Samples<'_>),
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Metric {
+    pub(super) fn write(&self, snapshot: &Snapshot<'_>, text: &mut String) {
+        let kind = match self.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# HELP {} {}\n# TYPE {} {kind}", self.name, self.help, self.name);
+        (self.collect)(snapshot, &mut Samples { name: self.name, text });
+    }
+}
+
+const fn counter(name: &'static str, help: &'static str, collect: fn(&Snapshot<'_>, &mut Samples<'_>)) -> Metric {
+    Metric { name, kind: Kind::Counter, help, collect }
+}
+
+const fn gauge(name: &'static str, help: &'static str, collect: fn(&Snapshot<'_>, &mut Samples<'_>)) -> Metric {
+    Metric { name, kind: Kind::Gauge, help, collect }
+}
+
+const fn histogram(name: &'static str, help: &'static str, collect: fn(&Snapshot<'_>, &mut Samples<'_>)) -> Metric {
+    Metric { name, kind: Kind::Histogram, help, collect }
+}
+
+/// All metrics.
+pub(super) const METRICS: &[Metric] = &[
+    counter("nv_inference_request_success", "Requests with a result", |s, out| per_model(s, out, |f| f.success)),
+    counter("nv_inference_request_failure", "Requests without a result", |s, out| per_model(s, out, |f| f.failure + f.rejected)),
+    counter("nv_inference_count", "Inferences; as many as requests, because requests are not batched", |s, out| {
+        per_model(s, out, |f| f.success)
+    }),
+    counter("nv_inference_exec_count", "Executions; as many as inferences", |s, out| per_model(s, out, |f| f.success)),
+    counter("nv_inference_request_duration_us", "Sum of the time from submission to answer, in microseconds", |s, out| {
+        per_model(s, out, |f| (f.queue_ns + f.input_ns + f.compute_ns + f.output_ns) / 1000);
+    }),
+    counter("nv_inference_queue_duration_us", "Part of it spent waiting", |s, out| per_model(s, out, |f| f.queue_ns / 1000)),
+    counter("nv_inference_compute_input_duration_us", "Part of it spent writing inputs", |s, out| per_model(s, out, |f| f.input_ns / 1000)),
+    counter("nv_inference_compute_infer_duration_us", "Part of it spent computing", |s, out| per_model(s, out, |f| f.compute_ns / 1000)),
+    counter("nv_inference_compute_output_duration_us", "Part of it spent reading outputs", |s, out| {
+        per_model(s, out, |f| f.output_ns / 1000)
+    }),
+    gauge("nv_inference_pending_request_count", "Requests that wait", |s, out| per_model(s, out, |f| f.in_queue)),
+    gauge("nv_gpu_memory_total_bytes", "Device memory that may be used", |s, out| {
+        out.integer(&[("gpu_uuid", &s.engine.device.name)], s.engine.device.memory_total_bytes);
+    }),
+    gauge("nv_gpu_memory_used_bytes", "Device memory in use", |s, out| {
+        out.integer(&[("gpu_uuid", &s.engine.device.name)], s.engine.device.memory_used_bytes);
+    }),
+    counter("atoll_requests_total", "Inference requests by class and how they ended", |s, out| {
+        for class in CLASSES {
+            for outcome in Outcome::ALL {
+                out.integer(&[("class", class_label(class)), ("outcome", outcome.label())], s.recorder.requests(class, outcome));
+            }
+        }
+    }),
+    histogram("atoll_request_duration_seconds", "From the head of a request to its answer, of successful requests", |s, out| {
+        for class in CLASSES {
+            let durations = s.recorder.durations(class);
+            out.histogram(&[("class", class_label(class))], &durations.cumulative(), durations.sum_ns());
+        }
+    }),
+    gauge("atoll_queue_depth", "Invocations that wait for a device queue", |s, out| {
+        for class in CLASSES {
+            let waiting = s.engine.classes.iter().find(|c| c.class == class).map_or(0, |c| c.waiting);
+            out.integer(&[("class", class_label(class))], waiting);
+        }
+    }),
+    gauge("atoll_running_invocations", "Invocations that have memory on the device", |s, out| per_model(s, out, |f| f.running)),
+    counter("atoll_rejected_requests_total", "Requests that were refused before they could wait", |s, out| {
+        per_model(s, out, |f| f.rejected)
+    }),
+    counter("atoll_preemptions_total", "Times running tasks were told to leave the device", |s, out| {
+        out.integer(&[], s.engine.preemptions)
+    }),
+    counter("atoll_function_preemptions_total", "The same by model", |s, out| per_model(s, out, |f| f.preemptions)),
+    counter("atoll_issued_launches_total", "Launches handed to the device, repeated ones included", |s, out| {
+        out.integer(&[], s.engine.issued_launches);
+    }),
+    counter("atoll_evicted_launches_total", "Launches that left the device early", |s, out| out.integer(&[], s.engine.evicted_launches)),
+    histogram(
+        "atoll_preemption_latency_seconds",
+        "From the submission of a real-time invocation that evicts others to its first block",
+        |s, out| {
+            engine_histogram(out, &[], &s.engine.preemption_latency);
+        },
+    ),
+    histogram("atoll_rt_start_latency_seconds", "From the submission of any real-time invocation to its first block", |s, out| {
+        engine_histogram(out, &[], &s.engine.rt_start_latency);
+    }),
+    gauge("atoll_device_memory_bytes", "Device memory that may be used", |s, out| per_device(s, out, s.engine.device.memory_total_bytes)),
+    gauge("atoll_device_memory_used_bytes", "Device memory in use", |s, out| per_device(s, out, s.engine.device.memory_used_bytes)),
+    gauge("atoll_device_memory_used_bytes_max", "The most device memory that was ever in use", |s, out| {
+        per_device(s, out, s.engine.device.memory_used_bytes_max);
+    }),
+    gauge("atoll_device_lost", "1 once the device failed for good", |s, out| per_device(s, out, u64::from(s.engine.device.lost.is_some()))),
+    gauge("atoll_models", "Models of the repository by state", |s, out| {
+        for (state, count) in &s.states {
+            out.integer(&[("state", state_label(*state))], *count as u64);
+        }
+    }),
+    counter("atoll_http_responses_total", "Answers on the protocol's port by status", |s, out| {
+        for (digit, code) in (1..).zip(["1xx", "2xx", "3xx", "4xx", "5xx"]) {
+            out.integer(&[("code", code)], s.recorder.responses(digit));
+        }
+    }),
+    gauge("atoll_connections", "Open connections", |s, out| out.integer(&[], s.recorder.connections.load(Ordering::Relaxed) as u64)),
+    gauge("atoll_build_info", "Always 1; the labels say what runs", |_, out| out.number(&[("version", env!("CARGO_PKG_VERSION"))], 1.0)),
+];
+
+/// A sample per model that takes requests, from its first moment on.
+fn per_model(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&FunctionStatistics) -> u64) {
+    for model in &snapshot.models {
+        let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
+        let statistics = snapshot.engine.functions.iter().find(|f| f.name == model.name);
+        out.integer(labels, statistics.map_or(0, &value));
+    }
+}
+
+fn per_device(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: u64) {
+    out.integer(&[("device", &snapshot.engine.device.name)], value);
+}
+
+fn engine_histogram(out: &mut Samples<'_>, labels: Labels<'_>, histogram: &Histogram) {
+    let bounds = BUCKETS_NS.iter().map(|bound| histogram.count_at_most(*bound));
+    let cumulative: Vec<u64> = bounds.chain([histogram.count()]).collect();
+    out.histogram(labels, &cumulative, histogram.sum_ns());
+}
+
+fn state_label(state: ModelState) -> &'static str {
+    match state {
+        ModelState::Ready => "ready",
+        ModelState::Loading => "loading",
+        ModelState::Unloading => "unloading",
+        ModelState::Unavailable => "unavailable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_follow_the_custom() {
+        let mut names = HashSet::new();
+        for metric in METRICS {
+            assert!(names.insert(metric.name), "{} is there twice", metric.name);
+            assert!(!metric.help.is_empty());
+            let counts = matches!(metric.kind, Kind::Counter) && metric.name.starts_with("atoll_");
+            assert_eq!(metric.name.ends_with("_total"), counts, "{}: exactly our counters end in _total", metric.name);
+            assert_eq!(metric.name.ends_with("_seconds"), matches!(metric.kind, Kind::Histogram), "{}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Prometheus' text format.
+
+use super::recorder::BUCKETS_NS;
+use std::fmt::Write;
+
+/// Writes the samples of one metric.
+pub(super) struct Samples<'a> {
+    pub(super) name: &'static str,
+    pub(super) text: &'a mut String,
+}
+
+/// Names and values of labels.
+pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Samples<'_> {
+    pub(super) fn integer(&mut self, labels: Labels<'_>, value: u64) {
+        self.line("", labels, None, &value.to_string());
+    }
+
+    pub(super) fn number(&mut self, labels: Labels<'_>, value: f64) {
+        self.line("", labels, None, &value.to_string());
+    }
+
+    /// A histogram of durations in seconds. `cumulative` has a count for each of [`BUCKETS_NS`] and then the count of all.
+    pub(super) fn histogram(&mut self, labels: Labels<'_>, cumulative: &[u64], sum_ns: u64) {
+        let count = cumulative.last().copied().unwrap_or(0);
+        for (bound, value) in BUCKETS_NS.iter().zip(cumulative) {
+            self.line("_bucket", labels, Some(&seconds(*bound).to_string()), &value.to_string());
+        }
+        self.line("_bucket", labels, Some("+Inf"), &count.to_string());
+        self.line("_sum", labels, None, &seconds(sum_ns).to_string());
+        self.line("_count", labels, None, &count.to_string());
+    }
+
+    fn line(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<&str>, value: &str) {
+        let bound = bound.map(|bound| ("le", bound));
+        let labels: Vec<String> =
+            labels.iter().copied().chain(bound).map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{}{suffix}{braces} {value}", self.name);
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped_and_bounds_are_seconds() {
+        let mut text = String::new();
+        let mut samples = Samples { name: "m", text: &mut text };
+        samples.integer(&[("a", "q\"\\\n"), ("b", "")], 7);
+        let mut cumulative = vec![1; BUCKETS_NS.len()];
+        cumulative.push(2);
+        samples.histogram(&[], &cumulative, 1_500_000_000);
+        assert!(text.starts_with("m{a=\"q\\\"\\\\\\n\",b=\"\"} 7\nm_bucket{le=\"0.00005\"} 1\n"), "{text}");
+        assert!(text.ends_with("m_bucket{le=\"10\"} 1\nm_bucket{le=\"+Inf\"} 2\nm_sum 1.5\nm_count 2\n"), "{text}");
+    }
+}

@@ -1,0 +1,192 @@
+//! A model that takes requests: its metadata, and how requests fit it.
+
+use crate::repository::Settings;
+use atoll_engine::{Class, InputTensor};
+use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType};
+use atoll_protocol::{ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, Tensor, TensorMetadata};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What executes models, as metadata says it.
+const PLATFORM: &str = "atoll_kgraph";
+
+/// A model on the device.
+pub(crate) struct Model {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    settings: Settings,
+    digest: String,
+    pub(crate) inputs: Vec<TensorMetadata>,
+    pub(crate) outputs: Vec<TensorMetadata>,
+    /// When the last request came, in milliseconds since 1970.
+    last_inference_ms: AtomicU64,
+}
+
+/// A request that names what the model has; shapes are for the engine to check.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fitted {
+    /// In the model's order.
+    pub(crate) inputs: Vec<InputTensor>,
+    /// In the order they are wanted.
+    pub(crate) outputs: Vec<Wanted>,
+}
+
+/// An output that a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Index in the model's outputs.
+    pub(crate) index: usize,
+    pub(crate) binary: bool,
+    pub(crate) classes: Option<usize>,
+}
+
+/// Why a request does not fit a model: the client's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FitError {
+    #[error("model `{model}` has no {what} `{name}`; it has {known}")]
+    UnknownTensor { model: String, what: &'static str, name: String, known: String },
+    #[error("model `{model}` needs input `{missing}`, which the request does not have")]
+    MissingInput { model: String, missing: String },
+    #[error("{what} `{name}` is there twice")]
+    Twice { what: &'static str, name: String },
+    #[error("input `{name}` is {found}, model `{model}` takes {expected}")]
+    DataType { model: String, name: String, found: DataType, expected: DataType },
+}
+
+impl Model {
+    pub(crate) fn new(name: String, version: String, bundle: Arc<Bundle>, settings: Settings) -> Model {
+        let tensors = |kind| bundle.graph().buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect();
+        Model {
+            name,
+            version,
+            settings,
+            digest: bundle.digest().into(),
+            inputs: tensors(BufferKind::Input),
+            outputs: tensors(BufferKind::Output),
+            last_inference_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// The class of requests that do not name one.
+    pub(crate) fn class(&self) -> Class {
+        self.settings.class
+    }
+
+    /// Whether loading this would change nothing.
+    pub(crate) fn is_made_of(&self, bundle: &Bundle, settings: &Settings) -> bool {
+        self.digest == bundle.digest() && self.settings == *settings
+    }
+
+    pub(crate) fn note_request(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.last_inference_ms.store(now.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn last_inference_ms(&self) -> u64 {
+        self.last_inference_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn metadata(&self) -> ModelMetadata {
+        ModelMetadata {
+            name: self.name.clone(),
+            versions: vec![self.version.clone()],
+            platform: PLATFORM.into(),
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+        }
+    }
+
+    pub(crate) fn config(&self) -> ModelConfig {
+        ModelConfig {
+            name: self.name.clone(),
+            platform: PLATFORM.into(),
+            backend: "atoll".into(),
+            max_batch_size: 0,
+            input: self.inputs.iter().map(ConfigTensor::from).collect(),
+            output: self.outputs.iter().map(ConfigTensor::from).collect(),
+        }
+    }
+
+    /// Brings a request into the model's order. `binary` is the form of outputs that do not say theirs.
+    pub(crate) fn fit(&self, tensors: Vec<Tensor>, outputs: &[RequestedOutput], binary: bool) -> Result<Fitted, FitError> {
+        let mut inputs: Vec<Option<InputTensor>> = self.inputs.iter().map(|_| None).collect();
+        for tensor in tensors {
+            let index = self.position(&self.inputs, "input", &tensor.name)?;
+            let expected = self.inputs[index].datatype;
+            if tensor.datatype != expected {
+                return Err(FitError::DataType { model: self.name.clone(), name: tensor.name, found: tensor.datatype, expected });
+            }
+            if inputs[index].is_some() {
+                return Err(FitError::Twice { what: "input", name: tensor.name });
+            }
+            inputs[index] = Some(InputTensor { shape: tensor.shape, bytes: tensor.bytes });
+        }
+        if let Some(missing) = inputs.iter().position(Option::is_none) {
+            return Err(FitError::MissingInput { model: self.name.clone(), missing: describe(&self.inputs[missing..=missing]) });
+        }
+        Ok(Fitted { inputs: inputs.into_iter().flatten().collect(), outputs: self.wanted(outputs, binary)? })
+    }
+
+    fn wanted(&self, outputs: &[RequestedOutput], binary: bool) -> Result<Vec<Wanted>, FitError> {
+        if outputs.is_empty() {
+            return Ok((0..self.outputs.len()).map(|index| Wanted { index, binary, classes: None }).collect());
+        }
+        let mut wanted: Vec<Wanted> = Vec::with_capacity(outputs.len());
+        for output in outputs {
+            let index = self.position(&self.outputs, "output", &output.name)?;
+            if wanted.iter().any(|other| other.index == index) {
+                return Err(FitError::Twice { what: "output", name: output.name.clone() });
+            }
+            wanted.push(Wanted { index, binary: output.binary.unwrap_or(binary), classes: output.classes });
+        }
+        Ok(wanted)
+    }
+
+    fn position(&self, tensors: &[TensorMetadata], what: &'static str, name: &str) -> Result<usize, FitError> {
+        tensors.iter().position(|tensor| tensor.name == name).ok_or_else(|| FitError::UnknownTensor {
+            model: self.name.clone(),
+            what,
+            name: name.into(),
+            known: describe(tensors),
+        })
+    }
+}
+
+/// The form of outputs for a request that says nothing about single ones.
+pub(crate) fn binary_by_default(request: &InferRequest) -> Result<bool, atoll_protocol::ProtocolError> {
+    Ok(request.parameters.boolean("binary_data_output")?.unwrap_or(false))
+}
+
+fn metadata(buffer: &BufferSpec) -> TensorMetadata {
+    let dimension = |size: &atoll_kgraph::Expr| size.as_const().unwrap_or(-1);
+    TensorMetadata { name: buffer.name.clone(), datatype: datatype(buffer.dtype), shape: buffer.shape.iter().map(dimension).collect() }
+}
+
+/// The protocol's name of a kernel graph's type.
+fn datatype(dtype: DType) -> DataType {
+    match dtype {
+        DType::Bool => DataType::Bool,
+        DType::U8 => DataType::Uint8,
+        DType::I8 => DataType::Int8,
+        DType::U16 => DataType::Uint16,
+        DType::I16 => DataType::Int16,
+        DType::U32 => DataType::Uint32,
+        DType::I32 => DataType::Int32,
+        DType::U64 => DataType::Uint64,
+        DType::I64 => DataType::Int64,
+        DType::F16 => DataType::Fp16,
+        DType::Bf16 => DataType::Bf16,
+        DType::F32 => DataType::Fp32,
+        DType::F64 => DataType::Fp64,
+    }
+}
+
+/// `bytes: INT32[-1, 2048], mask: BOOL[]`
+fn describe(tensors: &[TensorMetadata]) -> String {
+    let one = |tensor: &TensorMetadata| {
+        let shape: Vec<String> = tensor.shape.iter().map(i64::to_string).collect();
+        format!("{}: {}[{}]", tensor.name, tensor.datatype, shape.join(", "))
+    };
+    tensors.iter().map(one).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,181 @@
+//! The little of Triton's `config.pbtxt` that says how a model is served, so that a repository moves by copying it.
+//!
+//! Read are `dynamic_batching.default_priority_level` (1 is real-time) and `dynamic_batching.default_queue_policy.max_queue_size`. Names, types and shapes are the model's
+//! own business and everything else is another server's; both are skipped, whatever they are, as long as the text is well-formed.
+
+use super::settings::Settings;
+use crate::limits::SETTINGS_DEPTH_MAX;
+use atoll_engine::Class;
+use std::num::NonZeroUsize;
+
+/// Reads the settings out of a configuration in protobuf's text form.
+pub(super) fn settings(text: &str) -> Result<Settings, String> {
+    let mut settings = Settings::default();
+    let mut reader = Reader { rest: text, path: Vec::new() };
+    reader.fields(&mut |path, value| match path {
+        ["dynamic_batching", "default_priority_level"] if value == "1" => settings.class = Class::RealTime,
+        ["dynamic_batching", "default_queue_policy", "max_queue_size"] => {
+            settings.queue_capacity = value.parse().ok().and_then(NonZeroUsize::new)
+        }
+        _ => {}
+    })?;
+    Ok(settings)
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+    /// Names of the messages around what is read, and of the field itself.
+    path: Vec<&'a str>,
+}
+
+/// Told every scalar with its path.
+type Visit<'v> = &'v mut dyn FnMut(&[&str], &str);
+
+impl<'a> Reader<'a> {
+    /// Fields up to the end of the message, which is left in place.
+    fn fields(&mut self, visit: Visit<'_>) -> Result<(), String> {
+        loop {
+            match self.peek() {
+                None | Some('}' | '>') if self.path.is_empty() => return self.end(),
+                None => return Err(format!("`{}` is not closed", self.path.join("."))),
+                Some('}' | '>') => return Ok(()),
+                Some(',' | ';') => self.advance(1),
+                Some(_) => self.field(visit)?,
+            }
+        }
+    }
+
+    fn end(&self) -> Result<(), String> {
+        if self.rest.is_empty() { Ok(()) } else { Err("a message is closed that was not opened".into()) }
+    }
+
+    fn field(&mut self, visit: Visit<'_>) -> Result<(), String> {
+        if self.path.len() == SETTINGS_DEPTH_MAX {
+            return Err(format!("nested deeper than {SETTINGS_DEPTH_MAX} messages"));
+        }
+        let name = self.word();
+        if name.is_empty() {
+            return Err(format!("a field's name is expected at `{}`", self.rest.chars().take(20).collect::<String>()));
+        }
+        self.path.push(name);
+        if self.peek() == Some(':') {
+            self.advance(1);
+        }
+        self.value(visit)?;
+        self.path.pop();
+        Ok(())
+    }
+
+    fn value(&mut self, visit: Visit<'_>) -> Result<(), String> {
+        match self.peek() {
+            Some('{' | '<') => {
+                self.advance(1);
+                self.fields(visit)?;
+                self.advance(1);
+                Ok(())
+            }
+            Some('[') => self.list(visit),
+            Some(quote @ ('"' | '\'')) => self.string(quote),
+            _ => {
+                let word = self.word();
+                if word.is_empty() {
+                    return Err(format!("`{}` has no value", self.path.join(".")));
+                }
+                visit(&self.path, word);
+                Ok(())
+            }
+        }
+    }
+
+    fn list(&mut self, visit: Visit<'_>) -> Result<(), String> {
+        self.advance(1);
+        loop {
+            match self.peek() {
+                Some(']') => {
+                    self.advance(1);
+                    return Ok(());
+                }
+                Some(',') => self.advance(1),
+                // A list within a list is no protobuf; refusing it also bounds the depth.
+                Some('[') | None => return Err(format!("the list `{}` is not closed", self.path.join("."))),
+                Some(_) => self.value(visit)?,
+            }
+        }
+    }
+
+    fn string(&mut self, quote: char) -> Result<(), String> {
+        let mut escaped = false;
+        let end = self.rest.char_indices().skip(1).find(|&(_, c)| {
+            let ends = c == quote && !escaped;
+            escaped = c == '\\' && !escaped;
+            ends
+        });
+        let (at, _) = end.ok_or_else(|| format!("the string of `{}` is not closed", self.path.join(".")))?;
+        self.advance(at + 1);
+        Ok(())
+    }
+
+    /// A name, number or enumerator.
+    fn word(&mut self) -> &'a str {
+        self.peek();
+        let end = self.rest.find(|c: char| !(c.is_alphanumeric() || "_.+-".contains(c))).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        word
+    }
+
+    /// The next character that is neither space nor comment.
+    fn peek(&mut self) -> Option<char> {
+        loop {
+            self.rest = self.rest.trim_start();
+            match self.rest.strip_prefix('#') {
+                Some(comment) => self.rest = comment.split_once('\n').map_or("", |(_, rest)| rest),
+                None => return self.rest.chars().next(),
+            }
+        }
+    }
+
+    /// Skips bytes of characters that [`Reader::peek`] has seen.
+    fn advance(&mut self, bytes: usize) {
+        self.rest = self.rest.get(bytes..).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_real_configuration_is_read() {
+        let text = r#"
+            name: "densenet_onnx"   # a comment { with a brace
+            platform: "onnxruntime_onnx"
+            max_batch_size : 0
+            input [ { name: "data_0" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] reshape { shape: [ 1, 3, 224, 224 ] } } ]
+            instance_group [ { count: 1 kind: KIND_GPU }, { count: 2 } ]
+            dynamic_batching {
+              default_priority_level: 1
+              priority_levels: 2;
+              default_queue_policy { timeout_action: DELAY, max_queue_size: 12 }
+            }
+            parameters: { key: "a \" quote" value: { string_value: "x }" } }
+        "#;
+        assert_eq!(settings(text), Ok(Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(12) }));
+        assert_eq!(settings(""), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn damaged_ones_are_refused() {
+        for text in ["a {", "a }", "a: ", "a: [1", "a: \"x", ": 1", "a: [[1]]", &"a {".repeat(40)] {
+            assert!(settings(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_ends(text in "[a-c{}<>\\[\\]:,;\"'\\\\# \n0-9é]{0,60}") {
+            let _ = settings(&text);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The models of a folder and where each is in its life.
+//!
+//! A model is changed by one load or unload at a time; whoever comes meanwhile waits. Requests never wait: they see the state as it is.
+
+mod cache;
+mod config_pbtxt;
+mod load;
+mod scan;
+mod settings;
+
+pub(crate) use load::LoadError;
+pub(crate) use settings::Settings;
+
+use crate::compiler::CompilerService;
+use crate::inference::Inference;
+use crate::limits::MODELS_MAX;
+use crate::model::Model;
+use atoll_protocol::{IndexEntry, ModelState};
+use cache::CompileCache;
+use scan::Source;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The models of a folder.
+pub(crate) struct Repository {
+    folder: PathBuf,
+    engine: Arc<dyn Inference>,
+    cache: Arc<CompileCache>,
+    /// Models that were ever asked for, by name. Nothing else is locked while it is held but a slot's state.
+    slots: RwLock<BTreeMap<String, Arc<Slot>>>,
+    /// Compilations take all cores and much memory: one at a time.
+    compiling: tokio::sync::Semaphore,
+}
+
+/// The place of one model.
+#[derive(Default)]
+struct Slot {
+    /// Held while the model is loaded or unloaded.
+    changing: tokio::sync::Mutex<()>,
+    state: RwLock<State>,
+}
+
+/// Where a model is in its life.
+#[derive(Clone, Default)]
+enum State {
+    /// It was unloaded, or never loaded.
+    #[default]
+    Unloaded,
+    /// It is being loaded; the text says what happens just now.
+    Loading(String),
+    Ready(Arc<Model>),
+    Unloading,
+    /// The last load failed.
+    Failed(String),
+}
+
+/// Why a model takes no request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FindError {
+    #[error("there is no model `{0}`; the repository's index lists those there are")]
+    Unknown(String),
+    #[error("model `{name}` has no version `{version}`, only `{only}`")]
+    Version { name: String, version: String, only: String },
+    #[error("model `{name}` is not ready: {reason}")]
+    NotReady { name: String, reason: String },
+}
+
+impl Slot {
+    fn state(&self) -> State {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, state: State) {
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn model(&self) -> Option<Arc<Model>> {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Ready(model) => Some(model.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    fn describe(&self) -> (ModelState, String) {
+        match self {
+            State::Unloaded => (ModelState::Unavailable, "not loaded".into()),
+            State::Loading(stage) => (ModelState::Loading, stage.clone()),
+            State::Ready(_) => (ModelState::Ready, String::new()),
+            State::Unloading => (ModelState::Unloading, "its last requests are being answered".into()),
+            State::Failed(reason) => (ModelState::Unavailable, reason.clone()),
+        }
+    }
+}
+
+impl Repository {
+    pub(crate) fn new(
+        folder: PathBuf,
+        cache: PathBuf,
+        engine: Arc<dyn Inference>,
+        compiler: Option<Arc<dyn CompilerService>>,
+    ) -> Repository {
+        Repository {
+            folder,
+            engine,
+            cache: Arc::new(CompileCache::new(cache, compiler)),
+            slots: RwLock::default(),
+            compiling: tokio::sync::Semaphore::new(1),
+        }
+    }
+
+    /// The models that lie in the folder now.
+    pub(crate) fn scan(&self) -> io::Result<Vec<Source>> {
+        scan::scan(&self.folder)
+    }
+
+    /// The model that takes requests under a name, and under a version if one is given.
+    pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
+        let slot = self.slot(name).ok_or_else(|| FindError::Unknown(name.into()))?;
+        let model = slot.model().ok_or_else(|| FindError::NotReady { name: name.into(), reason: slot.state().describe().1 })?;
+        match version {
+            Some(version) if version != model.version => {
+                Err(FindError::Version { name: name.into(), version: version.into(), only: model.version.clone() })
+            }
+            _ => Ok(model),
+        }
+    }
+
+    /// Models that take requests.
+    pub(crate) fn ready(&self) -> Vec<Arc<Model>> {
+        self.all_slots().into_iter().filter_map(|(_, slot)| slot.model()).collect()
+    }
+
+    /// Every model that lies in the folder or was ever asked for.
+    pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
+        let unloaded = || (ModelState::Unavailable, "not loaded".to_string(), String::new());
+        let mut entries: BTreeMap<String, (ModelState, String, String)> =
+            self.scan()?.into_iter().map(|source| (source.name, unloaded())).collect();
+        for (name, slot) in self.all_slots() {
+            let (state, reason) = slot.state().describe();
+            let version = slot.model().map_or_else(String::new, |model| model.version.clone());
+            // A model whose file is gone is listed for as long as it is on the device, or while there is a reason to tell.
+            if entries.contains_key(&name) || reason != "not loaded" {
+                entries.insert(name, (state, reason, version));
+            }
+        }
+        Ok(entries.into_iter().map(|(name, (state, reason, version))| IndexEntry { name, version, state, reason }).collect())
+    }
+
+    /// How many models are in each state.
+    pub(crate) fn state_counts(&self) -> Vec<(ModelState, usize)> {
+        let states: Vec<ModelState> = self.all_slots().iter().map(|(_, slot)| slot.state().describe().0).collect();
+        let all = [ModelState::Ready, ModelState::Loading, ModelState::Unloading, ModelState::Unavailable];
+        all.map(|state| (state, states.iter().filter(|s| **s == state).count())).to_vec()
+    }
+
+    fn slot(&self, name: &str) -> Option<Arc<Slot>> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    fn all_slots(&self) -> Vec<(String, Arc<Slot>)> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).iter().map(|(name, slot)| (name.clone(), slot.clone())).collect()
+    }
+
+    /// The slot of a model that lies in the folder, made if it has none.
+    fn slot_of(&self, source: &Source) -> Result<Arc<Slot>, LoadError> {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        if slots.len() >= MODELS_MAX && !slots.contains_key(&source.name) {
+            return Err(LoadError::TooManyModels);
+        }
+        Ok(slots.entry(source.name.clone()).or_default().clone())
+    }
+}

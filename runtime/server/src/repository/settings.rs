@@ -1,0 +1,108 @@
+//! How a model is to be served: `NAME.toml` beside it, or `atoll.toml` in its folder, or what Triton's `config.pbtxt` says of it.
+//!
+//! ```toml
+//! class = "real-time"      # or "best-effort", which it is otherwise
+//! queue_capacity = 64      # requests that may wait
+//! ```
+
+use super::config_pbtxt;
+use super::scan::Source;
+use crate::limits::SETTINGS_BYTES_MAX;
+use atoll_engine::Class;
+use serde::Deserialize;
+use std::io::{self, Read};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+/// Settings of one model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// The class of requests that do not name one.
+    #[serde(default = "best_effort", deserialize_with = "class")]
+    pub(crate) class: Class,
+    /// Requests that may wait; the engine's setting where `None`.
+    pub(crate) queue_capacity: Option<NonZeroUsize>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { class: best_effort(), queue_capacity: None }
+    }
+}
+
+/// A settings file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub(crate) struct SettingsError {
+    path: PathBuf,
+    reason: String,
+}
+
+fn best_effort() -> Class {
+    Class::BestEffort
+}
+
+fn class<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Class, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "real-time" => Ok(Class::RealTime),
+        "best-effort" => Ok(Class::BestEffort),
+        other => Err(serde::de::Error::custom(format!("there is no class \"{other}\"; there are \"real-time\" and \"best-effort\""))),
+    }
+}
+
+/// The settings of a model: of the first file that exists.
+pub(super) fn read(source: &Source) -> Result<Settings, SettingsError> {
+    let own = match &source.folder {
+        Some(folder) => folder.join("atoll.toml"),
+        None => source.path.with_extension("toml"),
+    };
+    if let Some(settings) = read_file(&own, |text| toml::from_str(text).map_err(|e| e.to_string()))? {
+        return Ok(settings);
+    }
+    let triton = source.folder.as_ref().map(|folder| read_file(&folder.join("config.pbtxt"), config_pbtxt::settings));
+    Ok(triton.transpose()?.flatten().unwrap_or_default())
+}
+
+fn read_file(path: &Path, parse: impl Fn(&str) -> Result<Settings, String>) -> Result<Option<Settings>, SettingsError> {
+    let failed = |reason: String| SettingsError { path: path.into(), reason };
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    let mut text = String::new();
+    file.take(SETTINGS_BYTES_MAX).read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
+    parse(&text).map(Some).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repository::scan::Form;
+
+    #[test]
+    fn files_are_read_in_order_and_mistakes_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let flat = Source { name: "m".into(), version: "1".into(), path: folder.path().join("m.onnx"), form: Form::Onnx, folder: None };
+        assert_eq!(read(&flat).unwrap(), Settings::default());
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("m.toml", "class = \"real-time\"\nqueue_capacity = 8");
+        assert_eq!(read(&flat).unwrap(), Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(8) });
+        for (text, expected) in
+            [("class = \"urgent\"", "no class \"urgent\""), ("clas = 1", "clas"), ("queue_capacity = 0", "queue_capacity")]
+        {
+            write("m.toml", text);
+            let message = read(&flat).unwrap_err().to_string();
+            assert!(message.contains(expected) && message.contains("m.toml"), "{message}");
+        }
+        let triton = Source { folder: Some(folder.path().into()), ..flat };
+        write(
+            "config.pbtxt",
+            "dynamic_batching { priority_levels: 2 default_priority_level: 1 default_queue_policy { max_queue_size: 7 } }",
+        );
+        assert_eq!(read(&triton).unwrap(), Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(7) });
+        write("atoll.toml", "");
+        assert_eq!(read(&triton).unwrap(), Settings::default());
+    }
+}

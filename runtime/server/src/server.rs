@@ -1,0 +1,137 @@
+//! The server as a whole: bind, load, serve, stop.
+
+use crate::app::App;
+use crate::compiler::CompilerService;
+use crate::config::ServerConfig;
+use crate::inference::Inference;
+use crate::{http, listen, metrics};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// Why a server cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Another program listens there.
+    #[error("port {port} of {host} is in use by another program; stop it, or choose another port with {flag} (0 for any that is free)")]
+    PortInUse {
+        /// The address.
+        host: IpAddr,
+        /// The port.
+        port: u16,
+        /// The flag that chooses it.
+        flag: &'static str,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {host} port {port}: {source}; choose with --host and {flag}")]
+    Listen {
+        /// The address.
+        host: IpAddr,
+        /// The port.
+        port: u16,
+        /// The flag that chooses it.
+        flag: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The model repository cannot be read.
+    #[error("cannot read the model repository {path}: {source}; --model-repository names a folder with models")]
+    Repository {
+        /// The folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file that tells the addresses cannot be written.
+    #[error("cannot write {path}: {source}")]
+    ReadyFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// A server that holds its ports and does not serve yet.
+pub struct Server {
+    app: Arc<App>,
+    http: TcpListener,
+    metrics: TcpListener,
+    config: ServerConfig,
+}
+
+impl Server {
+    /// Takes the ports and looks into the repository.
+    pub async fn bind(
+        config: ServerConfig,
+        engine: Arc<dyn Inference>,
+        compiler: Option<Arc<dyn CompilerService>>,
+    ) -> Result<Server, ServeError> {
+        let app = App::new(&config, engine, compiler);
+        app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
+        let http = bind(config.host, config.http_port, "--http-port").await?;
+        let metrics = bind(config.host, config.metrics_port, "--metrics-port").await?;
+        Ok(Server { app: Arc::new(app), http, metrics, config })
+    }
+
+    /// Where the protocol is served.
+    pub fn http_address(&self) -> io::Result<SocketAddr> {
+        self.http.local_addr()
+    }
+
+    /// Where the metrics are served.
+    pub fn metrics_address(&self) -> io::Result<SocketAddr> {
+        self.metrics.local_addr()
+    }
+
+    /// Serves until `stop` completes, then drains. Models are loaded while requests are already served.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let Server { app, http, metrics, config } = self;
+        let addresses = (http.local_addr().ok(), metrics.local_addr().ok());
+        let (stopping, stopped) = watch::channel(false);
+        let open = app.recorder.connections.clone();
+        let serve_http = listen::serve(http, http::router(app.clone()), stopped.clone(), config.drain, open.clone());
+        let serve_metrics = listen::serve(metrics, metrics::router(app.clone()), stopped, config.drain, open);
+        let loading = {
+            let app = app.clone();
+            async move {
+                app.repository.load_all().await;
+                app.set_loaded();
+                tracing::info!("every model of the repository is loaded or has failed");
+                write_ready_file(config.ready_file.as_deref(), addresses).await
+            }
+        };
+        let stopping_on_request = async {
+            stop.await;
+            app.set_draining();
+            let _ = stopping.send(true);
+        };
+        let serving = async { tokio::join!(serve_http, serve_metrics, stopping_on_request) };
+        let mut serving = std::pin::pin!(serving);
+        tokio::select! {
+            loaded = loading => loaded?,
+            _ = serving.as_mut() => return Ok(()),
+        }
+        serving.await;
+        Ok(())
+    }
+}
+
+async fn bind(host: IpAddr, port: u16, flag: &'static str) -> Result<TcpListener, ServeError> {
+    TcpListener::bind((host, port)).await.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => ServeError::PortInUse { host, port, flag },
+        _ => ServeError::Listen { host, port, flag, source },
+    })
+}
+
+/// Writes beside the file and renames, so that who waits for it never sees half of it.
+async fn write_ready_file(path: Option<&Path>, addresses: (Option<SocketAddr>, Option<SocketAddr>)) -> Result<(), ServeError> {
+    let (Some(path), (Some(http), Some(metrics))) = (path, addresses) else { return Ok(()) };
+    let temporary = path.with_extension("partial");
+    let text = format!("http {http}\nmetrics {metrics}\n");
+    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
+    written.map_err(|source| ServeError::ReadyFile { path: path.into(), source })
+}

@@ -1,0 +1,137 @@
+//! Schedule → kernels and launches of one target.
+
+use crate::error::CodegenError;
+use crate::kernels;
+use crate::schedule::{Schedule, Tensor, Work, WorkKind};
+use crate::target::TargetDescription;
+use crate::writer::Written;
+use atoll_frontend::tensor_graph::Op;
+use atoll_kgraph::{Expr, KernelId, LaunchSpec};
+use atoll_ptx::{Address, AddressBase, Function, Instruction, Item, ItemKind, Module, Name, Operand, StatementKind, build};
+use std::collections::HashMap;
+
+/// Kernels and launches of one target.
+#[derive(Clone, Debug)]
+pub struct Emitted {
+    /// Every kernel once.
+    pub module: Module,
+    /// The kernels in the module's order; [`KernelId`] indexes them.
+    pub kernels: Vec<EmittedKernel>,
+    /// One entry per graph node; `None` where the node is no kernel.
+    pub launches: Vec<Option<LaunchSpec>>,
+}
+
+/// A kernel of an emitted module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmittedKernel {
+    /// Its entry point.
+    pub name: String,
+    /// The block shape it was written for; the number of threads is a multiple of 32.
+    pub block: [u32; 3],
+}
+
+/// Most elements of a tensor: kernels index elements in 31 bits.
+const ELEMENTS_MAX: i64 = i32::MAX as i64;
+
+/// Writes the kernels of a schedule for a target.
+pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, CodegenError> {
+    let mut emitter = Emitter {
+        module: build::module(&target.ptx_version, &target.ptx_target),
+        kernels: Vec::new(),
+        by_stem: HashMap::new(),
+    };
+    let mut launches = Vec::with_capacity(schedule.work.len());
+    for (node, work) in schedule.graph.nodes.iter().zip(&schedule.work) {
+        let written = check_sizes(work).and_then(|()| write(target, work)).map_err(|e| e.at(&node.name))?;
+        launches.push(written.map(|written| emitter.add(written)));
+    }
+    Ok(Emitted { module: emitter.module, kernels: emitter.kernels, launches })
+}
+
+/// The kernel of one node; `None` for a copy.
+fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, CodegenError> {
+    let inputs = &work.inputs[..];
+    let output = work.outputs.first().ok_or_else(|| CodegenError::inconsistent("an operator without results"))?;
+    let input = |i: usize| inputs.get(i).ok_or_else(|| CodegenError::inconsistent(format!("operand {i} is missing")));
+    let written = match &work.kind {
+        WorkKind::Copy => return Ok(None),
+        WorkKind::ConcatPart { axis, first } => kernels::concat::concat(target, *axis, first, inputs, output),
+        WorkKind::Recurrence { hidden, direction } => {
+            kernels::recurrence::recurrence(target, *hidden, *direction, inputs, &work.outputs)
+        }
+        WorkKind::Op(op) => match op {
+            Op::Pointwise(program) => kernels::pointwise::pointwise(target, program, inputs, output),
+            Op::Conv(conv) => kernels::conv::conv(target, conv, inputs, output),
+            Op::MatMul(matmul) => kernels::matmul::matmul(target, matmul, inputs, output),
+            Op::Pool(pool) => kernels::pool::pool(target, pool, input(0)?, output),
+            Op::Reduce(reduce) => kernels::reduce::reduce(target, reduce, input(0)?, output),
+            Op::Softmax { axis, log } => kernels::softmax::softmax(target, *axis, *log, input(0)?, output),
+            Op::LayerNorm { axis, epsilon } => kernels::layer_norm::layer_norm(target, *axis, *epsilon, inputs, output),
+            Op::Gather { axis } => kernels::gather::gather(target, *axis, input(0)?, input(1)?, output),
+            Op::Transpose { permutation } => kernels::pointwise::transpose(target, permutation, input(0)?, output),
+            Op::Slice { starts, steps } => kernels::pointwise::slice(target, starts, steps, input(0)?, output),
+            Op::Pad { before, mode } => kernels::pad::pad(target, before, *mode, input(0)?, output),
+            Op::Resize(resize) => kernels::resize::resize(target, resize, input(0)?, output),
+            // Scheduling made other work of these.
+            Op::Reshape | Op::Concat { .. } | Op::Lstm { .. } => Err(CodegenError::inconsistent("an operator that is scheduled away")),
+        },
+    };
+    written.map(Some)
+}
+
+fn check_sizes(work: &Work) -> Result<(), CodegenError> {
+    let is_large = |t: &Tensor| t.count().as_const().is_some_and(|count| count > ELEMENTS_MAX);
+    match work.inputs.iter().chain(&work.outputs).find(|t| is_large(t)) {
+        Some(tensor) => Err(CodegenError::unsupported(format!("a tensor of {} elements, at most {ELEMENTS_MAX} are possible", tensor.count()))),
+        None => Ok(()),
+    }
+}
+
+struct Emitter {
+    module: Module,
+    kernels: Vec<EmittedKernel>,
+    /// Kernels as written, before they got their names, with what they became.
+    by_stem: HashMap<String, Vec<(Function, [u32; 3], KernelId)>>,
+}
+
+impl Emitter {
+    /// Adds a kernel unless there is an equal one, and gives the launch.
+    fn add(&mut self, written: Written) -> LaunchSpec {
+        let Written { stem, function, block, grid, args } = written;
+        let known = self.by_stem.entry(stem.clone()).or_default();
+        let kernel = match known.iter().find(|(have, shape, _)| *shape == block && *have == function) {
+            Some((_, _, kernel)) => *kernel,
+            None => {
+                let kernel = KernelId(self.kernels.len() as u32);
+                let name = if known.is_empty() { stem.clone() } else { format!("{stem}_{}", known.len() + 1) };
+                known.push((function.clone(), block, kernel));
+                self.module.items.push(Item::built(ItemKind::Function(renamed(function, &stem, &name))));
+                self.kernels.push(EmittedKernel { name, block });
+                kernel
+            }
+        };
+        LaunchSpec { kernel, grid: grid.map(|e| e.max(Expr::Const(0))), args }
+    }
+}
+
+/// The kernel under another name; its parameters carry the name too.
+fn renamed(mut function: Function, from: &str, to: &str) -> Function {
+    let prefix = format!("{from}_param_");
+    let rename = |name: &mut Name| {
+        if let Some(number) = name.strip_prefix(&prefix) {
+            *name = Name::from(format!("{to}_param_{number}"));
+        }
+    };
+    function.name = Name::new(to);
+    function.params.iter_mut().for_each(|p| rename(&mut p.name));
+    for statement in function.body.iter_mut().flat_map(|b| &mut b.statements) {
+        if let StatementKind::Instruction(Instruction { operands, .. }) = &mut statement.kind {
+            for operand in operands {
+                if let Operand::Address(Address { base: AddressBase::Name(name), .. }) = operand {
+                    rename(name);
+                }
+            }
+        }
+    }
+    function
+}

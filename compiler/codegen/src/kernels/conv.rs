@@ -1,0 +1,136 @@
+//! Convolution: which form of product, or the direct kernel.
+
+use super::{direct_conv, gemm};
+use crate::error::CodegenError;
+use crate::product::{Matrix, Product, Source, Spread, Windows};
+use crate::schedule::Tensor;
+use crate::strides;
+use crate::target::TargetDescription;
+use crate::window::Axis;
+use crate::writer::Written;
+use atoll_frontend::tensor_graph::Conv;
+use atoll_kgraph::Expr;
+
+/// Fewest filters of a group for which a product pays: below, most of a tile's rows would be empty.
+const PRODUCT_FILTERS_MIN: i64 = 8;
+
+/// The shapes of a convolution.
+pub(crate) struct Shapes {
+    pub(crate) images: Expr,
+    pub(crate) groups: i64,
+    /// Filters and input channels of one group.
+    pub(crate) filters: i64,
+    pub(crate) channels: i64,
+    pub(crate) axes: [Axis; 2],
+}
+
+/// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, then the epilogue's extra inputs. Output `[N, M, OH, OW]`.
+pub(crate) fn conv(target: &TargetDescription, conv: &Conv, inputs: &[Tensor], output: &Tensor) -> Result<Written, CodegenError> {
+    let [x, weights, extras @ ..] = inputs else { return Err(CodegenError::inconsistent("a convolution has two operands")) };
+    let shapes = Shapes::new(conv, x, weights, output)?;
+    if shapes.filters < PRODUCT_FILTERS_MIN {
+        return direct_conv::direct(target, conv, &shapes, inputs, output);
+    }
+    let product = if shapes.is_pointwise() { pointwise(conv, &shapes, x, weights) } else { windows(conv, &shapes, x, weights) };
+    let spreads = std::iter::once(output).chain(extras).map(|t| spread(t, output, &shapes)).collect();
+    gemm::gemm(target, Product { spreads, ..product })
+}
+
+impl Shapes {
+    fn new(conv: &Conv, x: &Tensor, weights: &Tensor, output: &Tensor) -> Result<Shapes, CodegenError> {
+        let ([images, _, h, w], [m, c, kh, kw], [_, _, oh, ow]) = (&x.shape[..], &weights.shape[..], &output.shape[..]) else {
+            return Err(CodegenError::unsupported("a convolution of other than two dimensions"));
+        };
+        let known = |e: &Expr| e.as_const().ok_or_else(|| CodegenError::unsupported("a convolution with a symbolic filter shape"));
+        let groups = i64::from(conv.groups);
+        let axis = |axis: usize, extent: &Expr, output: &Expr, window: i64| Axis {
+            extent: extent.clone(),
+            output: output.clone(),
+            window: window as u32,
+            stride: conv.strides[axis],
+            dilation: conv.dilations[axis],
+            before: conv.pads[axis],
+        };
+        Ok(Shapes {
+            images: images.clone(),
+            groups,
+            filters: known(m)? / groups.max(1),
+            channels: known(c)?,
+            axes: [axis(0, h, oh, known(kh)?), axis(1, w, ow, known(kw)?)],
+        })
+    }
+
+    /// One tap, every pixel: the image is the matrix as it lies.
+    fn is_pointwise(&self) -> bool {
+        self.axes.iter().all(|a| a.window == 1 && a.stride == 1 && a.before == 0 && a.extent == a.output)
+    }
+
+    /// Products of one output element.
+    pub(crate) fn depth(&self) -> i64 {
+        self.channels * i64::from(self.axes[0].window * self.axes[1].window)
+    }
+
+    fn input_plane(&self) -> Expr {
+        self.axes[0].extent.clone() * self.axes[1].extent.clone()
+    }
+}
+
+/// Strides of a tensor, broadcast to the output, over (image, group, filter, row, column).
+fn split_strides(tensor: &Tensor, output: &Tensor, shapes: &Shapes) -> [Expr; 5] {
+    let strides = strides::broadcast(&tensor.shape, &output.shape);
+    let group = strides[1].clone() * shapes.filters;
+    [strides[0].clone(), group, strides[1].clone(), strides[2].clone(), strides[3].clone()]
+}
+
+/// Batches are (image, group) where the second operand is a matrix per image, else the groups.
+fn spread(tensor: &Tensor, output: &Tensor, shapes: &Shapes) -> Spread {
+    let [image, group, row, y, x] = split_strides(tensor, output, shapes);
+    let tensor = tensor.clone();
+    if shapes.is_pointwise() {
+        Spread { tensor, batch: vec![image, group], row, columns: vec![y, x] }
+    } else {
+        Spread { tensor, batch: vec![group], row, columns: vec![image, y, x] }
+    }
+}
+
+fn filters(shapes: &Shapes, weights: &Tensor, batch: Vec<Expr>) -> Matrix {
+    Matrix { tensor: weights.clone(), batch, row: Expr::Const(shapes.depth()), column: Expr::Const(1) }
+}
+
+/// Stride of one group's filters.
+fn group_stride(shapes: &Shapes) -> Expr {
+    Expr::Const(shapes.filters * shapes.depth())
+}
+
+fn pointwise<'a>(conv: &'a Conv, shapes: &Shapes, x: &Tensor, weights: &Tensor) -> Product<'a> {
+    let plane = shapes.input_plane();
+    let group = plane.clone() * shapes.channels;
+    let image = group.clone() * shapes.groups;
+    Product {
+        stem: "conv1x1",
+        batch: vec![shapes.images.clone(), Expr::Const(shapes.groups)],
+        rows: Expr::Const(shapes.filters),
+        depth: Expr::Const(shapes.depth()),
+        columns: shapes.axes.iter().map(|a| a.output.clone()).collect(),
+        a: filters(shapes, weights, vec![Expr::Const(0), group_stride(shapes)]),
+        b: Source::Matrix(Matrix { tensor: x.clone(), batch: vec![image, group], row: plane, column: Expr::Const(1) }),
+        program: &conv.epilogue,
+        spreads: Vec::new(),
+    }
+}
+
+fn windows<'a>(conv: &'a Conv, shapes: &Shapes, x: &Tensor, weights: &Tensor) -> Product<'a> {
+    let group = shapes.input_plane() * shapes.channels;
+    let columns = [&shapes.images, &shapes.axes[0].output, &shapes.axes[1].output].map(Clone::clone);
+    Product {
+        stem: "conv",
+        batch: vec![Expr::Const(shapes.groups)],
+        rows: Expr::Const(shapes.filters),
+        depth: Expr::Const(shapes.depth()),
+        columns: columns.to_vec(),
+        a: filters(shapes, weights, vec![group_stride(shapes)]),
+        b: Source::Windows(Windows { tensor: x.clone(), batch: vec![group], axes: shapes.axes.clone() }),
+        program: &conv.epilogue,
+        spreads: Vec::new(),
+    }
+}

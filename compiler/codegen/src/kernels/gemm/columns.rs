@@ -1,0 +1,195 @@
+//! Staging the second operand: lanes along the columns, warps along k. Elements of a matrix are where strides say; elements of windows are
+//! gathered (implicit im2col): an address per column, and per k an offset that is the same for all lanes.
+
+use super::{Block, load_guarded};
+use crate::product::{Matrix, Product, Source, Windows};
+use crate::sweep;
+use crate::writer::{Int, LANES, Writer, mem};
+use atoll_kgraph::{DType, Expr};
+use atoll_ptx::{Name, ScalarType};
+
+/// A position no image reaches: added to any window position it is outside, and the sum does not overflow.
+const FAR_OUTSIDE: i64 = 1 << 29;
+
+/// The columns of a block.
+pub(super) struct Columns<'a> {
+    source: From<'a>,
+    dtype: DType,
+    /// Shared address of this lane's first column in this warp's first line.
+    place: Name,
+}
+
+enum From<'a> {
+    Matrix {
+        /// Address of each of this thread's columns, at this warp's next k.
+        addresses: Vec<Name>,
+        guards: Vec<Option<Name>>,
+        /// Distance of one k to the next, in elements.
+        k: Int,
+    },
+    Windows {
+        windows: &'a Windows,
+        columns: Vec<Window>,
+    },
+}
+
+/// The window of one column.
+struct Window {
+    /// Address of its first tap in the first channel, maybe outside the image.
+    corner: Name,
+    /// Position of its first tap.
+    top: Int,
+    left: Int,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn new(w: &mut Writer, block: &Block, product: &'a Product<'_>) -> Columns<'a> {
+        let tile = block.tile;
+        let line_bytes = tile.columns * LANES * 4;
+        let place = w.add(&Int::Reg(block.shared.clone()), &block.columns_offset.into());
+        let place = w.mad(&block.warp, &line_bytes.into(), &place);
+        let place = w.mad(&block.lane, &4.into(), &place);
+        let place = w.variable(&place);
+        match &product.b {
+            Source::Matrix(matrix) => {
+                Columns { source: from_matrix(w, block, matrix), dtype: matrix.tensor.dtype, place }
+            }
+            Source::Windows(windows) => {
+                let columns = (0..tile.columns).map(|part| window(w, block, windows, part)).collect();
+                Columns { source: From::Windows { windows, columns }, dtype: windows.tensor.dtype, place }
+            }
+        }
+    }
+
+    /// Stages the products from `k` on.
+    pub(super) fn stage(&mut self, w: &mut Writer, block: &Block, k: &Int, depth: &Int, buffer: &Name) {
+        let tile = block.tile;
+        let place = w.make(ScalarType::U32, "add.s32", [(&self.place).into(), buffer.into()]);
+        let line_bytes = tile.columns * LANES * 4;
+        for first in (0..tile.depth).step_by(tile.warps as usize) {
+            // The last lines may be too few for all warps.
+            let surplus = (first + tile.warps > tile.depth).then(|| w.compare("lt.u32", &block.warp, &(tile.depth - first).into()));
+            let to = i64::from(first * line_bytes);
+            w.when(surplus.as_ref(), |w| {
+                let line = w.add(k, &first.into());
+                let line = w.add(&line, &block.warp);
+                let inside = block.ragged_depth.then(|| w.compare("lt.u32", &line, depth));
+                match &self.source {
+                    From::Matrix { addresses, guards, k } => {
+                        stage_matrix(w, self.dtype, addresses, guards, inside.as_ref(), k, first, &place, to)
+                    }
+                    From::Windows { windows, columns } => stage_windows(w, windows, columns, inside.as_ref(), &line, &place, to),
+                }
+            });
+        }
+        if let From::Matrix { addresses, k, .. } = &self.source {
+            let step = w.mul(k, &tile.depth.into());
+            for address in addresses {
+                w.advance(address, &step, self.dtype.bytes() as u32);
+            }
+        }
+    }
+}
+
+fn from_matrix<'a>(w: &mut Writer, block: &Block, matrix: &Matrix) -> From<'a> {
+    let bytes = matrix.tensor.element_bytes();
+    let base = w.base(&matrix.tensor);
+    let (k, column_stride) = (w.size(&matrix.row), w.size(&matrix.column));
+    let start = sweep::offset(w, &block.batch, &matrix.batch);
+    let start = w.mad(&block.warp, &k, &start);
+    let start = w.mad(&block.first_column, &column_stride, &start);
+    let line = w.at(&base, &start, bytes);
+    let along = w.mul(&block.lane, &column_stride);
+    let first = w.at(&line, &along, bytes);
+    let mut addresses = Vec::new();
+    let mut guards = Vec::new();
+    for part in 0..block.tile.columns {
+        let step = w.mul(&column_stride, &(part * LANES).into());
+        let address = w.at(&first, &step, bytes);
+        addresses.push(w.cursor(&address));
+        let column = block.column(w, part);
+        guards.push(block.column_guard(w, &column));
+    }
+    From::Matrix { addresses, guards, k }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one call site")]
+fn stage_matrix(
+    w: &mut Writer,
+    dtype: DType,
+    addresses: &[Name],
+    guards: &[Option<Name>],
+    inside: Option<&Name>,
+    k: &Int,
+    first: u32,
+    place: &Name,
+    to: i64,
+) {
+    let bytes = dtype.bytes() as u32;
+    let down = w.mul(k, &first.into());
+    for (part, (address, guard)) in addresses.iter().zip(guards).enumerate() {
+        let guard = w.both(inside, guard.as_ref());
+        let (address, offset) = match down.known().map(|d| d * i64::from(bytes)) {
+            Some(offset) if offset < i64::from(i32::MAX) => (address.clone(), offset),
+            _ => (w.at(address, &down, bytes), 0),
+        };
+        let value = load_guarded(w, dtype, guard.as_ref(), &address, offset);
+        w.emit("st.shared.f32", [mem(place, to + part as i64 * i64::from(LANES) * 4), value]);
+    }
+}
+
+/// Finds the window of this thread's column `part`.
+fn window(w: &mut Writer, block: &Block, windows: &Windows, part: u32) -> Window {
+    let [height, width] = &windows.axes;
+    let column = block.column(w, part);
+    let guard = block.column_guard(w, &column);
+    let dims = [windows.tensor.shape[0].clone(), height.output.clone(), width.output.clone()];
+    let indices = sweep::unravel(w, &column, &dims);
+    let top = height.first(w, &indices[1]);
+    let left = width.first(w, &indices[2]);
+    let image = Expr::product(&windows.tensor.shape[1..]);
+    let (image, line) = (w.size(&image), w.size(&width.extent));
+    let batch = sweep::offset(w, &block.batch, &windows.batch);
+    let base = w.base(&windows.tensor);
+    let bytes = windows.tensor.element_bytes();
+    let base = w.at(&base, &batch, bytes);
+    let start = w.mul(&indices[0], &image);
+    let start = w.mad(&top, &line, &start);
+    let start = w.add(&start, &left);
+    let corner = w.at(&base, &start, bytes);
+    // A column that does not exist has its window outside the image.
+    let top = match guard {
+        Some(guard) => Int::Reg(w.make(ScalarType::S32, "selp.s32", [top.operand(), (-FAR_OUTSIDE).into(), guard.into()])),
+        None => top,
+    };
+    Window { corner, top, left }
+}
+
+/// Gathers one line: the tap and channel of `k` for every column.
+fn stage_windows(w: &mut Writer, windows: &Windows, columns: &[Window], inside: Option<&Name>, k: &Int, place: &Name, to: i64) {
+    let [height, width] = &windows.axes;
+    let bytes = windows.tensor.element_bytes();
+    let (rows, line) = (w.size(&height.extent), w.size(&width.extent));
+    let (channel, tap) = w.div_rem(k, &(height.window * width.window).into());
+    let (tap_row, tap_column) = w.div_rem(&tap, &width.window.into());
+    let mut down = w.mul(&tap_row, &height.dilation.into());
+    let right = w.mul(&tap_column, &width.dilation.into());
+    let plane = w.mul(&rows, &line);
+    let offset = w.mul(&channel, &plane);
+    let offset = w.mad(&down, &line, &offset);
+    let offset = w.add(&offset, &right);
+    if let Some(inside) = inside {
+        // A product that does not exist has its tap outside every image.
+        down = Int::Reg(w.make(ScalarType::S32, "selp.s32", [down.operand(), FAR_OUTSIDE.into(), inside.into()]));
+    }
+    for (part, column) in columns.iter().enumerate() {
+        let y = w.add(&column.top, &down);
+        let x = w.add(&column.left, &right);
+        let inside_rows = w.inside(&y, &rows);
+        let inside_columns = w.inside(&x, &line);
+        let guard = w.both(inside_rows.as_ref(), inside_columns.as_ref());
+        let address = w.at(&column.corner, &offset, bytes);
+        let value = load_guarded(w, windows.tensor.dtype, guard.as_ref(), &address, 0);
+        w.emit("st.shared.f32", [mem(place, to + part as i64 * i64::from(LANES) * 4), value]);
+    }
+}

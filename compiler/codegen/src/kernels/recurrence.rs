@@ -1,0 +1,207 @@
+//! The recurrence of an LSTM: one block per direction and batch element, all steps in one launch.
+//!
+//! The state `h` is in shared memory twice, the step before and this one, so that one barrier per step is enough. A thread owns some hidden units: it computes their four gates
+//! from the rows of `r [H, 4H]`, which neighbouring lanes read contiguously, and keeps their cells in shared memory that only it touches.
+
+use crate::error::CodegenError;
+use crate::schedule::Tensor;
+use crate::target::TargetDescription;
+use crate::writer::{Int, LANES, Writer, Written, mem};
+use atoll_frontend::tensor_graph::Direction;
+use atoll_kgraph::{DType, Expr};
+use atoll_ptx::{Name, Operand, ScalarType};
+
+/// Products per round of the innermost loop.
+const UNROLL: u32 = 4;
+/// Most warps of a block: with more, threads would have fewer than one unit on common sizes.
+const WARPS_MAX: u32 = 8;
+
+/// Inputs `gates [T, B, D * 4H]`, `r [D, H, 4H]`, `bias [D, 8H]`, `h0`, `c0`; outputs `y [T, D, B, H]`, `h`, `c [D, B, H]`.
+pub(crate) fn recurrence(
+    target: &TargetDescription,
+    hidden: usize,
+    direction: Direction,
+    inputs: &[Tensor],
+    outputs: &[Tensor],
+) -> Result<Written, CodegenError> {
+    let ([gates, r, bias, h0, c0], [y, h, c]) = (inputs, outputs) else {
+        return Err(CodegenError::inconsistent("an LSTM has five operands and three results"));
+    };
+    if gates.dtype != DType::F32 {
+        return Err(CodegenError::unsupported("an LSTM of other than f32"));
+    }
+    let hidden = hidden as u32;
+    let warps = hidden.div_ceil(LANES).clamp(1, WARPS_MAX);
+    let state_bytes = hidden.next_multiple_of(4) * 4;
+    if 3 * state_bytes > target.shared_bytes_max {
+        return Err(CodegenError::unsupported(format!("an LSTM of {hidden} hidden units: its state does not fit shared memory")));
+    }
+    let mut w = Writer::new("lstm");
+    let [gates_at, r_at, bias_at, h0_at, c0_at, y_at, h_at, c_at] = [gates, r, bias, h0, c0, y, h, c].map(|t| w.base(t));
+    let (steps, batch) = (y.shape[0].clone(), y.shape[2].clone());
+    let directions = y.shape[1].clone();
+
+    let shared = w.shared("state", 3 * state_bytes);
+    let batch_count = w.size(&batch);
+    let block = w.special("%ctaid.x");
+    let (d, b) = w.div_rem(&block, &batch_count);
+    let lane = w.special("%tid.x");
+    let warp = w.special("%tid.y");
+    let thread = w.mad(&warp, &LANES.into(), &lane);
+    let hidden_int = Int::from(hidden);
+    let line = w.mul(&block, &hidden_int);
+    let cell = Cell {
+        hidden,
+        threads: warps * LANES,
+        thread,
+        r: r_at,
+        bias: bias_at,
+        direction: d.clone(),
+        cells: w.make(ScalarType::U32, "add.s32", [(&shared).into(), (2 * state_bytes).into()]),
+    };
+
+    // The state before the first step.
+    cell.units(&mut w, |w, unit| {
+        let at = w.add(&line, unit);
+        for (base, place) in [(&h0_at, &shared), (&c0_at, &cell.cells)] {
+            let from = w.at(base, &at, 4);
+            let value = w.load(DType::F32, &from, 0).operand;
+            let to = shared_at(w, place, unit);
+            w.emit("st.shared.f32", [mem(&to, 0), value]);
+        }
+    });
+    w.barrier();
+
+    let before = w.variable(&Int::Reg(shared.clone()));
+    let after = w.make(ScalarType::U32, "add.s32", [(&shared).into(), state_bytes.into()]);
+    let step_count = w.size(&steps);
+    let last = w.sub(&step_count, &Int::Known(1));
+    let directions_count = w.size(&directions);
+    w.count(&Int::Known(0), &step_count, &Int::Known(1), |w, step| {
+        let t = time(w, direction, &d, step, &last);
+        let row = w.mad(&t, &batch_count, &b);
+        let row = w.mad(&row, &directions_count, &d);
+        let gates_row = w.mul(&row, &Int::from(4 * hidden));
+        let gates_row = w.at(&gates_at, &gates_row, 4);
+        let y_row = w.mad(&t, &directions_count, &d);
+        let y_row = w.mad(&y_row, &batch_count, &b);
+        let y_row = w.mul(&y_row, &hidden_int);
+        let y_row = w.at(&y_at, &y_row, 4);
+        cell.units(w, |w, unit| {
+            let value = cell.step(w, unit, &gates_row, &before);
+            let to = shared_at(w, &after, unit);
+            w.emit("st.shared.f32", [mem(&to, 0), value.clone()]);
+            let to = w.at(&y_row, unit, 4);
+            w.emit("st.global.f32", [mem(&to, 0), value]);
+        });
+        w.barrier();
+        // The two states change places.
+        let kept = w.variable(&Int::Reg(before.clone()));
+        w.emit("mov.u32", [(&before).into(), (&after).into()]);
+        w.emit("mov.u32", [(&after).into(), kept.into()]);
+    });
+
+    cell.units(&mut w, |w, unit| {
+        let at = w.add(&line, unit);
+        for (base, place) in [(&h_at, &before), (&c_at, &cell.cells)] {
+            let from = shared_at(w, place, unit);
+            let value = w.f32("ld.shared.f32", [mem(&from, 0)]);
+            let to = w.at(base, &at, 4);
+            w.emit("st.global.f32", [mem(&to, 0), value]);
+        }
+    });
+    Ok(w.finish([LANES, warps, 1], [directions * batch, Expr::Const(1), Expr::Const(1)]))
+}
+
+/// Which input step a step of the loop is.
+fn time(w: &mut Writer, direction: Direction, d: &Int, step: &Int, last: &Int) -> Int {
+    match direction {
+        Direction::Forward => step.clone(),
+        Direction::Reverse => w.sub(last, step),
+        Direction::Bidirectional => {
+            let backwards = w.sub(last, step);
+            let is_forward = w.compare("eq.u32", d, &Int::Known(0));
+            Int::Reg(w.make(ScalarType::U32, "selp.u32", [step.operand(), backwards.operand(), is_forward.into()]))
+        }
+    }
+}
+
+/// Address of a unit in a shared array.
+fn shared_at(w: &mut Writer, base: &Name, unit: &Int) -> Name {
+    w.make(ScalarType::U32, "mad.lo.s32", [unit.operand(), 4.into(), base.into()])
+}
+
+/// What all steps have in common.
+struct Cell {
+    hidden: u32,
+    threads: u32,
+    thread: Int,
+    r: Name,
+    bias: Name,
+    direction: Int,
+    /// Shared address of the cells.
+    cells: Name,
+}
+
+impl Cell {
+    /// Runs `body` for the units of this thread.
+    fn units(&self, w: &mut Writer, mut body: impl FnMut(&mut Writer, &Int)) {
+        let certain = self.hidden.is_multiple_of(self.threads);
+        w.count(&Int::Known(0), &self.hidden.into(), &self.threads.into(), |w, first| {
+            let unit = w.add(first, &self.thread);
+            let unit = Int::Reg(w.variable(&unit));
+            let guard = (!certain).then(|| w.compare("lt.u32", &unit, &self.hidden.into()));
+            w.when(guard.as_ref(), |w| body(w, &unit));
+        });
+    }
+
+    /// One step of one unit: the new `h`; the cell is updated in place.
+    fn step(&self, w: &mut Writer, unit: &Int, gates_row: &Name, before: &Name) -> Operand {
+        let hidden = self.hidden;
+        let gate_bytes = i64::from(hidden) * 4;
+        let from = w.at(gates_row, unit, 4);
+        let bias = w.mul(&self.direction, &Int::from(8 * hidden));
+        let bias = w.add(&bias, unit);
+        let bias = w.at(&self.bias, &bias, 4);
+        let sums: Vec<Name> = (0..4)
+            .map(|gate| {
+                let input = w.load(DType::F32, &from, gate * gate_bytes).operand;
+                let of_input = w.load(DType::F32, &bias, gate * gate_bytes).operand;
+                let of_state = w.load(DType::F32, &bias, (4 + gate) * gate_bytes).operand;
+                let bias = w.fadd(&of_input, &of_state);
+                w.make(ScalarType::F32, "add.f32", [input, bias])
+            })
+            .collect();
+
+        let r = w.mul(&self.direction, &Int::from(4 * hidden * hidden));
+        let r = w.add(&r, unit);
+        let r = w.at(&self.r, &r, 4);
+        let r = w.cursor(&r);
+        let state = w.variable(&Int::Reg(before.clone()));
+        let products = |w: &mut Writer, count: u32| {
+            for k in 0..count {
+                let h = w.f32("ld.shared.f32", [mem(&state, i64::from(k) * 4)]);
+                for (gate, sum) in sums.iter().enumerate() {
+                    let weight = w.load(DType::F32, &r, (i64::from(k) * 4 + gate as i64) * gate_bytes).operand;
+                    w.emit("fma.rn.f32", [sum.into(), h.clone(), weight, sum.into()]);
+                }
+            }
+            w.emit("add.s32", [(&state).into(), (&state).into(), (4 * count).into()]);
+            w.advance(&r, &Int::from(4 * hidden * count), 4);
+        };
+        w.count(&Int::Known(0), &Int::from(hidden / UNROLL), &Int::Known(1), |w, _| products(w, UNROLL));
+        if !hidden.is_multiple_of(UNROLL) {
+            products(w, hidden % UNROLL);
+        }
+
+        let [input, output, forget] = [0, 1, 2].map(|gate: usize| w.sigmoid(&(&sums[gate]).into()));
+        let candidate = w.tanh(&(&sums[3]).into());
+        let cell = shared_at(w, &self.cells, unit);
+        let old = w.f32("ld.shared.f32", [mem(&cell, 0)]);
+        let kept = w.fmul(&forget, &old);
+        let new = w.fma(&input, &candidate, &kept);
+        w.emit("st.shared.f32", [mem(&cell, 0), new.clone()]);
+        let bounded = w.tanh(&new);
+        w.fmul(&output, &bounded)
+    }
+}

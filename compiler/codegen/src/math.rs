@@ -1,0 +1,257 @@
+//! Scalar functions in f32, from `ex2.approx` and polynomials: the same text on every target, within about two units in the last place.
+//!
+//! `lg2.approx` is avoided: its error is absolute, so a logarithm near 1 would have no correct digit. The coefficients are minimax fits for the reduced ranges
+//! named at each function.
+
+use crate::writer::Writer;
+use atoll_ptx::{Name, Operand, ScalarType};
+
+const LOG2_E: f32 = std::f32::consts::LOG2_E;
+/// What `LOG2_E` lacks to the true number.
+const LOG2_E_LOW: f32 = 1.925_963e-8;
+const LN_2: f32 = std::f32::consts::LN_2;
+
+impl Writer {
+    pub(crate) fn fma(&mut self, a: &Operand, b: &Operand, c: &Operand) -> Operand {
+        self.f32("fma.rn.f32", [a.clone(), b.clone(), c.clone()])
+    }
+
+    pub(crate) fn fadd(&mut self, a: &Operand, b: &Operand) -> Operand {
+        self.f32("add.f32", [a.clone(), b.clone()])
+    }
+
+    pub(crate) fn fsub(&mut self, a: &Operand, b: &Operand) -> Operand {
+        self.f32("sub.f32", [a.clone(), b.clone()])
+    }
+
+    pub(crate) fn fmul(&mut self, a: &Operand, b: &Operand) -> Operand {
+        self.f32("mul.f32", [a.clone(), b.clone()])
+    }
+
+    pub(crate) fn fmax(&mut self, a: &Operand, b: &Operand) -> Operand {
+        self.f32("max.f32", [a.clone(), b.clone()])
+    }
+
+    pub(crate) fn fabs(&mut self, a: &Operand) -> Operand {
+        self.f32("abs.f32", [a.clone()])
+    }
+
+    /// A float comparison: `fcompare("lt", a, b)`.
+    pub(crate) fn fcompare(&mut self, how: &str, a: &Operand, b: &Operand) -> Name {
+        self.make(ScalarType::Pred, &format!("setp.{how}.f32"), [a.clone(), b.clone()])
+    }
+
+    pub(crate) fn fselect(&mut self, condition: &Name, then: &Operand, otherwise: &Operand) -> Operand {
+        self.f32("selp.f32", [then.clone(), otherwise.clone(), condition.into()])
+    }
+
+    /// `coefficients[0] * x^n + … + coefficients[n]` by Horner's rule.
+    fn polynomial(&mut self, x: &Operand, coefficients: &[f32]) -> Operand {
+        let mut sum = self.f32("mov.f32", [coefficients[0].into()]);
+        for &coefficient in &coefficients[1..] {
+            sum = self.fma(&sum, x, &coefficient.into());
+        }
+        sum
+    }
+
+    /// The magnitude with the sign of another number.
+    fn with_sign_of(&mut self, magnitude: &Operand, sign: &Operand) -> Operand {
+        let bits = self.make(ScalarType::B32, "mov.b32", [sign.clone()]);
+        let sign = self.make(ScalarType::B32, "and.b32", [bits.into(), Operand::from(i32::MIN)]);
+        let magnitude = self.make(ScalarType::B32, "mov.b32", [magnitude.clone()]);
+        let both = self.make(ScalarType::B32, "or.b32", [magnitude.into(), sign.into()]);
+        self.f32("mov.b32", [both.into()])
+    }
+
+    /// `2^(x * log2 e)`, corrected by what rounding the product lost. Infinities, zeros and NaN come out as they should.
+    pub(crate) fn exp(&mut self, x: &Operand) -> Operand {
+        let scaled = self.fmul(x, &LOG2_E.into());
+        let power = self.f32("ex2.approx.f32", [scaled]);
+        // Beyond these the power is 0 or infinite anyway, and the correction must stay finite.
+        let bounded = self.f32("max.f32", [x.clone(), (-104.0).into()]);
+        let bounded = self.f32("min.f32", [bounded, 89.0.into()]);
+        let product = self.fmul(&bounded, &LOG2_E.into());
+        let negated = self.f32("neg.f32", [product]);
+        let lost = self.fma(&bounded, &LOG2_E.into(), &negated);
+        let lost = self.fma(&bounded, &LOG2_E_LOW.into(), &lost);
+        let correction = self.fma(&lost, &LN_2.into(), &1.0.into());
+        self.fmul(&power, &correction)
+    }
+
+    /// Natural logarithm: exponent and mantissa in [2/3, 4/3).
+    pub(crate) fn log(&mut self, x: &Operand) -> Operand {
+        // Subnormal numbers are made normal first.
+        let small = self.fcompare("lt", x, &f32::MIN_POSITIVE.into());
+        let raised = self.fmul(x, &8_388_608.0.into());
+        let normal = self.fselect(&small, &raised, x);
+        let shift = self.fselect(&small, &(-23.0).into(), &0.0.into());
+
+        let bits = self.make(ScalarType::B32, "mov.b32", [normal.clone()]);
+        let offset = self.make(ScalarType::S32, "sub.s32", [(&bits).into(), 0x3f2a_aaab.into()]);
+        let exponent = self.make(ScalarType::B32, "and.b32", [offset.into(), Operand::from(-0x0080_0000)]);
+        let mantissa = self.make(ScalarType::S32, "sub.s32", [bits.into(), (&exponent).into()]);
+        let mantissa = self.f32("mov.b32", [mantissa.into()]);
+        let exponent = self.f32("cvt.rn.f32.s32", [exponent.into()]);
+        let exponent = self.fma(&exponent, &1.192_092_9e-7.into(), &shift);
+
+        let f = self.fadd(&mantissa, &(-1.0).into());
+        let square = self.fmul(&f, &f);
+        let even = self.polynomial(&square, &[-0.130_310_06, -0.121_483_51, -0.166_846_13, -0.249_996_2]);
+        let odd = self.polynomial(&square, &[0.140_869_14, 0.139_814_85, 0.200_120_35]);
+        let series = self.fma(&odd, &f, &even);
+        let series = self.fma(&series, &f, &0.333_331_97.into());
+        let series = self.fma(&series, &f, &(-0.5).into());
+        let series = self.fma(&series, &square, &f);
+        let result = self.fma(&exponent, &LN_2.into(), &series);
+
+        // 0, infinity, NaN and what is below 0.
+        let infinite = self.fcompare("ge", x, &f32::INFINITY.into());
+        let result = self.fselect(&infinite, x, &result);
+        let zero = self.fcompare("eq", x, &0.0.into());
+        let result = self.fselect(&zero, &f32::NEG_INFINITY.into(), &result);
+        let valid = self.fcompare("ge", x, &0.0.into());
+        self.fselect(&valid, &result, &f32::NAN.into())
+    }
+
+    /// `ln(1 + x)` for x in [0, 1].
+    fn log_plus_one(&mut self, x: &Operand) -> Operand {
+        // ln(u) * x / (u - 1) with u = 1 + x rounded: the rounding error of u cancels.
+        let u = self.fadd(x, &1.0.into());
+        let logarithm = self.log(&u);
+        let rounded = self.fadd(&u, &(-1.0).into());
+        let exact = self.fcompare("eq", &rounded, &0.0.into());
+        let divisor = self.fselect(&exact, &1.0.into(), &rounded);
+        let ratio = self.f32("div.rn.f32", [x.clone(), divisor]);
+        let result = self.fmul(&logarithm, &ratio);
+        self.fselect(&exact, x, &result)
+    }
+
+    /// `exp(x) - 1`.
+    pub(crate) fn exp_minus_one(&mut self, x: &Operand) -> Operand {
+        // tanh(x / 2) = (e^x - 1) / (e^x + 1), and tanh is exact near 0.
+        let half = self.fmul(x, &0.5.into());
+        let tanh = self.tanh(&half);
+        let power = self.exp(x);
+        let plus_one = self.fadd(&power, &1.0.into());
+        let near = self.fmul(&tanh, &plus_one);
+        let far = self.fadd(&power, &(-1.0).into());
+        let magnitude = self.fabs(x);
+        let is_near = self.fcompare("lt", &magnitude, &0.5.into());
+        self.fselect(&is_near, &near, &far)
+    }
+
+    /// Error function: an odd polynomial near 0, `1 - exp(polynomial)` beyond.
+    pub(crate) fn erf(&mut self, x: &Operand) -> Operand {
+        let magnitude = self.fabs(x);
+        let square = self.fmul(x, x);
+        let near = self
+            .polynomial(&square, &[-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1]);
+        let near = self.fma(&near, x, x);
+
+        let high = self.fma(&magnitude, &(-1.728_534_7e-5).into(), &3.831_972e-4.into());
+        let low = self.fma(&magnitude, &(-3.883_964_4e-3).into(), &2.425_462e-2.into());
+        let far = self.fma(&high, &square, &low);
+        let far = self.fma(&far, &magnitude, &(-1.067_778_77e-1).into());
+        let far = self.fma(&far, &magnitude, &(-6.348_467e-1).into());
+        let far = self.fma(&far, &magnitude, &(-1.287_175_1e-1).into());
+        let negated = self.f32("neg.f32", [magnitude.clone()]);
+        let far = self.fma(&far, &magnitude, &negated);
+        let power = self.exp(&far);
+        let far = self.fsub(&1.0.into(), &power);
+        // Far out the polynomial turns around; erf is 1 there.
+        let beyond = self.fcompare("gt", &magnitude, &4.0.into());
+        let far = self.fselect(&beyond, &1.0.into(), &far);
+        let far = self.with_sign_of(&far, x);
+
+        let is_far = self.fcompare("gt", &magnitude, &0.927_734_4.into());
+        self.fselect(&is_far, &far, &near)
+    }
+
+    /// Hyperbolic tangent: an odd polynomial below 0.625, `1 - 2 / (exp(2|x|) + 1)` beyond.
+    pub(crate) fn tanh(&mut self, x: &Operand) -> Operand {
+        let square = self.fmul(x, x);
+        let near = self.polynomial(&square, &[-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1]);
+        let near = self.fmul(&near, &square);
+        let near = self.fma(&near, x, x);
+
+        let magnitude = self.fabs(x);
+        let doubled = self.fadd(&magnitude, &magnitude);
+        let power = self.exp(&doubled);
+        let divisor = self.fadd(&power, &1.0.into());
+        let ratio = self.f32("rcp.approx.f32", [divisor]);
+        let far = self.fma(&ratio, &(-2.0).into(), &1.0.into());
+        let far = self.with_sign_of(&far, x);
+
+        let is_near = self.fcompare("lt", &magnitude, &0.625.into());
+        self.fselect(&is_near, &near, &far)
+    }
+
+    /// `1 / (1 + exp(-x))`
+    pub(crate) fn sigmoid(&mut self, x: &Operand) -> Operand {
+        let negated = self.f32("neg.f32", [x.clone()]);
+        let power = self.exp(&negated);
+        let divisor = self.fadd(&power, &1.0.into());
+        self.f32("rcp.approx.f32", [divisor])
+    }
+
+    /// `max(x, 0) + ln(1 + exp(-|x|))`
+    pub(crate) fn softplus(&mut self, x: &Operand) -> Operand {
+        let magnitude = self.fabs(x);
+        let negated = self.f32("neg.f32", [magnitude]);
+        let power = self.exp(&negated);
+        let rest = self.log_plus_one(&power);
+        let positive = self.fmax(x, &0.0.into());
+        self.fadd(&positive, &rest)
+    }
+
+    /// Sine, or with `quarter` = 1 cosine: reduced to [-pi/4, pi/4] in three steps, good up to about 1e5.
+    pub(crate) fn sine(&mut self, x: &Operand, quarter: u32) -> Operand {
+        let turns = self.fmul(x, &std::f32::consts::FRAC_2_PI.into());
+        let turns = self.f32("cvt.rni.f32.f32", [turns]);
+        let mut rest = x.clone();
+        for part in [-1.570_796, -3.139_164_7e-7, -5.390_302_5e-15] {
+            rest = self.fma(&turns, &part.into(), &rest);
+        }
+        let square = self.fmul(&rest, &rest);
+        let sine = self.polynomial(&square, &[-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]);
+        let sine = self.fmul(&sine, &square);
+        let sine = self.fma(&sine, &rest, &rest);
+        let cosine = self.polynomial(&square, &[2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2, -0.5, 1.0]);
+
+        let quadrant = self.make(ScalarType::S32, "cvt.rzi.s32.f32", [turns]);
+        let quadrant = self.make(ScalarType::S32, "add.s32", [quadrant.into(), quarter.into()]);
+        let odd = self.make(ScalarType::B32, "and.b32", [(&quadrant).into(), 1.into()]);
+        let is_odd = self.make(ScalarType::Pred, "setp.ne.s32", [odd.into(), 0.into()]);
+        let value = self.fselect(&is_odd, &cosine, &sine);
+        let half = self.make(ScalarType::B32, "and.b32", [quadrant.into(), 2.into()]);
+        let is_negative = self.make(ScalarType::Pred, "setp.ne.s32", [half.into(), 0.into()]);
+        let negated = self.f32("neg.f32", [value.clone()]);
+        self.fselect(&is_negative, &negated, &value)
+    }
+
+    /// `x^y` as `exp(y ln|x|)`, with the sign of an odd power and the cases of IEEE 754 that models meet.
+    pub(crate) fn pow(&mut self, x: &Operand, y: &Operand) -> Operand {
+        let x = self.f32("mov.f32", [x.clone()]);
+        let y = self.f32("mov.f32", [y.clone()]);
+        let magnitude = self.fabs(&x);
+        let logarithm = self.log(&magnitude);
+        let exponent = self.fmul(&logarithm, &y);
+        let power = self.exp(&exponent);
+
+        let whole = self.f32("cvt.rzi.f32.f32", [y.clone()]);
+        let is_whole = self.fcompare("eq", &whole, &y);
+        let half = self.fmul(&y, &0.5.into());
+        let half_whole = self.f32("cvt.rzi.f32.f32", [half.clone()]);
+        let is_odd = self.fcompare("ne", &half_whole, &half);
+        let negated = self.f32("neg.f32", [power.clone()]);
+        let of_negative = self.fselect(&is_odd, &negated, &power);
+        let of_negative = self.fselect(&is_whole, &of_negative, &f32::NAN.into());
+        let is_negative = self.fcompare("lt", &x, &0.0.into());
+        let result = self.fselect(&is_negative, &of_negative, &power);
+        // Anything to the power 0 is 1, and 1 to any power is 1.
+        let is_zero = self.fcompare("eq", &y, &0.0.into());
+        let result = self.fselect(&is_zero, &1.0.into(), &result);
+        let is_one = self.fcompare("eq", &x, &1.0.into());
+        self.fselect(&is_one, &1.0.into(), &result)
+    }
+}

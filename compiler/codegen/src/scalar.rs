@@ -1,0 +1,193 @@
+//! Typed scalars in registers: how each element type is held, loaded, stored and converted.
+
+use crate::error::CodegenError;
+use crate::writer::{Writer, mem};
+use atoll_kgraph::DType;
+use atoll_ptx::{Immediate, Name, Operand, ScalarType};
+
+/// A value of an element type, held as [`held_as`] says.
+#[derive(Clone, Debug)]
+pub(crate) struct Scalar {
+    pub(crate) dtype: DType,
+    pub(crate) operand: Operand,
+}
+
+/// The register type of an element type: small floats are computed in f32, small integers in 32 bits, booleans are predicates.
+pub(crate) fn held_as(dtype: DType) -> ScalarType {
+    match dtype {
+        DType::Bool => ScalarType::Pred,
+        DType::U8 | DType::U16 | DType::U32 => ScalarType::U32,
+        DType::I8 | DType::I16 | DType::I32 => ScalarType::S32,
+        DType::U64 => ScalarType::U64,
+        DType::I64 => ScalarType::S64,
+        DType::F16 | DType::Bf16 | DType::F32 => ScalarType::F32,
+        DType::F64 => ScalarType::F64,
+    }
+}
+
+/// The type that loads and stores move, before conversion.
+fn memory_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool | DType::U8 => "u8",
+        DType::I8 => "s8",
+        DType::U16 | DType::Bf16 => "u16",
+        DType::I16 => "s16",
+        DType::F16 => "b16",
+        DType::U32 => "u32",
+        DType::I32 => "s32",
+        DType::U64 => "u64",
+        DType::I64 => "s64",
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+    }
+}
+
+pub(crate) fn is_float(dtype: DType) -> bool {
+    matches!(held_as(dtype), ScalarType::F32 | ScalarType::F64)
+}
+
+impl Scalar {
+    /// A value in a predicate; nothing else holds one.
+    pub(crate) fn truth(predicate: Name) -> Scalar {
+        Scalar { dtype: DType::Bool, operand: predicate.into() }
+    }
+
+    pub(crate) fn f32(operand: Operand) -> Scalar {
+        Scalar { dtype: DType::F32, operand }
+    }
+
+    /// The predicate of a boolean.
+    pub(crate) fn predicate(&self) -> Result<Name, CodegenError> {
+        match (&self.operand, self.dtype) {
+            (Operand::Name(name), DType::Bool) => Ok(name.clone()),
+            _ => Err(CodegenError::inconsistent(format!("a boolean is expected, {:?} is given", self.dtype))),
+        }
+    }
+}
+
+impl Writer {
+    /// A number of a type.
+    pub(crate) fn constant(&mut self, dtype: DType, value: f64) -> Scalar {
+        let operand = match held_as(dtype) {
+            ScalarType::F32 => (value as f32).into(),
+            ScalarType::F64 => Operand::Immediate(Immediate::F64(value.to_bits())),
+            ScalarType::Pred => {
+                let register = self.make(ScalarType::U32, "mov.u32", [u32::from(value != 0.0).into()]);
+                self.make(ScalarType::Pred, "setp.ne.u32", [register.into(), 0.into()]).into()
+            }
+            _ => (value as i64).into(),
+        };
+        Scalar { dtype, operand }
+    }
+
+    /// The value in a register, for instructions that take no number there.
+    pub(crate) fn in_register(&mut self, value: &Operand, ty: ScalarType) -> Operand {
+        match value {
+            Operand::Immediate(_) => self.make(ty, &format!("mov.{ty}"), [value.clone()]).into(),
+            _ => value.clone(),
+        }
+    }
+
+    /// Loads an element from global memory.
+    pub(crate) fn load(&mut self, dtype: DType, address: &Name, offset: i64) -> Scalar {
+        let dotted = format!("ld.global.{}", memory_type(dtype));
+        let from = mem(address, offset);
+        let operand = match dtype {
+            DType::Bool => {
+                let byte = self.make(ScalarType::U32, &dotted, [from]);
+                self.make(ScalarType::Pred, "setp.ne.u32", [byte.into(), 0.into()])
+            }
+            DType::F16 => {
+                let bits = self.make(ScalarType::B16, &dotted, [from]);
+                self.make(ScalarType::F32, "cvt.f32.f16", [bits.into()])
+            }
+            DType::Bf16 => {
+                let bits = self.make(ScalarType::U32, &dotted, [from]);
+                let bits = self.make(ScalarType::B32, "shl.b32", [bits.into(), 16.into()]);
+                self.make(ScalarType::F32, "mov.b32", [bits.into()])
+            }
+            _ => self.make(held_as(dtype), &dotted, [from]),
+        };
+        Scalar { dtype, operand: operand.into() }
+    }
+
+    /// Stores an element to global memory.
+    pub(crate) fn store(&mut self, value: &Scalar, address: &Name, offset: i64) {
+        let dotted = format!("st.global.{}", memory_type(value.dtype));
+        let held = match value.dtype {
+            DType::Bool => self.make(ScalarType::U32, "selp.u32", [1.into(), 0.into(), value.operand.clone()]).into(),
+            DType::F16 => self.make(ScalarType::B16, "cvt.rn.f16.f32", [value.operand.clone()]).into(),
+            DType::Bf16 => self.bf16_bits(&value.operand).into(),
+            other => self.in_register(&value.operand, held_as(other)),
+        };
+        self.emit(&dotted, [mem(address, offset), held]);
+    }
+
+    /// The upper half of an f32, rounded to nearest even; a NaN stays one.
+    fn bf16_bits(&mut self, value: &Operand) -> Name {
+        let value = self.in_register(value, ScalarType::F32);
+        let bits = self.make(ScalarType::B32, "mov.b32", [value.clone()]);
+        let upper = self.make(ScalarType::U32, "shr.u32", [(&bits).into(), 16.into()]);
+        let is_odd = self.make(ScalarType::B32, "and.b32", [(&upper).into(), 1.into()]);
+        let rounded = self.make(ScalarType::S32, "add.s32", [bits.into(), is_odd.into()]);
+        let rounded = self.make(ScalarType::S32, "add.s32", [rounded.into(), 0x7fff.into()]);
+        let rounded = self.make(ScalarType::U32, "shr.u32", [rounded.into(), 16.into()]);
+        let is_nan = self.make(ScalarType::Pred, "setp.nan.f32", [value.clone(), value]);
+        self.make(ScalarType::U32, "selp.b32", [0x7fc0.into(), rounded.into(), is_nan.into()])
+    }
+
+    /// Conversion by ONNX's rules: to integers by truncation, to booleans by `!= 0`.
+    pub(crate) fn cast(&mut self, value: &Scalar, to: DType) -> Scalar {
+        let (from_held, to_held) = (held_as(value.dtype), held_as(to));
+        let source = self.in_register(&value.operand, from_held);
+        let operand: Operand = match (from_held, to_held) {
+            (ScalarType::Pred, ScalarType::Pred) => source,
+            (_, ScalarType::Pred) => {
+                let (how, zero) = match from_held {
+                    ScalarType::F32 => ("setp.neu.f32", 0.0f32.into()),
+                    ScalarType::F64 => ("setp.neu.f64", Operand::Immediate(Immediate::F64(0))),
+                    ScalarType::S64 | ScalarType::U64 => ("setp.ne.s64", 0.into()),
+                    _ => ("setp.ne.s32", 0.into()),
+                };
+                self.make(ScalarType::Pred, how, [source, zero]).into()
+            }
+            (ScalarType::Pred, _) => {
+                let one = self.constant(to, 1.0).operand;
+                let zero = self.constant(to, 0.0).operand;
+                self.make(to_held, &format!("selp.{to_held}"), [one, zero, source]).into()
+            }
+            // Registers of the same width are the same registers, whatever their sign.
+            (from, to) if from == to || (from.bytes() == to.bytes() && !is_float(value.dtype) && to != ScalarType::F32 && to != ScalarType::F64) => source,
+            (from, to) => {
+                let rounding = match (is_float(value.dtype), matches!(to, ScalarType::F32 | ScalarType::F64)) {
+                    (true, false) => ".rzi",
+                    (false, true) => ".rn",
+                    (true, true) if to == ScalarType::F32 => ".rn",
+                    _ => "",
+                };
+                self.make(to, &format!("cvt{rounding}.{to}.{from}"), [source]).into()
+            }
+        };
+        self.wrapped(&Scalar { dtype: to, operand })
+    }
+
+    /// The value with the bits cut that its type does not have; every operation that may have set them ends with this.
+    pub(crate) fn wrapped(&mut self, value: &Scalar) -> Scalar {
+        let operand = match (value.dtype, &value.operand) {
+            (_, Operand::Immediate(_)) => value.operand.clone(),
+            (DType::U8, register) => self.make(ScalarType::U32, "and.b32", [register.clone(), 0xff.into()]).into(),
+            (DType::U16, register) => self.make(ScalarType::U32, "and.b32", [register.clone(), 0xffff.into()]).into(),
+            (DType::I8 | DType::I16, register) => {
+                let surplus = if value.dtype == DType::I8 { 24 } else { 16 };
+                let up = self.make(ScalarType::B32, "shl.b32", [register.clone(), surplus.into()]);
+                self.make(ScalarType::S32, "shr.s32", [up.into(), surplus.into()]).into()
+            }
+            (DType::F16, register) => {
+                let half = self.make(ScalarType::B16, "cvt.rn.f16.f32", [register.clone()]);
+                self.make(ScalarType::F32, "cvt.f32.f16", [half.into()]).into()
+            }
+            _ => value.operand.clone(),
+        };
+        Scalar { dtype: value.dtype, operand }
+    }
+}

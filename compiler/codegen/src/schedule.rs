@@ -1,0 +1,183 @@
+//! Tensor graph → kernel graph: which buffers there are, which nodes, what waits for what.
+//!
+//! A value's elements live in a [`Place`]. A reshape gives its result the place of its operand; a client's output that cannot be written where it is
+//! produced (it is an input, a constant, or an output already) gets a copy node. Constants are stored once by content.
+
+mod lower;
+mod storage;
+
+use crate::error::CodegenError;
+use crate::strides;
+use atoll_frontend::tensor_graph::{Direction, Op, TensorGraph, ValueId};
+use atoll_kgraph::{BufferId, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node, NodeId, NodeKind};
+use std::sync::Arc;
+use storage::Storage;
+
+/// A scheduled model: the target-independent half of a bundle, and what each node computes.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// The kernel graph, its memory plan still empty.
+    pub graph: KernelGraph,
+    /// Content of the constants.
+    pub weights: Vec<Weight>,
+    /// Size of the whole weights tensor in bytes.
+    pub weights_bytes: u64,
+    /// What each node of the graph computes, by node index.
+    pub work: Vec<Work>,
+}
+
+/// Bytes of the weights tensor.
+#[derive(Clone, Debug)]
+pub struct Weight {
+    /// Where they stand, a multiple of [`atoll_kgraph::BUFFER_ALIGN`].
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: Arc<[u8]>,
+}
+
+/// What one node computes.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// The operator.
+    pub kind: WorkKind,
+    /// Its operands in the operator's order.
+    pub inputs: Vec<Tensor>,
+    /// Its results.
+    pub outputs: Vec<Tensor>,
+}
+
+/// The operators of a schedule: those of the tensor graph and the few that scheduling makes of them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkKind {
+    /// A copy node; no kernel.
+    Copy,
+    /// An operator of the tensor graph.
+    Op(Op),
+    /// Some operands of a concatenation, written at `first` on the axis.
+    ConcatPart {
+        /// The axis.
+        axis: usize,
+        /// Index on the axis of the first element.
+        first: Expr,
+    },
+    /// The recurrence of an LSTM. Inputs `gates [T, B, D * 4H]` (input products), `r [D, H, 4H]`, `bias [D, 8H]`, `h0`, `c0`; outputs `y`, `h`, `c`.
+    Recurrence {
+        /// H.
+        hidden: usize,
+        /// Which way it runs.
+        direction: Direction,
+    },
+}
+
+/// An operand of a node: elements in a buffer, dense and in row-major order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Where in the buffer it starts, in bytes.
+    pub offset: Expr,
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions, outermost first.
+    pub shape: Vec<Expr>,
+}
+
+/// Schedules a tensor graph: buffers, weights, nodes with their dependencies. The memory plan is left empty.
+pub fn schedule(graph: &TensorGraph) -> Result<Schedule, CodegenError> {
+    let mut scheduler = Scheduler { graph, storage: Storage::new(graph), nodes: Vec::new(), work: Vec::new() };
+    for node in &graph.nodes {
+        scheduler.node(node).map_err(|e| e.at(&node.name))?;
+    }
+    scheduler.copy_outputs()?;
+    scheduler.finish()
+}
+
+/// The state of scheduling.
+struct Scheduler<'g> {
+    graph: &'g TensorGraph,
+    storage: Storage<'g>,
+    nodes: Vec<Node>,
+    work: Vec<Work>,
+}
+
+impl Scheduler<'_> {
+    /// The operand a value is.
+    fn tensor(&mut self, value: ValueId) -> Result<Tensor, CodegenError> {
+        let place = self.storage.place(value)?;
+        let value = self.graph.value(value);
+        Ok(Tensor { buffer: place, offset: Expr::Const(0), dtype: value.dtype, shape: value.shape.clone() })
+    }
+
+    /// Adds a node that waits for the writers of what it reads.
+    fn push(&mut self, name: String, kind: NodeKind, work: Work) {
+        let buffers = |tensors: &[Tensor]| {
+            let mut ids: Vec<BufferId> = tensors.iter().map(|t| t.buffer).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        };
+        let (reads, writes) = (buffers(&work.inputs), buffers(&work.outputs));
+        let mut after: Vec<NodeId> = reads.iter().flat_map(|&id| self.storage.writers(id)).copied().collect();
+        after.sort_unstable();
+        after.dedup();
+        let id = NodeId(self.nodes.len() as u32);
+        for &buffer in &writes {
+            self.storage.written_by(buffer, id);
+        }
+        self.nodes.push(Node { name, kind, reads, writes, after });
+        self.work.push(work);
+    }
+
+    fn push_kernel(&mut self, name: &str, kind: WorkKind, inputs: Vec<Tensor>, outputs: Vec<Tensor>) {
+        self.push(name.to_owned(), NodeKind::Kernel, Work { kind, inputs, outputs });
+    }
+
+    fn push_copy(&mut self, name: &str, from: Tensor, to: Tensor) {
+        let bytes = Expr::product(&to.shape) * to.dtype.bytes() as i64;
+        let kind = NodeKind::Copy { from: from.buffer, to: to.buffer, bytes };
+        self.push(name.to_owned(), kind, Work { kind: WorkKind::Copy, inputs: vec![from], outputs: vec![to] });
+    }
+
+    /// Copies to every output of the client that is not written by its producer.
+    fn copy_outputs(&mut self) -> Result<(), CodegenError> {
+        for (index, &value) in self.graph.outputs.iter().enumerate() {
+            let from = self.tensor(value)?;
+            let buffer = self.storage.output(index);
+            if from.buffer != buffer {
+                let to = Tensor { buffer, ..from.clone() };
+                self.push_copy(&format!("{}/output{index}", self.graph.value(value).name), from, to);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Schedule, CodegenError> {
+        let (buffers, weights, weights_bytes) = self.storage.finish();
+        let graph = KernelGraph {
+            format: FORMAT_VERSION,
+            name: self.graph.name.clone(),
+            symbols: self.graph.symbols.clone(),
+            buffers,
+            nodes: self.nodes,
+            plan: MemoryPlan::default(),
+        };
+        Ok(Schedule { graph, weights, weights_bytes, work: self.work })
+    }
+}
+
+impl Tensor {
+    /// Number of elements.
+    pub fn count(&self) -> Expr {
+        Expr::product(&self.shape)
+    }
+
+    /// Strides in elements, row-major.
+    pub(crate) fn strides(&self) -> Vec<Expr> {
+        strides::dense(&self.shape)
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn element_bytes(&self) -> u32 {
+        self.dtype.bytes() as u32
+    }
+}

@@ -1,0 +1,91 @@
+//! Dimensions and strides: how a kernel walks several tensors at once.
+
+use atoll_kgraph::Expr;
+
+/// Row-major strides in elements.
+pub(crate) fn dense(shape: &[Expr]) -> Vec<Expr> {
+    let mut strides = vec![Expr::Const(1); shape.len()];
+    for axis in (0..shape.len().saturating_sub(1)).rev() {
+        strides[axis] = strides[axis + 1].clone() * shape[axis + 1].clone();
+    }
+    strides
+}
+
+/// Strides with which a tensor of `shape` is read at an index of `output`, by NumPy's rule: 0 on an axis that is repeated.
+pub(crate) fn broadcast(shape: &[Expr], output: &[Expr]) -> Vec<Expr> {
+    let missing = output.len().saturating_sub(shape.len());
+    let own = dense(shape);
+    (0..output.len())
+        .map(|axis| match axis.checked_sub(missing) {
+            Some(at) if shape[at] != Expr::Const(1) => own[at].clone(),
+            _ => Expr::Const(0),
+        })
+        .collect()
+}
+
+/// `items[permutation[i]]` for every i.
+pub(crate) fn permuted(items: &[Expr], permutation: &[usize]) -> Vec<Expr> {
+    permutation.iter().map(|&axis| items[axis].clone()).collect()
+}
+
+/// Dimensions walked together by several tensors, each with its own strides.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Walk {
+    /// Dimensions, outermost first.
+    pub(crate) dims: Vec<Expr>,
+    /// Strides of each tensor, one per dimension.
+    pub(crate) strides: Vec<Vec<Expr>>,
+}
+
+impl Walk {
+    /// A walk with as few dimensions as possible: ones are dropped, and neighbours that every tensor steps through evenly are one.
+    pub(crate) fn collapsed(dims: &[Expr], strides: &[Vec<Expr>]) -> Walk {
+        let mut walk = Walk { dims: Vec::new(), strides: vec![Vec::new(); strides.len()] };
+        for (axis, dim) in dims.iter().enumerate() {
+            if *dim == Expr::Const(1) {
+                continue;
+            }
+            let joins = !walk.dims.is_empty()
+                && walk.strides.iter().zip(strides).all(|(have, new)| have.last() == Some(&(new[axis].clone() * dim.clone())));
+            if joins {
+                let last = walk.dims.len() - 1;
+                walk.dims[last] = walk.dims[last].clone() * dim.clone();
+                for (have, new) in walk.strides.iter_mut().zip(strides) {
+                    have[last] = new[axis].clone();
+                }
+            } else {
+                walk.dims.push(dim.clone());
+                for (have, new) in walk.strides.iter_mut().zip(strides) {
+                    have.push(new[axis].clone());
+                }
+            }
+        }
+        walk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_kgraph::SymbolId;
+
+    fn dims(values: &[i64]) -> Vec<Expr> {
+        values.iter().map(|&v| Expr::Const(v)).collect()
+    }
+
+    #[test]
+    fn a_channel_bias_leaves_three_dimensions() {
+        let output = dims(&[2, 8, 5, 7]);
+        let walk = Walk::collapsed(&output, &[dense(&output), broadcast(&dims(&[8, 1, 1]), &output)]);
+        assert_eq!(walk.dims, dims(&[2, 8, 35]));
+        assert_eq!(walk.strides, vec![dims(&[280, 35, 1]), dims(&[0, 1, 0])]);
+    }
+
+    #[test]
+    fn symbolic_dimensions_join_too() {
+        let batch = Expr::from(SymbolId(0));
+        let output = vec![batch.clone(), Expr::Const(4), Expr::Const(6)];
+        let walk = Walk::collapsed(&output, &[dense(&output), dense(&output)]);
+        assert_eq!(walk.dims, vec![batch * 4 * 6]);
+    }
+}

@@ -1,0 +1,67 @@
+//! Sliding windows: where a tap of a convolution or pooling falls on one axis.
+
+use crate::writer::{Int, Writer};
+use atoll_kgraph::Expr;
+use atoll_ptx::Name;
+
+/// Windows with at most this many taps are written out; larger ones are loops.
+pub(crate) const TAPS_UNROLLED_MAX: u32 = 49;
+
+/// One axis of a sliding window.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    /// Input elements.
+    pub(crate) extent: Expr,
+    /// Output elements.
+    pub(crate) output: Expr,
+    /// Taps.
+    pub(crate) window: u32,
+    pub(crate) stride: u32,
+    pub(crate) dilation: u32,
+    /// Padding in front.
+    pub(crate) before: u32,
+}
+
+impl Axis {
+    /// Input position of the first tap; negative in the padding.
+    pub(crate) fn first(&self, w: &mut Writer, output: &Int) -> Int {
+        let scaled = w.mul(output, &self.stride.into());
+        w.sub(&scaled, &self.before.into())
+    }
+
+    /// Whether no tap of any window ever leaves the input.
+    pub(crate) fn never_leaves(&self) -> bool {
+        let (Some(extent), Some(output)) = (self.extent.as_const(), self.output.as_const()) else { return false };
+        let last = (output - 1) * i64::from(self.stride) + i64::from(self.window.saturating_sub(1) * self.dilation);
+        self.before == 0 && last < extent
+    }
+
+    /// Whether tap `tap` of the window at `first` lies in the input; `None` where it always does.
+    pub(crate) fn inside(&self, w: &mut Writer, first: &Int, tap: u32) -> Option<Name> {
+        if self.never_leaves() {
+            return None;
+        }
+        let at = w.add(first, &(tap * self.dilation).into());
+        let extent = w.size(&self.extent);
+        w.inside(&at, &extent)
+    }
+
+    /// How many taps of the window at `first` lie in `low..high`.
+    pub(crate) fn taps_inside(&self, w: &mut Writer, first: &Int, low: &Int, high: &Int) -> Int {
+        if self.never_leaves() {
+            return self.window.into();
+        }
+        let below = self.taps_before(w, first, low);
+        let all = self.taps_before(w, first, high);
+        w.sub(&all, &below)
+    }
+
+    /// How many taps lie before `end`.
+    fn taps_before(&self, w: &mut Writer, first: &Int, end: &Int) -> Int {
+        let distance = w.sub(end, first);
+        let distance = w.max(&distance, &Int::Known(0));
+        let distance = w.add(&distance, &(self.dilation - 1).into());
+        let taps = w.div(&distance, &self.dilation.into());
+        w.min(&taps, &self.window.into())
+    }
+}

@@ -1,4 +1,4 @@
-//! Merges pairs of reshapes, transpositions and slices, and drops those that do nothing.
+//! Merges pairs of reshapes, transpositions and slices, makes reshapes of transpositions that move only dimensions of 1, and drops what does nothing.
 
 use super::replace_uses;
 use crate::size::{canonical, same_shape};
@@ -10,6 +10,9 @@ pub fn merge_moves(graph: &mut TensorGraph) {
     let producers = graph.producers();
     for index in 0..graph.nodes.len() {
         let Some(source) = moved(graph, index) else { continue };
+        if keeps_order(graph, index) {
+            graph.nodes[index].op = Op::Reshape;
+        }
         if let Some(before) = producers[source.0 as usize]
             && let Some(op) = joined(&graph.nodes[before].op, &graph.nodes[index].op)
         {
@@ -30,6 +33,14 @@ pub fn merge_moves(graph: &mut TensorGraph) {
 fn moved(graph: &TensorGraph, index: usize) -> Option<ValueId> {
     let node = &graph.nodes[index];
     matches!(node.op, Op::Reshape | Op::Transpose { .. } | Op::Slice { .. }).then(|| node.inputs[0])
+}
+
+/// Whether a transposition leaves all elements where they are.
+fn keeps_order(graph: &TensorGraph, index: usize) -> bool {
+    let node = &graph.nodes[index];
+    let Op::Transpose { permutation } = &node.op else { return false };
+    let shape = &graph.value(node.inputs[0]).shape;
+    permutation.iter().filter(|axis| shape[**axis] != Expr::Const(1)).is_sorted()
 }
 
 /// One operator for two in a row.

@@ -45,6 +45,8 @@ pub static PASSES: &[Pass] = &[
     Pass { name: "fuse_pointwise", run: fuse_pointwise },
     Pass { name: "hoist_pointwise", run: hoist_pointwise },
     Pass { name: "fuse_epilogue", run: fuse_epilogue },
+    // Between two 1-D convolutions there now are two reshapes that cancel each other.
+    Pass { name: "merge_moves", run: merge_moves },
 ];
 
 /// Most inputs of a fused program: each costs a kernel parameter and a pointer register.

@@ -11,7 +11,7 @@ use crate::error::HostError;
 use crate::graph::{Dominators, Graph};
 use crate::program::*;
 use crate::shape::{BlockShape, Level, Operands, Shape};
-use crate::webs::Phi;
+use crate::webs::{Phi, live_in};
 
 /// A range that still grows after this many visits is given up.
 const MAX_RANGE_STEPS: u8 = 3;
@@ -114,6 +114,8 @@ struct Solver<'a> {
     range_steps: Vec<u8>,
     def_blocks: Vec<Vec<BlockId>>,
     use_blocks: Vec<Vec<BlockId>>,
+    /// Registers live at the start of each block.
+    live: Vec<Vec<bool>>,
 }
 
 impl<'a> Solver<'a> {
@@ -140,6 +142,7 @@ impl<'a> Solver<'a> {
                 _ => {}
             }
         }
+        let live = live_in(program, &flow);
         let analysis = Analysis {
             block,
             shapes: Vec::new(),
@@ -160,6 +163,7 @@ impl<'a> Solver<'a> {
             range_steps: vec![0; count],
             def_blocks,
             use_blocks,
+            live,
         }
     }
 
@@ -272,6 +276,9 @@ impl<'a> Solver<'a> {
             force(&mut self.forced, &mut self.analysis.blend, phi.web, split);
         }
         let meet = self.analysis.meet[branch];
+        if split == Split::Divergent {
+            self.force_waiting_values(branch, meet);
+        }
         for index in 0..self.analysis.loops.len() {
             let inside = &self.analysis.loops[index];
             if !inside.blocks.contains(&branch) || inside.blocks.contains(&meet) {
@@ -286,6 +293,21 @@ impl<'a> Solver<'a> {
                 }
             }
             self.analysis.loops[index].is_divergent |= split == Split::Divergent;
+        }
+    }
+
+    /// Registers that lanes which wait on one side still read, while the lanes on the other side, which run first, write them. In the control flow
+    /// as it is written the two never meet, but one side runs after the other.
+    fn force_waiting_values(&mut self, branch: BlockId, meet: BlockId) {
+        let sides = self.analysis.flow.succs[branch].clone();
+        for (index, &waiting) in sides.iter().enumerate() {
+            let others: Vec<BlockId> = sides.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, b)| *b).collect();
+            let runs = self.analysis.flow.reachable(&others, Some(meet));
+            for reg in (0..self.program.regs.len()).filter(|&r| self.live[waiting][r]) {
+                if self.def_blocks[reg].iter().any(|&b| runs[b]) {
+                    force(&mut self.forced, &mut self.analysis.blend, reg, Split::Divergent);
+                }
+            }
         }
     }
 

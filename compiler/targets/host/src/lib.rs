@@ -3,7 +3,7 @@
 //! [`compile`] takes a module and the block shapes its kernels are launched with and returns one ELF shared object without undefined symbols.
 //! It obeys the contract of [`atoll_kgraph::host_abi`].
 //!
-//! The way through the crate: `program` reads a kernel into basic blocks; `webs` splits its registers; `analysis` with `shape` finds out which registers
+//! The way through the crate: `read` turns a kernel into basic blocks (`program`); `webs` splits its registers; `analysis` with `shape` finds out which registers
 //! are the same in all lanes or step evenly, and which branches part lanes; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises, compiles and
 //! links.
 //!
@@ -23,6 +23,7 @@ mod graph;
 mod llvm;
 mod object;
 mod program;
+mod read;
 mod shape;
 mod webs;
 
@@ -192,7 +193,7 @@ impl<'a> Job<'a> {
 
     fn run(&self, globals: &globals::Globals, level: CpuLevel, options: &Options) -> Result<(Vec<u8>, CompiledKernel), HostError> {
         let one_warp = self.block.warps() == 1;
-        let mut program = program::read_kernel(self.module, self.function, one_warp)?;
+        let mut program = read::read_kernel(self.module, self.function, one_warp)?;
         let graph = graph::Graph::new(program.successors());
         let phis = webs::split_into_webs(&mut program, &graph);
         let analysis = analysis::analyse(&program, &phis, self.block)?;

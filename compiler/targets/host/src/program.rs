@@ -3,13 +3,8 @@
 //! Guards on control flow become branches here, so that a guard is left only on instructions that compute or touch memory. Every block ends in
 //! one [`Term`]; [`EXIT`] is the one place threads leave at.
 
-use crate::error::HostError;
 use crate::llvm::Elem;
-use atoll_ptx::{
-    AddressBase, Body, Function, Guard, Immediate, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind,
-    Variable, types::TypeClass,
-};
-use std::collections::HashMap;
+use atoll_ptx::{Immediate, Instruction, Name, ScalarType, types::TypeClass};
 
 /// Index of a register; after [`crate::webs`] of a web of definitions and uses that belong together.
 pub(crate) type Reg = usize;
@@ -20,9 +15,6 @@ pub(crate) type BlockId = usize;
 pub(crate) const EXIT: BlockId = 0;
 /// The block a kernel starts at.
 pub(crate) const ENTRY: BlockId = 1;
-
-/// Basic blocks of one kernel. Guards against a module that unrolls without end.
-const MAX_BLOCKS: usize = 1 << 16;
 
 /// A kernel.
 #[derive(Debug)]
@@ -160,7 +152,7 @@ pub(crate) enum Special {
 
 impl Special {
     /// The special register of a name.
-    fn from_name(name: &str) -> Option<Special> {
+    pub(crate) fn from_name(name: &str) -> Option<Special> {
         let axis = |rest: &str| ["x", "y", "z"].iter().position(|a| *a == rest);
         for (prefix, make) in [
             ("%tid.", Special::Tid as fn(usize) -> Special),
@@ -292,365 +284,6 @@ impl Term {
     }
 }
 
-/// Reads a kernel. With `one_warp`, barriers stay instructions: the lanes of a warp run in lock step anyway.
-pub(crate) fn read_kernel(module: &Module, function: &Function, one_warp: bool) -> Result<Program, HostError> {
-    let mut reader = Reader::new(module, function, one_warp)?;
-    let body = function.body.as_ref().map_or_else(|| Err(reader.malformed(0, "it has no body")), Ok)?;
-    reader.body(body)?;
-    reader.finish()
-}
-
-/// What a name means where it stands.
-#[derive(Debug, Default)]
-struct Scope {
-    regs: HashMap<Name, Reg>,
-    /// `%r<100>`: prefix, count, storage.
-    ranges: Vec<(Name, u32, Elem)>,
-    symbols: HashMap<Name, Symbol>,
-}
-
-#[derive(Debug)]
-struct Reader<'m> {
-    module: &'m Module,
-    one_warp: bool,
-    program: Program,
-    scopes: Vec<Scope>,
-    labels: HashMap<Name, BlockId>,
-    placed: Vec<bool>,
-    current: BlockId,
-    /// Whether the current block still lacks a terminator.
-    open: bool,
-}
-
-impl<'m> Reader<'m> {
-    fn new(module: &'m Module, function: &Function, one_warp: bool) -> Result<Reader<'m>, HostError> {
-        let program =
-            Program { name: function.name.clone(), regs: Vec::new(), blocks: Vec::new(), params_bytes: 0, shared_bytes: 0, local_bytes: 0 };
-        let mut reader = Reader {
-            module,
-            one_warp,
-            program,
-            scopes: vec![Scope::default()],
-            labels: HashMap::new(),
-            placed: Vec::new(),
-            current: ENTRY,
-            open: true,
-        };
-        reader.new_block()?;
-        reader.new_block()?;
-        reader.program.blocks[EXIT].term = Term::Exit;
-        reader.placed[ENTRY] = true;
-        reader.params(function)?;
-        reader.module_variables()?;
-        reader.scopes.push(Scope::default());
-        Ok(reader)
-    }
-
-    fn malformed(&self, line: u32, reason: impl Into<String>) -> HostError {
-        HostError::Malformed { kernel: self.program.name.clone(), line, reason: reason.into() }
-    }
-
-    fn unsupported(&self, line: u32, what: impl Into<String>) -> HostError {
-        HostError::Unsupported { kernel: self.program.name.clone(), line, what: what.into() }
-    }
-
-    fn new_block(&mut self) -> Result<BlockId, HostError> {
-        if self.program.blocks.len() >= MAX_BLOCKS {
-            return Err(self.unsupported(0, format!("kernels of more than {MAX_BLOCKS} basic blocks")));
-        }
-        self.program.blocks.push(Block { insts: Vec::new(), term: Term::Goto(EXIT), line: 0 });
-        self.placed.push(false);
-        Ok(self.program.blocks.len() - 1)
-    }
-
-    fn params(&mut self, function: &Function) -> Result<(), HostError> {
-        let mut offset = 0u32;
-        for param in &function.params {
-            let bytes = param.bytes().and_then(|b| u32::try_from(b).ok());
-            let bytes = bytes.ok_or_else(|| self.malformed(0, format!("parameter `{}` is too large", param.name)))?;
-            offset = offset.next_multiple_of(param.alignment().max(1));
-            self.scopes[0].symbols.insert(param.name.clone(), Symbol::Param(offset));
-            offset += bytes;
-        }
-        self.program.params_bytes = offset;
-        Ok(())
-    }
-
-    fn module_variables(&mut self) -> Result<(), HostError> {
-        for item in &self.module.items {
-            if let ItemKind::Variable(variable) = &item.kind {
-                self.variable(variable, item.origin.line)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Declares a variable and gives it its place.
-    fn variable(&mut self, variable: &Variable, line: u32) -> Result<(), HostError> {
-        let bytes = variable.bytes().and_then(|b| u32::try_from(b).ok());
-        let bytes = bytes.ok_or_else(|| self.malformed(line, format!("variable `{}` is too large", variable.name)))?;
-        let align = variable.alignment().max(1);
-        let symbol = match variable.space {
-            StateSpace::Shared if variable.dimensions.contains(&None) => Symbol::Dynamic(0),
-            StateSpace::Shared => Symbol::Shared(reserve(&mut self.program.shared_bytes, bytes, align)),
-            StateSpace::Local => Symbol::Local(reserve(&mut self.program.local_bytes, bytes, align)),
-            StateSpace::Global | StateSpace::Const => Symbol::Global(variable.name.clone(), 0),
-            other => return Err(self.unsupported(line, format!("variables of space .{other} here"))),
-        };
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.symbols.insert(variable.name.clone(), symbol);
-        }
-        Ok(())
-    }
-
-    fn body(&mut self, body: &Body) -> Result<(), HostError> {
-        for statement in &body.statements {
-            let line = statement.origin.line;
-            match &statement.kind {
-                StatementKind::Label(name) => self.label(name, line)?,
-                StatementKind::Instruction(instruction) => self.instruction(instruction, line)?,
-                StatementKind::Registers(declaration) => {
-                    if declaration.vector.is_some() {
-                        return Err(self.unsupported(line, "vector registers"));
-                    }
-                    for (name, count) in &declaration.names {
-                        self.declare(name, *count, declaration.ty);
-                    }
-                }
-                StatementKind::Variable(variable) => self.variable(variable, line)?,
-                StatementKind::Directive(_) => {}
-                StatementKind::Block(inner) => {
-                    self.scopes.push(Scope::default());
-                    self.body(inner)?;
-                    self.scopes.pop();
-                }
-                StatementKind::BranchTargets { .. } | StatementKind::CallTargets { .. } | StatementKind::CallPrototype { .. } => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn declare(&mut self, name: &Name, count: Option<u32>, ty: ScalarType) {
-        let elem = storage(ty);
-        let Some(scope) = self.scopes.last_mut() else { return };
-        match count {
-            Some(count) => scope.ranges.push((name.clone(), count, elem)),
-            None => {
-                self.program.regs.push(RegInfo { name: name.clone(), elem });
-                scope.regs.insert(name.clone(), self.program.regs.len() - 1);
-            }
-        }
-    }
-
-    /// The register of a name, declared by a range the first time it is met.
-    fn register(&mut self, name: &Name) -> Option<Reg> {
-        for scope in self.scopes.iter_mut().rev() {
-            if let Some(&reg) = scope.regs.get(name) {
-                return Some(reg);
-            }
-            let in_range = scope.ranges.iter().find(|(prefix, count, _)| {
-                let digits = name.strip_prefix(prefix.as_str()).unwrap_or("");
-                let canonical = digits == "0" || !digits.starts_with('0');
-                canonical && digits.parse::<u32>().is_ok_and(|n| n < *count)
-            });
-            if let Some(&(_, _, elem)) = in_range {
-                self.program.regs.push(RegInfo { name: name.clone(), elem });
-                scope.regs.insert(name.clone(), self.program.regs.len() - 1);
-                return Some(self.program.regs.len() - 1);
-            }
-        }
-        None
-    }
-
-    fn symbol(&self, name: &Name) -> Option<Symbol> {
-        self.scopes.iter().rev().find_map(|s| s.symbols.get(name)).cloned()
-    }
-
-    fn label_block(&mut self, name: &Name) -> Result<BlockId, HostError> {
-        if let Some(&block) = self.labels.get(name) {
-            return Ok(block);
-        }
-        let block = self.new_block()?;
-        self.labels.insert(name.clone(), block);
-        Ok(block)
-    }
-
-    fn label(&mut self, name: &Name, line: u32) -> Result<(), HostError> {
-        let block = self.label_block(name)?;
-        if self.placed[block] {
-            return Err(self.malformed(line, format!("label `{name}` stands twice")));
-        }
-        self.end(Term::Goto(block), line);
-        self.start(block);
-        Ok(())
-    }
-
-    fn start(&mut self, block: BlockId) {
-        self.placed[block] = true;
-        self.current = block;
-        self.open = true;
-    }
-
-    /// Ends the current block, if it is open.
-    fn end(&mut self, term: Term, line: u32) {
-        if self.open {
-            self.program.blocks[self.current].term = term;
-            self.program.blocks[self.current].line = line;
-        }
-        self.open = false;
-    }
-
-    fn guard(&mut self, guard: &Guard, line: u32) -> Result<(Reg, bool), HostError> {
-        let reg = self.register(&guard.predicate);
-        let reg = reg.ok_or_else(|| self.malformed(line, format!("`{}` is not declared", guard.predicate)))?;
-        Ok((reg, guard.negated))
-    }
-
-    fn instruction(&mut self, instruction: &Instruction, line: u32) -> Result<(), HostError> {
-        if !self.open {
-            // What follows an unconditional jump without a label is unreachable, but must still be well-formed.
-            let dead = self.new_block()?;
-            self.start(dead);
-        }
-        let guard = instruction.guard.as_ref().map(|g| self.guard(g, line)).transpose()?;
-        match instruction.opcode.as_str() {
-            "bra" => {
-                let Some(Operand::Name(target)) = instruction.operands.first() else {
-                    return Err(self.malformed(line, "`bra` needs a label"));
-                };
-                let target = self.label_block(target)?;
-                self.jump(guard, target, line)
-            }
-            "ret" | "exit" => self.jump(guard, EXIT, line),
-            "bar" | "barrier" if !self.one_warp && !instruction.has("warp") => self.barrier(instruction, guard, line),
-            "trap" => {
-                self.push(instruction, guard, line)?;
-                if guard.is_none() {
-                    self.end(Term::Goto(EXIT), line);
-                }
-                Ok(())
-            }
-            "call" | "brx" => Err(self.unsupported(line, format!("`{}`", instruction.dotted()))),
-            _ => self.push(instruction, guard, line),
-        }
-    }
-
-    fn jump(&mut self, guard: Option<(Reg, bool)>, target: BlockId, line: u32) -> Result<(), HostError> {
-        match guard {
-            None => self.end(Term::Goto(target), line),
-            Some((pred, negated)) => {
-                let next = self.new_block()?;
-                self.end(Term::Branch { pred, negated, taken: target, other: next }, line);
-                self.start(next);
-            }
-        }
-        Ok(())
-    }
-
-    fn barrier(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
-        if instruction.has("arrive") {
-            return Err(self.unsupported(line, "`bar.arrive`"));
-        }
-        let after = self.new_block()?;
-        if let Some((pred, negated)) = guard {
-            let meet = self.new_block()?;
-            self.end(Term::Branch { pred, negated, taken: meet, other: after }, line);
-            self.start(meet);
-        }
-        let reduce = if instruction.has("red") { Some(self.reduction(instruction, line)?) } else { None };
-        self.end(Term::Barrier { next: after, reduce }, line);
-        self.start(after);
-        Ok(())
-    }
-
-    fn reduction(&mut self, instruction: &Instruction, line: u32) -> Result<Reduce, HostError> {
-        let op = match instruction.modifiers.iter().find_map(|m| match m.as_str() {
-            "popc" => Some(ReduceOp::Popc),
-            "and" => Some(ReduceOp::And),
-            "or" => Some(ReduceOp::Or),
-            _ => None,
-        }) {
-            Some(op) => op,
-            None => return Err(self.malformed(line, "`bar.red` without .popc, .and or .or")),
-        };
-        let (Some(dst), Some(source)) = (instruction.operands.first(), instruction.operands.last()) else {
-            return Err(self.malformed(line, "`bar.red` needs a destination and a predicate"));
-        };
-        let Opnd::Reg(dst) = self.operand(dst, line)? else { return Err(self.malformed(line, "`bar.red` must write a register")) };
-        match self.operand(source, line)? {
-            Opnd::Reg(source) => Ok(Reduce { op, dst, source, negated: false }),
-            Opnd::Not(source) => Ok(Reduce { op, dst, source, negated: true }),
-            _ => Err(self.malformed(line, "`bar.red` must read a predicate")),
-        }
-    }
-
-    fn push(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
-        let ops = instruction.operands.iter().map(|o| self.operand(o, line)).collect::<Result<Vec<_>, _>>()?;
-        let form = Instruction { guard: None, operands: Vec::new(), ..instruction.clone() };
-        self.program.blocks[self.current].insts.push(Inst { form, guard, ops, line, tied: false });
-        Ok(())
-    }
-
-    fn operand(&mut self, operand: &Operand, line: u32) -> Result<Opnd, HostError> {
-        Ok(match operand {
-            Operand::Name(name) => self.name(name, 0, line)?,
-            Operand::NameOffset(name, offset) => self.name(name, *offset, line)?,
-            Operand::Not(name) => match self.name(name, 0, line)? {
-                Opnd::Reg(reg) => Opnd::Not(reg),
-                _ => return Err(self.malformed(line, format!("`!{name}` is not a predicate"))),
-            },
-            Operand::Immediate(value) => Opnd::Imm(*value),
-            Operand::Address(address) => {
-                let base = match &address.base {
-                    AddressBase::Name(name) => self.name(name, 0, line)?,
-                    AddressBase::Absolute(value) => Opnd::Imm(Immediate::Int(i128::from(*value))),
-                };
-                Opnd::Addr(Box::new(base), address.offset)
-            }
-            Operand::Vector(parts) => Opnd::Vec(parts.iter().map(|p| self.operand(p, line)).collect::<Result<_, _>>()?),
-            Operand::Pair(a, b) => Opnd::Pair(Box::new(self.operand(a, line)?), Box::new(self.operand(b, line)?)),
-            Operand::Sink => Opnd::Sink,
-            Operand::List(_) | Operand::Bracket(_) => return Err(self.unsupported(line, "this form of operand")),
-        })
-    }
-
-    fn name(&mut self, name: &Name, offset: i64, line: u32) -> Result<Opnd, HostError> {
-        if name == "_" {
-            return Ok(Opnd::Sink);
-        }
-        if let Some(reg) = self.register(name) {
-            return Ok(Opnd::Reg(reg));
-        }
-        if let Some(special) = Special::from_name(name) {
-            return Ok(Opnd::Special(special));
-        }
-        let Some(symbol) = self.symbol(name) else {
-            return Err(match name.starts_with('%') {
-                true => self.unsupported(line, format!("the special register `{name}`, if it is one; it is not declared")),
-                false => self.malformed(line, format!("`{name}` is not declared")),
-            });
-        };
-        let moved = |at: u32| u32::try_from(i64::from(at) + offset).ok();
-        let symbol = match symbol {
-            Symbol::Dynamic(at) => moved(at).map(Symbol::Dynamic),
-            Symbol::Param(at) => moved(at).map(Symbol::Param),
-            Symbol::Shared(at) => moved(at).map(Symbol::Shared),
-            Symbol::Local(at) => moved(at).map(Symbol::Local),
-            Symbol::Global(name, at) => Some(Symbol::Global(name, at + offset)),
-        };
-        symbol.map(Opnd::Symbol).ok_or_else(|| self.malformed(line, format!("`{name}{offset:+}` lies outside its space")))
-    }
-
-    fn finish(mut self) -> Result<Program, HostError> {
-        self.end(Term::Goto(EXIT), 0);
-        if let Some((name, _)) = self.labels.iter().find(|(_, block)| !self.placed[**block]) {
-            return Err(self.malformed(0, format!("label `{name}` does not exist")));
-        }
-        self.program.thread_jumps();
-        Ok(self.program)
-    }
-}
-
 impl Program {
     /// Successor lists of all blocks.
     pub(crate) fn successors(&self) -> Vec<Vec<BlockId>> {
@@ -658,7 +291,7 @@ impl Program {
     }
 
     /// Leads jumps over empty blocks to where they end, and empties blocks that nothing reaches.
-    fn thread_jumps(&mut self) {
+    pub(crate) fn thread_jumps(&mut self) {
         let end: Vec<BlockId> = (0..self.blocks.len()).map(|b| self.landing(b)).collect();
         for block in &mut self.blocks {
             match &mut block.term {
@@ -692,13 +325,6 @@ impl Program {
         }
         at
     }
-}
-
-/// Reserves `bytes` at the end of an area.
-fn reserve(area: &mut u32, bytes: u32, align: u32) -> u32 {
-    let at = area.next_multiple_of(align);
-    *area = at + bytes;
-    at
 }
 
 /// How a register of a type is stored: floats as floats, everything else as an integer of its width.

@@ -210,3 +210,39 @@ STORE:
         }
     });
 }
+
+#[test]
+fn lanes_part_by_a_table() {
+    let text = "
+.visible .entry table(.param .u64 out)
+{
+  .reg .pred %p<2>; .reg .b32 %r<8>; .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2;
+  and.b32 %r2, %r1, 3;
+  mov.u32 %r3, 100;
+  setp.lt.u32 %p1, %r1, 20;
+TARGETS: .branchtargets A, B, C, D;
+  @%p1 brx.idx %r2, TARGETS;
+  bra D;
+A:
+  mov.u32 %r3, 1;
+B:
+  add.u32 %r3, %r3, 10;
+  bra D;
+C:
+  mov.u32 %r3, 5;
+D:
+  st.global.u32 [%rd3], %r3;
+  ret;
+}";
+    at_every_level(text, "table", [64, 1, 1], |kernel| {
+        let mut out = vec![0u32; 64];
+        kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut out));
+        for (i, found) in out.iter().enumerate() {
+            let expected = if i < 20 { [11, 110, 5, 100][i % 4] } else { 100 };
+            assert_eq!(*found, expected, "thread {i}");
+        }
+    });
+}

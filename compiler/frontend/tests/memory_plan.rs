@@ -152,7 +152,7 @@ fn truth(graph: &KernelGraph, symbols: &[i64]) -> Vec<u64> {
 fn lifetime(graph: &KernelGraph, id: BufferId) -> Option<(usize, usize)> {
     let mut touching = (0..graph.nodes.len()).filter(|i| graph.nodes[*i].reads.contains(&id) || graph.nodes[*i].writes.contains(&id));
     let first = touching.next()?;
-    Some((first, touching.last().unwrap_or(first)))
+    Some((first, touching.next_back().unwrap_or(first)))
 }
 
 proptest! {

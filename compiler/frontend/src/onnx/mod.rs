@@ -277,10 +277,7 @@ impl<'m> Import<'m> {
         for (index, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             match results.get(index) {
                 Some(id) => {
-                    if self.values.insert(name, *id).is_some() {
-                        let reason = format!("{name} is defined twice");
-                        return Err(Failure::Import(ImportError::Invalid { place: format!("node {node_name}"), reason }));
-                    }
+                    self.values.insert(name, *id);
                 }
                 None if consumed.contains(name.as_str()) => {
                     return Err(Failure::Lower(LowerError::Unsupported(format!("result {index} ({name})"))));

@@ -10,7 +10,7 @@ const CYCLE_NODES_SHOWN: usize = 8;
 
 /// Indices of the needed nodes in topological order; the model's own order where that is one. `outer` names what is defined without a node.
 pub(super) fn needed_nodes(graph: &GraphProto, outer: &HashSet<&str>) -> Result<Vec<usize>, ImportError> {
-    let producers = producers(graph)?;
+    let producers = producers(graph, outer)?;
     let needed = reachable(graph, &producers);
     let dependencies = |index: usize| {
         let inputs = graph.node[index].input.iter().filter(|name| !name.is_empty() && !outer.contains(name.as_str()));
@@ -43,11 +43,12 @@ pub(super) fn needed_nodes(graph: &GraphProto, outer: &HashSet<&str>) -> Result<
     if waiting.is_empty() { Ok(order) } else { Err(ImportError::Cycle { nodes: cycle(graph, &waiting, dependencies) }) }
 }
 
-fn producers(graph: &GraphProto) -> Result<HashMap<&str, usize>, ImportError> {
+/// The node that defines each name; every name is defined once.
+fn producers<'m>(graph: &'m GraphProto, outer: &HashSet<&str>) -> Result<HashMap<&'m str, usize>, ImportError> {
     let mut producers = HashMap::new();
     for (index, node) in graph.node.iter().enumerate() {
         for name in node.output.iter().filter(|name| !name.is_empty()) {
-            if producers.insert(name.as_str(), index).is_some() {
+            if producers.insert(name.as_str(), index).is_some() || outer.contains(name.as_str()) {
                 let place = format!("node {}", node_name(node, index));
                 return Err(ImportError::Invalid { place, reason: format!("{name} is defined twice") });
             }

@@ -5,18 +5,24 @@
 
 mod eliminate_dead;
 mod fold_affine;
+mod fold_into_table;
 mod fuse_epilogue;
 mod fuse_layer_norm;
 mod fuse_pointwise;
+mod fuse_square;
+mod gather_one_hot;
 mod hoist_pointwise;
 mod merge_equal;
 mod merge_moves;
 
 pub use eliminate_dead::eliminate_dead;
 pub use fold_affine::fold_affine;
+pub use fold_into_table::fold_into_table;
 pub use fuse_epilogue::fuse_epilogue;
 pub use fuse_layer_norm::fuse_layer_norm;
 pub use fuse_pointwise::fuse_pointwise;
+pub use fuse_square::fuse_square;
+pub use gather_one_hot::gather_one_hot;
 pub use hoist_pointwise::hoist_pointwise;
 pub use merge_equal::merge_equal;
 pub use merge_moves::merge_moves;
@@ -38,11 +44,14 @@ pub static PASSES: &[Pass] = &[
     Pass { name: "merge_moves", run: merge_moves },
     // Before what looks for a pointwise node right behind a convolution: 1-D convolutions have a reshape there.
     Pass { name: "hoist_pointwise", run: hoist_pointwise },
-    // These two look for single steps, so they come before the steps are joined.
+    // These three look for single steps, so they come before the steps are joined.
     Pass { name: "fold_affine", run: fold_affine },
     Pass { name: "fuse_layer_norm", run: fuse_layer_norm },
+    Pass { name: "fuse_square", run: fuse_square },
     // Chains first: what two pointwise nodes read twice (`x * sigmoid(x)`), one reads once, and it fits into an epilogue.
     Pass { name: "fuse_pointwise", run: fuse_pointwise },
+    Pass { name: "gather_one_hot", run: gather_one_hot },
+    Pass { name: "fold_into_table", run: fold_into_table },
     Pass { name: "hoist_pointwise", run: hoist_pointwise },
     Pass { name: "fuse_epilogue", run: fuse_epilogue },
     // Between two 1-D convolutions there now are two reshapes that cancel each other.

@@ -89,6 +89,18 @@ impl Model {
         name.into()
     }
 
+    pub fn int32(&mut self, name: &str, dims: &[i64], values: &[i32]) -> String {
+        let int32_data = values.to_vec();
+        self.graph().initializer.push(TensorProto {
+            name: name.into(),
+            dims: dims.to_vec(),
+            data_type: 6,
+            int32_data,
+            ..TensorProto::default()
+        });
+        name.into()
+    }
+
     /// Seeded weights around `mean`.
     pub fn random(&mut self, name: &str, dims: &[i64], mean: f32, spread: f32) -> String {
         let count = dims.iter().product::<i64>() as usize;

@@ -14,7 +14,7 @@ mod resnet;
 mod squeezenet;
 mod vgg;
 
-use atoll_frontend::onnx::proto::ModelProto;
+use atoll_frontend::onnx::proto::{DataType, ModelProto};
 use builder::Builder;
 use prost::Message;
 
@@ -58,8 +58,17 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "inception_v3", image: 299, image_min: 75, build: inception::build },
     Architecture { name: "squeezenet", image: 224, image_min: 32, build: squeezenet::build },
     Architecture { name: "mobilenet_v2", image: 224, image_min: 32, build: mobilenet::build },
+    Architecture { name: "null", image: 16, image_min: 1, build: null },
     Architecture { name: "distilbert", image: 128, image_min: 2, build: distilbert::build },
 ];
+
+/// A model that computes next to nothing: what is left of its latency is the system's.
+fn null(b: &mut Builder, elements: u32) {
+    let shape = [1, i64::from(elements)];
+    let x = b.input("input", DataType::Float, &shape);
+    let x = b.relu(&x);
+    b.output("output", &x, &shape);
+}
 
 /// Why a model cannot be built.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +91,9 @@ impl std::fmt::Display for BuildError {
                 let names: Vec<_> = ARCHITECTURES.iter().map(|a| a.name).collect();
                 write!(f, "there is no model {name}; there are {}", names.join(", "))
             }
-            BuildError::ImageTooSmall { image, least } => write!(f, "an input of {image} is too small for this model, it needs at least {least}"),
+            BuildError::ImageTooSmall { image, least } => {
+                write!(f, "an input of {image} is too small for this model, it needs at least {least}")
+            }
         }
     }
 }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 /// Write a benchmark model with seeded random weights as an ONNX file
 #[derive(Parser)]
-#[command(after_help = "Examples:\n  atoll-models resnet50 -o resnet50.onnx\n  atoll-models vgg19 --width 0.25 --image 64 -o small.onnx\n  atoll-models --list")]
+#[command(
+    after_help = "Examples:\n  atoll-models resnet50 -o resnet50.onnx\n  atoll-models vgg19 --width 0.25 --image 64 -o small.onnx\n  atoll-models --list"
+)]
 struct Arguments {
     /// Which model
     #[arg(required_unless_present = "list")]

@@ -23,7 +23,11 @@ pub(crate) fn build(b: &mut Builder, image: u32, shape: &Shape) {
         let outer = if shape.bottleneck { inner * 4 } else { inner };
         for block in 0..count {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-            let branch = if shape.bottleneck { bottleneck(b, &x, [channels, inner, outer], stride) } else { basic(b, &x, [channels, outer], stride) };
+            let branch = if shape.bottleneck {
+                bottleneck(b, &x, [channels, inner, outer], stride)
+            } else {
+                basic(b, &x, [channels, outer], stride)
+            };
             let shortcut = if stride != 1 || channels != outer {
                 let projected = b.conv(&x, [channels, outer], same(1, stride), 1, false);
                 b.batch_norm(&projected, outer, 1.0)

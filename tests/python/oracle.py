@@ -42,9 +42,9 @@ def random_input(rng, spec, symbols):
     return rng.integers(0, 2 if "mask" in spec.name or dtype.kind == "b" else 256, shape).astype(dtype)
 
 
-def write(folder, name, array):
+def write(folder, kind, name, array):
     array = np.ascontiguousarray(array)
-    file = name.replace("/", "_") + ".bin"
+    file = f"{kind}_{name}.bin".replace("/", "_")
     array.tofile(folder / file)
     return {"name": name, "dtype": array.dtype.name, "shape": list(array.shape), "file": file}
 
@@ -76,8 +76,8 @@ def main():
         folder = pathlib.Path(arguments.out) / str(seed)
         folder.mkdir(parents=True, exist_ok=True)
         case = {
-            "inputs": [write(folder, "in_" + name, array) for name, array in feed.items()],
-            "outputs": [write(folder, "out_" + name, array) for name, array in zip(names, outputs)],
+            "inputs": [write(folder, "in", name, array) for name, array in feed.items()],
+            "outputs": [write(folder, "out", name, array) for name, array in zip(names, outputs)],
         }
         (folder / "case.json").write_text(json.dumps(case))
 

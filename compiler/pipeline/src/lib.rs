@@ -1,1 +1,153 @@
-//! compiler/pipeline
+//! The compiler's API: a model artifact becomes a bundle.
+//!
+//! ```text
+//! import → transform → schedule → plan → for each target { emit → passes → lower } → write
+//! ```
+//!
+//! Every stage is a function of another crate; this one calls them in order, times them, tells an [`Observer`] what happens and shows any intermediate form.
+//! It is not a build system: the cache of compiled models belongs to whoever serves them.
+
+mod error;
+mod observer;
+mod targets;
+
+pub use error::CompileError;
+pub use observer::{Form, Observer, Silent, Stage, StageTime};
+pub use targets::{Target, UnknownTarget};
+
+use atoll_codegen::{Emitted, Schedule};
+use atoll_frontend::memory_plan;
+use atoll_frontend::tensor_graph::TensorGraph;
+use atoll_kgraph::{BundleContents, KernelFacts, KernelGraph, TargetContents, TargetImage, write_bundle};
+use atoll_passes::{KernelReport, TransformOptions};
+use observer::Clock;
+use std::path::Path;
+
+/// What identifies this compiler in bundles and caches.
+pub const PRODUCER: &str = concat!("atoll ", env!("CARGO_PKG_VERSION"));
+
+/// How a model is compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompileOptions {
+    /// Targets of the bundle.
+    pub targets: Vec<Target>,
+    /// Put NVIDIA kernels through `ptxas`, where there is one: checks them, and records registers and spills. Takes seconds.
+    pub assemble: bool,
+}
+
+impl Default for CompileOptions {
+    /// Native code for this machine, and PTX for every NVIDIA GPU from Turing on.
+    fn default() -> CompileOptions {
+        CompileOptions { targets: Target::defaults(), assemble: false }
+    }
+}
+
+/// What was compiled.
+#[derive(Clone, Debug)]
+pub struct CompileReport {
+    /// Digest of the bundle.
+    pub digest: String,
+    /// Nodes of the graph.
+    pub nodes: usize,
+    /// Distinct kernels of every target.
+    pub kernels: Vec<(Target, usize)>,
+    /// Kernels left without the preemption flag, with the reason.
+    pub not_preemptible: Vec<String>,
+    /// How long each stage took.
+    pub times: Vec<StageTime>,
+}
+
+/// Compiles an ONNX file into a bundle.
+pub fn compile(input: &Path, output: &Path, options: &CompileOptions, observer: &dyn Observer) -> Result<CompileReport, CompileError> {
+    let mut clock = Clock::new(observer, 4 + 3 * options.targets.len());
+    let graph = clock.stage(Stage::Import, || import(input))?;
+    let graph = clock.stage(Stage::Transform, || transform(graph, observer))?;
+    let (schedule, plan) = clock.stage(Stage::Schedule, || schedule(&graph))?;
+    let mut targets = Vec::new();
+    let mut report = CompileReport {
+        digest: String::new(),
+        nodes: plan.nodes.len(),
+        kernels: Vec::new(),
+        not_preemptible: Vec::new(),
+        times: Vec::new(),
+    };
+    for &target in &options.targets {
+        let (contents, reports) = compile_target(&schedule, target, options.assemble, &mut clock, observer)?;
+        report.kernels.push((target, contents.image.kernels.len()));
+        report.not_preemptible.extend(reports.iter().filter_map(|kernel| not_preemptible(target, kernel)));
+        targets.push(contents);
+    }
+    let weights = schedule.weights.iter().map(|w| (w.offset, &*w.bytes)).collect();
+    let contents = BundleContents { producer: PRODUCER.into(), graph: &plan, weights, targets };
+    report.digest = clock.stage(Stage::Write, || write_bundle(output, &contents).map_err(CompileError::from))?;
+    report.times = clock.finish();
+    Ok(report)
+}
+
+/// Shows one intermediate form of a model without writing a bundle.
+pub fn show(input: &Path, form: Form, target: Target) -> Result<String, CompileError> {
+    let keep = observer::Keep::new(form);
+    let mut clock = Clock::new(&keep, 5);
+    let graph = transform(import(input)?, &keep)?;
+    if form == Form::Graph {
+        return Ok(graph.to_string());
+    }
+    let (schedule, _) = schedule(&graph)?;
+    compile_target(&schedule, target, false, &mut clock, &keep)?;
+    keep.take().ok_or(CompileError::NoSuchForm { form, target })
+}
+
+fn import(input: &Path) -> Result<TensorGraph, CompileError> {
+    Ok(atoll_frontend::onnx::import(input, &atoll_frontend::onnx::ImportOptions::default())?)
+}
+
+fn transform(graph: TensorGraph, observer: &dyn Observer) -> Result<TensorGraph, CompileError> {
+    Ok(atoll_frontend::transform::transform_with(graph, |pass, graph| observer.form(Form::Graph, pass, &|| graph.to_string()))?)
+}
+
+/// The schedule, and its graph with the memory planned.
+fn schedule(graph: &TensorGraph) -> Result<(Schedule, KernelGraph), CompileError> {
+    let schedule = atoll_codegen::schedule(graph)?;
+    let mut planned = schedule.graph.clone();
+    memory_plan::plan(&mut planned);
+    Ok((schedule, planned))
+}
+
+fn compile_target(
+    schedule: &Schedule,
+    target: Target,
+    assemble: bool,
+    clock: &mut Clock<'_>,
+    observer: &dyn Observer,
+) -> Result<(TargetContents, Vec<KernelReport>), CompileError> {
+    let Emitted { mut module, kernels, launches } =
+        clock.stage(Stage::Emit(target), || Ok(atoll_codegen::emit(schedule, &target.description())?))?;
+    observer.form(Form::Ptx, "emit", &|| atoll_ptx::print(&module));
+    let report =
+        clock.stage(Stage::Passes(target), || Ok(atoll_passes::transform(&mut module, &TransformOptions::default(), &mut |_, _| {})?))?;
+    observer.form(Form::PtxFinal, "passes", &|| atoll_ptx::print(&module));
+    let mut facts: Vec<KernelFacts> = kernels.iter().zip(&report.kernels).map(|(kernel, report)| facts(kernel, report)).collect();
+    let (code, ptx) = clock.stage(Stage::Lower(target), || targets::lower(target, &module, &mut facts, assemble, observer))?;
+    let image = TargetImage { name: target.name().into(), kernels: facts, launches };
+    Ok((TargetContents { image, code, ptx }, report.kernels))
+}
+
+fn facts(kernel: &atoll_codegen::EmittedKernel, report: &KernelReport) -> KernelFacts {
+    KernelFacts {
+        name: kernel.name.clone(),
+        block: kernel.block,
+        params_bytes: report.params_bytes,
+        preempt_offset: report.preempt_offset(),
+        shared_bytes: report.shared_bytes,
+        scratch_bytes: 0,
+        registers: None,
+        spill_bytes: None,
+    }
+}
+
+fn not_preemptible(target: Target, kernel: &KernelReport) -> Option<String> {
+    match &kernel.preemption {
+        atoll_passes::Preemption::NotCut(reason) => Some(format!("{}: {}: {reason}", target.name(), kernel.name)),
+        _ => None,
+    }
+}

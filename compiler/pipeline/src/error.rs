@@ -1,0 +1,38 @@
+//! What can go wrong in a compilation, and whose fault it is.
+
+use crate::observer::Form;
+use crate::targets::Target;
+
+/// Why a model was not compiled. Import errors are the model's; everything after it is a limit of this compiler or a bug in it.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// The model cannot be read or uses what is not supported.
+    #[error(transparent)]
+    Import(#[from] atoll_frontend::onnx::ImportError),
+    /// A transformation of the tensor graph left it wrong: our bug.
+    #[error(transparent)]
+    Transform(#[from] atoll_frontend::transform::TransformError),
+    /// Kernels could not be written.
+    #[error(transparent)]
+    Codegen(#[from] atoll_codegen::CodegenError),
+    /// A pass failed.
+    #[error(transparent)]
+    Passes(#[from] atoll_passes::PassError),
+    /// The NVIDIA target failed.
+    #[error(transparent)]
+    Nvidia(#[from] atoll_target_nvidia::NvidiaError),
+    /// The host target failed.
+    #[error(transparent)]
+    Host(#[from] atoll_target_host::HostError),
+    /// The bundle could not be written.
+    #[error(transparent)]
+    Bundle(#[from] atoll_kgraph::BundleError),
+    /// A form that the target does not have.
+    #[error("there is no {form} for {target}")]
+    NoSuchForm {
+        /// What was asked for.
+        form: Form,
+        /// Of which target.
+        target: Target,
+    },
+}

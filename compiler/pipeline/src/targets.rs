@@ -1,0 +1,103 @@
+//! The targets a bundle can have, and how kernels become their code.
+
+use crate::error::CompileError;
+use crate::observer::{Form, Observer};
+use atoll_codegen::{HostLevel, TargetDescription};
+use atoll_kgraph::KernelFacts;
+use atoll_ptx::Module;
+use atoll_target_host::{CpuLevel, KernelShape, Options};
+use std::fmt;
+use std::str::FromStr;
+
+/// A target of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// `host-x86-64-v3`
+    HostV3,
+    /// `host-x86-64-v4`
+    HostV4,
+    /// `nvidia-sm_75`: PTX that the driver compiles for this and every newer GPU.
+    NvidiaSm75,
+}
+
+/// A name that is no target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no target {0}; there are host-x86-64-v3, host-x86-64-v4, nvidia-sm_75, and host for this machine")]
+pub struct UnknownTarget(String);
+
+impl Target {
+    const ALL: [Target; 3] = [Target::HostV3, Target::HostV4, Target::NvidiaSm75];
+
+    /// The host target of this machine and PTX.
+    pub fn defaults() -> Vec<Target> {
+        vec![Target::this_host(), Target::NvidiaSm75]
+    }
+
+    /// The best host target that this machine runs.
+    pub fn this_host() -> Target {
+        match CpuLevel::of_this_machine() {
+            Some(CpuLevel::V4) => Target::HostV4,
+            _ => Target::HostV3,
+        }
+    }
+
+    /// Its name in bundles.
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::HostV3 => "host-x86-64-v3",
+            Target::HostV4 => "host-x86-64-v4",
+            Target::NvidiaSm75 => "nvidia-sm_75",
+        }
+    }
+
+    pub(crate) fn description(self) -> TargetDescription {
+        match self {
+            Target::HostV3 => TargetDescription::host(HostLevel::V3),
+            Target::HostV4 => TargetDescription::host(HostLevel::V4),
+            Target::NvidiaSm75 => TargetDescription::nvidia_sm75(),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Target {
+    type Err = UnknownTarget;
+
+    fn from_str(name: &str) -> Result<Target, UnknownTarget> {
+        if name == "host" {
+            return Ok(Target::this_host());
+        }
+        Target::ALL.into_iter().find(|t| t.name() == name).ok_or_else(|| UnknownTarget(name.into()))
+    }
+}
+
+/// Code of a target, and for native code the PTX it was made from. Completes the kernels' facts.
+pub(crate) fn lower(
+    target: Target,
+    module: &Module,
+    facts: &mut [KernelFacts],
+    assemble: bool,
+    observer: &dyn Observer,
+) -> Result<(Vec<u8>, Option<String>), CompileError> {
+    let level = match target {
+        Target::NvidiaSm75 => {
+            let ptxas = if assemble { atoll_target_nvidia::find_ptxas() } else { None };
+            return Ok((atoll_target_nvidia::compile(module, facts, ptxas.as_ref())?.into_bytes(), None));
+        }
+        Target::HostV3 => CpuLevel::V3,
+        Target::HostV4 => CpuLevel::V4,
+    };
+    let shapes: Vec<KernelShape> = facts.iter().map(|f| KernelShape { name: f.name.as_str().into(), block: f.block }).collect();
+    let options = Options { keep_ir: observer.wants(Form::Llvm), threads: 0 };
+    let object = atoll_target_host::compile(module, &shapes, level, &options)?;
+    for (facts, native) in facts.iter_mut().zip(&object.kernels) {
+        facts.scratch_bytes = native.scratch_bytes;
+    }
+    observer.form(Form::Llvm, "lower", &|| object.kernels.iter().filter_map(|k| k.optimised_ir.as_deref()).collect::<Vec<_>>().join("\n"));
+    Ok((object.elf, Some(atoll_ptx::print(module))))
+}

@@ -1,0 +1,92 @@
+//! Every model against ONNX Runtime: plain, and evicted and resumed at random points.
+
+use anyhow::{Result, ensure};
+use atoll_engine::EngineConfig;
+use atoll_kgraph::{BufferKind, invocation_bytes};
+use atoll_tests::{Loaded, Model, built, compile, full, oracle, trained};
+
+/// Seeds of the inputs, and of the evictions.
+fn seeds() -> &'static [u64] {
+    if full() { &[0, 1, 2] } else { &[0] }
+}
+
+fn check(model: &Model, folder: &std::path::Path) -> Result<()> {
+    let bundle = compile(model, folder)?;
+    let cases = oracle(model, seeds(), folder)?;
+    let plain = Loaded::start(&bundle, EngineConfig::default())?;
+    for case in &cases {
+        plain.check(model, case)?;
+    }
+    check_memory(model, &plain, &bundle)?;
+    plain.stop();
+    for case in &cases {
+        let evicted = Loaded::start(&bundle, EngineConfig { evict_at_random: Some(case.seed), ..EngineConfig::default() })?;
+        let result = evicted.check(model, case)?;
+        ensure!(result.preemptions > 0, "{}: nothing was evicted under seed {}", model.name, case.seed);
+        evicted.stop();
+    }
+    Ok(())
+}
+
+/// The peak that `inspect` promises is what the run used.
+fn check_memory(model: &Model, loaded: &Loaded, bundle: &atoll_kgraph::Bundle) -> Result<()> {
+    let graph = bundle.graph();
+    let device = loaded.handle.device_info();
+    let target = device.targets.iter().find_map(|name| bundle.target(name)).expect("compiled for this machine");
+    let symbols: Vec<i64> =
+        graph.symbols.iter().map(|s| model.symbols.iter().find(|(name, _)| *name == s.name).map_or(2, |&(_, value)| value)).collect();
+    let promised = bundle.weights().len() as u64 + invocation_bytes(graph, target, &symbols)?;
+    let used = loaded.handle.statistics().device.memory_used_bytes_max;
+    // Each of the two allocations is rounded up to the alignment of buffers.
+    ensure!(used.abs_diff(promised) < 1024, "{}: {promised} bytes promised, {used} used", model.name);
+    Ok(())
+}
+
+macro_rules! built_models {
+    ($($name:ident),* $(,)?) => {$(
+        #[test]
+        fn $name() -> Result<()> {
+            let folder = tempfile::tempdir()?;
+            check(&built(stringify!($name), folder.path())?, folder.path())
+        }
+    )*};
+}
+
+built_models!(resnet18, resnet50, resnet152, densenet121, densenet201, vgg19, inception_v3, squeezenet, mobilenet_v2, distilbert);
+
+#[test]
+fn magika() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for batch in [1, 5] {
+        check(&trained("magika", &[("unk__214", batch)])?, folder.path())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn common_det() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    check(&trained("common_det", &[])?, folder.path())
+}
+
+#[test]
+fn silero_vad() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for length in [1, 31] {
+        check(&trained("silero_vad", &[("sequence_length", length)])?, folder.path())?;
+    }
+    Ok(())
+}
+
+/// On ResNet-50 the memory plan saves at least half of the activations.
+#[test]
+fn buffers_are_reused() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bundle = compile(&built("resnet50", folder.path())?, folder.path())?;
+    let plan = &bundle.graph().plan;
+    let bytes = |expr: &Option<atoll_kgraph::Expr>| expr.as_ref().and_then(|e| e.eval(&[]).ok()).unwrap_or(0);
+    let (shared, unshared) = (bytes(&plan.arena_bytes), bytes(&plan.unshared_bytes));
+    assert!(bundle.graph().buffers_of(BufferKind::Temp).count() > 10);
+    assert!(shared > 0 && shared * 2 <= unshared, "{shared} bytes with reuse, {unshared} without");
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The daemon as its users meet it: real processes, a real client, real signals.
+
+use anyhow::{Context, Result, ensure};
+use atoll_tests::{python, root, trained, trained_models};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to get ready, compiling a small model in a slow build included.
+const READY_TIMEOUT: Duration = Duration::from_secs(240);
+
+/// The program under test, built by the same cargo call.
+fn atoll() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
+    folder.join("atoll")
+}
+
+struct Daemon {
+    process: Child,
+    http: String,
+    metrics: String,
+}
+
+impl Daemon {
+    fn start(repository: &Path, cache: &Path) -> Result<Daemon> {
+        let ready = cache.join("ready");
+        let _ = std::fs::remove_file(&ready);
+        let mut process = Command::new(atoll())
+            .args(["serve", "--http-port", "0", "--metrics-port", "0", "--model-repository"])
+            .arg(repository)
+            .arg("--ready-file")
+            .arg(&ready)
+            .env("XDG_CACHE_HOME", cache)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{} is not built; run cargo build -p atoll", atoll().display()))?;
+        let start = Instant::now();
+        let text = loop {
+            let text = std::fs::read_to_string(&ready).unwrap_or_default();
+            if text.contains("http ") && text.ends_with('\n') {
+                break text;
+            }
+            if process.try_wait()?.is_some() || start.elapsed() > READY_TIMEOUT {
+                process.kill().ok();
+                let mut log = String::new();
+                process.stderr.take().context("piped")?.read_to_string(&mut log)?;
+                anyhow::bail!("the daemon did not get ready: {log}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let address = |word: &str| text.lines().find_map(|l| l.strip_prefix(word)).unwrap_or_default().trim().to_string();
+        Ok(Daemon { http: address("http "), metrics: address("metrics "), process })
+    }
+
+    fn signal(&mut self, name: &str) -> Result<std::process::ExitStatus> {
+        Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status()?;
+        Ok(self.process.wait()?)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+fn conformance(daemon: &Daemon) -> Result<()> {
+    let script = root().join("tests/python/triton_conformance.py");
+    let output = Command::new(python()).arg(script).arg(&daemon.http).arg(trained_models()).output()?;
+    ensure!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+#[test]
+fn tritonclient_is_served_killed_and_served_again() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository)?;
+    std::fs::copy(trained("magika", &[])?.path, repository.join("magika.onnx"))?;
+    let mut daemon = Daemon::start(&repository, folder.path())?;
+    conformance(&daemon)?;
+    let metrics = Command::new("python3")
+        .args([
+            "-c",
+            "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())",
+            &format!("http://{}/metrics", daemon.metrics),
+        ])
+        .output()?;
+    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    ensure!(metrics.contains("nv_inference_request_success{model=\"magika\""), "{metrics}");
+    daemon.signal("KILL")?;
+    let mut daemon = Daemon::start(&repository, folder.path())?;
+    conformance(&daemon)?;
+    let status = daemon.signal("TERM")?;
+    ensure!(status.code() == Some(0), "SIGTERM ended the daemon with {status}");
+    Ok(())
+}
+
+#[test]
+fn a_busy_port_is_named() -> Result<()> {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let port = taken.local_addr()?.port().to_string();
+    let folder = tempfile::tempdir()?;
+    let output = Command::new(atoll())
+        .args(["serve", "--http-port", &port, "--metrics-port", "0", "--model-repository"])
+        .arg(folder.path())
+        .output()?;
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(!output.status.success() && message.contains(&port) && message.contains("--http-port"), "{message}");
+    Ok(())
+}

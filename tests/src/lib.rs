@@ -1,0 +1,222 @@
+//! What the integration tests share: the numeric oracle, a model on an engine, and where things are.
+//!
+//! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published sizes of every model and three seeds; otherwise small variants and one seed.
+
+use anyhow::{Context, Result, bail, ensure};
+use atoll_device::host::{HostConfig, HostDevice};
+use atoll_engine::{Class, Engine, EngineConfig, EngineHandle, FunctionOptions, InputTensor, InvocationRequest, InvocationResult};
+use atoll_kgraph::{Bundle, DType};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+
+/// Largest relative difference from ONNX Runtime, ‖a−b‖/‖b‖.
+pub const TOLERANCE: f64 = 1e-3;
+
+/// Whether everything is to be run.
+pub fn full() -> bool {
+    std::env::var_os("ATOLL_TEST_FULL").is_some_and(|v| v == "1")
+}
+
+/// Says why a test did nothing.
+#[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
+pub fn skip(reason: &str) {
+    eprintln!("SKIPPED: {reason}");
+}
+
+/// Python of the virtual environment that `make setup` makes.
+pub fn python() -> PathBuf {
+    cache("ATOLL_VENV", "venv").join("bin/python")
+}
+
+/// Where trained models were fetched to.
+pub fn trained_models() -> PathBuf {
+    cache("ATOLL_MODELS_DIR", "models")
+}
+
+fn cache(variable: &str, folder: &str) -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/atoll").join(folder);
+    std::env::var_os(variable).map_or_else(home, PathBuf::from)
+}
+
+/// The root of the repository.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the repository")
+}
+
+/// A model to test.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Its name in messages.
+    pub name: String,
+    /// Its ONNX file.
+    pub path: PathBuf,
+    /// Values of its symbolic dimensions.
+    pub symbols: Vec<(&'static str, i64)>,
+}
+
+/// A built model in a folder: the published one in a full run, else a small variant.
+pub fn built(name: &str, folder: &Path) -> Result<Model> {
+    let small = atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)) };
+    let options = if full() { atoll_models::BuildOptions { seed: 7, ..Default::default() } } else { small };
+    let path = folder.join(format!("{name}.onnx"));
+    std::fs::write(&path, atoll_models::build_onnx(name, &options)?)?;
+    Ok(Model { name: name.into(), path, symbols: vec![] })
+}
+
+fn small_image(name: &str) -> u32 {
+    match name {
+        "inception_v3" => 107,
+        "distilbert" => 19,
+        _ => 64,
+    }
+}
+
+/// A fetched trained model.
+pub fn trained(name: &str, symbols: &[(&'static str, i64)]) -> Result<Model> {
+    let path = trained_models().join(format!("{name}.onnx"));
+    ensure!(path.exists(), "{} is missing: run `make setup`", path.display());
+    Ok(Model { name: name.into(), path, symbols: symbols.to_vec() })
+}
+
+/// A tensor of the oracle.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Its name in the model.
+    pub name: String,
+    /// NumPy's name of its type.
+    pub dtype: String,
+    /// Dimensions.
+    pub shape: Vec<i64>,
+    /// Elements, little-endian.
+    pub bytes: Vec<u8>,
+}
+
+/// Inputs and what ONNX Runtime answered.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The seed of the inputs.
+    pub seed: u64,
+    /// Inputs in the model's order.
+    pub inputs: Vec<Tensor>,
+    /// Outputs in the model's order.
+    pub outputs: Vec<Tensor>,
+}
+
+#[derive(Deserialize)]
+struct CaseFile {
+    inputs: Vec<TensorFile>,
+    outputs: Vec<TensorFile>,
+}
+
+#[derive(Deserialize)]
+struct TensorFile {
+    name: String,
+    dtype: String,
+    shape: Vec<i64>,
+    file: String,
+}
+
+/// Asks ONNX Runtime for each seed.
+pub fn oracle(model: &Model, seeds: &[u64], folder: &Path) -> Result<Vec<Case>> {
+    let out = folder.join(format!("{}-cases", model.name));
+    let list: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    let mut command = Command::new(python());
+    command.arg(root().join("tests/python/oracle.py")).arg(&model.path).arg(&out).args(["--seeds", &list.join(",")]);
+    for (name, value) in &model.symbols {
+        command.args(["--symbol", &format!("{name}={value}")]);
+    }
+    let output = command.output().context("the oracle needs the Python environment of `make setup`")?;
+    ensure!(output.status.success(), "the oracle failed: {}", String::from_utf8_lossy(&output.stderr));
+    seeds.iter().map(|&seed| read_case(seed, &out.join(seed.to_string()))).collect()
+}
+
+fn read_case(seed: u64, folder: &Path) -> Result<Case> {
+    let file: CaseFile = serde_json::from_slice(&std::fs::read(folder.join("case.json"))?)?;
+    let read = |tensors: Vec<TensorFile>| -> Result<Vec<Tensor>> {
+        let one = |t: TensorFile| Ok(Tensor { bytes: std::fs::read(folder.join(&t.file))?, name: t.name, dtype: t.dtype, shape: t.shape });
+        tensors.into_iter().map(one).collect()
+    };
+    Ok(Case { seed, inputs: read(file.inputs)?, outputs: read(file.outputs)? })
+}
+
+/// Compiles for this machine.
+pub fn compile(model: &Model, folder: &Path) -> Result<Arc<Bundle>> {
+    let path = folder.join(format!("{}.kg", model.name));
+    let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::this_host()], assemble: false };
+    atoll_pipeline::compile(&model.path, &path, &options, &atoll_pipeline::Silent).with_context(|| format!("compiling {}", model.name))?;
+    Ok(Bundle::open(&path)?)
+}
+
+/// A model loaded into an engine of its own.
+pub struct Loaded {
+    engine: Engine,
+    /// For statistics and for more functions.
+    pub handle: EngineHandle,
+    bundle: Arc<Bundle>,
+}
+
+impl Loaded {
+    /// Starts an engine with two compute units and loads the bundle as `model`.
+    pub fn start(bundle: &Arc<Bundle>, config: EngineConfig) -> Result<Loaded> {
+        let device = HostDevice::start(HostConfig { compute_units: 2, ..HostConfig::default() })?;
+        let engine = Engine::start(Box::new(device), config)?;
+        let handle = engine.handle();
+        handle.load(bundle.clone(), FunctionOptions { name: "model".into(), class: Class::BestEffort, queue_capacity: None })?;
+        Ok(Loaded { engine, handle, bundle: bundle.clone() })
+    }
+
+    /// Runs one case.
+    pub fn run(&self, case: &Case) -> Result<InvocationResult> {
+        let order = self.bundle.graph().buffers_of(atoll_kgraph::BufferKind::Input);
+        let inputs = order
+            .map(|(_, spec)| {
+                let tensor = case.inputs.iter().find(|t| t.name == spec.name).with_context(|| format!("no input {}", spec.name))?;
+                Ok(InputTensor { shape: tensor.shape.clone(), bytes: tensor.bytes.clone() })
+            })
+            .collect::<Result<_>>()?;
+        let request = InvocationRequest { function: "model".into(), inputs, class: None, deadline: None };
+        let (answer, answered) = mpsc::channel();
+        self.handle.submit(request, Box::new(move |result| drop(answer.send(result))));
+        Ok(answered.recv()??)
+    }
+
+    /// Runs one case and compares every output with the oracle's.
+    pub fn check(&self, model: &Model, case: &Case) -> Result<InvocationResult> {
+        let result = self.run(case)?;
+        let specs: Vec<_> = self.bundle.graph().buffers_of(atoll_kgraph::BufferKind::Output).map(|(_, spec)| spec).collect();
+        ensure!(specs.len() == case.outputs.len(), "{}: {} outputs, expected {}", model.name, specs.len(), case.outputs.len());
+        for (spec, got) in specs.iter().zip(&result.outputs) {
+            let expected = case.outputs.iter().find(|t| t.name == spec.name).with_context(|| format!("no output {}", spec.name))?;
+            ensure!(got.shape == expected.shape, "{} {}: shape {:?}, expected {:?}", model.name, spec.name, got.shape, expected.shape);
+            let error = relative_error(&numbers(spec.dtype, &got.bytes)?, &numbers(spec.dtype, &expected.bytes)?);
+            ensure!(error < TOLERANCE, "{} seed {}: output {} differs by {error:.2e}", model.name, case.seed, spec.name);
+        }
+        Ok(result)
+    }
+
+    /// Ends the engine.
+    pub fn stop(self) {
+        self.engine.shutdown();
+    }
+}
+
+fn numbers(dtype: DType, bytes: &[u8]) -> Result<Vec<f64>> {
+    Ok(match dtype {
+        DType::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b).into()).collect(),
+        DType::I64 => bytes.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as f64).collect(),
+        DType::I32 => bytes.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b).into()).collect(),
+        other => bail!("outputs of {other:?} are not compared yet"),
+    })
+}
+
+/// ‖a−b‖/‖b‖; anything that is not a number counts as wrong.
+pub fn relative_error(a: &[f64], b: &[f64]) -> f64 {
+    if a.len() != b.len() {
+        return f64::INFINITY;
+    }
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let error = norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied()).max(f64::MIN_POSITIVE);
+    if error.is_nan() { f64::INFINITY } else { error }
+}

@@ -1,0 +1,64 @@
+//! The command line as it is typed.
+
+use crate::commands;
+use clap::{Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll compile resnet50.onnx -o resnet50.kg
+  atoll serve --model-repository models/
+  atoll infer --model resnet50.kg --top 5
+  atoll bench latency --rt squeezenet.kg --be resnet50.kg";
+
+/// Turns deep-learning models into preemptible GPU functions, and runs many of them on one device.
+#[derive(Debug, Parser)]
+#[command(name = "atoll", version, after_help = EXAMPLES, max_term_width = 120)]
+pub(crate) struct Cli {
+    /// What to log to standard error: error, warn, info, debug, trace, or filters like `atoll_engine=debug`
+    #[arg(long, global = true, value_name = "FILTER", env = "ATOLL_LOG")]
+    pub(crate) log: Option<String>,
+
+    /// How to write logs
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One object per line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Compile(commands::compile::Args),
+    Inspect(commands::inspect::Args),
+    Serve(commands::serve::Args),
+    Infer(commands::infer::Args),
+    Models(commands::models::Args),
+    Doctor(commands::doctor::Args),
+    Bench(commands::bench::Args),
+    Completion(commands::completion::Args),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_command_has_an_example() {
+        Cli::command().debug_assert();
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:") && help.contains(&format!("atoll {}", command.get_name())), "{}", command.get_name());
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `atoll compile`
+
+use anyhow::Result;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll compile resnet50.onnx -o resnet50.kg
+  atoll compile resnet50.onnx --target host-x86-64-v3,host-x86-64-v4,nvidia-sm_75
+  atoll compile resnet50.onnx --emit ptx-final --target nvidia-sm_75 | less";
+
+/// Compile an ONNX model into a bundle (.kg).
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+#[cfg_attr(not(feature = "compiler"), expect(dead_code, reason = "there is no compiler to tell"))]
+pub(crate) struct Args {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    model: PathBuf,
+
+    /// Where to write the bundle, or what --emit prints [default: beside the model, as .kg]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// What to compile for: host-x86-64-v3, host-x86-64-v4, nvidia-sm_75, or host for this machine [default: host,nvidia-sm_75]
+    #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
+    target: Vec<String>,
+
+    /// Print an intermediate form for the first target instead of writing a bundle
+    #[arg(long, value_enum)]
+    emit: Option<Emit>,
+
+    /// Put NVIDIA kernels through ptxas: checks them, and records registers and spills
+    #[arg(long)]
+    assemble: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// An intermediate form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Emit {
+    /// The tensor graph after fusion
+    Graph,
+    /// Kernels as they are generated
+    Ptx,
+    /// Kernels after all passes
+    PtxFinal,
+    /// LLVM IR of a host target
+    Llvm,
+}
+
+#[cfg(not(feature = "compiler"))]
+pub(crate) fn run(_: &Args) -> Result<()> {
+    Err(crate::compiler::without())
+}
+
+#[cfg(feature = "compiler")]
+pub(crate) use with::run;
+
+#[cfg(feature = "compiler")]
+mod with {
+    use super::{Args, Emit, Result};
+    use crate::compiler::ProgressBars;
+    use crate::failure::Blame;
+    use crate::output::{Align, Table, bytes, milliseconds, print, print_json};
+    use anyhow::Context;
+    use atoll_pipeline::{CompileOptions, CompileReport, Form, Target, compile, show};
+    use serde_json::json;
+    use std::fmt::Write;
+    use std::path::Path;
+
+    pub(crate) fn run(args: &Args) -> Result<()> {
+        let options = options(args)?;
+        if let Some(emit) = args.emit {
+            return emit_form(args, emit, &options);
+        }
+        let output = args.output.clone().unwrap_or_else(|| args.model.with_extension("kg"));
+        let bars = ProgressBars::new(&args.model);
+        let compiled = compile(&args.model, &output, &options, &bars);
+        bars.finish();
+        let report = compiled.with_context(|| format!("cannot compile {}", args.model.display())).blame_user()?;
+        if args.json { print_json(&as_json(&report, &output)) } else { Ok(print(&as_text(&report, &output))?) }
+    }
+
+    fn options(args: &Args) -> Result<CompileOptions> {
+        let mut options = CompileOptions { assemble: args.assemble, ..CompileOptions::default() };
+        if !args.target.is_empty() {
+            options.targets.clear();
+        }
+        for name in &args.target {
+            let target: Target = name.parse().context("--target").blame_user()?;
+            if !options.targets.contains(&target) {
+                options.targets.push(target);
+            }
+        }
+        Ok(options)
+    }
+
+    fn emit_form(args: &Args, emit: Emit, options: &CompileOptions) -> Result<()> {
+        let form = match emit {
+            Emit::Graph => Form::Graph,
+            Emit::Ptx => Form::Ptx,
+            Emit::PtxFinal => Form::PtxFinal,
+            Emit::Llvm => Form::Llvm,
+        };
+        let text = show(&args.model, form, options.targets[0]).with_context(|| format!("cannot compile {}", args.model.display())).blame_user()?;
+        match &args.output {
+            Some(path) => Ok(std::fs::write(path, text).with_context(|| path.display().to_string())?),
+            None => Ok(print(&text)?),
+        }
+    }
+
+    fn file_bytes(path: &Path) -> u64 {
+        std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+    }
+
+    fn as_json(report: &CompileReport, output: &Path) -> serde_json::Value {
+        let stages: Vec<_> =
+            report.times.iter().map(|t| json!({ "stage": t.stage.to_string(), "milliseconds": milliseconds(t.time) })).collect();
+        let kernels: Vec<_> = report.kernels.iter().map(|(target, count)| json!({ "target": target.name(), "count": count })).collect();
+        json!({
+            "output": output,
+            "digest": report.digest,
+            "bytes": file_bytes(output),
+            "nodes": report.nodes,
+            "kernels": kernels,
+            "not_preemptible": report.not_preemptible,
+            "stages": stages,
+        })
+    }
+
+    fn as_text(report: &CompileReport, output: &Path) -> String {
+        let mut table = Table::new([("stage", Align::Left), ("ms", Align::Right)]);
+        for time in &report.times {
+            table.row([time.stage.to_string(), format!("{:.1}", milliseconds(time.time))]);
+        }
+        table.row(["total".into(), format!("{:.1}", report.times.iter().map(|t| milliseconds(t.time)).sum::<f64>())]);
+        let kernels: Vec<String> = report.kernels.iter().map(|(target, count)| format!("{count} kernels for {target}")).collect();
+        let size = bytes(file_bytes(output));
+        let mut text = format!("{}: {size}, {} nodes, {}\n\n{table}", output.display(), report.nodes, kernels.join(", "));
+        for reason in &report.not_preemptible {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\nnot preemptible: {reason}\n");
+        }
+        text
+    }
+}

@@ -1,0 +1,147 @@
+//! `atoll infer`
+
+use crate::client::URL_DEFAULT;
+use crate::engine::EngineArgs;
+use crate::failure::{Blame, user_error};
+use crate::invoker::{Invoker, Local, Remote, Terms};
+use crate::npy;
+use crate::output::{milliseconds, print, print_json};
+use crate::random::Random;
+use crate::samples::Distribution;
+use crate::tensors::{InputSpecs, Summary, summary};
+use anyhow::{Context, Result};
+use atoll_protocol::Tensor;
+use serde_json::json;
+use std::fmt::Write;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll infer --model resnet50.kg
+  atoll infer --model magika.onnx --input bytes=features.npy --top 3
+  atoll infer --model magika --url localhost:8000 --priority 1 --save answers/
+  atoll infer --model bert.kg --shape input_ids=1,64 --repeat 20 --json";
+
+/// Ask a model: one in a file, in this process, or one of a running daemon.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A .kg or .onnx file, or the name of a model of a daemon
+    #[arg(long, value_name = "FILE|NAME")]
+    model: String,
+
+    /// Where the daemon listens, for a model given by name [default: 127.0.0.1:8000]
+    #[arg(long)]
+    url: Option<String>,
+
+    /// An input: a .npy file, a number for every element, or random, which is what the others get
+    #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
+    input: Vec<String>,
+
+    /// Shape of an input that is not from a file; sizes that vary are 1 otherwise
+    #[arg(long, value_name = "NAME=SIZES")]
+    shape: Vec<String>,
+
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    /// 1 for real-time, 2 for best-effort, 0 for the model's own class
+    #[arg(long, default_value_t = 0)]
+    priority: u64,
+
+    /// Give up after so many microseconds
+    #[arg(long, value_name = "MICROSECONDS")]
+    deadline_us: Option<u64>,
+
+    /// Ask so many times, and tell how long each took
+    #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::MIN)]
+    repeat: NonZeroU32,
+
+    /// Show so many of the highest elements of each row
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    top: usize,
+
+    /// Folder to write every output to, as NAME.npy
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let invoker = invoker(args)?;
+    let specs = InputSpecs::parse(&args.input, &args.shape, invoker.inputs())?;
+    let inputs = specs.tensors(invoker.inputs(), &mut Random::new(args.seed))?;
+    let terms = Terms { priority: args.priority, deadline: args.deadline_us.map(Duration::from_micros) };
+    let mut times = Vec::new();
+    let mut answer = None;
+    for _ in 0..args.repeat.get() {
+        let start = Instant::now();
+        answer = Some(invoker.invoke(&inputs, terms)?);
+        times.push(start.elapsed());
+    }
+    invoker.stop();
+    let answer = answer.context("it is asked at least once")?;
+    if let Some(folder) = &args.save {
+        save(folder, &answer.outputs)?;
+    }
+    let summaries: Vec<Summary> = answer.outputs.iter().map(|output| summary(output, args.top)).collect();
+    if args.json {
+        let milliseconds: Vec<f64> = times.iter().map(|t| milliseconds(*t)).collect();
+        return print_json(&json!({ "model": args.model, "milliseconds": milliseconds, "preemptions": answer.preemptions, "outputs": summaries }));
+    }
+    Ok(print(&text(&summaries, &times))?)
+}
+
+/// A path is a file; anything else is a name.
+fn invoker(args: &Args) -> Result<Invoker> {
+    let path = Path::new(&args.model);
+    let is_file = path.extension().is_some_and(|e| e == "kg" || e == "onnx");
+    match (&args.url, is_file) {
+        (None, true) => Ok(Invoker::Local(Local::start(path, &args.engine)?)),
+        (Some(_), true) if path.exists() => Err(user_error("--url asks a daemon, which knows its models by name; --model is a file")),
+        (url, _) => Ok(Invoker::Remote(Remote::connect(url.as_deref().unwrap_or(URL_DEFAULT), &args.model)?)),
+    }
+}
+
+fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for output in outputs {
+        // Names of tensors may hold anything; names of files may not.
+        let name: String = output.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+        npy::write(&folder.join(format!("{name}.npy")), output).blame_user()?;
+    }
+    Ok(())
+}
+
+fn text(summaries: &[Summary], times: &[Duration]) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for output in summaries {
+        let shape: Vec<String> = output.shape.iter().map(i64::to_string).collect();
+        let _ = writeln!(text, "{}: {}[{}]  min {:.6}  max {:.6}  mean {:.6}", output.name, output.datatype, shape.join(", "), output.min, output.max, output.mean);
+        if output.not_finite > 0 {
+            let _ = writeln!(text, "  {} elements are NaN or infinite", output.not_finite);
+        }
+        for row in &output.top {
+            let cells: Vec<String> = row.iter().map(|(index, value)| format!("{index}: {value:.6}")).collect();
+            let _ = writeln!(text, "  top  {}", cells.join("   "));
+        }
+    }
+    match times {
+        [time] => drop(writeln!(text, "{:.3} ms", milliseconds(*time))),
+        _ => {
+            let d = Distribution::of(times);
+            let _ = writeln!(text, "{} times: p50 {:.3} ms, p90 {:.3} ms, p99 {:.3} ms, max {:.3} ms", d.count, d.p50_ms, d.p90_ms, d.p99_ms, d.max_ms);
+        }
+    }
+    text
+}

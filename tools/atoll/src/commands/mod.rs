@@ -1,0 +1,26 @@
+//! One file per command.
+
+pub(crate) mod bench;
+pub(crate) mod compile;
+pub(crate) mod completion;
+pub(crate) mod doctor;
+pub(crate) mod infer;
+pub(crate) mod inspect;
+pub(crate) mod models;
+pub(crate) mod serve;
+
+use crate::cli::Command;
+
+/// Runs a command.
+pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Compile(args) => compile::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Serve(args) => serve::run(args),
+        Command::Infer(args) => infer::run(&args),
+        Command::Models(args) => models::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Bench(args) => bench::run(args),
+        Command::Completion(args) => completion::run(&args),
+    }
+}

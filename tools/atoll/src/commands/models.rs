@@ -1,0 +1,44 @@
+//! `atoll models`
+
+use crate::client::{Client, URL_DEFAULT};
+use crate::output::{Align, Table, print, print_json};
+use atoll_protocol::ModelState;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll models
+  atoll models --url gpu-box:8000 --json";
+
+/// List the models of a daemon and the state of each.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where the daemon listens
+    #[arg(long, default_value = URL_DEFAULT)]
+    url: String,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let index = Client::new(&args.url)?.index()?;
+    if args.json {
+        return print_json(&index);
+    }
+    if index.is_empty() {
+        return Ok(print("the repository holds no models\n")?);
+    }
+    let mut table = Table::new([("model", Align::Left), ("version", Align::Left), ("state", Align::Left), ("reason", Align::Left)]);
+    for entry in index {
+        let state = match entry.state {
+            ModelState::Ready => "ready",
+            ModelState::Loading => "loading",
+            ModelState::Unloading => "unloading",
+            ModelState::Unavailable => "unavailable",
+        };
+        table.row([entry.name, entry.version, state.into(), entry.reason]);
+    }
+    Ok(print(&table.to_string())?)
+}

@@ -1,0 +1,120 @@
+//! `atoll serve`
+
+use crate::compiler;
+use crate::engine::EngineArgs;
+use crate::failure::Blame;
+use crate::output::{parse_bytes, print};
+use anyhow::{Context, Result};
+use atoll_server::{ServeError, Server, ServerConfig, limits, terminated};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll serve --model-repository models/
+  atoll serve --model-repository models/ --http-port 0 --metrics-port 0 --compute-units 4
+  atoll serve --model-repository models/ --host 0.0.0.0 --policy sequential --log-format json
+
+A repository holds NAME.kg, NAME.onnx (compiled on first load, then cached) or NAME/1/model.onnx.
+A file NAME.toml says how a model is served:  class = \"real-time\"  and  queue_capacity = 64";
+
+/// Serve the models of a folder over HTTP (KServe v2), with metrics for Prometheus.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Folder with the models
+    #[arg(long, value_name = "DIR")]
+    model_repository: PathBuf,
+
+    /// Address to listen on; there is no authentication, so think before you change it
+    #[arg(long, default_value_t = IpAddr::from(Ipv4Addr::LOCALHOST))]
+    host: IpAddr,
+
+    /// Port for requests; 0 for any that is free
+    #[arg(long, default_value_t = 8000)]
+    http_port: u16,
+
+    /// Port for metrics; 0 for any that is free
+    #[arg(long, default_value_t = 8002)]
+    metrics_port: u16,
+
+    /// Folder for compiled models [default: $XDG_CACHE_HOME/atoll/compiled]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+
+    /// Largest body of a request, as in 64M
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = limits::BODY_BYTES_MAX_DEFAULT as u64)]
+    body_bytes_max: u64,
+
+    /// How long requests may go on after SIGTERM
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    drain_seconds: u64,
+
+    /// File to write the addresses to once every model is loaded or has failed
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+impl Args {
+    fn config(self) -> Result<(ServerConfig, EngineArgs)> {
+        let cache = match self.cache {
+            Some(cache) => cache,
+            None => default_cache().context("neither XDG_CACHE_HOME nor HOME is set; say where compiled models go with --cache").blame_user()?,
+        };
+        let config = ServerConfig {
+            host: self.host,
+            http_port: self.http_port,
+            metrics_port: self.metrics_port,
+            body_bytes_max: usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX),
+            drain: Duration::from_secs(self.drain_seconds),
+            ready_file: self.ready_file,
+            ..ServerConfig::new(self.model_repository, cache)
+        };
+        Ok((config, self.engine))
+    }
+}
+
+/// Where the XDG convention keeps what can be made again.
+fn default_cache() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(base.join("atoll").join("compiled"))
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let (config, engine) = args.config()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
+    let server = |handle| Server::bind(config, handle, compiler::service());
+    let engine = engine.start()?;
+    let served = runtime.block_on(async {
+        let server = server(Arc::new(engine.handle())).await.map_err(blame)?;
+        // Scripts read these lines; people read the log.
+        print(&format!("http {}\nmetrics {}\n", server.http_address()?, server.metrics_address()?))?;
+        tracing::info!(http = %server.http_address()?, metrics = %server.metrics_address()?, "listening");
+        let stop = async {
+            if let Err(error) = terminated().await {
+                tracing::error!(%error, "signals cannot be received; stopping");
+            }
+        };
+        server.run(stop).await.map_err(blame)
+    });
+    engine.shutdown();
+    // A compilation may still run on a thread that cannot be stopped; it writes nothing that is half done.
+    runtime.shutdown_background();
+    served?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// A folder that is not there is the user's mistake; a port that another program has is nobody's.
+fn blame(error: ServeError) -> anyhow::Error {
+    match error {
+        ServeError::Repository { .. } => Err::<(), _>(error).blame_user().err().unwrap_or_else(|| anyhow::anyhow!("unreachable")),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,115 @@
+//! The compiler, where this program was built with it.
+
+use anyhow::Result;
+use atoll_server::CompilerService;
+use std::path::Path;
+use std::sync::Arc;
+
+#[cfg(feature = "compiler")]
+pub(crate) use with::{ProgressBars, service};
+
+/// The compiler for a daemon; `None` if this program was built without.
+#[cfg(not(feature = "compiler"))]
+pub(crate) fn service() -> Option<Arc<dyn CompilerService>> {
+    None
+}
+
+/// Compiles a model for this machine into a bundle, with a progress bar.
+#[cfg_attr(not(feature = "compiler"), expect(unused_variables, reason = "there is nothing to do with them"))]
+pub(crate) fn compile_for_this_machine(model: &Path, bundle: &Path) -> Result<()> {
+    #[cfg(feature = "compiler")]
+    return with::compile_for_this_machine(model, bundle);
+    #[cfg(not(feature = "compiler"))]
+    Err(without())
+}
+
+/// The error of a program built without the compiler.
+#[cfg(not(feature = "compiler"))]
+pub(crate) fn without() -> anyhow::Error {
+    crate::failure::user_error("this program was built without the compiler (cargo feature `compiler`); give it a .kg file")
+}
+
+#[cfg(feature = "compiler")]
+mod with {
+    use super::{Arc, CompilerService, Path, Result};
+    use crate::failure::Blame;
+    use anyhow::Context;
+    use atoll_pipeline::{CompileError, CompileOptions, Observer, PRODUCER, Stage, Target, compile};
+    use atoll_server::{CompileFailure, CompileProgress};
+    use indicatif::{ProgressBar, ProgressStyle};
+
+    /// The compiler as the daemon calls it: native code for this machine only, because that is where it runs.
+    struct Service {
+        options: CompileOptions,
+    }
+
+    pub(crate) fn service() -> Option<Arc<dyn CompilerService>> {
+        Some(Arc::new(Service { options: options() }))
+    }
+
+    fn options() -> CompileOptions {
+        CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() }
+    }
+
+    impl CompilerService for Service {
+        fn identity(&self) -> String {
+            format!("{PRODUCER} {:?}", self.options)
+        }
+
+        fn compile(&self, source: &Path, destination: &Path, progress: &dyn Fn(CompileProgress)) -> Result<(), CompileFailure> {
+            let bars = ProgressBars::new(source);
+            let observer = Both { bars: &bars, progress };
+            let compiled = compile(source, destination, &self.options, &observer);
+            bars.finish();
+            compiled.map(drop).map_err(|error: CompileError| CompileFailure(format!("{:#}", anyhow::Error::new(error))))
+        }
+    }
+
+    pub(super) fn compile_for_this_machine(model: &Path, bundle: &Path) -> Result<()> {
+        let bars = ProgressBars::new(model);
+        let compiled = compile(model, bundle, &options(), &bars);
+        bars.finish();
+        compiled.with_context(|| format!("cannot compile {}", model.display())).blame_user()?;
+        Ok(())
+    }
+
+    /// A progress bar on standard error, if that is a terminal.
+    pub(crate) struct ProgressBars {
+        bar: ProgressBar,
+    }
+
+    impl ProgressBars {
+        pub(crate) fn new(model: &Path) -> ProgressBars {
+            let style = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len} {msg} {elapsed}");
+            let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+            bar.set_prefix(model.file_name().unwrap_or_default().to_string_lossy().into_owned());
+            ProgressBars { bar }
+        }
+
+        /// Removes the bar.
+        pub(crate) fn finish(&self) {
+            self.bar.finish_and_clear();
+        }
+    }
+
+    impl Observer for ProgressBars {
+        fn stage(&self, stage: Stage, done: usize, total: usize) {
+            self.bar.set_length(total as u64);
+            self.bar.set_position(done as u64);
+            self.bar.set_message(stage.to_string());
+        }
+    }
+
+    /// Tells the terminal and the daemon.
+    struct Both<'a> {
+        bars: &'a ProgressBars,
+        progress: &'a dyn Fn(CompileProgress),
+    }
+
+    impl Observer for Both<'_> {
+        fn stage(&self, stage: Stage, done: usize, total: usize) {
+            self.bars.stage(stage, done, total);
+            (self.progress)(CompileProgress { stage: stage.to_string(), done, total });
+        }
+    }
+}

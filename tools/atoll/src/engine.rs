@@ -1,0 +1,82 @@
+//! Starting a device and an engine, as the common flags say.
+
+use crate::output::parse_bytes;
+use anyhow::Context;
+use atoll_core::{POLICIES, POLICY_DEFAULT};
+use atoll_device::Device;
+use atoll_device::host::{HostConfig, HostDevice};
+use atoll_engine::{Engine, EngineConfig};
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use std::num::{NonZeroU32, NonZeroUsize};
+
+/// Flags of every command that runs models in its own process.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Device and scheduling")]
+pub(crate) struct EngineArgs {
+    /// What runs the kernels
+    #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
+    device: DeviceKind,
+
+    /// Compute units of the device; on the host one thread each [default: one per CPU]
+    #[arg(long, value_name = "COUNT")]
+    compute_units: Option<NonZeroU32>,
+
+    /// How real-time and best-effort requests share the device
+    #[arg(long, default_value = POLICY_DEFAULT, value_parser = policy_names())]
+    policy: String,
+
+    /// Device memory to use, as in 512M or 2G [default: all of it; on the host half of the machine's]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory_limit: Option<u64>,
+
+    /// Requests of one model that may wait; later ones are refused [default: 64]
+    #[arg(long, value_name = "COUNT")]
+    queue_capacity: Option<NonZeroUsize>,
+}
+
+/// A kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceKind {
+    /// CPU cores as compute units
+    Host,
+}
+
+fn policy_names() -> clap::builder::PossibleValuesParser {
+    POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
+}
+
+impl EngineArgs {
+    /// Starts the engine.
+    pub(crate) fn start(&self) -> anyhow::Result<Engine> {
+        let device = self.device()?;
+        let info = device.info();
+        tracing::info!(device = info.name, compute_units = info.compute_units, memory_bytes = info.memory_bytes, preempt_level = ?info.preempt_level, policy = self.policy, "starting");
+        Ok(Engine::start(device, self.config())?)
+    }
+
+    fn config(&self) -> EngineConfig {
+        let default = EngineConfig::default();
+        EngineConfig {
+            policy: self.policy.clone(),
+            queue_capacity: self.queue_capacity.map_or(default.queue_capacity, NonZeroUsize::get),
+            memory_limit_bytes: self.memory_limit,
+            ..default
+        }
+    }
+
+    fn device(&self) -> anyhow::Result<Box<dyn Device>> {
+        match self.device {
+            DeviceKind::Host => {
+                let default = HostConfig::default();
+                let config = HostConfig {
+                    compute_units: self.compute_units.map_or(default.compute_units, NonZeroU32::get),
+                    // What is reserved and never touched costs nothing, but the limit should be seen in the device's own figures.
+                    memory_bytes: self.memory_limit.map_or(default.memory_bytes, |limit| limit.max(1)),
+                    ..default
+                };
+                Ok(Box::new(HostDevice::start(config).context("cannot start the host device")?))
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Asking a model, here or over the network, in one way.
+
+use crate::artifact;
+use crate::client::Client;
+use crate::engine::EngineArgs;
+use crate::failure::Blame;
+use anyhow::{Context, Result};
+use atoll_engine::{Class, Engine, EngineHandle, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError};
+use atoll_kgraph::{BufferKind, Bundle};
+use atoll_protocol::{InferRequest, Parameters, Tensor, TensorMetadata};
+use atoll_server::tensor_metadata;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// A model that can be asked.
+pub(crate) enum Invoker {
+    Local(Local),
+    Remote(Remote),
+}
+
+/// What a request says besides its tensors.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) priority: u64,
+    pub(crate) deadline: Option<Duration>,
+}
+
+/// What came back.
+pub(crate) struct Answer {
+    pub(crate) outputs: Vec<Tensor>,
+    pub(crate) preemptions: u64,
+}
+
+impl Invoker {
+    pub(crate) fn inputs(&self) -> &[TensorMetadata] {
+        match self {
+            Invoker::Local(local) => &local.inputs,
+            Invoker::Remote(remote) => &remote.inputs,
+        }
+    }
+
+    pub(crate) fn invoke(&self, inputs: &[Tensor], terms: Terms) -> Result<Answer> {
+        match self {
+            Invoker::Local(local) => local.invoke(inputs, terms),
+            Invoker::Remote(remote) => remote.invoke(inputs, terms),
+        }
+    }
+
+    /// Ends what was started.
+    pub(crate) fn stop(self) {
+        if let Invoker::Local(local) = self {
+            local.engine.shutdown();
+        }
+    }
+}
+
+/// A model in an engine of this process.
+pub(crate) struct Local {
+    engine: Engine,
+    handle: EngineHandle,
+    name: String,
+    inputs: Vec<TensorMetadata>,
+    outputs: Vec<TensorMetadata>,
+}
+
+impl Local {
+    pub(crate) fn start(model: &Path, engine: &EngineArgs) -> Result<Local> {
+        let bundle = artifact::open(model)?;
+        let engine = engine.start()?;
+        let handle = engine.handle();
+        let name = bundle.graph().name.clone();
+        load(&handle, &bundle, &name, Class::BestEffort)?;
+        let [inputs, outputs] = [BufferKind::Input, BufferKind::Output].map(|kind| tensor_metadata(bundle.graph(), kind));
+        Ok(Local { engine, handle, name, inputs, outputs })
+    }
+
+    fn invoke(&self, inputs: &[Tensor], terms: Terms) -> Result<Answer> {
+        let class = match terms.priority {
+            0 => None,
+            1 => Some(Class::RealTime),
+            _ => Some(Class::BestEffort),
+        };
+        let mut request = request(&self.name, inputs, class);
+        request.deadline = terms.deadline;
+        let result = invoke(&self.handle, request);
+        let result = match result {
+            Err(InvokeError::BadInput(reason)) => Err(InvokeError::BadInput(reason)).blame_user(),
+            other => other.map_err(anyhow::Error::from),
+        }?;
+        let output = |(metadata, output): (&TensorMetadata, atoll_engine::OutputTensor)| {
+            Tensor::new(metadata.name.clone(), metadata.datatype, output.shape, output.bytes)
+        };
+        let outputs = self.outputs.iter().zip(result.outputs).map(output).collect::<Result<_, _>>()?;
+        Ok(Answer { outputs, preemptions: result.preemptions.into() })
+    }
+}
+
+/// Loads a bundle under a name.
+pub(crate) fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, class: Class) -> Result<()> {
+    let options = FunctionOptions { name: name.into(), class, queue_capacity: None };
+    handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))?;
+    Ok(())
+}
+
+/// A request with tensors in the model's order.
+pub(crate) fn request(function: &str, inputs: &[Tensor], class: Option<Class>) -> InvocationRequest {
+    let inputs = inputs.iter().map(|t| InputTensor { shape: t.shape.clone(), bytes: t.bytes.clone() }).collect();
+    InvocationRequest { function: function.into(), inputs, class, deadline: None }
+}
+
+/// Calls a function and waits for its result.
+pub(crate) fn invoke(handle: &EngineHandle, request: InvocationRequest) -> Result<InvocationResult, InvokeError> {
+    let (answer, answered) = mpsc::sync_channel(1);
+    handle.submit(request, Box::new(move |result| drop(answer.send(result))));
+    answered.recv().unwrap_or(Err(InvokeError::ShuttingDown))
+}
+
+/// A model of a daemon.
+pub(crate) struct Remote {
+    client: Client,
+    model: String,
+    inputs: Vec<TensorMetadata>,
+}
+
+impl Remote {
+    pub(crate) fn connect(url: &str, model: &str) -> Result<Remote> {
+        let client = Client::new(url)?;
+        let metadata = client.metadata(model)?;
+        Ok(Remote { client, model: model.into(), inputs: metadata.inputs })
+    }
+
+    fn invoke(&self, inputs: &[Tensor], terms: Terms) -> Result<Answer> {
+        let mut parameters = Parameters::default();
+        parameters.set("binary_data_output", true);
+        if terms.priority > 0 {
+            parameters.set("priority", terms.priority);
+        }
+        if let Some(deadline) = terms.deadline {
+            parameters.set("deadline_us", u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX));
+        }
+        let request = InferRequest { parameters, inputs: inputs.to_vec(), ..InferRequest::default() };
+        let response = self.client.infer(&self.model, &request)?;
+        let preemptions = response.parameters.unsigned("preemptions")?.unwrap_or(0);
+        Ok(Answer { outputs: response.outputs.into_iter().map(|output| output.tensor).collect(), preemptions })
+    }
+}

@@ -1,0 +1,114 @@
+//! What commands print: text, tables, JSON, and sizes and times with their units.
+
+use serde::Serialize;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Prints text to standard output.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Prints a value as JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    Ok(print(&text)?)
+}
+
+/// Which way a column is aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// A table with a header, as wide as its content.
+pub(crate) struct Table {
+    columns: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new<const N: usize>(header: [(&str, Align); N]) -> Table {
+        Table { columns: header.iter().map(|h| h.1).collect(), rows: vec![header.iter().map(|h| h.0.to_string()).collect()] }
+    }
+
+    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::from("  ");
+            for ((cell, align), width) in row.iter().zip(&self.columns).zip(&widths) {
+                let padding = " ".repeat(width - cell.chars().count());
+                match align {
+                    Align::Left => line.extend([cell.as_str(), &padding, "  "]),
+                    Align::Right => line.extend([padding.as_str(), cell, "  "]),
+                }
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// `12.3 MiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// Milliseconds of a duration.
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// Reads `1500`, `64K`, `512M`, `2G`: bytes in powers of 1024.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        unit => return Err(format!("`{unit}` is no unit; there are K, M and G")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no number of bytes; write 512M or 2G"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_and_read() {
+        assert_eq!([0, 1023, 1024, 1 << 20, 3 << 40].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "3.0 TiB"]);
+        assert_eq!(parse_bytes("2G"), Ok(2 << 30));
+        assert_eq!(parse_bytes("64KiB"), Ok(64 << 10));
+        assert_eq!(parse_bytes("7"), Ok(7));
+        assert!(["", "G", "1.5G", "1X", "99999999999G"].iter().all(|text| parse_bytes(text).is_err()));
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new([("name", Align::Left), ("ms", Align::Right)]);
+        table.row(["é".into(), "1.5".into()]);
+        table.row(["longer".into(), "12.5".into()]);
+        assert_eq!(table.to_string(), "  name      ms\n  é        1.5\n  longer  12.5\n");
+    }
+}

@@ -1,0 +1,50 @@
+//! Seeded random numbers for inputs and arrivals: the same seed gives the same run on every machine.
+
+/// SplitMix64: small, quick, and good enough for inputs.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in (0, 1].
+    pub(crate) fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Standard normal.
+    pub(crate) fn normal(&mut self) -> f64 {
+        (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
+    /// Exponential with mean 1: the time between arrivals of a Poisson process.
+    pub(crate) fn exponential(&mut self) -> f64 {
+        -self.unit().ln()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_right() {
+        let mut random = Random::new(1);
+        let count = 20_000;
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / count as f64;
+        let normal: Vec<f64> = (0..count).map(|_| random.normal()).collect();
+        let squares: Vec<f64> = normal.iter().map(|v| v * v).collect();
+        let gaps: Vec<f64> = (0..count).map(|_| random.exponential()).collect();
+        assert!(mean(&normal).abs() < 0.03 && (mean(&squares) - 1.0).abs() < 0.05 && (mean(&gaps) - 1.0).abs() < 0.03);
+    }
+}

@@ -1,0 +1,191 @@
+//! Inputs from the command line, and outputs for people.
+
+use crate::failure::{Blame, user_error};
+use crate::npy;
+use crate::random::Random;
+use anyhow::Result;
+use atoll_protocol::{DataType, Tensor, TensorMetadata, to_f64};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Random integers are below this: valid as bytes, as tokens of every vocabulary, and as small counts.
+const RANDOM_INTEGER_MAX: u64 = 100;
+
+/// Where the content of an input comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content {
+    Random,
+    /// Every element is this number.
+    Fill(f64),
+    File(PathBuf),
+}
+
+impl Content {
+    /// `random`, a number, or a file.
+    fn parse(text: &str) -> Content {
+        match text.parse() {
+            _ if text == "random" => Content::Random,
+            Ok(number) => Content::Fill(number),
+            Err(_) => Content::File(text.into()),
+        }
+    }
+}
+
+/// What the command line says of inputs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InputSpecs {
+    contents: BTreeMap<String, Content>,
+    shapes: BTreeMap<String, Vec<i64>>,
+}
+
+impl InputSpecs {
+    /// From `NAME=CONTENT` and `NAME=SHAPE`; for a model with one input the name may be left out.
+    pub(crate) fn parse(inputs: &[String], shapes: &[String], metadata: &[TensorMetadata]) -> Result<InputSpecs> {
+        let mut specs = InputSpecs::default();
+        for text in inputs {
+            let (name, content) = named(text, metadata)?;
+            specs.contents.insert(name, Content::parse(content));
+        }
+        for text in shapes {
+            let (name, shape) = named(text, metadata)?;
+            let sizes: Result<Vec<i64>, _> = shape.split([',', 'x']).map(|size| size.trim().parse()).collect();
+            let sizes = sizes.map_err(|_| user_error(format!("--shape {text}: sizes are expected, as in {name}=1,3,224,224")))?;
+            specs.shapes.insert(name, sizes);
+        }
+        Ok(specs)
+    }
+
+    /// A tensor for every input of the model.
+    pub(crate) fn tensors(&self, metadata: &[TensorMetadata], random: &mut Random) -> Result<Vec<Tensor>> {
+        metadata.iter().map(|input| self.tensor(input, random)).collect()
+    }
+
+    fn tensor(&self, input: &TensorMetadata, random: &mut Random) -> Result<Tensor> {
+        // Sizes that vary are 1 unless they are given.
+        let free = || input.shape.iter().map(|&size| if size < 0 { 1 } else { size }).collect();
+        let shape = || self.shapes.get(&input.name).cloned().unwrap_or_else(free);
+        match self.contents.get(&input.name).unwrap_or(&Content::Random) {
+            Content::File(path) => npy::read(path, &input.name).blame_user(),
+            Content::Random => generate(input, shape(), || random_element(input.datatype, random)),
+            Content::Fill(value) => generate(input, shape(), || *value),
+        }
+    }
+}
+
+/// Splits `NAME=VALUE` and checks the name.
+fn named<'a>(text: &'a str, metadata: &[TensorMetadata]) -> Result<(String, &'a str)> {
+    let names = || metadata.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
+    match text.split_once('=') {
+        Some((name, value)) if metadata.iter().any(|m| m.name == name) => Ok((name.into(), value)),
+        Some((name, _)) if !Path::new(text).exists() => Err(user_error(format!("the model has no input `{name}`; it has {}", names()))),
+        _ if metadata.len() == 1 => Ok((metadata[0].name.clone(), text)),
+        _ => Err(user_error(format!("`{text}`: say for which input, as NAME={text}; the model has {}", names()))),
+    }
+}
+
+fn random_element(datatype: DataType, random: &mut Random) -> f64 {
+    match datatype {
+        DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => random.normal(),
+        DataType::Bool => (random.next() & 1) as f64,
+        _ => (random.next() % RANDOM_INTEGER_MAX) as f64,
+    }
+}
+
+fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -> f64) -> Result<Tensor> {
+    let count = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(usize::try_from(size).ok()?));
+    let count = count.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| user_error(format!("shape {shape:?} of `{}` cannot be", input.name)))?;
+    let values: Vec<f64> = (0..count).map(|_| element()).collect();
+    Tensor::from_f64(input.name.clone(), input.datatype, shape, &values).blame_user()
+}
+
+/// Elements of a tensor that is made here: 8 GiB as numbers, beyond which a mistyped shape is more likely than a wish.
+const ELEMENTS_MAX: usize = 1 << 30;
+
+/// What there is to say of an output.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) name: String,
+    pub(crate) datatype: DataType,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) mean: f64,
+    /// Elements that are NaN or infinite; the figures above are of the others.
+    pub(crate) not_finite: usize,
+    /// Per row along the last dimension the highest elements as (index, value), for the first rows.
+    pub(crate) top: Vec<Vec<(usize, f64)>>,
+}
+
+/// Rows whose highest elements are shown.
+const TOP_ROWS_MAX: usize = 4;
+
+/// Looks at an output; `top` is how many of the highest elements are wanted.
+pub(crate) fn summary(tensor: &Tensor, top: usize) -> Summary {
+    let values = to_f64(tensor.datatype, &tensor.bytes);
+    let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    let row = usize::try_from(tensor.shape.last().copied().unwrap_or(1)).unwrap_or(0).max(1);
+    let rows = if top == 0 { &[][..] } else { &values };
+    Summary {
+        name: tensor.name.clone(),
+        datatype: tensor.datatype,
+        shape: tensor.shape.clone(),
+        min: finite.iter().copied().fold(f64::NAN, f64::min),
+        max: finite.iter().copied().fold(f64::NAN, f64::max),
+        mean: finite.iter().sum::<f64>() / finite.len() as f64,
+        not_finite: values.len() - finite.len(),
+        top: rows.chunks(row).take(TOP_ROWS_MAX).map(|row| highest(row, top)).collect(),
+    }
+}
+
+fn highest(row: &[f64], count: usize) -> Vec<(usize, f64)> {
+    let mut indexed: Vec<(usize, f64)> = row.iter().copied().enumerate().collect();
+    indexed.sort_by(|a, b| b.1.total_cmp(&a.1));
+    indexed.truncate(count);
+    indexed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(name: &str, datatype: DataType, shape: &[i64]) -> TensorMetadata {
+        TensorMetadata { name: name.into(), datatype, shape: shape.to_vec() }
+    }
+
+    #[test]
+    fn inputs_are_made_as_they_are_asked_for() {
+        let inputs = [metadata("x", DataType::Fp32, &[-1, 3]), metadata("rate", DataType::Int64, &[])];
+        let specs = InputSpecs::parse(&["rate=16000".into()], &["x=2,3".into()], &inputs).unwrap();
+        let tensors = specs.tensors(&inputs, &mut Random::new(3)).unwrap();
+        assert_eq!((tensors[0].shape.as_slice(), tensors[0].bytes.len()), (&[2, 3][..], 24));
+        assert_eq!(tensors[1].bytes, 16000_i64.to_le_bytes());
+        assert_eq!(specs.tensors(&inputs, &mut Random::new(3)).unwrap(), tensors, "the same seed gives the same inputs");
+        assert_eq!(InputSpecs::default().tensors(&inputs, &mut Random::new(3)).unwrap()[0].shape, [1, 3]);
+    }
+
+    #[test]
+    fn mistakes_name_the_inputs() {
+        let inputs = [metadata("x", DataType::Fp32, &[1]), metadata("y", DataType::Uint8, &[1])];
+        for (given, shapes, expected) in [
+            (vec!["z=1"], vec![], "no input `z`; it has x, y"),
+            (vec!["random"], vec![], "NAME=random"),
+            (vec![], vec!["x=1,a"], "sizes are expected"),
+        ] {
+            let [given, shapes] = [given, shapes].map(|list| list.into_iter().map(String::from).collect::<Vec<_>>());
+            let message = InputSpecs::parse(&given, &shapes, &inputs).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        let specs = InputSpecs::parse(&["y=300".into(), "x=nowhere.npy".into()], &[], &inputs).unwrap();
+        assert!(specs.tensors(&inputs[1..], &mut Random::new(0)).unwrap_err().to_string().contains("300 is no UINT8"));
+        assert!(specs.tensors(&inputs[..1], &mut Random::new(0)).unwrap_err().to_string().contains("nowhere.npy"));
+    }
+
+    #[test]
+    fn a_summary_tells_what_is_high() {
+        let bytes = [0.5_f32, 2.0, f32::NAN, -1.0].map(f32::to_le_bytes).concat();
+        let found = summary(&Tensor::new("t", DataType::Fp32, vec![2, 2], bytes).unwrap(), 1);
+        assert_eq!((found.min, found.max, found.mean, found.not_finite), (-1.0, 2.0, 0.5, 1));
+        assert_eq!(found.top[0], [(1, 2.0)]);
+    }
+}

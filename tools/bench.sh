@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# `make bench`: the figures of BENCHMARKS.md, each beside its peer in the same run. Takes a few minutes; close other programs.
+set -euo pipefail
+
+atoll=target/release/atoll
+folder=$(mktemp -d)
+daemon=
+cleanup() {
+    if [ -n "$daemon" ]; then kill "$daemon" 2>/dev/null || true; wait "$daemon" 2>/dev/null || true; fi
+    rm -rf "$folder"
+}
+trap cleanup EXIT
+
+printf 'machine: %s, %s cores\ndate: %s\ncommit: %s\n' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)" "$(nproc)" "$(date -I)" "$(git rev-parse --short HEAD)"
+
+for model in null resnet18 resnet50 densenet121 squeezenet mobilenet_v2 distilbert; do
+    target/release/atoll-models "$model" -o "$folder/$model.onnx"
+done
+cp "$ATOLL_MODELS_DIR"/{magika,common_det}.onnx "$folder"
+
+printf '\n## Compile time, and latency against ONNX Runtime\n\n'
+"$ATOLL_VENV/bin/python" tools/bench.py "$atoll" "$folder" resnet18 resnet50 densenet121 squeezenet mobilenet_v2 distilbert common_det
+
+printf '\n## Real-time beside best-effort: atoll bench latency --rt squeezenet.kg --be resnet50.kg\n\n'
+"$atoll" compile "$folder/squeezenet.onnx" --target host >/dev/null
+"$atoll" bench latency --rt "$folder/squeezenet.kg" --be "$folder/resnet50.kg" --rate 5 --duration 20
+
+printf '\n## Round trip of a null model over HTTP: atoll bench overhead --model null\n\n'
+mkdir "$folder/repository"
+cp "$folder/null.onnx" "$folder/repository"
+XDG_CACHE_HOME=$folder "$atoll" serve --model-repository "$folder/repository" --http-port 0 --metrics-port 0 --ready-file "$folder/ready" 2>"$folder/log" &
+daemon=$!
+until grep -q http "$folder/ready" 2>/dev/null; do kill -0 "$daemon" || { cat "$folder/log"; exit 1; }; sleep 0.1; done
+"$atoll" bench overhead --model null --url "$(awk '$1 == "http" { print $2 }' "$folder/ready")" --count 3000

@@ -182,6 +182,12 @@ impl Parser<'_> {
 
 /// Text of nodes.
 impl Parser<'_> {
+    /// Goes back to the first token of a node that could not be parsed.
+    fn go_back(&mut self, first: usize) {
+        self.at = first;
+        self.taken = self.taken.min(self.tokens.list[first].start);
+    }
+
     /// The text between what is taken and the token `first`.
     fn leading(&self, first: usize) -> Box<str> {
         self.tokens.slice(self.taken, self.tokens.list[first].start).into()
@@ -224,7 +230,7 @@ impl Parser<'_> {
     /// Goes behind an item that could not be parsed: to its `;` or closing brace, or in front of what looks like the next one.
     fn skip_item(&mut self, first: usize) {
         let error_at = self.at;
-        self.at = first;
+        self.go_back(first);
         let mut braces = 0u32;
         loop {
             match self.kind() {

@@ -61,3 +61,11 @@ fn nesting_is_bounded() {
         assert!(error.errors[0].expected.len() < 100);
     }
 }
+
+#[test]
+fn a_missing_brace_is_reported_once() {
+    // The missing brace is noticed long after statements that were fine.
+    let text = ".version 7.8\n.target sm_80\n.entry k()\n{\n ret;\n{ ret; }\n.entry l()\n{\n ret;\n}\n.file 1 \"a\"\n";
+    let errors = parse(text).unwrap_err();
+    assert_eq!(errors.to_string(), "7:1: expected a statement or `}`, found `.entry`");
+}

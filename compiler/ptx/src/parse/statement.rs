@@ -6,6 +6,10 @@ use crate::directive::{Arguments, form_of};
 use crate::lex::TokenKind;
 use crate::types::{ScalarType, StateSpace};
 
+/// Directives that no body can hold.
+const MODULE_SCOPE_ONLY: [&str; 10] =
+    ["version", "target", "address_size", "entry", "func", "visible", "extern", "weak", "common", "section"];
+
 impl Parser<'_> {
     /// `{ … }`, with its braces; `before_open` is left empty.
     pub(super) fn body(&mut self) -> Parsed<Body> {
@@ -37,7 +41,7 @@ impl Parser<'_> {
 
     /// Goes behind the `;` of a statement that could not be parsed, or in front of the `}` that closes the block around it.
     fn skip_statement(&mut self, first: usize) {
-        self.at = first;
+        self.go_back(first);
         let mut braces = 0u32;
         loop {
             match self.kind() {
@@ -125,6 +129,8 @@ impl Parser<'_> {
                     Ok(StatementKind::Directive(self.declaration_words()?))
                 }
             },
+            // A brace is missing further up.
+            Some(word) if MODULE_SCOPE_ONLY.contains(&word) => Err(self.expected("a statement or `}`")),
             _ => Ok(StatementKind::Directive(self.directive(Place::Body)?)),
         }
     }
@@ -162,6 +168,8 @@ impl Parser<'_> {
         }
         if form.semicolon {
             self.expect(b';')?;
+        } else if self.is_adjacent() && !matches!(self.kind(), TokenKind::Punctuation(_) | TokenKind::End) {
+            return Err(self.expected("white space after a directive"));
         }
         Ok(Directive { name, arguments })
     }

@@ -21,22 +21,24 @@ impl SleepBell<'_> {
     }
 
     /// Wakes up to `count` sleepers; those awake see that the ticket changed.
+    ///
+    /// Whoever wakes a sleeper strikes it off the count, so that one that waits for a CPU costs no second system call.
     pub(crate) fn ring(&self, count: u32) {
         self.ticket.fetch_add(1, SeqCst);
         if self.sleepers.load(SeqCst) > 0 {
             // Shared, not private: the sleeper may be another process. It cannot fail on a word that is mapped.
-            let _ = futex::wake(self.ticket, futex::Flags::empty(), count);
+            let woken = futex::wake(self.ticket, futex::Flags::empty(), count).unwrap_or(0);
+            self.sleepers.fetch_sub(woken as u32, SeqCst);
         }
     }
 
     /// Sleeps until the bell rings, at once over if it rang since `ticket` was taken.
     pub(crate) fn sleep(&self, ticket: u32) {
         self.sleepers.fetch_add(1, SeqCst);
-        if self.ticket() == ticket {
-            // Every way to return is fine: the caller looks again.
-            let _ = futex::wait(self.ticket, futex::Flags::empty(), ticket, None);
+        // Every way to return is fine, the caller looks again; but only one that was woken was struck off.
+        if futex::wait(self.ticket, futex::Flags::empty(), ticket, None).is_err() {
+            self.sleepers.fetch_sub(1, SeqCst);
         }
-        self.sleepers.fetch_sub(1, SeqCst);
     }
 }
 

@@ -5,7 +5,7 @@ use super::compute_unit::{self, ComputeUnit};
 use super::launch::Launch;
 use super::link::{Link, State};
 use super::module::Module;
-use super::queue::{Bind, Chunk, DeviceQueue, Outcome, Pacing};
+use super::queue::{Bind, Chunk, Claim, DeviceQueue, Outcome, Pacing};
 use super::{HostConfig, os};
 use crate::doorbell::FdBell;
 use crate::record::{COMMAND_WORDS, Command};
@@ -39,22 +39,28 @@ pub(crate) struct Shared {
 impl Shared {
     /// The most urgent chunk there is, with its queue.
     pub(crate) fn claim(&self, now_ns: u64) -> Result<Option<(usize, Chunk)>, Corrupt> {
-        for (index, queue) in self.queues.iter().enumerate() {
-            let mut queue = lock(queue);
-            let claim = queue.claim(self, now_ns)?;
-            self.publish(index as u32, &mut queue)?;
-            drop(queue);
-            if claim.completed {
-                self.completion_bell.ring(self.link.completion_flag());
+        let (mut index, mut found, mut completed) = (0, None, false);
+        while index < self.queues.len() && found.is_none() {
+            let claim = self.claim_from(index, now_ns)?;
+            completed |= claim.completed > 0;
+            if claim.waiting > 0 && self.compute_units > 1 {
+                self.link.bell().ring(claim.waiting.min(u64::from(self.compute_units - 1)) as u32);
             }
-            if let Some(chunk) = claim.chunk {
-                if claim.waiting > 0 && self.compute_units > 1 {
-                    self.link.bell().ring(claim.waiting.min(u64::from(self.compute_units - 1)) as u32);
-                }
-                return Ok(Some((index, chunk)));
-            }
+            let next = if claim.is_cut_short() { 0 } else { index + 1 };
+            found = claim.chunk.map(|chunk| (index, chunk));
+            index = next;
         }
-        Ok(None)
+        if completed {
+            self.completion_bell.ring(self.link.completion_flag());
+        }
+        Ok(found)
+    }
+
+    fn claim_from(&self, index: usize, now_ns: u64) -> Result<Claim, Corrupt> {
+        let mut queue = lock(&self.queues[index]);
+        let claim = queue.claim(self, now_ns)?;
+        self.publish(index as u32, &mut queue)?;
+        Ok(claim)
     }
 
     /// Takes a chunk back; true if its queue has more to run.

@@ -20,6 +20,9 @@ const SPLIT_NS_MIN: u64 = 2_000;
 /// Chunks in a row that may come back without one finished block before the launch counts as broken. Only a kernel that stops without writing its progress map gets there.
 const FRUITLESS_CHUNKS_MAX: u32 = 100_000;
 
+/// Launches that end without a call before a claim comes back empty-handed: a long queue of stale launches must not keep a compute unit from a more urgent one.
+const ENDED_PER_CLAIM: u32 = 16;
+
 /// Blocks for one compute unit.
 #[derive(Debug)]
 pub(crate) struct Chunk {
@@ -47,7 +50,14 @@ pub(crate) struct Claim {
     /// Blocks of the same launch that still wait for somebody.
     pub(crate) waiting: u64,
     /// Launches that ended on the way.
-    pub(crate) completed: bool,
+    pub(crate) completed: u32,
+}
+
+impl Claim {
+    /// There is no chunk, but there may be one for who asks again.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.chunk.is_none() && self.completed >= ENDED_PER_CLAIM
+    }
 }
 
 /// Turns the words of a command into a launch.
@@ -98,23 +108,25 @@ impl DeviceQueue {
 
     /// The next chunk. Launches that have nothing to run end here, stale ones as evicted without a call.
     pub(crate) fn claim(&mut self, binder: &impl Bind, now_ns: u64) -> Result<Claim, Corrupt> {
-        let mut completed = false;
-        loop {
-            if self.active.is_none() && !self.start_next(binder, now_ns, &mut completed)? {
-                return Ok(Claim { chunk: None, waiting: 0, completed });
+        let mut claim = Claim { chunk: None, waiting: 0, completed: 0 };
+        while claim.completed < ENDED_PER_CLAIM {
+            if self.active.is_none() && !self.start_next(binder, now_ns, &mut claim.completed)? {
+                break;
             }
             let Some(active) = &mut self.active else { continue };
             if let Some(blocks) = active.claim(self.pacing) {
-                let chunk = Chunk { launch: active.launch.clone(), blocks };
-                return Ok(Claim { chunk: Some(chunk), waiting: active.waiting(), completed });
+                claim.chunk = Some(Chunk { launch: active.launch.clone(), blocks });
+                claim.waiting = active.waiting();
+                break;
             }
             if active.running > 0 {
-                return Ok(Claim { chunk: None, waiting: 0, completed });
+                break;
             }
             active.ended_ns = active.ended_ns.max(now_ns);
             self.complete()?;
-            completed = true;
+            claim.completed += 1;
         }
+        Ok(claim)
     }
 
     /// Takes a chunk back; true if that was the end of its launch.
@@ -137,13 +149,13 @@ impl DeviceQueue {
     }
 
     /// Makes the next command the active launch; false where there is none.
-    fn start_next(&mut self, binder: &impl Bind, now_ns: u64, completed: &mut bool) -> Result<bool, Corrupt> {
+    fn start_next(&mut self, binder: &impl Bind, now_ns: u64, completed: &mut u32) -> Result<bool, Corrupt> {
         let Some(words) = self.commands.pop()? else { return Ok(false) };
         match binder.bind(&words) {
             Ok(launch) => self.active = Some(Active::new(launch, now_ns)),
             Err(launch) => {
                 self.report(Completion { launch, status: LaunchStatus::Failed, started_ns: now_ns, ended_ns: now_ns })?;
-                *completed = true;
+                *completed += 1;
             }
         }
         Ok(true)

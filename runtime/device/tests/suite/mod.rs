@@ -2,6 +2,7 @@
 //!
 //! Times are never asserted. Where an order of events matters, kernels wait for a gate word that the test opens with `store_epoch`.
 
+#[allow(dead_code, reason = "the latency example uses the rest")]
 pub mod rig;
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId};

@@ -123,7 +123,7 @@ impl Emitter<'_> {
             }
             Address::Each(pointers) => {
                 self.compiler_barrier(order);
-                self.gather(elem, count, &pointers)
+                self.load_each(elem, count, &pointers, order)
             }
         };
         let targets = match self.op(inst, 0)? {
@@ -177,6 +177,38 @@ impl Emitter<'_> {
         self.w.shuffle(mask, &pattern)
     }
 
+    /// Loads through pointers that may follow each other after all: an index that was taken apart by divisions and put together again, as a
+    /// convolution's is, runs evenly along most of a row. That is found out when it runs, since a gather costs ten times as much as the question.
+    fn load_each(&mut self, elem: Elem, count: u32, pointers: &Val, order: Order) -> Vec<Val> {
+        let results: Vec<Val> = (0..count).map(|_| self.w.alloca(Ty { elem, lanes: LANES })).collect();
+        let (each, contiguous, done) = (self.w.label("gather"), self.w.label("contiguous"), self.w.label("loaded"));
+        let first = self.branch_on_contiguity(pointers, elem.bytes() * count, &contiguous, &each);
+        self.w.place(&contiguous);
+        let values = self.load_contiguous(elem, count, &first, order);
+        values.iter().zip(&results).for_each(|(v, r)| self.w.store(v, r));
+        self.w.br(&done);
+        self.w.place(&each);
+        let values = self.gather(elem, count, pointers);
+        values.iter().zip(&results).for_each(|(v, r)| self.w.store(v, r));
+        self.w.place(&done);
+        results.iter().map(|r| self.w.load(Ty { elem, lanes: LANES }, r)).collect()
+    }
+
+    /// Branches on whether the active lanes' pointers step by `stride` from lane 0's, which is the result.
+    fn branch_on_contiguity(&mut self, pointers: &Val, stride: u32, contiguous: &Label, otherwise: &Label) -> Val {
+        let addresses = self.w.cast("ptrtoint", pointers, Elem::I64);
+        let first = self.w.extract(&addresses, &constant(I32, 0));
+        let expected = self.spread(&first, stride.into());
+        let mut differs = self.w.compare("icmp ne", &addresses, &expected);
+        if let Some(mask) = self.mask.clone() {
+            differs = self.w.bin("and", &mask, &differs);
+        }
+        let any = self.any(&differs);
+        let first = self.w.cast("inttoptr", &first, Elem::Ptr);
+        self.w.br_if(&any, otherwise, contiguous);
+        first
+    }
+
     fn spread_pointer(&mut self, pointer: &Val, stride: i64) -> Val {
         let steps = self.progression(Elem::I64, stride);
         self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i8, {pointer}, {steps}"))
@@ -222,16 +254,7 @@ impl Emitter<'_> {
                 }
             }
             Address::Strided(pointer, stride) if stride == i64::from(elem.bytes() * count) => {
-                let values: Vec<Val> = sources.iter().map(|s| self.get(s, elem, LANES)).collect();
-                let whole = self.interleave(&values);
-                let align = elem.bytes();
-                match self.mask.clone() {
-                    None => self.w.effect(format_args!("store {whole}, {pointer}, align {align}")),
-                    Some(mask) => {
-                        let mask = self.repeat_lanes(&mask, count);
-                        intrinsics::masked_store(&mut self.w, &whole, &pointer, align, &mask);
-                    }
-                }
+                self.store_contiguous(&sources, elem, &pointer);
                 self.compiler_barrier(order);
             }
             Address::Strided(pointer, stride) => {
@@ -240,11 +263,37 @@ impl Emitter<'_> {
                 self.compiler_barrier(order);
             }
             Address::Each(pointers) => {
-                self.scatter(&sources, elem, &pointers);
+                self.store_each(&sources, elem, &pointers);
                 self.compiler_barrier(order);
             }
         }
         Ok(())
+    }
+
+    /// Stores through pointers that may follow each other after all, as `load_each` does.
+    fn store_each(&mut self, sources: &[Opnd], elem: Elem, pointers: &Val) {
+        let (each, contiguous, done) = (self.w.label("scatter"), self.w.label("contiguous"), self.w.label("stored"));
+        let first = self.branch_on_contiguity(pointers, elem.bytes() * sources.len() as u32, &contiguous, &each);
+        self.w.place(&contiguous);
+        self.store_contiguous(sources, elem, &first);
+        self.w.br(&done);
+        self.w.place(&each);
+        self.scatter(sources, elem, pointers);
+        self.w.place(&done);
+    }
+
+    /// Lane after lane, one wide store.
+    fn store_contiguous(&mut self, sources: &[Opnd], elem: Elem, pointer: &Val) {
+        let values: Vec<Val> = sources.iter().map(|s| self.get(s, elem, LANES)).collect();
+        let whole = self.interleave(&values);
+        let align = elem.bytes();
+        match self.mask.clone() {
+            None => self.w.effect(format_args!("store {whole}, {pointer}, align {align}")),
+            Some(mask) => {
+                let mask = self.repeat_lanes(&mask, sources.len() as u32);
+                intrinsics::masked_store(&mut self.w, &whole, pointer, align, &mask);
+            }
+        }
     }
 
     /// What all lanes store to one place: of different values any may stay; here it is the last active lane's.

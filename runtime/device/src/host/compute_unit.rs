@@ -2,6 +2,7 @@
 
 use super::arena::Arena;
 use super::executor::Shared;
+use super::fault::{self, Fault};
 use super::launch::Launch;
 use super::link::State;
 use super::queue::{Chunk, Outcome};
@@ -127,7 +128,7 @@ impl ComputeUnit<'_> {
         Outcome { given, stopped_at, failed, started_ns, ended_ns: now_ns() }
     }
 
-    /// Calls the kernel; false if it trapped.
+    /// Calls the kernel; false if it trapped or faulted.
     fn call(&mut self, queue: usize, launch: &Launch, blocks: &Range<u64>) -> bool {
         let kernel = launch.kernel();
         let stop_word = if launch.is_preemptible() { self.shared.link.stop_word(queue as u32) } else { &NEVER_STOP };
@@ -152,7 +153,11 @@ impl ComputeUnit<'_> {
         };
         // SAFETY: the context and all it points to live across the call; params, shared and scratch memory are as large as the kernel's facts say (checked by `Launch::bind`,
         // `Module::load` and `execute`); that addresses in the parameters are good for the kernel is the engine's promise.
-        unsafe { (kernel.entry)((&raw const context).cast::<HostContext>()) };
+        let ended = unsafe { fault::call(kernel.entry, (&raw const context).cast::<HostContext>()) };
+        if let Err(Fault { signal, address }) = ended {
+            tracing::error!(launch = launch.record.launch.0, kernel = kernel.facts.name, signal, address, "the kernel faulted");
+            return false;
+        }
         let code = context.trap_code.load(Relaxed);
         if code != 0 {
             let line = context.trap_line.load(Relaxed);

@@ -14,13 +14,15 @@
 //! they stopped), and go on later. So a real-time launch waits for one block at most, whatever is queued, and raising the epoch is only needed to get
 //! the launches behind it out of the queue.
 //!
-//! Not here: stopping a block midway, and surviving a kernel that faults. Both are the executor process's (design D2, D11).
+//! A kernel that traps or faults fails its launch (`fault`); what a wild store hit on the way there nobody knows, which is why untrusted code belongs into an executor
+//! process (design D11). Not here: stopping a block midway. A block that never ends holds its compute unit, and the drop of the device, forever.
 
 mod arena;
 mod compute_unit;
 mod cpu;
 mod elf;
 mod executor;
+mod fault;
 mod launch;
 mod link;
 mod module;
@@ -110,6 +112,7 @@ impl HostDevice {
     /// Reserves memory and starts the compute units.
     pub fn start(config: HostConfig) -> Result<HostDevice, DeviceError> {
         let config = config.checked()?;
+        fault::install().map_err(os("install fault handlers"))?;
         let memory = Arc::new(Region::create("atoll-memory", config.memory_bytes).map_err(os("reserve device memory"))?);
         memory.prefer_huge_pages();
         let link = Link::create(config.queues, config.queue_capacity).map_err(os("create the command rings"))?;

@@ -128,6 +128,37 @@ void trap_at(const struct context *c) {
     }
 }
 
+/* Block `at` faults: kind 0 stores to nowhere, 1 divides by zero, 2 is no instruction, 3 runs out of stack. Others count themselves. */
+struct fault_params {
+    uint32_t *counts;
+    uint32_t at;
+    volatile uint32_t kind;
+};
+
+__attribute__((noinline)) static uint32_t endless(volatile uint32_t *n) {
+    volatile uint32_t here[1024];
+    here[*n % 1024] = ++*n;
+    if (*n == 0)
+        return 0;
+    return endless(n) + here[*n % 1024];
+}
+
+void fault_at(const struct context *c) {
+    struct fault_params *p = (struct fault_params *)c->params;
+    volatile uint32_t zero = 0;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        p->counts[block] = 1;
+        if (block != p->at)
+            continue;
+        switch (p->kind) {
+        case 0: *(volatile uint32_t *)(uintptr_t)(zero + 8) = 1; break;
+        case 1: zero = 7 / zero; break;
+        case 2: __builtin_trap(); break;
+        case 3: endless(&zero); break;
+        }
+    }
+}
+
 /* Fills shared and scratch memory, and says in out[block] whether everything about the context is as it should be. */
 struct arenas_params {
     uint32_t *out;

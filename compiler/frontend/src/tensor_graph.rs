@@ -33,7 +33,7 @@ pub struct TensorGraph {
 /// One tensor.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// The model's name for it.
+    /// The model's name for inputs and outputs, a unique one made from the model's otherwise.
     pub name: String,
     /// Element type.
     pub dtype: DType,
@@ -59,7 +59,8 @@ pub struct TensorNode {
 /// The operators.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// A scalar program applied to every element. Inputs are broadcast to the output's shape by NumPy's rule.
+    /// A scalar program applied to every element. Inputs are broadcast to the output's shape by NumPy's rule; that shape may be larger than all of them (a broadcast), and
+    /// there may be no input at all (a fill).
     Pointwise(PointProgram),
     /// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, then the epilogue's extra inputs. Output `[N, M, OH, OW]`.
     Conv(Conv),

@@ -295,6 +295,8 @@ fn one_graph_serves_every_batch() {
         images.iter().flat_map(|image| reference::run(&graph, std::slice::from_ref(image)).unwrap()[0].to_f64()).collect();
     let both = Tensor::floats(DType::F32, vec![2, 3, 32, 32], images.iter().flat_map(Tensor::to_f64));
     assert_eq!(reference::run(&graph, &[both]).unwrap()[0].to_f64(), alone);
+    let names: std::collections::BTreeSet<&str> = graph.values.iter().map(|v| v.name.as_str()).collect();
+    assert_eq!(names.len(), graph.values.len(), "every value has a name of its own");
     let distinct: std::collections::BTreeSet<u64> = alone.iter().map(|v| v.to_bits()).collect();
     assert!(distinct.len() > 150, "the network's answers are all alike");
 }

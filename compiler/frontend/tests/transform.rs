@@ -163,6 +163,22 @@ fn one_dimensional_convolutions_take_their_activations_in() {
 }
 
 #[test]
+fn the_scaling_behind_split_heads_goes_into_the_product() {
+    let mut m = Model::new(13);
+    let x = m.input("x", DataType::Float, &[Dim::S("n"), Dim::N(4), Dim::N(6)]);
+    let w = m.random("w", &[6, 6], 0.0, 0.5);
+    let y = m.node("MatMul", "q", &[&x, &w], vec![]);
+    let heads = m.ints("heads", &[0, 0, 2, 3]);
+    let y = m.node("Reshape", "split", &[&y, &heads], vec![]);
+    let y = m.node("Transpose", "turned", &[&y], vec![ints("perm", &[0, 2, 1, 3])]);
+    let eight = m.floats("eight", &[], &[8.0]);
+    m.node("Div", "scaled", &[&y, &eight], vec![]);
+    m.output("scaled");
+    let (graph, _) = m.transformed(&[random_tensor(1, &[2, 4, 6])]);
+    assert_eq!(ops(&graph), ["matmul", "reshape", "transpose"], "{graph}");
+}
+
+#[test]
 fn equal_nodes_and_chains_of_moves_are_merged() {
     let mut m = Model::new(13);
     let x = m.input("x", DataType::Float, &[4i64, 6, 2]);

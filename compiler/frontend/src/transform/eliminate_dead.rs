@@ -1,6 +1,7 @@
-//! Removes nodes that no output needs, and values that nobody reads.
+//! Removes nodes that no output needs and values that nobody reads, and gives the values that are left names of their own.
 
 use crate::tensor_graph::{TensorGraph, ValueId};
+use std::collections::HashSet;
 
 /// Keeps inputs and outputs, whatever reads them, and renumbers the values.
 pub fn eliminate_dead(graph: &mut TensorGraph) {
@@ -17,6 +18,7 @@ pub fn eliminate_dead(graph: &mut TensorGraph) {
     kept.reverse();
     graph.nodes = kept;
     renumber(graph, &live);
+    rename_doubles(graph);
 }
 
 fn renumber(graph: &mut TensorGraph, live: &[bool]) {
@@ -31,5 +33,20 @@ fn renumber(graph: &mut TensorGraph, live: &[bool]) {
     let of_nodes = graph.nodes.iter_mut().flat_map(|n| n.inputs.iter_mut().chain(&mut n.outputs));
     for id in graph.inputs.iter_mut().chain(&mut graph.outputs).chain(of_nodes) {
         *id = number[id.0 as usize];
+    }
+}
+
+/// Passes name a value after the one it comes from, so names may double. Inputs and outputs keep the model's names.
+fn rename_doubles(graph: &mut TensorGraph) {
+    let kept: HashSet<ValueId> = graph.inputs.iter().chain(&graph.outputs).copied().collect();
+    let mut names: HashSet<String> = kept.iter().map(|id| graph.value(*id).name.clone()).collect();
+    for index in (0..graph.values.len()).filter(|i| !kept.contains(&ValueId(*i as u32))) {
+        let value = &mut graph.values[index];
+        let wanted = value.name.clone();
+        let mut count = 1;
+        while !names.insert(value.name.clone()) {
+            count += 1;
+            value.name = format!("{wanted}.{count}");
+        }
     }
 }

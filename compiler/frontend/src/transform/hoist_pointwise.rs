@@ -1,7 +1,7 @@
-//! Hoists pointwise nodes over reshapes that only add or drop dimensions of 1.
+//! Hoists pointwise nodes over nodes that only move elements, up to where they can become an epilogue.
 //!
-//! A 1-D convolution is a 2-D one between two such reshapes. Its activation stands behind the second, where no epilogue can reach it: `conv, reshape, relu` becomes
-//! `conv, relu, reshape`.
+//! A 1-D convolution is a 2-D one between two reshapes, and attention splits heads between a product and its scaling: `conv, reshape, relu` becomes `conv, relu, reshape`. With
+//! one operand any reshape or transposition may be crossed; with constants beside it only a reshape that adds or drops dimensions of 1, so that they still broadcast.
 
 use super::Uses;
 use crate::size::{same, same_shape};
@@ -19,11 +19,13 @@ pub fn hoist_pointwise(graph: &mut TensorGraph) {
 struct Hoist {
     /// The node.
     index: usize,
-    /// Its operand that a reshape makes.
-    reshaped: ValueId,
-    /// The reshape's operand.
+    /// Its operand that the mover makes.
+    moved: ValueId,
+    /// The mover: a reshape or a transposition.
+    mover: usize,
+    /// The mover's operand.
     source: ValueId,
-    /// For every axis of the source the axis of the pointwise result it is; `None` for a dimension of 1 that the reshape drops.
+    /// For every axis of the source the axis of the pointwise result it is; `None` for a dimension of 1 that the mover drops. Without constants beside it nobody asks.
     axes: Vec<Option<usize>>,
 }
 
@@ -31,22 +33,38 @@ fn find(graph: &TensorGraph) -> Option<Hoist> {
     let uses = Uses::of(graph);
     graph.nodes.iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Pointwise(_))).find_map(|(index, node)| {
         let shape = &graph.value(node.outputs[0]).shape;
-        node.inputs.iter().find_map(|reshaped| {
-            let reshape = &graph.nodes[uses.producer(*reshaped)?];
-            let source = *reshape.inputs.first()?;
-            let maker = &graph.nodes[uses.producer(source)?];
-            let worth_it = matches!(maker.op, Op::Conv(_) | Op::MatMul(_) | Op::Pointwise(_));
-            let alone = uses.is_single(*reshaped) && uses.is_single(source);
-            let fits = reshape.op == Op::Reshape && same_shape(&graph.value(*reshaped).shape, shape);
+        node.inputs.iter().find_map(|moved| {
+            let mover = uses.producer(*moved)?;
+            let source = mover_operand(&graph.nodes[mover])?;
+            let alone = uses.is_single(*moved) && uses.is_single(source) && leads_to_epilogue(graph, &uses, source);
             // The same constant may be read elsewhere, but other operands must not need a node of their own.
-            let others_are_constant = node.inputs.iter().all(|id| id == reshaped || graph.value(*id).constant.is_some());
-            if !(worth_it && alone && fits && others_are_constant) {
+            let others_are_constant = node.inputs.iter().all(|id| id == moved || graph.value(*id).constant.is_some());
+            if !(alone && others_are_constant && same_shape(&graph.value(*moved).shape, shape)) {
                 return None;
             }
-            let axes = align(&graph.value(source).shape, shape)?;
-            Some(Hoist { index, reshaped: *reshaped, source, axes })
+            let axes = match (&graph.nodes[mover].op, node.inputs.len()) {
+                (_, 1) => Vec::new(),
+                (Op::Reshape, _) => align(&graph.value(source).shape, shape)?,
+                _ => return None,
+            };
+            Some(Hoist { index, moved: *moved, mover, source, axes })
         })
     })
+}
+
+fn mover_operand(node: &TensorNode) -> Option<ValueId> {
+    matches!(node.op, Op::Reshape | Op::Transpose { .. }).then(|| node.inputs[0])
+}
+
+/// Whether a value comes, maybe over more movers that nobody else reads, from a node that can take a pointwise one in.
+fn leads_to_epilogue(graph: &TensorGraph, uses: &Uses, mut id: ValueId) -> bool {
+    while let Some(maker) = uses.producer(id).filter(|_| uses.is_single(id)).map(|p| &graph.nodes[p]) {
+        match mover_operand(maker) {
+            Some(operand) => id = operand,
+            None => return matches!(maker.op, Op::Conv(_) | Op::MatMul(_) | Op::Pointwise(_)),
+        }
+    }
+    false
 }
 
 /// Which axis of `to` each axis of `from` is, where they differ in dimensions of 1 only.
@@ -60,20 +78,18 @@ fn align(from: &[Expr], to: &[Expr]) -> Option<Vec<Option<usize>>> {
     rest.next().is_none().then_some(axes)
 }
 
+/// Lets the two nodes change places. All other operands are constants, so the pointwise node can stand where the mover stood.
 fn apply(graph: &mut TensorGraph, hoist: Hoist) {
     let node = graph.nodes[hoist.index].clone();
     let result = node.outputs[0];
-    let inputs = node
-        .inputs
-        .iter()
-        .map(|id| if *id == hoist.reshaped { hoist.source } else { realigned(graph, *id, result, &hoist.axes) })
-        .collect();
+    let inputs =
+        node.inputs.iter().map(|id| if *id == hoist.moved { hoist.source } else { realigned(graph, *id, result, &hoist.axes) }).collect();
     let Value { name, dtype, .. } = graph.value(result).clone();
     let shape = graph.value(hoist.source).shape.clone();
     let hoisted = graph.add_value(Value { name: format!("{name}.hoisted"), dtype, shape, constant: None });
-    graph.nodes[hoist.index] = TensorNode { inputs, outputs: vec![hoisted], ..node };
-    let name = format!("{}.reshaped", graph.nodes[hoist.index].name);
-    graph.nodes.insert(hoist.index + 1, TensorNode { name, op: Op::Reshape, inputs: vec![hoisted], outputs: vec![result] });
+    let mover = graph.nodes[hoist.mover].clone();
+    graph.nodes[hoist.mover] = TensorNode { inputs, outputs: vec![hoisted], ..node };
+    graph.nodes[hoist.index] = TensorNode { inputs: vec![hoisted], outputs: vec![result], ..mover };
 }
 
 /// A constant that broadcasts to the pointwise result, as one that broadcasts to the source in the same way.

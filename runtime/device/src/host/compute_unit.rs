@@ -103,24 +103,30 @@ impl ComputeUnit<'_> {
         let _ = self.scratch.grow(self.shared.scratch_bytes.load(Relaxed));
     }
 
-    /// Waits for the bell: spins for a moment, then sleeps.
+    /// Waits for the bell: spins for a moment, then sleeps. While others run blocks, the next launch is at most about a chunk away, and waking a sleeper would cost more than that
+    /// moment is worth.
     fn idle(&self, ticket: u32) {
         let bell = self.shared.link.bell();
         let start = Instant::now();
-        let spin = Duration::from_nanos(self.shared.spin_ns);
-        while start.elapsed() < spin {
+        loop {
             if bell.ticket() != ticket {
                 return;
             }
+            let is_busy = self.shared.running.load(Relaxed) > 0;
+            let spin_ns = if is_busy { self.shared.busy_spin_ns } else { self.shared.spin_ns };
+            if start.elapsed() >= Duration::from_nanos(spin_ns) {
+                return bell.sleep(ticket);
+            }
             std::hint::spin_loop();
         }
-        bell.sleep(ticket);
     }
 
     fn execute(&mut self, queue: usize, chunk: &Chunk) -> Outcome {
         let launch = &*chunk.launch;
         let started_ns = now_ns();
+        self.shared.running.fetch_add(1, Relaxed);
         let failed = self.scratch.grow(launch.kernel().facts.scratch_bytes).is_err() || !self.call(queue, launch, &chunk.blocks);
+        self.shared.running.fetch_sub(1, Relaxed);
         let given = chunk.blocks.clone();
         // Blocks without a progress byte either found the epoch raised, then the launch is evicted and they are done with it, or the kernel was stopped in front of them.
         let missing = launch.first_missing(given.start, given.end);

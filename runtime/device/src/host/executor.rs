@@ -27,7 +27,11 @@ pub(crate) struct Shared {
     pub(crate) helpers: HostHelpers,
     /// The most scratch memory that a loaded kernel wants.
     pub(crate) scratch_bytes: AtomicU32,
+    /// Chunks that are being run.
+    pub(crate) running: AtomicU32,
+    /// How long an idle compute unit spins while none is run, and while some are.
     pub(crate) spin_ns: u64,
+    pub(crate) busy_spin_ns: u64,
     memory: Arc<Region>,
     queues: Vec<Mutex<DeviceQueue>>,
     modules: RwLock<HashMap<u32, Arc<Module>>>,
@@ -129,7 +133,9 @@ impl Executor {
             link,
             helpers: compute_unit::helpers(),
             scratch_bytes: AtomicU32::new(0),
+            running: AtomicU32::new(0),
             spin_ns: config.spin_ns,
+            busy_spin_ns: config.busy_spin_ns,
             memory,
             queues,
             modules: RwLock::default(),

@@ -64,8 +64,10 @@ pub struct HostConfig {
     pub shared_bytes_max: u32,
     /// How long a compute unit should run blocks before it looks at the queues again.
     pub chunk_ns: u64,
-    /// How long an idle compute unit spins before it sleeps.
+    /// How long a compute unit spins before it sleeps when the device is idle.
     pub spin_ns: u64,
+    /// The same while other compute units run blocks.
+    pub busy_spin_ns: u64,
     /// Whether compute units stay on a CPU of their own, where there are enough.
     pub pin: bool,
 }
@@ -83,6 +85,7 @@ impl Default for HostConfig {
             shared_bytes_max: 228 << 10,
             chunk_ns: 50_000,
             spin_ns: 2_000,
+            busy_spin_ns: 20_000,
             pin: true,
         }
     }
@@ -279,4 +282,80 @@ fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError 
 fn system_memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram * u64::from(info.mem_unit)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    fn device() -> HostDevice {
+        HostDevice::start(HostConfig { compute_units: 1, memory_bytes: 1 << 20, ..HostConfig::default() }).unwrap()
+    }
+
+    /// A launch that cannot be run, since nothing is loaded.
+    fn record(launch: u64) -> LaunchRecord {
+        LaunchRecord {
+            launch: LaunchId(launch),
+            module: ModuleId(0),
+            kernel: 0,
+            grid: [1; 3],
+            shared_bytes: 0,
+            address_slots: 0,
+            evicted_word: DeviceOffset(0),
+            epoch_word: DeviceOffset(0),
+            epoch: Epoch(0),
+            preemptible: 0,
+        }
+    }
+
+    #[test]
+    fn a_lost_device_answers_for_every_launch_it_took() {
+        let mut device = device();
+        (0..4).for_each(|launch| device.submit(QueueId(0), &record(launch), &[]).unwrap());
+        device.link.end(State::Lost);
+        assert_eq!(device.submit(QueueId(0), &record(9), &[]), Err(SubmitError::Lost));
+        for launch in 0..4 {
+            let completion = device.next_completion().unwrap();
+            assert_eq!((completion.launch, completion.status), (LaunchId(launch), LaunchStatus::Failed));
+        }
+        assert_eq!(device.next_completion(), None);
+    }
+
+    #[test]
+    fn a_completion_nobody_asked_for_means_that_the_device_is_lost() {
+        let mut device = device();
+        let (_, mut forger) = device.link.device_ends(1);
+        let completion = Completion { launch: LaunchId(7), status: LaunchStatus::Complete, started_ns: 0, ended_ns: 0 };
+        forger.push(&completion.to_words()).unwrap();
+        assert_eq!(device.next_completion(), None);
+        assert_eq!(device.submit(QueueId(0), &record(0), &[]), Err(SubmitError::Lost));
+    }
+
+    #[test]
+    fn the_completion_descriptor_is_readable_while_completions_wait() {
+        let mut device = device();
+        let readable = |device: &HostDevice, wait_ms: i64| {
+            let fd = device.completion_fd();
+            let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: wait_ms * 1_000_000 };
+            rustix::event::poll(&mut fds, Some(&timeout)).unwrap() == 1
+        };
+        assert!(!readable(&device, 0));
+        for launch in 0..100 {
+            device.submit(QueueId(0), &record(launch), &[]).unwrap();
+            while device.in_flight() > 0 {
+                assert!(readable(&device, 999));
+                while device.next_completion().is_some() {}
+            }
+            // The bell of the last completion may still be on its way; it is silenced by the next look.
+            while device.next_completion().is_some() || device.link.completion_flag().load(SeqCst) == 1 {}
+            assert!(!readable(&device, 0));
+        }
+    }
+
+    impl HostDevice {
+        fn in_flight(&self) -> usize {
+            self.queues.iter().map(|queue| queue.in_flight.len()).sum()
+        }
+    }
 }

@@ -24,6 +24,20 @@ pub(crate) fn decode(name: &str, datatype: DataType, count: usize, data: &RawVal
     }
 }
 
+/// Numbers as elements of a type that holds them.
+pub(crate) fn from_f64(name: &str, datatype: DataType, values: &[f64]) -> Result<Vec<u8>, ProtocolError> {
+    let bytes = Vec::with_capacity(values.len() * datatype.element_bytes().unwrap_or(8));
+    let mut sink = Sink { datatype, bytes, left: values.len(), count: values.len() };
+    for &value in values {
+        let is_float = matches!(datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64);
+        // A float without fraction may go into a type of whole numbers.
+        let pushed: Result<(), serde::de::value::Error> =
+            if !is_float && value.fract() == 0.0 { sink.integer(value as i128) } else { sink.float(value) };
+        pushed.map_err(|e| ProtocolError::tensor(name, e.to_string()))?;
+    }
+    Ok(sink.bytes)
+}
+
 /// Where elements go.
 struct Sink {
     datatype: DataType,

@@ -25,6 +25,13 @@ impl Tensor {
         Ok(Tensor { name, datatype, shape, bytes })
     }
 
+    /// A tensor of numbers, each of which its type must hold.
+    pub fn from_f64(name: impl Into<String>, datatype: DataType, shape: Vec<i64>, values: &[f64]) -> Result<Tensor, ProtocolError> {
+        let name = name.into();
+        let bytes = crate::elements::from_f64(&name, datatype, values)?;
+        Tensor::new(name, datatype, shape, bytes)
+    }
+
     /// How many elements it has.
     pub fn elements(&self) -> usize {
         element_count(&self.name, &self.shape).unwrap_or(0)

@@ -28,5 +28,6 @@ mod shutdown;
 pub use compiler::{CompileFailure, CompileProgress, CompilerService};
 pub use config::ServerConfig;
 pub use inference::Inference;
+pub use model::tensor_metadata;
 pub use server::{ServeError, Server};
 pub use shutdown::terminated;

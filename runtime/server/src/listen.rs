@@ -48,6 +48,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, mut stop: watch
     let finished = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(drain, finished).await.is_err() {
         tracing::warn!(connections = connections.len(), drain_s = drain.as_secs_f64(), "requests did not end in time and are cancelled");
+        connections.shutdown().await;
     }
 }
 

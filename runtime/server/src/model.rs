@@ -2,7 +2,7 @@
 
 use crate::repository::Settings;
 use atoll_engine::{Class, InputTensor};
-use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType};
+use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph};
 use atoll_protocol::{ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, Tensor, TensorMetadata};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,14 +56,14 @@ pub(crate) enum FitError {
 
 impl Model {
     pub(crate) fn new(name: String, version: String, bundle: Arc<Bundle>, settings: Settings) -> Model {
-        let tensors = |kind| bundle.graph().buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect();
+        let graph = bundle.graph();
         Model {
             name,
             version,
             settings,
             digest: bundle.digest().into(),
-            inputs: tensors(BufferKind::Input),
-            outputs: tensors(BufferKind::Output),
+            inputs: tensor_metadata(graph, BufferKind::Input),
+            outputs: tensor_metadata(graph, BufferKind::Output),
             last_inference_ms: AtomicU64::new(0),
         }
     }
@@ -158,9 +158,15 @@ pub(crate) fn binary_by_default(request: &InferRequest) -> Result<bool, atoll_pr
     Ok(request.parameters.boolean("binary_data_output")?.unwrap_or(false))
 }
 
-fn metadata(buffer: &BufferSpec) -> TensorMetadata {
-    let dimension = |size: &atoll_kgraph::Expr| size.as_const().unwrap_or(-1);
-    TensorMetadata { name: buffer.name.clone(), datatype: datatype(buffer.dtype), shape: buffer.shape.iter().map(dimension).collect() }
+/// The inputs or outputs of a graph in the protocol's words.
+pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetadata> {
+    let dimension = |size: &Expr| size.as_const().unwrap_or(-1);
+    let metadata = |buffer: &BufferSpec| TensorMetadata {
+        name: buffer.name.clone(),
+        datatype: datatype(buffer.dtype),
+        shape: buffer.shape.iter().map(dimension).collect(),
+    };
+    graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
 }
 
 /// The protocol's name of a kernel graph's type.

@@ -15,7 +15,12 @@ struct UserError(anyhow::Error);
 
 /// An error of the user's, in words.
 pub(crate) fn user_error(message: impl Into<String>) -> anyhow::Error {
-    anyhow::Error::new(UserError(anyhow::Error::msg(message.into())))
+    users(anyhow::Error::msg(message.into()))
+}
+
+/// An error that is the user's.
+pub(crate) fn users(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    anyhow::Error::new(UserError(error.into()))
 }
 
 /// Says that a failure would be the user's.
@@ -26,7 +31,7 @@ pub(crate) trait Blame<T> {
 
 impl<T, E: Into<anyhow::Error>> Blame<T> for Result<T, E> {
     fn blame_user(self) -> anyhow::Result<T> {
-        self.map_err(|error| anyhow::Error::new(UserError(error.into())))
+        self.map_err(users)
     }
 }
 

@@ -166,7 +166,9 @@ mod tests {
     #[test]
     fn durations_fall_into_the_bucket_that_bounds_them() {
         let durations = Durations::default();
-        [0, 50_000, 50_001, 10_000_000_000, 10_000_000_001].map(|ns| durations.note(Duration::from_nanos(ns)));
+        for ns in [0, 50_000, 50_001, 10_000_000_000, 10_000_000_001] {
+            durations.note(Duration::from_nanos(ns));
+        }
         let cumulative = durations.cumulative();
         assert_eq!(cumulative[..3], [2, 3, 3]);
         assert_eq!(cumulative[BUCKETS_NS.len() - 1..], [4, 5]);

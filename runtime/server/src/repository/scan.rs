@@ -96,7 +96,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         };
-        [
+        for name in [
             "a.onnx",
             "b.kg",
             "b.onnx",
@@ -108,8 +108,9 @@ mod tests {
             "f/model.onnx",
             "g/1/other",
             "a.toml",
-        ]
-        .map(file);
+        ] {
+            file(name);
+        }
         let found = scan(folder.path()).unwrap();
         let summary: Vec<_> = found.iter().map(|s| (s.name.as_str(), s.version.as_str(), s.form)).collect();
         assert_eq!(summary, [("a", "1", Form::Onnx), ("b", "1", Form::Bundle), ("e", "10", Form::Bundle)]);

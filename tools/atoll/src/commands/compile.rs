@@ -12,7 +12,6 @@ Examples:
 /// Compile an ONNX model into a bundle (.kg).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
-#[cfg_attr(not(feature = "compiler"), expect(dead_code, reason = "there is no compiler to tell"))]
 pub(crate) struct Args {
     /// The model
     #[arg(value_name = "MODEL.onnx")]
@@ -106,7 +105,8 @@ mod with {
             Emit::PtxFinal => Form::PtxFinal,
             Emit::Llvm => Form::Llvm,
         };
-        let text = show(&args.model, form, options.targets[0]).with_context(|| format!("cannot compile {}", args.model.display())).blame_user()?;
+        let text =
+            show(&args.model, form, options.targets[0]).with_context(|| format!("cannot compile {}", args.model.display())).blame_user()?;
         match &args.output {
             Some(path) => Ok(std::fs::write(path, text).with_context(|| path.display().to_string())?),
             None => Ok(print(&text)?),

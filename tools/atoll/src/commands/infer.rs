@@ -96,7 +96,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let summaries: Vec<Summary> = answer.outputs.iter().map(|output| summary(output, args.top)).collect();
     if args.json {
         let milliseconds: Vec<f64> = times.iter().map(|t| milliseconds(*t)).collect();
-        return print_json(&json!({ "model": args.model, "milliseconds": milliseconds, "preemptions": answer.preemptions, "outputs": summaries }));
+        return print_json(
+            &json!({ "model": args.model, "milliseconds": milliseconds, "preemptions": answer.preemptions, "outputs": summaries }),
+        );
     }
     Ok(print(&text(&summaries, &times))?)
 }
@@ -127,7 +129,16 @@ fn text(summaries: &[Summary], times: &[Duration]) -> String {
     // Writing to a string cannot fail.
     for output in summaries {
         let shape: Vec<String> = output.shape.iter().map(i64::to_string).collect();
-        let _ = writeln!(text, "{}: {}[{}]  min {:.6}  max {:.6}  mean {:.6}", output.name, output.datatype, shape.join(", "), output.min, output.max, output.mean);
+        let _ = writeln!(
+            text,
+            "{}: {}[{}]  min {:.6}  max {:.6}  mean {:.6}",
+            output.name,
+            output.datatype,
+            shape.join(", "),
+            output.min,
+            output.max,
+            output.mean
+        );
         if output.not_finite > 0 {
             let _ = writeln!(text, "  {} elements are NaN or infinite", output.not_finite);
         }
@@ -140,7 +151,11 @@ fn text(summaries: &[Summary], times: &[Duration]) -> String {
         [time] => drop(writeln!(text, "{:.3} ms", milliseconds(*time))),
         _ => {
             let d = Distribution::of(times);
-            let _ = writeln!(text, "{} times: p50 {:.3} ms, p90 {:.3} ms, p99 {:.3} ms, max {:.3} ms", d.count, d.p50_ms, d.p90_ms, d.p99_ms, d.max_ms);
+            let _ = writeln!(
+                text,
+                "{} times: p50 {:.3} ms, p90 {:.3} ms, p99 {:.3} ms, max {:.3} ms",
+                d.count, d.p50_ms, d.p90_ms, d.p99_ms, d.max_ms
+            );
         }
     }
     text

@@ -1,220 +1,326 @@
 //! `atoll inspect`
 
-use super::drawing;
-use crate::output::{self, usage};
-use anyhow::Result;
-use atoll_kgraph::{Bundle, BufferKind, BufferSpec, Expr, KernelGraph, NodeKind, TargetImage, invocation_bytes};
-use serde_json::{Value, json};
+use crate::drawing;
+use crate::failure::{Blame, user_error};
+use crate::output::{Align, Table, bytes, print, print_json};
+use anyhow::{Context, Result};
+use atoll_kgraph::{BufferKind, Bundle, InvocationLayout, KernelGraph, NodeKind, Place, TargetImage};
+use atoll_protocol::TensorMetadata;
+use atoll_server::tensor_metadata;
+use serde::Serialize;
+use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Show what a bundle holds: kernels, shapes, buffers, memory plan, sizes
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
+const EXAMPLES: &str = "\
+Examples:
   atoll inspect resnet50.kg
-  atoll inspect magika.kg --symbol batch=16        sizes for a batch of 16
-  atoll inspect resnet50.kg --svg resnet50.svg     draw the graph
-  atoll inspect resnet50.kg --dot | dot -Tpdf > resnet50.pdf")]
-pub(crate) struct Inspect {
+  atoll inspect bert.kg --symbol sequence=128 --json
+  atoll inspect resnet50.kg --svg resnet50.svg
+  atoll inspect resnet50.kg --dot | dot -Tpdf > resnet50.pdf";
+
+/// Show what is in a bundle: kernels, shapes, buffers, memory plan, sizes.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
     /// The bundle
+    #[arg(value_name = "FILE.kg")]
     bundle: PathBuf,
-    /// Value of a symbolic size, for the memory figures; its smallest value where absent
+
+    /// Value of a symbol in sizes; the smallest it can have otherwise
     #[arg(long, value_name = "NAME=VALUE")]
     symbol: Vec<String>,
-    /// Print everything as JSON
-    #[arg(long, conflicts_with_all = ["dot", "svg"])]
+
+    /// Show the launches for this target [default: the first]
+    #[arg(long)]
+    target: Option<String>,
+
+    /// Print JSON
+    #[arg(long, group = "form")]
     json: bool,
-    /// Print the graph in Graphviz' language
-    #[arg(long)]
+
+    /// Print the graph for Graphviz
+    #[arg(long, group = "form")]
     dot: bool,
+
     /// Draw the graph into a file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, group = "form", value_name = "FILE.svg")]
     svg: Option<PathBuf>,
-    /// List every node
-    #[arg(long)]
-    nodes: bool,
 }
 
-impl Inspect {
-    pub(crate) fn run(self) -> Result<()> {
-        let bundle = Bundle::open(&self.bundle)?;
-        let graph = bundle.graph();
-        let symbols = symbols(graph, &self.symbol)?;
-        if self.dot {
-            output::line(drawing::dot(graph));
-            return Ok(());
-        }
-        if let Some(path) = self.svg {
-            std::fs::write(&path, drawing::svg(graph))?;
-            output::line(format!("{}: {} nodes", path.display(), graph.nodes.len()));
-            return Ok(());
-        }
-        if self.json {
-            return output::json(&as_json(&bundle, &symbols)?);
-        }
-        print(&bundle, &symbols, self.nodes)
+/// What there is to see.
+#[derive(Debug, Serialize)]
+struct Inspection {
+    name: String,
+    digest: String,
+    producer: String,
+    file_bytes: u64,
+    targets: Vec<String>,
+    symbols: Vec<Symbol>,
+    inputs: Vec<TensorMetadata>,
+    outputs: Vec<TensorMetadata>,
+    memory: Memory,
+    kernels: Vec<Kernel>,
+    nodes: Vec<NodeRow>,
+    buffers: Vec<BufferRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct Symbol {
+    name: String,
+    min: i64,
+    max: i64,
+    /// What sizes are shown for.
+    value: i64,
+}
+
+/// Device memory, in bytes.
+#[derive(Debug, Serialize)]
+struct Memory {
+    /// Shared by all invocations.
+    weights_bytes: u64,
+    /// Of one invocation.
+    invocation_bytes: u64,
+    /// Part of it for temporary buffers.
+    arena_bytes: u64,
+    /// What the temporary buffers would take if none shared memory.
+    unshared_bytes: Option<u64>,
+    /// Part of it for flags and progress.
+    control_bytes: u64,
+    /// Weights and one invocation.
+    peak_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Kernel {
+    name: String,
+    block: [u32; 3],
+    launches: usize,
+    params_bytes: u32,
+    shared_bytes: u32,
+    scratch_bytes: u32,
+    registers: Option<u32>,
+    spill_bytes: Option<u32>,
+    preemptible: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeRow {
+    name: String,
+    /// The kernel, or `copy`.
+    what: String,
+    /// Blocks; none where nothing is launched.
+    grid: Option<[u32; 3]>,
+    reads: Vec<String>,
+    writes: Vec<String>,
+    /// Where the graph may be run again from once this node has started.
+    restore_point: String,
+}
+
+#[derive(Debug, Serialize)]
+struct BufferRow {
+    name: String,
+    kind: BufferKind,
+    datatype: String,
+    shape: Vec<i64>,
+    bytes: u64,
+    /// Offset in the invocation's memory, or in the weights.
+    offset: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let bundle = Bundle::open(&args.bundle).blame_user()?;
+    if args.dot {
+        return Ok(print(&drawing::dot(bundle.graph()))?);
     }
+    if let Some(path) = &args.svg {
+        return std::fs::write(path, drawing::svg(bundle.graph())).with_context(|| path.display().to_string()).blame_user();
+    }
+    let inspection = inspect(args, &bundle)?;
+    if args.json { print_json(&inspection) } else { Ok(print(&text(&inspection))?) }
 }
 
-/// Values of the symbols: those given, else the smallest legal ones.
-fn symbols(graph: &KernelGraph, given: &[String]) -> Result<Vec<i64>> {
-    let mut values: Vec<i64> = graph.symbols.iter().map(|s| s.min.max(1)).collect();
-    for text in given {
-        let parsed = text.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
-        let Some((name, value)) = parsed else { return Err(usage(format!("--symbol {text}: expected NAME=VALUE"))) };
-        let Some(index) = graph.symbols.iter().position(|s| s.name == name) else {
-            let names: Vec<_> = graph.symbols.iter().map(|s| s.name.as_str()).collect();
-            return Err(usage(format!("the model has no symbol {name}; it has: {}", names.join(", "))));
-        };
+fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
+    let graph = bundle.graph();
+    let symbols = symbol_values(args, graph)?;
+    let target = target(args, bundle)?;
+    let layout = InvocationLayout::new(graph, target, &symbols).context("with these symbols").blame_user()?;
+    let name = |ids: &[atoll_kgraph::BufferId]| ids.iter().map(|id| graph.buffers[id.0 as usize].name.clone()).collect();
+    let nodes = graph.nodes.iter().enumerate().map(|(index, node)| NodeRow {
+        name: node.name.clone(),
+        what: match (&node.kind, &target.launches[index]) {
+            (NodeKind::Kernel, Some(launch)) => target.kernels[launch.kernel.0 as usize].name.clone(),
+            _ => "copy".into(),
+        },
+        grid: layout.launches[index].map(|launch| launch.grid),
+        reads: name(&node.reads),
+        writes: name(&node.writes),
+        restore_point: graph.nodes[graph.plan.restore_points[index].0 as usize].name.clone(),
+    });
+    let symbol =
+        |(symbol, &value): (&atoll_kgraph::SymbolSpec, &i64)| Symbol { name: symbol.name.clone(), min: symbol.min, max: symbol.max, value };
+    Ok(Inspection {
+        name: graph.name.clone(),
+        digest: bundle.digest().into(),
+        producer: bundle.producer().into(),
+        file_bytes: bundle.file_bytes(),
+        targets: bundle.target_names().map(String::from).collect(),
+        symbols: graph.symbols.iter().zip(&symbols).map(symbol).collect(),
+        inputs: tensor_metadata(graph, BufferKind::Input),
+        outputs: tensor_metadata(graph, BufferKind::Output),
+        memory: memory(bundle, &layout, &symbols),
+        kernels: kernels(target),
+        nodes: nodes.collect(),
+        buffers: buffers(graph, &layout, &symbols)?,
+    })
+}
+
+fn symbol_values(args: &Args, graph: &KernelGraph) -> Result<Vec<i64>> {
+    let mut values: Vec<i64> = graph.symbols.iter().map(|symbol| symbol.min).collect();
+    let names = || graph.symbols.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+    for text in &args.symbol {
+        let parsed = text.split_once('=').and_then(|(name, value)| Some((name, value.parse::<i64>().ok()?)));
+        let (name, value) = parsed.ok_or_else(|| user_error(format!("--symbol {text}: NAME=VALUE is expected")))?;
+        let index = graph.symbols.iter().position(|s| s.name == name);
+        let index = index.ok_or_else(|| user_error(format!("the model has no symbol `{name}`; it has {}", names())))?;
         let symbol = &graph.symbols[index];
-        if value < symbol.min || value > symbol.max {
-            return Err(usage(format!("{name} is {} to {}, not {value}", symbol.min, symbol.max)));
+        if !(symbol.min..=symbol.max).contains(&value) {
+            return Err(user_error(format!("`{name}` is {} to {}", symbol.min, symbol.max)));
         }
         values[index] = value;
     }
     Ok(values)
 }
 
-/// A shape with the symbols' own names.
-pub(crate) fn shape(graph: &KernelGraph, shape: &[Expr]) -> String {
-    let dims: Vec<String> = shape.iter().map(|d| expression(graph, d)).collect();
-    format!("[{}]", dims.join(", "))
+fn target<'b>(args: &Args, bundle: &'b Bundle) -> Result<&'b TargetImage> {
+    let known = bundle.target_names().collect::<Vec<_>>().join(", ");
+    let name = args.target.as_deref().or_else(|| bundle.target_names().next());
+    let image = name.and_then(|name| bundle.target(name));
+    image.ok_or_else(|| user_error(format!("the bundle has no target {}; it has {known}", name.unwrap_or("at all"))))
 }
 
-fn expression(graph: &KernelGraph, expr: &Expr) -> String {
-    match expr {
-        Expr::Symbol(id) => graph.symbols[id.0 as usize].name.clone(),
-        Expr::Const(value) => value.to_string(),
-        Expr::Add(a, b) => format!("({} + {})", expression(graph, a), expression(graph, b)),
-        Expr::Sub(a, b) => format!("({} - {})", expression(graph, a), expression(graph, b)),
-        Expr::Mul(a, b) => format!("{} * {}", expression(graph, a), expression(graph, b)),
-        Expr::FloorDiv(a, b) => format!("{} / {}", expression(graph, a), expression(graph, b)),
-        Expr::CeilDiv(a, b) => format!("ceil({} / {})", expression(graph, a), expression(graph, b)),
-        Expr::Max(a, b) => format!("max({}, {})", expression(graph, a), expression(graph, b)),
-        Expr::Min(a, b) => format!("min({}, {})", expression(graph, a), expression(graph, b)),
+fn memory(bundle: &Bundle, layout: &InvocationLayout, symbols: &[i64]) -> Memory {
+    let weights_bytes = bundle.weights().len() as u64;
+    let unshared = bundle.graph().plan.unshared_bytes.as_ref();
+    Memory {
+        weights_bytes,
+        invocation_bytes: layout.bytes,
+        arena_bytes: layout.arena.bytes,
+        unshared_bytes: unshared.and_then(|bytes| u64::try_from(bytes.eval(symbols).ok()?).ok()),
+        control_bytes: layout.control.bytes,
+        peak_bytes: weights_bytes + layout.bytes,
     }
 }
 
-/// Sizes in bytes under the symbols' values.
-struct Sizes {
-    weights: u64,
-    arena: u64,
-    unshared: u64,
-    invocation: u64,
+fn kernels(target: &TargetImage) -> Vec<Kernel> {
+    let launches = |index: usize| target.launches.iter().flatten().filter(|launch| launch.kernel.0 as usize == index).count();
+    let row = |(index, kernel): (usize, &atoll_kgraph::KernelFacts)| Kernel {
+        name: kernel.name.clone(),
+        block: kernel.block,
+        launches: launches(index),
+        params_bytes: kernel.params_bytes,
+        shared_bytes: kernel.shared_bytes,
+        scratch_bytes: kernel.scratch_bytes,
+        registers: kernel.registers,
+        spill_bytes: kernel.spill_bytes,
+        preemptible: kernel.preempt_offset.is_some(),
+    };
+    target.kernels.iter().enumerate().map(row).collect()
 }
 
-impl Sizes {
-    fn of(bundle: &Bundle, target: &TargetImage, symbols: &[i64]) -> Result<Sizes> {
-        let plan = &bundle.graph().plan;
-        let eval = |e: &Option<Expr>| e.as_ref().map_or(Ok(0), |e| e.eval(symbols)).map(|v| v as u64);
-        Ok(Sizes {
-            weights: bundle.weights().len() as u64,
-            arena: eval(&plan.arena_bytes)?,
-            unshared: eval(&plan.unshared_bytes)?,
-            invocation: invocation_bytes(bundle.graph(), target, symbols)?,
-        })
+fn buffers(graph: &KernelGraph, layout: &InvocationLayout, symbols: &[i64]) -> Result<Vec<BufferRow>> {
+    let row = |(buffer, place): (&atoll_kgraph::BufferSpec, &Place)| {
+        let shape = buffer.shape.iter().map(|size| size.eval(symbols)).collect::<Result<_, _>>()?;
+        let datatype = format!("{:?}", buffer.dtype).to_lowercase();
+        Ok(BufferRow { name: buffer.name.clone(), kind: buffer.kind, datatype, shape, bytes: place.bytes, offset: place.offset })
+    };
+    graph.buffers.iter().zip(&layout.buffers).map(row).collect()
+}
+
+/// Buffers are left to JSON: there are hundreds.
+fn text(inspection: &Inspection) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{}  {}, by {}", inspection.name, bytes(inspection.file_bytes), inspection.producer);
+    let _ = writeln!(text, "digest   {}\ntargets  {}", inspection.digest, inspection.targets.join(", "));
+    for symbol in &inspection.symbols {
+        let _ = writeln!(text, "symbol   {} = {} ({} to {})", symbol.name, symbol.value, symbol.min, symbol.max);
     }
-}
-
-fn ends(graph: &KernelGraph, kind: BufferKind) -> impl Iterator<Item = &BufferSpec> {
-    graph.buffers_of(kind).map(|(_, spec)| spec)
-}
-
-fn print(bundle: &Bundle, symbols: &[i64], nodes: bool) -> Result<()> {
-    let graph = bundle.graph();
-    output::line(format!("{}  {} (written by {})", graph.name, output::bytes(bundle.file_bytes()), bundle.producer()));
-    output::line(format!("digest  {}", bundle.digest()));
-    for (symbol, value) in graph.symbols.iter().zip(symbols) {
-        output::line(format!("symbol  {} = {} to {}; sizes below are for {value}", symbol.name, symbol.min, symbol.max));
-    }
-    for (word, kind) in [("input ", BufferKind::Input), ("output", BufferKind::Output)] {
-        for spec in ends(graph, kind) {
-            output::line(format!("{word}  {} {:?} {}", spec.name, spec.dtype, shape(graph, &spec.shape)));
+    for (what, tensors) in [("input ", &inspection.inputs), ("output", &inspection.outputs)] {
+        for tensor in tensors {
+            let _ = writeln!(text, "{what}   {}: {}{:?}", tensor.name, tensor.datatype, tensor.shape);
         }
     }
-    let count = |kind| graph.buffers_of(kind).count();
-    output::line(format!("\n{} nodes, {} constants, {} temporary buffers", graph.nodes.len(), count(BufferKind::Const), count(BufferKind::Temp)));
-    for name in bundle.target_names() {
-        let Some(target) = bundle.target(name) else { continue };
-        print_target(bundle, target, symbols)?;
-    }
-    if nodes {
-        print_nodes(bundle);
-    }
-    Ok(())
+    let _ = write!(
+        text,
+        "\nDevice memory\n{}\nKernels\n{}\nNodes\n{}",
+        memory_table(&inspection.memory),
+        kernel_table(&inspection.kernels),
+        node_table(&inspection.nodes)
+    );
+    text
 }
 
-fn print_target(bundle: &Bundle, target: &TargetImage, symbols: &[i64]) -> Result<()> {
-    let sizes = Sizes::of(bundle, target, symbols)?;
-    output::line(format!("\ntarget {}", target.name));
-    output::line(format!("  weights           {:>12}", output::bytes(sizes.weights)));
-    output::line(format!("  activations       {:>12}  ({} without reuse)", output::bytes(sizes.arena), output::bytes(sizes.unshared)));
-    output::line(format!("  one invocation    {:>12}", output::bytes(sizes.invocation)));
-    output::line(format!("  peak device memory{:>12}\n", output::bytes(sizes.weights + sizes.invocation)));
-    let rows: Vec<Vec<String>> = target
-        .kernels
-        .iter()
-        .enumerate()
-        .map(|(index, kernel)| {
-            let launches = target.launches.iter().flatten().filter(|l| l.kernel.0 as usize == index).count();
-            vec![
-                format!("  {}", kernel.name),
-                launches.to_string(),
-                kernel.block.map(|d| d.to_string()).join("x"),
-                kernel.shared_bytes.to_string(),
-                kernel.registers.map_or_else(|| "-".into(), |r| r.to_string()),
-                if kernel.preempt_offset.is_some() { "yes" } else { "no" }.into(),
-            ]
-        })
-        .collect();
-    output::table(&["  kernel", "nodes", "block", "shared", "registers", "preemptible"], &rows);
-    Ok(())
-}
-
-fn print_nodes(bundle: &Bundle) {
-    let graph = bundle.graph();
-    output::line("");
-    let rows: Vec<Vec<String>> = graph
-        .nodes
-        .iter()
-        .zip(&graph.plan.restore_points)
-        .map(|(node, restore)| {
-            let what = match node.kind {
-                NodeKind::Kernel => "kernel",
-                NodeKind::Copy { .. } => "copy",
-            };
-            let names = |ids: &[atoll_kgraph::BufferId]| {
-                ids.iter().map(|id| graph.buffers[id.0 as usize].name.as_str()).collect::<Vec<_>>().join(" ")
-            };
-            vec![node.name.clone(), what.into(), names(&node.reads), names(&node.writes), restore.0.to_string()]
-        })
-        .collect();
-    output::table(&["node", "kind", "reads", "writes", "restore point"], &rows);
-}
-
-fn as_json(bundle: &Bundle, symbols: &[i64]) -> Result<Value> {
-    let graph = bundle.graph();
-    let mut targets = serde_json::Map::new();
-    for name in bundle.target_names() {
-        let Some(target) = bundle.target(name) else { continue };
-        let sizes = Sizes::of(bundle, target, symbols)?;
-        let facts = json!({
-            "kernels": target.kernels,
-            "launches": target.launches,
-            "code_bytes": bundle.code(name).map_or(0, <[u8]>::len),
-            "invocation_bytes": sizes.invocation,
-            "peak_bytes": sizes.weights + sizes.invocation,
-            "arena_bytes": sizes.arena,
-            "unshared_bytes": sizes.unshared,
-        });
-        targets.insert(name.into(), facts);
+fn memory_table(memory: &Memory) -> Table {
+    let mut table = Table::new([("what", Align::Left), ("size", Align::Right)]);
+    let mut row = |what: &str, size: u64| table.row([what.into(), bytes(size)]);
+    row("weights, shared by all invocations", memory.weights_bytes);
+    row("one invocation", memory.invocation_bytes);
+    row("  of it temporary buffers", memory.arena_bytes);
+    if let Some(unshared) = memory.unshared_bytes {
+        row("  which without reuse would take", unshared);
     }
-    Ok(json!({
-        "digest": bundle.digest(),
-        "producer": bundle.producer(),
-        "file_bytes": bundle.file_bytes(),
-        "weights_bytes": bundle.weights().len(),
-        "symbols": symbols,
-        "graph": graph,
-        "targets": targets,
-    }))
+    row("  of it flags and progress", memory.control_bytes);
+    row("peak: weights and one invocation", memory.peak_bytes);
+    table
+}
+
+fn kernel_table(kernels: &[Kernel]) -> Table {
+    let mut table = Table::new([
+        ("kernel", Align::Left),
+        ("launches", Align::Right),
+        ("block", Align::Right),
+        ("shared", Align::Right),
+        ("scratch", Align::Right),
+        ("registers", Align::Right),
+        ("preemptible", Align::Left),
+    ]);
+    for kernel in kernels {
+        let [shared, scratch] = [kernel.shared_bytes, kernel.scratch_bytes].map(|n| bytes(n.into()));
+        let registers = kernel.registers.map_or("-".into(), |n| n.to_string());
+        let preemptible = if kernel.preemptible { "yes" } else { "no" };
+        table.row([
+            kernel.name.clone(),
+            kernel.launches.to_string(),
+            dimensions(kernel.block),
+            shared,
+            scratch,
+            registers,
+            preemptible.into(),
+        ]);
+    }
+    table
+}
+
+fn node_table(nodes: &[NodeRow]) -> Table {
+    let mut table = Table::new([("", Align::Right), ("node", Align::Left), ("does", Align::Left), ("blocks", Align::Right)]);
+    for (index, node) in nodes.iter().enumerate() {
+        table.row([index.to_string(), node.name.clone(), node.what.clone(), node.grid.map_or("-".into(), dimensions)]);
+    }
+    table
+}
+
+/// `128`, `16×16`, `8×8×2`.
+fn dimensions(sizes: [u32; 3]) -> String {
+    let used = 3 - sizes.iter().rev().take_while(|size| **size == 1).count().min(2);
+    sizes[..used].iter().map(u32::to_string).collect::<Vec<_>>().join("×")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trailing_ones_are_left_out() {
+        assert_eq!([[128, 1, 1], [1, 1, 1], [16, 16, 1], [1, 1, 4]].map(dimensions), ["128", "1", "16×16", "1×1×4"]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::compiler;
 use crate::engine::EngineArgs;
-use crate::failure::Blame;
+use crate::failure::{Blame, users};
 use crate::output::{parse_bytes, print};
 use anyhow::{Context, Result};
 use atoll_server::{ServeError, Server, ServerConfig, limits, terminated};
@@ -64,7 +64,9 @@ impl Args {
     fn config(self) -> Result<(ServerConfig, EngineArgs)> {
         let cache = match self.cache {
             Some(cache) => cache,
-            None => default_cache().context("neither XDG_CACHE_HOME nor HOME is set; say where compiled models go with --cache").blame_user()?,
+            None => {
+                default_cache().context("neither XDG_CACHE_HOME nor HOME is set; say where compiled models go with --cache").blame_user()?
+            }
         };
         let config = ServerConfig {
             host: self.host,
@@ -114,7 +116,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 /// A folder that is not there is the user's mistake; a port that another program has is nobody's.
 fn blame(error: ServeError) -> anyhow::Error {
     match error {
-        ServeError::Repository { .. } => Err::<(), _>(error).blame_user().err().unwrap_or_else(|| anyhow::anyhow!("unreachable")),
+        ServeError::Repository { .. } => users(error),
         other => other.into(),
     }
 }

@@ -1,0 +1,7 @@
+//! The daemon over real sockets, with a scripted engine behind it.
+
+mod inference;
+mod repository;
+mod routes;
+mod stop;
+mod support;

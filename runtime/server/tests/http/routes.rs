@@ -1,0 +1,120 @@
+//! Every route that clients ask.
+
+use crate::support::{Connection, Daemon};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+#[test]
+fn health_has_bodies() {
+    let daemon = Daemon::start();
+    assert_eq!(daemon.get("/v2/health/live").json(), json!({ "live": true }));
+    assert_eq!(daemon.get("/v2/health/ready").json(), json!({ "ready": true }));
+    assert_eq!(daemon.get("/v2/models/toy/ready").json(), json!({ "name": "toy", "ready": true }));
+    assert_eq!(daemon.get("/v2/models/toy/versions/1/ready").status, 200);
+    assert_eq!(daemon.get("/v2/models/nobody/ready").status, 404);
+}
+
+#[test]
+fn metadata_tells_what_models_take() {
+    let daemon = Daemon::start();
+    let server = daemon.get("/v2").json();
+    assert_eq!(server["name"], "atoll");
+    assert!(server["extensions"].as_array().unwrap().contains(&json!("statistics")));
+    let tensor = |name: &str| json!({ "name": name, "datatype": "FP32", "shape": [-1, 4] });
+    let expected =
+        json!({ "name": "toy", "versions": ["1"], "platform": "atoll_kgraph", "inputs": [tensor("in")], "outputs": [tensor("out")] });
+    assert_eq!(daemon.get("/v2/models/toy").json(), expected);
+    assert_eq!(daemon.get("/v2/models/toy/versions/1").json(), expected);
+    let error = daemon.get("/v2/models/toy/versions/2").error();
+    assert!(error.contains("no version `2`, only `1`"), "{error}");
+    let config = daemon.get("/v2/models/toy/config").json();
+    assert_eq!(config["input"], json!([{ "name": "in", "data_type": "TYPE_FP32", "dims": [-1, 4] }]));
+    assert_eq!(config["max_batch_size"], 0);
+}
+
+#[test]
+fn statistics_are_told_for_one_and_for_all() {
+    let daemon = Daemon::start();
+    let of = |path: &str| daemon.get(path).json()["model_stats"][0].clone();
+    assert_eq!(of("/v2/models/stats"), of("/v2/models/toy/stats"));
+    let statistics = of("/v2/models/toy/versions/1/stats");
+    assert_eq!((&statistics["name"], &statistics["version"]), (&json!("toy"), &json!("1")));
+    assert_eq!(statistics["inference_stats"]["success"], json!({ "count": 0, "ns": 2000 }));
+    assert_eq!(daemon.get("/v2/models/nobody/stats").status, 404);
+}
+
+#[test]
+fn settings_are_told_and_not_changed() {
+    let daemon = Daemon::start();
+    for path in ["/v2/logging", "/v2/trace/setting", "/v2/models/toy/trace/setting"] {
+        let settings = daemon.get(path);
+        assert_eq!(settings.status, 200, "{path}");
+        assert_eq!(daemon.post(path, &settings.text()).json(), settings.json(), "what is asked for is what is");
+        let error = daemon.post(path, r#"{"log_verbose_level": 7, "trace_level": ["TIMESTAMPS"]}"#).error();
+        assert!(error.contains("cannot be changed") || error.contains("no setting"), "{error}");
+    }
+    assert_eq!(daemon.post("/v2/trace/setting", r#"{"trace_level": null}"#).status, 200);
+}
+
+#[test]
+fn shared_memory_is_told_to_be_missing() {
+    let daemon = Daemon::start();
+    for kind in ["systemsharedmemory", "cudasharedmemory"] {
+        assert_eq!(daemon.get(&format!("/v2/{kind}/status")).json(), json!([]));
+        let register = daemon.post(&format!("/v2/{kind}/region/r/register"), r#"{"key": "/x", "byte_size": 4}"#);
+        assert_eq!(register.status, 400);
+        assert!(register.error().contains("not supported"));
+        assert_eq!(daemon.post(&format!("/v2/{kind}/unregister"), "").status, 200);
+    }
+}
+
+#[test]
+fn unknown_routes_and_methods_have_json_answers() {
+    let daemon = Daemon::start();
+    assert!(daemon.get("/v1/models").error().contains("/v1/models"));
+    let answer = Connection::open(daemon.http).request("DELETE", "/v2", &[], b"");
+    assert_eq!(answer.status, 405);
+    assert!(answer.error().contains("DELETE"));
+}
+
+#[test]
+fn an_answer_is_one_write_and_the_connection_stays() {
+    let daemon = Daemon::start();
+    let mut connection = Connection::open(daemon.http);
+    for _ in 0..20 {
+        let answer = connection.request("GET", "/v2/models/toy", &[], b"");
+        assert_eq!(answer.first_read_bytes, answer.head.len() + 4 + answer.body.len());
+    }
+}
+
+#[test]
+fn every_metric_has_samples_before_anything_happened() {
+    let daemon = Daemon::start();
+    let text = daemon.metrics();
+    let declared: HashSet<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let histograms: HashSet<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" histogram")).collect();
+    assert!(declared.len() > 20);
+    for name in &declared {
+        let sample = if histograms.contains(name) { format!("{name}_bucket") } else { (*name).to_string() };
+        let begins = |line: &&str| line.strip_prefix(sample.as_str()).is_some_and(|rest| rest.starts_with([' ', '{']));
+        assert!(text.lines().any(|line| begins(&line)), "{name} is declared and has no sample:\n{text}");
+    }
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (_, value) = line.rsplit_once(' ').unwrap();
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+    }
+    assert!(text.contains("nv_inference_request_success{model=\"toy\",version=\"1\"} 0\n"), "{text}");
+    assert!(text.contains("atoll_requests_total{class=\"real_time\",outcome=\"success\"} 0\n"));
+    assert!(text.contains("atoll_models{state=\"ready\"} 1\n"));
+}
+
+#[test]
+fn index_bodies_may_be_empty() {
+    let daemon = Daemon::start();
+    let ready = json!([{ "name": "toy", "version": "1", "state": "READY", "reason": "" }]);
+    for body in ["", "{}", r#"{"ready": true}"#] {
+        assert_eq!(daemon.post("/v2/repository/index", body).json(), ready);
+    }
+    assert_eq!(daemon.post("/v2/repository/index", "[").status, 400);
+    let _: Value = daemon.post("/v2/repository/index", "").json();
+}

@@ -1,0 +1,92 @@
+//! HTTP/1.1 as plain as it gets.
+
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+pub(crate) struct Connection {
+    stream: TcpStream,
+}
+
+/// What came back.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+    /// Bytes of the first read.
+    pub(crate) first_read_bytes: usize,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The message of an error, which every answer but a success has.
+    pub(crate) fn error(&self) -> String {
+        assert!(self.status >= 400, "{}: {}", self.status, self.text());
+        self.json()["error"].as_str().expect("an error body").to_string()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        self.head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix(&format!("{name}: ")).map(String::from))
+    }
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> Connection {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Connection { stream }
+    }
+
+    pub(crate) fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.send(method, path, headers, body);
+        self.receive()
+    }
+
+    pub(crate) fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n", body.len());
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        request.push_str("\r\n");
+        let request = [request.as_bytes(), body].concat();
+        self.stream.write_all(&request).unwrap();
+    }
+
+    pub(crate) fn receive(&mut self) -> Answer {
+        let mut received = Vec::new();
+        let mut first_read_bytes = 0;
+        loop {
+            if let Some(answer) = parse(&received, first_read_bytes) {
+                return answer;
+            }
+            let mut chunk = [0; 65536];
+            let count = self.stream.read(&mut chunk).unwrap();
+            assert!(count > 0, "the connection was closed after {:?}", String::from_utf8_lossy(&received));
+            received.extend_from_slice(&chunk[..count]);
+            if first_read_bytes == 0 {
+                first_read_bytes = count;
+            }
+        }
+    }
+}
+
+fn parse(received: &[u8], first_read_bytes: usize) -> Option<Answer> {
+    let end = received.windows(4).position(|w| w == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&received[..end]).into_owned();
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let mut answer = Answer { status, head, body: received[end + 4..].to_vec(), first_read_bytes };
+    let length: usize = answer.header("content-length").unwrap_or("0".into()).parse().ok()?;
+    if answer.body.len() < length {
+        return None;
+    }
+    answer.body.truncate(length);
+    Some(answer)
+}

@@ -1,0 +1,106 @@
+//! An engine that does as it is told.
+
+use atoll_engine::{
+    EngineError, EngineStatistics, FunctionInfo, FunctionOptions, FunctionStatistics, InvocationId, InvocationRequest, InvocationResult,
+    InvocationTiming, InvokeError, OutputTensor, Reply,
+};
+use atoll_kgraph::Bundle;
+use atoll_server::Inference;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What becomes of the next invocations.
+#[derive(Clone, Default)]
+pub(crate) enum Behaviour {
+    /// The inputs come back.
+    #[default]
+    Echo,
+    Fail(InvokeError),
+    /// They wait for [`Double::answer_all`].
+    Hold,
+}
+
+#[derive(Default)]
+pub(crate) struct Double {
+    behaviour: Mutex<Behaviour>,
+    functions: Mutex<BTreeMap<String, FunctionOptions>>,
+    requests: Mutex<Vec<InvocationRequest>>,
+    held: Mutex<Vec<(InvocationRequest, Reply)>>,
+    cancelled: Mutex<Vec<InvocationId>>,
+    ids: AtomicU64,
+}
+
+impl Double {
+    pub(crate) fn behave(&self, behaviour: Behaviour) {
+        *self.behaviour.lock().unwrap() = behaviour;
+    }
+
+    pub(crate) fn last_request(&self) -> InvocationRequest {
+        self.requests.lock().unwrap().last().expect("a request").clone()
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.lock().unwrap().len()
+    }
+
+    pub(crate) fn cancelled(&self) -> usize {
+        self.cancelled.lock().unwrap().len()
+    }
+
+    pub(crate) fn options(&self, name: &str) -> Option<FunctionOptions> {
+        self.functions.lock().unwrap().get(name).cloned()
+    }
+
+    pub(crate) fn answer_all(&self) {
+        for (request, reply) in std::mem::take(&mut *self.held.lock().unwrap()) {
+            reply(Ok(echo(request)));
+        }
+    }
+}
+
+fn echo(request: InvocationRequest) -> InvocationResult {
+    let outputs = request.inputs.into_iter().map(|input| OutputTensor { shape: input.shape, bytes: input.bytes }).collect();
+    InvocationResult { outputs, timing: InvocationTiming::default(), preemptions: 0 }
+}
+
+impl Inference for Double {
+    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
+        let (name, class) = (options.name.clone(), options.class);
+        if self.functions.lock().unwrap().insert(name.clone(), options).is_some() {
+            return Err(EngineError::AlreadyLoaded(name));
+        }
+        let weights_bytes = bundle.weights().len() as u64;
+        Ok(FunctionInfo { name, target: "test".into(), class, queue_capacity: 1, weights_bytes, weights_shared: false })
+    }
+
+    fn unload(&self, name: &str) -> Result<(), EngineError> {
+        self.functions.lock().unwrap().remove(name).map(drop).ok_or_else(|| EngineError::NotLoaded(name.into()))
+    }
+
+    fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
+        self.requests.lock().unwrap().push(request.clone());
+        match self.behaviour.lock().unwrap().clone() {
+            Behaviour::Echo => reply(Ok(echo(request))),
+            Behaviour::Fail(error) => reply(Err(error)),
+            Behaviour::Hold => self.held.lock().unwrap().push((request, reply)),
+        }
+        InvocationId(self.ids.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn cancel(&self, id: InvocationId) {
+        self.cancelled.lock().unwrap().push(id);
+    }
+
+    fn statistics(&self) -> EngineStatistics {
+        let function = |name: &String| FunctionStatistics {
+            name: name.clone(),
+            success: self.requests.lock().unwrap().len() as u64,
+            compute_ns: 1_500,
+            queue_ns: 500,
+            ..FunctionStatistics::default()
+        };
+        let functions = self.functions.lock().unwrap().keys().map(function).collect();
+        EngineStatistics { functions, ..EngineStatistics::default() }
+    }
+}

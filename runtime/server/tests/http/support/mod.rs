@@ -1,0 +1,147 @@
+//! A daemon in this process, and a client that shows what is on the wire.
+
+mod client;
+mod double;
+mod model;
+
+pub(crate) use client::{Answer, Connection};
+pub(crate) use double::{Behaviour, Double};
+pub(crate) use model::{write_bundle, write_changed_bundle};
+
+use atoll_server::{CompileFailure, CompileProgress, CompilerService, ServeError, Server, ServerConfig};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Longest wait for anything that should happen soon, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running daemon with a repository of its own.
+pub(crate) struct Daemon {
+    pub(crate) folder: TempDir,
+    pub(crate) engine: Arc<Double>,
+    pub(crate) http: SocketAddr,
+    pub(crate) metrics: SocketAddr,
+    runtime: Runtime,
+    stop: Option<oneshot::Sender<()>>,
+    serving: Option<JoinHandle<Result<(), ServeError>>>,
+}
+
+/// How a daemon differs from the usual one.
+#[derive(Default)]
+pub(crate) struct Options {
+    pub(crate) compiler: Option<Arc<Compiler>>,
+    pub(crate) body_bytes_max: Option<usize>,
+    pub(crate) drain: Option<Duration>,
+}
+
+impl Daemon {
+    /// Serves the model `toy`.
+    pub(crate) fn start() -> Daemon {
+        Daemon::with(Options::default(), |repository| write_bundle(&repository.join("toy.kg")))
+    }
+
+    pub(crate) fn with(options: Options, fill: impl FnOnce(&Path)) -> Daemon {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("repository")).unwrap();
+        fill(&folder.path().join("repository"));
+        Daemon::over(folder, options)
+    }
+
+    /// A daemon over the folder that another one leaves behind.
+    pub(crate) fn over(folder: TempDir, options: Options) -> Daemon {
+        let engine = Arc::new(Double::default());
+        let mut config = ServerConfig {
+            http_port: 0,
+            metrics_port: 0,
+            ready_file: Some(folder.path().join("ready")),
+            ..ServerConfig::new(folder.path().join("repository"), folder.path().join("cache"))
+        };
+        config.body_bytes_max = options.body_bytes_max.unwrap_or(config.body_bytes_max);
+        config.drain = options.drain.unwrap_or(config.drain);
+        let _ = std::fs::remove_file(folder.path().join("ready"));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let compiler = options.compiler.map(|compiler| compiler as Arc<dyn CompilerService>);
+        let server = runtime.block_on(Server::bind(config, engine.clone(), compiler)).unwrap();
+        let (http, metrics) = (server.http_address().unwrap(), server.metrics_address().unwrap());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = runtime.spawn(server.run(async { drop(stopped.await) }));
+        let daemon = Daemon { folder, engine, http, metrics, runtime, stop: Some(stop), serving: Some(serving) };
+        eventually(|| daemon.folder.path().join("ready").exists());
+        daemon
+    }
+
+    pub(crate) fn repository(&self) -> PathBuf {
+        self.folder.path().join("repository")
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        Connection::open(self.http).request("GET", path, &[], b"")
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> Answer {
+        Connection::open(self.http).request("POST", path, &[], body.as_bytes())
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        Connection::open(self.metrics).request("GET", "/metrics", &[], b"").text()
+    }
+
+    /// Asks the daemon to stop, without waiting.
+    pub(crate) fn begin_stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// Waits until the daemon has stopped.
+    pub(crate) fn stopped(&mut self) {
+        let serving = self.serving.take().unwrap();
+        self.runtime.block_on(serving).unwrap().unwrap();
+    }
+
+    /// Stops, and hands over the folder.
+    pub(crate) fn stop(mut self) -> TempDir {
+        self.begin_stop();
+        self.stopped();
+        self.folder
+    }
+}
+
+/// Waits until something is true.
+pub(crate) fn eventually(what: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !what() {
+        assert!(start.elapsed() < PATIENCE, "it did not happen");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A compiler that turns any file into the toy model, unless its text says otherwise.
+#[derive(Default)]
+pub(crate) struct Compiler {
+    pub(crate) runs: AtomicUsize,
+}
+
+impl CompilerService for Compiler {
+    fn identity(&self) -> String {
+        "toy 1".into()
+    }
+
+    fn compile(&self, source: &Path, destination: &Path, progress: &dyn Fn(CompileProgress)) -> Result<(), CompileFailure> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        progress(CompileProgress { stage: "toying".into(), done: 0, total: 1 });
+        match std::fs::read_to_string(source).unwrap().as_str() {
+            "bad" => Err(CompileFailure("operator Foo of node bar is not supported".into())),
+            "panic" => panic!("a compiler that panics"),
+            _ => {
+                write_bundle(destination);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A model of one copy: `out = in`, [batch, 4] of FP32.
+
+use atoll_kgraph::{
+    BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node, NodeId, NodeKind,
+    SymbolId, SymbolSpec, TargetContents, TargetImage,
+};
+use std::path::Path;
+
+pub(crate) fn write_bundle(path: &Path) {
+    write(path, "toy");
+}
+
+/// The same with another digest.
+pub(crate) fn write_changed_bundle(path: &Path) {
+    write(path, "changed");
+}
+
+fn write(path: &Path, name: &str) {
+    let batch = Expr::from(SymbolId(0));
+    let buffer = |name: &str, kind| BufferSpec {
+        name: name.into(),
+        kind,
+        dtype: DType::F32,
+        shape: vec![batch.clone(), Expr::Const(4)],
+        weights_offset: None,
+    };
+    let graph = KernelGraph {
+        format: FORMAT_VERSION,
+        name: name.into(),
+        symbols: vec![SymbolSpec { name: "batch".into(), min: 1, max: 64 }],
+        buffers: vec![buffer("in", BufferKind::Input), buffer("out", BufferKind::Output)],
+        nodes: vec![Node {
+            name: "copy".into(),
+            kind: NodeKind::Copy { from: BufferId(0), to: BufferId(1), bytes: batch.clone() * 16 },
+            reads: vec![BufferId(0)],
+            writes: vec![BufferId(1)],
+            after: vec![],
+        }],
+        plan: MemoryPlan { restore_points: vec![NodeId(0)], ..MemoryPlan::default() },
+    };
+    let image = TargetImage { name: "test".into(), kernels: vec![], launches: vec![None] };
+    let targets = vec![TargetContents { image, code: vec![0], ptx: None }];
+    atoll_kgraph::write_bundle(path, &BundleContents { producer: "test".into(), graph: &graph, weights: vec![], targets }).unwrap();
+}

@@ -1,0 +1,228 @@
+//! `atoll bench latency`
+
+use super::load::{OpenLoop, Workload, arrivals};
+use crate::artifact;
+use crate::engine::EngineArgs;
+use crate::failure::user_error;
+use crate::output::{Align, Table, print, print_json};
+use crate::samples::Distribution;
+use anyhow::Result;
+use atoll_engine::{Class, EngineStatistics, Histogram};
+use clap::ValueEnum;
+use serde::Serialize;
+use std::fmt::Write;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench latency --rt squeezenet.kg --be resnet50.kg
+  atoll bench latency --rt magika.onnx --be resnet50.onnx --rate 50 --arrivals poisson --duration 60 --json
+  atoll bench latency --rt squeezenet.kg --be resnet50.kg --policy sequential
+
+Real-time requests come at their own pace (open loop), best-effort ones as fast as they are answered (closed loop).
+Three phases of equal length: real-time alone, best-effort alone, both. The real-time arrivals are the same in both of theirs.";
+
+/// Measure real-time requests alone and beside best-effort load, in this process.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The model of the real-time requests, .kg or .onnx
+    #[arg(long, value_name = "MODEL")]
+    rt: PathBuf,
+
+    /// The model of the best-effort load, .kg or .onnx
+    #[arg(long, value_name = "MODEL")]
+    be: PathBuf,
+
+    /// Seconds per phase
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    duration: f64,
+
+    /// Real-time requests per second
+    #[arg(long, value_name = "PER_SECOND", default_value_t = 10.0)]
+    rate: f64,
+
+    /// When real-time requests come
+    #[arg(long, value_enum, default_value_t = Arrivals::Poisson)]
+    arrivals: Arrivals,
+
+    /// Best-effort requests that are outstanding at any time
+    #[arg(long, value_name = "COUNT", default_value_t = NonZeroUsize::MIN)]
+    be_concurrency: NonZeroUsize,
+
+    /// Seed of arrivals and inputs
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Arrivals {
+    /// Independent of each other
+    Poisson,
+    /// Evenly
+    Periodic,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    rt_alone: RealTime,
+    rt_beside: RealTime,
+    be_alone: BestEffort,
+    be_beside: BestEffort,
+    /// Best-effort throughput beside real-time, as a share of that alone.
+    be_throughput_kept: f64,
+    preemption: Preemption,
+}
+
+#[derive(Debug, Serialize)]
+struct RealTime {
+    latency: Distribution,
+    dropped: usize,
+    failed: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct BestEffort {
+    latency: Distribution,
+    per_second: f64,
+}
+
+/// Counts and times of the phase with both.
+#[derive(Debug, Serialize)]
+struct Preemption {
+    preemptions: u64,
+    evicted_launches: u64,
+    issued_launches: u64,
+    /// From the submission of a real-time request that evicts others to its first block.
+    latency: Quantiles,
+    /// The same for all real-time requests, of all phases.
+    rt_start_latency: Quantiles,
+}
+
+#[derive(Debug, Serialize)]
+struct Quantiles {
+    count: u64,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    max_us: f64,
+}
+
+impl From<OpenLoop> for RealTime {
+    fn from(found: OpenLoop) -> RealTime {
+        RealTime { latency: Distribution::of(&found.latencies), dropped: found.dropped, failed: found.failed }
+    }
+}
+
+impl From<(Vec<Duration>, f64)> for BestEffort {
+    fn from((latencies, per_second): (Vec<Duration>, f64)) -> BestEffort {
+        BestEffort { latency: Distribution::of(&latencies), per_second }
+    }
+}
+
+impl From<&Histogram> for Quantiles {
+    fn from(histogram: &Histogram) -> Quantiles {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let [p50_us, p90_us, p99_us] = [0.5, 0.9, 0.99].map(|q| us(histogram.quantile_ns(q)));
+        Quantiles { count: histogram.count(), p50_us, p90_us, p99_us, max_us: us(histogram.max_ns()) }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if !(args.rate > 0.0 && args.rate <= 1e6 && args.duration > 0.0 && args.duration <= 86_400.0) {
+        return Err(user_error("--rate is above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds"));
+    }
+    let (rt, be) = (artifact::open(&args.rt)?, artifact::open(&args.be)?);
+    let engine = args.engine.start()?;
+    let handle = engine.handle();
+    let rt = Workload::load(&handle, "rt", &rt, Class::RealTime, args.seed)?;
+    let be = Workload::load(&handle, "be", &be, Class::BestEffort, args.seed)?;
+    let report = measure(args, &rt, &be, || handle.statistics());
+    engine.shutdown();
+    let report = report?;
+    if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
+}
+
+fn measure(args: &Args, rt: &Workload, be: &Workload, statistics: impl Fn() -> EngineStatistics) -> Result<Report> {
+    let duration = Duration::from_secs_f64(args.duration);
+    let arrivals = arrivals(args.rate, duration, args.arrivals == Arrivals::Poisson, args.seed);
+    rt.warm_up()?;
+    be.warm_up()?;
+    let rt_alone = rt.open_loop(&arrivals).into();
+    let be_alone = be.closed_loop(args.be_concurrency.get());
+    std::thread::sleep(duration);
+    let be_alone: BestEffort = be_alone.stop().into();
+    let before = statistics();
+    let be_beside = be.closed_loop(args.be_concurrency.get());
+    let rt_beside = rt.open_loop(&arrivals).into();
+    let be_beside: BestEffort = be_beside.stop().into();
+    let after = statistics();
+    Ok(Report {
+        rt_alone,
+        rt_beside,
+        be_throughput_kept: be_beside.per_second / be_alone.per_second,
+        be_alone,
+        be_beside,
+        preemption: Preemption {
+            preemptions: after.preemptions - before.preemptions,
+            evicted_launches: after.evicted_launches - before.evicted_launches,
+            issued_launches: after.issued_launches - before.issued_launches,
+            latency: (&after.preemption_latency).into(),
+            rt_start_latency: (&after.rt_start_latency).into(),
+        },
+    })
+}
+
+fn text(report: &Report) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new([
+        ("ms", Left),
+        ("count", Right),
+        ("p50", Right),
+        ("p90", Right),
+        ("p99", Right),
+        ("max", Right),
+        ("dropped", Right),
+        ("failed", Right),
+    ]);
+    let mut row = |name: &str, latency: &Distribution, dropped: String, failed: String| {
+        let [count, p50, p90, p99, max] = latency.cells();
+        table.row([name.into(), count, p50, p90, p99, max, dropped, failed]);
+    };
+    for (name, rt) in [("real-time alone", &report.rt_alone), ("real-time beside best-effort", &report.rt_beside)] {
+        row(name, &rt.latency, rt.dropped.to_string(), rt.failed.to_string());
+    }
+    for (name, be) in [("best-effort alone", &report.be_alone), ("best-effort beside real-time", &report.be_beside)] {
+        row(name, &be.latency, String::new(), String::new());
+    }
+    let p = &report.preemption;
+    let mut text = table.to_string();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "\nbest-effort: {:.2} per second alone, {:.2} beside real-time: {:.0} % kept\n{} preemptions; {} of {} launches were evicted",
+        report.be_alone.per_second,
+        report.be_beside.per_second,
+        100.0 * report.be_throughput_kept,
+        p.preemptions,
+        p.evicted_launches,
+        p.issued_launches
+    );
+    for (name, q) in [("a real-time request that evicts", &p.latency), ("any real-time request", &p.rt_start_latency)] {
+        let _ = writeln!(
+            text,
+            "from submission to the first block, {name}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} times)",
+            q.p50_us, q.p90_us, q.p99_us, q.max_us, q.count
+        );
+    }
+    text
+}

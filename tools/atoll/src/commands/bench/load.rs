@@ -1,0 +1,162 @@
+//! Load on an engine: an open loop that keeps to its arrivals whatever happens, and a closed loop that always has something outstanding.
+
+use crate::invoker;
+use crate::random::Random;
+use crate::tensors::InputSpecs;
+use anyhow::Result;
+use atoll_engine::{Class, EngineHandle, InvokeError};
+use atoll_kgraph::{BufferKind, Bundle};
+use atoll_protocol::Tensor;
+use atoll_server::tensor_metadata;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the answers to the last requests are waited for.
+const TAIL: Duration = Duration::from_secs(60);
+
+/// How long a closed loop waits after it was refused before it asks again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(1);
+
+/// A loaded model with inputs to ask it with.
+#[derive(Clone)]
+pub(crate) struct Workload {
+    handle: EngineHandle,
+    function: String,
+    class: Class,
+    inputs: Vec<Tensor>,
+}
+
+impl Workload {
+    /// Loads a bundle and makes random inputs.
+    pub(crate) fn load(handle: &EngineHandle, function: &str, bundle: &Arc<Bundle>, class: Class, seed: u64) -> Result<Workload> {
+        invoker::load(handle, bundle, function, class)?;
+        let metadata = tensor_metadata(bundle.graph(), BufferKind::Input);
+        let inputs = InputSpecs::default().tensors(&metadata, &mut Random::new(seed))?;
+        Ok(Workload { handle: handle.clone(), function: function.into(), class, inputs })
+    }
+
+    /// Asks once and waits: everything is warm afterwards.
+    pub(crate) fn warm_up(&self) -> Result<Duration> {
+        let start = Instant::now();
+        invoker::invoke(&self.handle, invoker::request(&self.function, &self.inputs, Some(self.class)))?;
+        Ok(start.elapsed())
+    }
+
+    /// Asks, and sends when and how the answer came.
+    fn submit<T: Send + 'static>(&self, tag: T, answers: &mpsc::Sender<(T, Instant, Result<(), InvokeError>)>) {
+        let (request, answers) = (invoker::request(&self.function, &self.inputs, Some(self.class)), answers.clone());
+        let reply = move |result: Result<_, InvokeError>| {
+            // Nobody counts any more once the receiver is gone.
+            let _ = answers.send((tag, Instant::now(), result.map(drop)));
+        };
+        self.handle.submit(request, Box::new(reply));
+    }
+
+    /// Sends a request at every arrival, whether or not the ones before were answered. Latency counts from the arrival, so that being late is not hidden.
+    pub(crate) fn open_loop(&self, arrivals: &[Duration]) -> OpenLoop {
+        let (answers, answered) = mpsc::channel();
+        let begin = Instant::now();
+        for &arrival in arrivals {
+            let due = begin + arrival;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            self.submit(due, &answers);
+        }
+        drop(answers);
+        let mut found = OpenLoop::default();
+        let end = Instant::now() + TAIL;
+        while let Ok((due, at, result)) = answered.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            match result {
+                Ok(()) => found.latencies.push(at.saturating_duration_since(due)),
+                Err(InvokeError::QueueFull { .. }) => found.dropped += 1,
+                Err(_) => found.failed += 1,
+            }
+        }
+        found.failed += arrivals.len() - found.latencies.len() - found.dropped - found.failed;
+        found
+    }
+
+    /// Keeps so many requests outstanding until it is stopped.
+    pub(crate) fn closed_loop(&self, concurrency: usize) -> ClosedLoop {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (workload, stopping, begin) = (self.clone(), stop.clone(), Instant::now());
+        let thread = std::thread::spawn(move || workload.keep_busy(concurrency, &stopping));
+        ClosedLoop { stop, thread, begin }
+    }
+
+    fn keep_busy(&self, concurrency: usize, stop: &AtomicBool) -> Vec<Duration> {
+        let (answers, answered) = mpsc::channel();
+        (0..concurrency).for_each(|_| self.submit(Instant::now(), &answers));
+        let mut latencies = Vec::new();
+        for _ in 0.. {
+            let Ok((submitted, at, result)) = answered.recv() else { break };
+            match result {
+                Ok(()) => latencies.push(at - submitted),
+                Err(InvokeError::QueueFull { .. }) => std::thread::sleep(REFUSED_PAUSE),
+                // What else fails will fail again.
+                Err(_) => break,
+            }
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            self.submit(Instant::now(), &answers);
+        }
+        latencies
+    }
+}
+
+/// What an open loop found.
+#[derive(Debug, Default)]
+pub(crate) struct OpenLoop {
+    pub(crate) latencies: Vec<Duration>,
+    /// Refused by a full queue.
+    pub(crate) dropped: usize,
+    /// Failed otherwise, or never answered.
+    pub(crate) failed: usize,
+}
+
+/// A closed loop that runs.
+pub(crate) struct ClosedLoop {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Duration>>,
+    begin: Instant,
+}
+
+impl ClosedLoop {
+    /// Ends it. Returns the latencies, and how many answers came per second.
+    pub(crate) fn stop(self) -> (Vec<Duration>, f64) {
+        self.stop.store(true, Ordering::Relaxed);
+        let elapsed = self.begin.elapsed();
+        let latencies = self.thread.join().unwrap_or_default();
+        let per_second = latencies.len() as f64 / elapsed.as_secs_f64();
+        (latencies, per_second)
+    }
+}
+
+/// When requests arrive.
+pub(crate) fn arrivals(rate: f64, duration: Duration, poisson: bool, seed: u64) -> Vec<Duration> {
+    let mut random = Random::new(seed);
+    let mut gap = || if poisson { random.exponential() / rate } else { 1.0 / rate };
+    let mut at = gap();
+    let mut arrivals = Vec::new();
+    while at < duration.as_secs_f64() {
+        arrivals.push(Duration::from_secs_f64(at));
+        at += gap();
+    }
+    arrivals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_keep_their_rate() {
+        let periodic = arrivals(4.0, Duration::from_secs(10), false, 0);
+        assert_eq!((periodic.len(), periodic[0]), (39, Duration::from_millis(250)));
+        let poisson = arrivals(100.0, Duration::from_secs(100), true, 7);
+        assert!((9_500..10_500).contains(&poisson.len()) && poisson.is_sorted());
+        assert_eq!(poisson, arrivals(100.0, Duration::from_secs(100), true, 7), "the same seed gives the same arrivals");
+    }
+}

@@ -1,0 +1,37 @@
+//! `atoll bench`
+
+mod latency;
+mod load;
+mod overhead;
+
+#[cfg(feature = "compiler")]
+pub(crate) use load::Workload;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench latency --rt squeezenet.kg --be resnet50.kg --rate 20 --duration 30
+  atoll bench overhead";
+
+/// Measure latencies: real-time beside best-effort, and what the daemon adds to a request.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    Latency(latency::Args),
+    Overhead(overhead::Args),
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.bench {
+        Bench::Latency(args) => latency::run(&args),
+        Bench::Overhead(args) => overhead::run(&args),
+    }
+}

@@ -1,0 +1,133 @@
+//! What can be seen without running anything.
+
+use super::Finding;
+use crate::output::bytes;
+use std::path::{Path, PathBuf};
+
+/// Less memory than this does not hold one of the larger models with its buffers.
+const MEMORY_BYTES_MIN: u64 = 1 << 30;
+
+pub(super) fn all() -> Vec<Finding> {
+    vec![cpu(), cores(), memory(), compiler(), linker(), ptxas(), cuda()]
+}
+
+#[cfg(target_arch = "x86_64")]
+fn cpu() -> Finding {
+    use std::arch::is_x86_feature_detected as has;
+    let v3 = has!("avx2") && has!("bmi1") && has!("bmi2") && has!("f16c") && has!("fma") && has!("lzcnt") && has!("movbe");
+    let v4 = v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
+    let model = cpu_model().unwrap_or_else(|| "unknown model".into());
+    match (v3, v4) {
+        (_, true) => Finding::good("CPU", format!("x86-64-v4, {model}")),
+        (true, _) => Finding::good("CPU", format!("x86-64-v3, {model}")),
+        _ => Finding::bad(
+            "CPU",
+            format!("below x86-64-v3, {model}"),
+            "the host device needs AVX2 and FMA, as in every x86 CPU since 2015; in a virtual machine pass the CPU through",
+        ),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn cpu() -> Finding {
+    Finding::bad("CPU", std::env::consts::ARCH, "the host device runs on x86-64 only, for now")
+}
+
+fn cpu_model() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().into())
+}
+
+fn cores() -> Finding {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if cores == 1 {
+        return Finding::absent("cores", "1", "one CPU computes and serves at once; give the machine two or more for steady latencies");
+    }
+    Finding::good("cores", cores.to_string())
+}
+
+fn memory() -> Finding {
+    let Some(available) = meminfo("MemAvailable") else {
+        return Finding::absent("memory", "unknown: /proc/meminfo cannot be read", "mount /proc");
+    };
+    let detail = format!("{} available of {}", bytes(available), bytes(meminfo("MemTotal").unwrap_or(available)));
+    if available < MEMORY_BYTES_MIN {
+        return Finding::absent("memory", detail, "larger models will not fit; end other programs or add memory");
+    }
+    Finding::good("memory", detail)
+}
+
+fn meminfo(key: &str) -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
+fn compiler() -> Finding {
+    if cfg!(feature = "compiler") {
+        return Finding::good("compiler", "built in, with LLVM");
+    }
+    Finding::absent(
+        "compiler",
+        "not built in; bundles with native code are served all the same",
+        "build with the cargo feature `compiler` to compile models here",
+    )
+}
+
+fn linker() -> Finding {
+    let named = std::env::var_os("ATOLL_LLD").map(PathBuf::from).filter(|path| path.is_file());
+    match named.or_else(|| ["ld.lld-22", "ld.lld-19", "ld.lld", "lld"].iter().find_map(|name| on_path(name))) {
+        Some(path) => Finding::good("lld", path.display().to_string()),
+        None => Finding::absent(
+            "lld",
+            "not found",
+            "models cannot be compiled for the host without it: apt install lld-22, or name it in ATOLL_LLD",
+        ),
+    }
+}
+
+fn ptxas() -> Finding {
+    let named = std::env::var_os("ATOLL_PTXAS").map(PathBuf::from).filter(|path| path.is_file());
+    match named.or_else(|| on_path("ptxas")) {
+        Some(path) => Finding::good("ptxas", path.display().to_string()),
+        None => Finding::absent(
+            "ptxas",
+            "not found",
+            "only needed to look at registers and spills of NVIDIA kernels: pip install nvidia-cuda-nvcc-cu12, and name it in ATOLL_PTXAS",
+        ),
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Folders in which distributions and containers put the driver's library, after those of the environment.
+const LIBRARY_FOLDERS: [&str; 6] =
+    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"];
+
+/// Looks without loading: a library that is loaded runs code.
+fn cuda() -> Finding {
+    let environment = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&environment).chain(LIBRARY_FOLDERS.map(PathBuf::from));
+    let library = folders.map(|folder| folder.join("libcuda.so.1")).find(|file| file.is_file());
+    let devices = (0..16).filter(|index| Path::new(&format!("/dev/nvidia{index}")).exists()).count();
+    match (library, devices) {
+        (Some(path), 1..) => Finding::good("NVIDIA", format!("{devices} device files, {}, driver {}", path.display(), driver_version())),
+        (Some(path), 0) => {
+            Finding::absent("NVIDIA", format!("{} but no device", path.display()), "pass the device into the container, or load the driver")
+        }
+        (None, 1..) => {
+            Finding::absent("NVIDIA", format!("{devices} device files, but no libcuda.so.1"), "install the driver's libraries (libcuda1)")
+        }
+        (None, _) => Finding::absent("NVIDIA", "no driver and no device", "nothing to do: models run on the host device"),
+    }
+}
+
+fn driver_version() -> String {
+    let version = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    let words = version.split_whitespace().skip_while(|word| *word != "Module");
+    words.skip(1).find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("unknown").into()
+}

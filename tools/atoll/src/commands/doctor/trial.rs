@@ -1,0 +1,91 @@
+//! What can only be told by trying: a model is compiled and run, and best-effort work is evicted.
+
+use super::Finding;
+use crate::commands::bench::Workload;
+use crate::compiler::compile_for_this_machine;
+use crate::engine::EngineArgs;
+use anyhow::{Context, Result};
+use atoll_engine::{Class, EngineStatistics};
+use atoll_kgraph::Bundle;
+use atoll_models::{BuildOptions, build_onnx};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long best-effort work is disturbed.
+const TRIAL: Duration = Duration::from_secs(2);
+/// Time between real-time requests: long enough for best-effort work to fill the device queue again.
+const PERIOD: Duration = Duration::from_millis(20);
+
+pub(super) fn all(engine: &EngineArgs) -> Vec<Finding> {
+    let remedy = "run with --log debug for more; the message says what to install, otherwise please report it";
+    let models = match compile() {
+        Ok(models) => models,
+        Err(error) => return vec![Finding::bad("compile", format!("failed: {error:#}"), remedy)],
+    };
+    let compiled = Finding::good("compile", format!("a model with {} nodes in {:.1} s", models.be.graph().nodes.len(), models.seconds));
+    match preempt(&models, engine) {
+        Ok(statistics) => vec![compiled, effect(&statistics)],
+        Err(error) => vec![compiled, Finding::bad("run", format!("failed: {error:#}"), remedy)],
+    }
+}
+
+struct Models {
+    rt: Arc<Bundle>,
+    be: Arc<Bundle>,
+    seconds: f64,
+}
+
+fn compile() -> Result<Models> {
+    let folder = tempfile::tempdir()?;
+    let rt = bundle(folder.path(), "null", &BuildOptions::default())?;
+    let start = Instant::now();
+    // Small enough to be compiled in no time, with many launches to evict.
+    let be = bundle(folder.path(), "squeezenet", &BuildOptions { width: 0.5, image: Some(112), ..BuildOptions::default() })?;
+    Ok(Models { rt, be, seconds: start.elapsed().as_secs_f64() })
+}
+
+/// The bundle stays mapped after its file is gone.
+fn bundle(folder: &Path, name: &str, options: &BuildOptions) -> Result<Arc<Bundle>> {
+    let model = folder.join(name).with_extension("onnx");
+    std::fs::write(&model, build_onnx(name, options).context("building the model")?)?;
+    let bundle = model.with_extension("kg");
+    compile_for_this_machine(&model, &bundle)?;
+    Ok(Bundle::open(&bundle)?)
+}
+
+fn preempt(models: &Models, engine: &EngineArgs) -> Result<EngineStatistics> {
+    let engine = engine.start()?;
+    let handle = engine.handle();
+    let rt = Workload::load(&handle, "rt", &models.rt, Class::RealTime, 0)?;
+    let be = Workload::load(&handle, "be", &models.be, Class::BestEffort, 0)?;
+    rt.warm_up()?;
+    be.warm_up()?;
+    let background = be.closed_loop(2);
+    let end = Instant::now() + TRIAL;
+    while Instant::now() < end {
+        std::thread::sleep(PERIOD);
+        rt.warm_up()?;
+    }
+    background.stop();
+    let statistics = handle.statistics();
+    engine.shutdown();
+    Ok(statistics)
+}
+
+/// Stopping blocks that run cannot be seen from here yet; leaving the device queue can.
+fn effect(statistics: &EngineStatistics) -> Finding {
+    let latency = &statistics.preemption_latency;
+    let us = |q: f64| latency.quantile_ns(q) as f64 / 1e3;
+    let measured =
+        format!("from submission to the first real-time block p50 {:.0} µs, p99 {:.0} µs, {} times", us(0.5), us(0.99), latency.count());
+    if statistics.evicted_launches > 0 {
+        let evicted = statistics.evicted_launches;
+        return Finding::good("preemption", format!("level Deactivate: {evicted} queued launches left and were run again; {measured}"));
+    }
+    Finding::absent(
+        "preemption",
+        format!("level Block: no queued launch left the device in {} preemptions; {measured}", statistics.preemptions),
+        "with --policy reset launches should leave; on an idle machine try again, otherwise please report it",
+    )
+}

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const READY_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The program under test, built by the same cargo call.
-fn atoll() -> PathBuf {
+pub(crate) fn atoll() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let folder = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
     folder.join("atoll")

@@ -156,7 +156,8 @@ pub struct MemoryPlan {
     /// Offset in bytes of every temporary buffer.
     pub temps: Vec<TempPlacement>,
     /// For node `i`, the earliest node from which the graph may be run again after node `i` has started (a *safe restore
-    /// point*, design D5 g): every input of the window still holds what it held.
+    /// point*, design D5 g): every input of the window still holds what it held. `i + 1` where node `i` overwrites its own
+    /// input and so must be left to finish.
     pub restore_points: Vec<NodeId>,
     /// Bytes of all temporary buffers if none shared memory, for comparison.
     pub unshared_bytes: Option<Expr>,

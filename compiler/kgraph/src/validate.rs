@@ -122,8 +122,8 @@ fn plan(graph: &KernelGraph) -> Result<(), Invalid> {
         expression(graph, place, bytes)?;
     }
     let points = &graph.plan.restore_points;
-    if points.len() != graph.nodes.len() || points.iter().enumerate().any(|(node, &NodeId(point))| point as usize > node) {
-        return Err(invalid(place, "needs one restore point per node, at or before it"));
+    if points.len() != graph.nodes.len() || points.iter().enumerate().any(|(node, &NodeId(point))| point as usize > node + 1) {
+        return Err(invalid(place, "needs one restore point per node, at most the one behind it"));
     }
     Ok(())
 }

@@ -125,7 +125,7 @@ impl<'a> Solver<'a> {
             .map(|(b, exit)| b.term.successors().into_iter().filter(|s| Some(*s) != *exit).collect())
             .collect();
         let flow = Graph::new(succs);
-        let meet = reconvergence(&flow);
+        let meet = reconvergence(&flow, &exit_side);
         let loops = find_loops(&flow);
         let (mut def_blocks, mut use_blocks) = (vec![Vec::new(); count], vec![Vec::new(); count]);
         for (id, block) in program.blocks.iter().enumerate() {
@@ -415,13 +415,14 @@ impl Analysis {
     }
 }
 
-/// Immediate post-dominators, with a way out added to loops that have none.
-fn reconvergence(flow: &Graph) -> Vec<BlockId> {
+/// Immediate post-dominators, with a way out added to loops that have none: where they really are left, if their way out is an exit edge.
+fn reconvergence(flow: &Graph, exit_side: &[Option<BlockId>]) -> Vec<BlockId> {
     let mut closed = flow.clone();
     loop {
         let reverse = closed.reversed();
         let ends = reverse.reachable(&[EXIT], None);
-        match (0..flow.len()).rev().find(|&b| !ends[b]) {
+        let mut stuck = (0..flow.len()).rev().filter(|&b| !ends[b]);
+        match stuck.clone().find(|&b| exit_side[b].is_some()).or_else(|| stuck.next()) {
             None => return Dominators::new(&reverse, EXIT).idom,
             Some(stuck) => {
                 closed.succs[stuck].push(EXIT);

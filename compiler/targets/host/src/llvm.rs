@@ -346,10 +346,27 @@ pub(crate) mod intrinsics {
         if cfg!(feature = "llvm19") { format!("{pointer}, i32 {align}") } else { format!("{} align {align} {}", pointer.ty, pointer.text) }
     }
 
-    /// Contiguous load of the lanes in `mask`; the others are 0.
+    /// Contiguous load of the lanes in `mask`; the others are zero.
+    ///
+    /// A wide load is written in pieces of one AVX2 register: where LLVM 22 has to split one itself, it takes a piece whose mask is constant false
+    /// for a load without a mask, and so reads what the lanes must not read.
     pub(crate) fn masked_load(w: &mut Writer, ty: Ty, pointer: &Val, align: u32, mask: &Val) -> Val {
-        let at = pointer_and_align(pointer, align);
-        w.value(ty, format_args!("call {ty} @llvm.masked.load.{}.p0({at}, {mask}, {ty} zeroinitializer)", ty.mangled()))
+        const PIECE_BITS: u32 = 256;
+        let lanes = (PIECE_BITS / ty.elem.bits()).min(ty.lanes);
+        let piece = Ty { lanes, ..ty };
+        let mut pieces: Vec<Val> = (0..ty.lanes / lanes)
+            .map(|i| {
+                let part: Vec<u32> = (i * lanes..(i + 1) * lanes).collect();
+                let mask = if lanes == ty.lanes { mask.clone() } else { w.shuffle(mask, &part) };
+                let at = w.offset_const(pointer, u64::from(i * lanes * ty.elem.bytes()));
+                let at = pointer_and_align(&at, align);
+                w.value(piece, format_args!("call {piece} @llvm.masked.load.{}.p0({at}, {mask}, {piece} zeroinitializer)", piece.mangled()))
+            })
+            .collect();
+        while pieces.len() > 1 {
+            pieces = pieces.chunks(2).map(|pair| w.shuffle2(&pair[0], &pair[1], &(0..2 * pair[0].ty.lanes).collect::<Vec<_>>())).collect();
+        }
+        pieces.remove(0)
     }
 
     /// Contiguous store of the lanes in `mask`.

@@ -246,3 +246,72 @@ D:
         }
     });
 }
+
+#[test]
+fn a_loop_whose_way_out_is_the_end_reconverges_inside() {
+    // Every warp adds up rows; lanes part at the tail of a row, and the loop over rows is left only by the end of the kernel.
+    let text = "
+.visible .entry rows(.param .u64 in, .param .u64 out)
+{
+  .reg .pred %p<5>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<4>;
+  ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out];
+  mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, 0;
+LOOP:
+  add.u32 %r4, %r2, %r3;
+  setp.lt.u32 %p1, %r4, 10;
+  @!%p1 bra NEXT;
+  mul.lo.u32 %r5, %r4, 20;
+  mov.f32 %f1, 0f00000000;
+  setp.lt.u32 %p2, %r1, 20;
+  @!%p2 bra JOIN;
+  add.u32 %r6, %r5, %r1; mul.wide.u32 %rd3, %r6, 4; add.u64 %rd4, %rd1, %rd3;
+  ld.global.f32 %f1, [%rd4];
+JOIN:
+  mov.b32 %r7, %f1;
+  shfl.sync.bfly.b32 %r8, %r7, 16, 31, -1;
+  mov.b32 %f2, %r8; add.f32 %f3, %f1, %f2;
+  shl.b32 %r7, %r4, 5; add.u32 %r7, %r7, %r1; mul.wide.u32 %rd5, %r7, 4; add.u64 %rd6, %rd2, %rd5;
+  st.global.f32 [%rd6], %f3;
+NEXT:
+  add.u32 %r3, %r3, 4;
+  setp.lt.u32 %p3, %r3, 64;
+  @%p3 bra LOOP;
+  ret;
+}";
+    at_every_level(text, "rows", [32, 4, 1], |kernel| {
+        let mut random = Random::new(9);
+        let mut input = random.floats(200);
+        let mut out = vec![0f32; 320];
+        kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut input).slice(&mut out));
+        for (row, found) in out.chunks(32).enumerate() {
+            let at = |lane: usize| if lane < 20 { input[row * 20 + lane] } else { 0.0 };
+            let expected: Vec<f32> = (0..32).map(|lane| at(lane) + at(lane ^ 16)).collect();
+            assert_eq!(found, expected, "row {row}");
+        }
+    });
+}
+
+#[test]
+fn lanes_outside_a_mask_read_nothing() {
+    // A mask of which a part is known when the kernel is compiled and a part is not.
+    let text = "
+.visible .entry masked(.param .u64 in, .param .u64 out, .param .u32 n)
+{
+  .reg .pred %p<4>; .reg .b32 %r<4>; .reg .b64 %rd<6>; .reg .f32 %f<2>;
+  ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out]; ld.param.u32 %r1, [n];
+  mov.u32 %r2, %tid.x; mul.wide.u32 %rd3, %r2, 4; add.u64 %rd4, %rd1, %rd3; add.u64 %rd5, %rd2, %rd3;
+  setp.lt.u32 %p1, %r2, 20;
+  setp.gt.u32 %p2, %r1, 7;
+  and.pred %p3, %p1, %p2;
+  mov.f32 %f1, 0f00000000;
+  @%p3 ld.global.f32 %f1, [%rd4];
+  st.global.f32 [%rd5], %f1;
+  ret;
+}";
+    at_every_level(text, "masked", [32, 1, 1], |kernel| {
+        let (mut input, mut out) = (vec![3f32; 32], vec![9f32; 32]);
+        kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut input).slice(&mut out).u32(8));
+        let expected: Vec<f32> = (0..32).map(|lane| if lane < 20 { 3.0 } else { 0.0 }).collect();
+        assert_eq!(out, expected);
+    });
+}

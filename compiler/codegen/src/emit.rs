@@ -35,11 +35,8 @@ const ELEMENTS_MAX: i64 = i32::MAX as i64;
 
 /// Writes the kernels of a schedule for a target.
 pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, CodegenError> {
-    let mut emitter = Emitter {
-        module: build::module(&target.ptx_version, &target.ptx_target),
-        kernels: Vec::new(),
-        by_stem: HashMap::new(),
-    };
+    let mut emitter =
+        Emitter { module: build::module(&target.ptx_version, &target.ptx_target), kernels: Vec::new(), by_stem: HashMap::new() };
     let mut launches = Vec::with_capacity(schedule.work.len());
     for (node, work) in schedule.graph.nodes.iter().zip(&schedule.work) {
         let written = check_sizes(work).and_then(|()| write(target, work)).map_err(|e| e.at(&node.name))?;
@@ -56,9 +53,7 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
     let written = match &work.kind {
         WorkKind::Copy => return Ok(None),
         WorkKind::ConcatPart { axis, first } => kernels::concat::concat(target, *axis, first, inputs, output),
-        WorkKind::Recurrence { hidden, direction } => {
-            kernels::recurrence::recurrence(target, *hidden, *direction, inputs, &work.outputs)
-        }
+        WorkKind::Recurrence { hidden, direction } => kernels::recurrence::recurrence(target, *hidden, *direction, inputs, &work.outputs),
         WorkKind::Op(op) => match op {
             Op::Pointwise(program) => kernels::pointwise::pointwise(target, program, inputs, output),
             Op::Conv(conv) => kernels::conv::conv(target, conv, inputs, output),
@@ -82,7 +77,9 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
 fn check_sizes(work: &Work) -> Result<(), CodegenError> {
     let is_large = |t: &Tensor| t.count().as_const().is_some_and(|count| count > ELEMENTS_MAX);
     match work.inputs.iter().chain(&work.outputs).find(|t| is_large(t)) {
-        Some(tensor) => Err(CodegenError::unsupported(format!("a tensor of {} elements, at most {ELEMENTS_MAX} are possible", tensor.count()))),
+        Some(tensor) => {
+            Err(CodegenError::unsupported(format!("a tensor of {} elements, at most {ELEMENTS_MAX} are possible", tensor.count())))
+        }
         None => Ok(()),
     }
 }

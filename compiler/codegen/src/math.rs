@@ -144,8 +144,8 @@ impl Writer {
     pub(crate) fn erf(&mut self, x: &Operand) -> Operand {
         let magnitude = self.fabs(x);
         let square = self.fmul(x, x);
-        let near = self
-            .polynomial(&square, &[-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1]);
+        let near =
+            self.polynomial(&square, &[-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1]);
         let near = self.fma(&near, x, x);
 
         let high = self.fma(&magnitude, &(-1.728_534_7e-5).into(), &3.831_972e-4.into());

@@ -217,10 +217,8 @@ impl Writer {
             PointOp::Ceil => "cvt.rpi.f64.f64",
             PointOp::Round => "cvt.rni.f64.f64",
             _ => {
-                let narrow: Vec<Operand> = args
-                    .iter()
-                    .map(|a| self.cast(&Scalar { dtype: DType::F64, operand: a.clone() }, DType::F32).operand)
-                    .collect();
+                let narrow: Vec<Operand> =
+                    args.iter().map(|a| self.cast(&Scalar { dtype: DType::F64, operand: a.clone() }, DType::F32).operand).collect();
                 let result = self.float_step(op, &narrow)?;
                 return Ok(self.cast(&Scalar::f32(result), DType::F64).operand);
             }

@@ -187,7 +187,9 @@ impl At {
     fn row(&self, w: &mut Writer, i: u32) -> (Name, i64) {
         let bytes = self.dtype.bytes() as u32;
         match &self.row {
-            Int::Known(stride) if stride * i64::from(i * bytes) < i64::from(i32::MAX) => (self.address.clone(), stride * i64::from(i * bytes)),
+            Int::Known(stride) if stride * i64::from(i * bytes) < i64::from(i32::MAX) => {
+                (self.address.clone(), stride * i64::from(i * bytes))
+            }
             stride => {
                 let down = w.mul(stride, &i.into());
                 (w.at(&self.address, &down, bytes), 0)

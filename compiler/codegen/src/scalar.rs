@@ -157,7 +157,12 @@ impl Writer {
                 self.make(to_held, &format!("selp.{to_held}"), [one, zero, source]).into()
             }
             // Registers of the same width are the same registers, whatever their sign.
-            (from, to) if from == to || (from.bytes() == to.bytes() && !is_float(value.dtype) && to != ScalarType::F32 && to != ScalarType::F64) => source,
+            (from, to)
+                if from == to
+                    || (from.bytes() == to.bytes() && !is_float(value.dtype) && to != ScalarType::F32 && to != ScalarType::F64) =>
+            {
+                source
+            }
             (from, to) => {
                 let rounding = match (is_float(value.dtype), matches!(to, ScalarType::F32 | ScalarType::F64)) {
                     (true, false) => ".rzi",

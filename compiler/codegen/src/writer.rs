@@ -235,9 +235,7 @@ impl Writer {
         match (a.known(), b.known()) {
             (Some(a), Some(b)) if b != 0 => (Int::Known(a / b), Int::Known(a % b)),
             (_, Some(1)) => (a.clone(), Int::Known(0)),
-            (_, Some(b)) if b > 0 && (b & (b - 1)) == 0 => {
-                (self.div(a, &Int::Known(b)), self.binary("and.b32", a, &Int::Known(b - 1)))
-            }
+            (_, Some(b)) if b > 0 && (b & (b - 1)) == 0 => (self.div(a, &Int::Known(b)), self.binary("and.b32", a, &Int::Known(b - 1))),
             _ => {
                 let quotient = self.binary("div.u32", a, b);
                 let product = self.mul(&quotient, b);

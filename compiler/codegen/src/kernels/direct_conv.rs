@@ -44,10 +44,7 @@ pub(crate) fn direct(
         by_row,
         x: w.base(x),
         weights: w.base(weights),
-        tensors: std::iter::once(output)
-            .chain(extras)
-            .map(|t| (w.base(t), strides::broadcast(&t.shape, &output.shape), t.dtype))
-            .collect(),
+        tensors: std::iter::once(output).chain(extras).map(|t| (w.base(t), strides::broadcast(&t.shape, &output.shape), t.dtype)).collect(),
         dtype: x.dtype,
     };
     let products = (shapes.depth() * at_once).clamp(1, i64::from(target.products_per_block)) as u32;

@@ -26,8 +26,7 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
     let mut w = Writer::new(product.stem);
     let block = Block::new(&mut w, &product, tile);
 
-    let sums: Vec<Vec<Name>> =
-        (0..tile.rows).map(|_| (0..tile.columns).map(|_| w.f32_variable(0.0)).collect()).collect();
+    let sums: Vec<Vec<Name>> = (0..tile.rows).map(|_| (0..tile.columns).map(|_| w.f32_variable(0.0)).collect()).collect();
     let mut rows = Rows::new(&mut w, &block, &product);
     let mut columns = Columns::new(&mut w, &block, &product);
     let depth = w.size(&product.depth);

@@ -17,7 +17,8 @@ pub(crate) fn reduce(target: &TargetDescription, reduce: &Reduce, input: &Tensor
     let kept: Vec<Expr> =
         input.shape.iter().enumerate().map(|(axis, dim)| if reduce.axes.contains(&axis) { Expr::Const(1) } else { dim.clone() }).collect();
     let dense = strides::dense(&kept);
-    let result: Vec<Expr> = dense.iter().enumerate().map(|(axis, s)| if reduce.axes.contains(&axis) { Expr::Const(0) } else { s.clone() }).collect();
+    let result: Vec<Expr> =
+        dense.iter().enumerate().map(|(axis, s)| if reduce.axes.contains(&axis) { Expr::Const(0) } else { s.clone() }).collect();
     let walk = Walk::collapsed(&input.shape, &[input.strides(), result]);
     let reduction = Reduction::new(reduce, input, output, &walk);
     let is_lane_axis_reduced = walk.strides[1].last() == Some(&Expr::Const(0));
@@ -215,4 +216,3 @@ impl Body for ByThread<'_> {
         Ok(())
     }
 }
-

@@ -10,7 +10,13 @@ use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
 /// Normalises along an axis.
-pub(crate) fn softmax(target: &TargetDescription, axis: usize, log: bool, input: &Tensor, output: &Tensor) -> Result<Written, CodegenError> {
+pub(crate) fn softmax(
+    target: &TargetDescription,
+    axis: usize,
+    log: bool,
+    input: &Tensor,
+    output: &Tensor,
+) -> Result<Written, CodegenError> {
     let inner = Expr::product(&input.shape[axis + 1..]);
     let outer = Expr::product(&input.shape[..axis]);
     let length = input.shape[axis].clone();
@@ -126,11 +132,7 @@ struct Strided {
 
 impl Strided {
     /// Calls `body` with the address offsets of every element of a line.
-    fn line(
-        &self,
-        w: &mut Writer,
-        mut body: impl FnMut(&mut Writer, &Int) -> Result<(), CodegenError>,
-    ) -> Result<(), CodegenError> {
+    fn line(&self, w: &mut Writer, mut body: impl FnMut(&mut Writer, &Int) -> Result<(), CodegenError>) -> Result<(), CodegenError> {
         let dims = [self.length.clone()];
         let strides = [self.inner.clone()];
         w.nested(&dims, &strides, &Int::Known(0), &mut body)

@@ -137,7 +137,8 @@ impl<'g> Storage<'g> {
                 offset
             }
         };
-        let spec = BufferSpec { name: name.to_owned(), kind: BufferKind::Const, dtype, shape: shape.to_vec(), weights_offset: Some(offset) };
+        let spec =
+            BufferSpec { name: name.to_owned(), kind: BufferKind::Const, dtype, shape: shape.to_vec(), weights_offset: Some(offset) };
         Ok(self.add(spec))
     }
 

@@ -51,9 +51,7 @@ impl<'a> Columns<'a> {
         let place = w.mad(&block.lane, &4.into(), &place);
         let place = w.variable(&place);
         match &product.b {
-            Source::Matrix(matrix) => {
-                Columns { source: from_matrix(w, block, matrix), dtype: matrix.tensor.dtype, place }
-            }
+            Source::Matrix(matrix) => Columns { source: from_matrix(w, block, matrix), dtype: matrix.tensor.dtype, place },
             Source::Windows(windows) => {
                 let columns = (0..tile.columns).map(|part| window(w, block, windows, part)).collect();
                 Columns { source: From::Windows { windows, columns }, dtype: windows.tensor.dtype, place }

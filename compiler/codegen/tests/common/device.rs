@@ -1,0 +1,271 @@
+//! Runs a schedule's host kernels, node by node, on the calling thread.
+
+use super::Model;
+use atoll_codegen::{Emitted, HostLevel, Schedule, TargetDescription, emit, schedule};
+use atoll_frontend::tensor::Tensor;
+use atoll_kgraph::host_abi::{HOST_ABI_VERSION, HostContext, HostHelpers, HostKernel};
+use atoll_kgraph::{Argument, BufferKind, DType, Expr, LaunchSpec, NodeKind};
+use atoll_target_host::{CompiledKernel, CpuLevel, KernelShape, Options, compile};
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+
+/// Memory with the alignment buffers have on devices.
+#[repr(align(256))]
+#[derive(Clone)]
+struct Chunk([u8; 256]);
+
+struct Memory {
+    chunks: Vec<Chunk>,
+    bytes: usize,
+}
+
+impl Memory {
+    /// What nobody wrote is NaN as a float and conspicuous as an integer.
+    fn new(bytes: usize) -> Memory {
+        Memory { chunks: vec![Chunk([0xFF; 256]); bytes.div_ceil(256).max(1)], bytes }
+    }
+
+    fn address(&mut self) -> u64 {
+        self.chunks.as_mut_ptr() as u64
+    }
+
+    fn fill(&mut self, content: &[u8]) {
+        for (chunk, bytes) in self.chunks.iter_mut().zip(content.chunks(256)) {
+            chunk.0[..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    fn content(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.chunks.iter().flat_map(|c| c.0).collect();
+        bytes.truncate(self.bytes);
+        bytes
+    }
+}
+
+/// The levels this machine can run.
+pub fn levels() -> Vec<(CpuLevel, HostLevel)> {
+    let highest = CpuLevel::of_this_machine();
+    [(CpuLevel::V3, HostLevel::V3), (CpuLevel::V4, HostLevel::V4)].into_iter().filter(|(l, _)| Some(*l) <= highest).collect()
+}
+
+/// A compiled model with memory for all its buffers.
+pub struct Session {
+    schedule: Schedule,
+    emitted: Emitted,
+    kernels: HashMap<String, (HostKernel, CompiledKernel)>,
+    buffers: Vec<Memory>,
+    symbols: Vec<i64>,
+    shared: Memory,
+    scratch: Memory,
+    _library: libloading::Library,
+    _file: std::fs::File,
+}
+
+impl Session {
+    pub fn new(model: &Model, level: CpuLevel, target: &TargetDescription) -> Session {
+        let schedule = schedule(&model.graph).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
+        let emitted = emit(&schedule, target).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
+        let shapes: Vec<KernelShape> =
+            emitted.kernels.iter().map(|k| KernelShape { name: k.name.as_str().into(), block: k.block }).collect();
+        // The host reads text that the printer wrote, as it would from a bundle.
+        let text = atoll_ptx::print(&emitted.module);
+        let module = atoll_ptx::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", model.graph.name));
+        let object = compile(&module, &shapes, level, &Options::default()).unwrap_or_else(|e| panic!("{}: {e}\n{text}", model.graph.name));
+        let (library, file) = load(&object.elf);
+        let kernels: HashMap<_, _> = object
+            .kernels
+            .iter()
+            .map(|facts| {
+                // SAFETY: kernels have this type by contract.
+                let kernel = unsafe { *library.get::<HostKernel>(facts.name.as_bytes()).expect("kernel symbol") };
+                (facts.name.to_string(), (kernel, facts.clone()))
+            })
+            .collect();
+        let most = |of: fn(&CompiledKernel) -> u32| object.kernels.iter().map(of).max().unwrap_or(0) as usize;
+        let (shared, scratch) = (Memory::new(most(|k| k.shared_static_bytes)), Memory::new(most(|k| k.scratch_bytes)));
+        let symbols = symbols(model);
+        let buffers = buffers(&schedule, model, &symbols);
+        Session { schedule, emitted, kernels, buffers, symbols, shared, scratch, _library: library, _file: file }
+    }
+
+    /// Runs every node once.
+    pub fn run(&mut self) {
+        for index in 0..self.schedule.graph.nodes.len() {
+            self.run_node(index);
+        }
+    }
+
+    /// Runs every node `times` times and gives the best time of each.
+    pub fn measure(&mut self, times: usize) -> Vec<(String, Duration)> {
+        (0..self.schedule.graph.nodes.len())
+            .map(|index| {
+                let best = (0..times)
+                    .map(|_| {
+                        let start = Instant::now();
+                        self.run_node(index);
+                        start.elapsed()
+                    })
+                    .min();
+                (self.schedule.graph.nodes[index].name.clone(), best.unwrap_or_default())
+            })
+            .collect()
+    }
+
+    /// Blocks of a node's launch.
+    pub fn blocks(&self, index: usize) -> u64 {
+        let launch = self.emitted.launches[index].as_ref();
+        launch.map_or(0, |l| l.grid.iter().map(|e| e.eval(&self.symbols).expect("grid") as u64).product())
+    }
+
+    /// The client's outputs.
+    pub fn outputs(&self) -> Vec<Tensor> {
+        let outputs = self.schedule.graph.buffers_of(BufferKind::Output);
+        outputs
+            .map(|(id, spec)| {
+                let shape: Vec<usize> = spec.shape.iter().map(|e| e.eval(&self.symbols).expect("shape") as usize).collect();
+                Tensor::from_bytes(spec.dtype, &shape, &self.buffers[id.0 as usize].content()).expect("as many bytes as elements")
+            })
+            .collect()
+    }
+
+    fn run_node(&mut self, index: usize) {
+        let node = &self.schedule.graph.nodes[index];
+        if let NodeKind::Copy { from, to, bytes } = &node.kind {
+            let bytes = bytes.eval(&self.symbols).expect("size") as usize;
+            let content = self.buffers[from.0 as usize].content();
+            assert_eq!(bytes, content.len(), "a copy is of a whole buffer");
+            self.buffers[to.0 as usize].fill(&content);
+            return;
+        }
+        let launch = self.emitted.launches[index].clone().expect("a kernel node has a launch");
+        self.launch(&launch);
+    }
+
+    fn launch(&mut self, launch: &LaunchSpec) {
+        let mut params = Memory::new(512);
+        let bytes = self.arguments(launch);
+        params.fill(&bytes);
+        let name = &self.emitted.kernels[launch.kernel.0 as usize].name;
+        let (kernel, facts) = self.kernels[name].clone();
+        assert_eq!(bytes.len() as u32, facts.params_bytes, "{name}: arguments do not match the parameters");
+        let grid = launch.grid.clone().map(|e| e.eval(&self.symbols).expect("grid") as u32);
+        let helpers = HostHelpers { trap: trap as *const () as u64 };
+        let stop = 0u32;
+        let context = HostContext {
+            version: HOST_ABI_VERSION,
+            compute_unit: 0,
+            params: params.address(),
+            grid,
+            block: facts.block,
+            block_begin: 0,
+            block_end: grid.iter().map(|&d| u64::from(d)).product(),
+            shared: self.shared.address(),
+            shared_bytes: facts.shared_static_bytes,
+            scratch_bytes: facts.scratch_bytes,
+            scratch: self.scratch.address(),
+            stop_word: &raw const stop as u64,
+            helpers: &raw const helpers as u64,
+        };
+        // SAFETY: the context is valid for the call; every buffer is as large as its spec says.
+        unsafe { kernel(&raw const context) };
+    }
+
+    fn arguments(&mut self, launch: &LaunchSpec) -> Vec<u8> {
+        let mut bytes: Vec<u8> = Vec::new();
+        let value = |e: &Expr| e.eval(&self.symbols).expect("an argument has a value");
+        for argument in &launch.args {
+            bytes.resize(bytes.len().next_multiple_of(argument.bytes() as usize), 0);
+            match argument {
+                Argument::Buffer { buffer, offset } => {
+                    let address = self.buffers[buffer.0 as usize].address().wrapping_add_signed(value(offset));
+                    bytes.extend_from_slice(&address.to_le_bytes());
+                }
+                Argument::Int { dtype: DType::U32, value: e } => {
+                    bytes.extend_from_slice(&u32::try_from(value(e)).expect("a size").to_le_bytes())
+                }
+                other => panic!("an argument no kernel of ours takes: {other:?}"),
+            }
+        }
+        bytes
+    }
+}
+
+unsafe extern "C" fn trap(_: *const HostContext, code: u32, line: u32) {
+    panic!("trap {code} in line {line}");
+}
+
+fn load(elf: &[u8]) -> (libloading::Library, std::fs::File) {
+    let file = rustix::fs::memfd_create("kernels", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+    let mut file = std::fs::File::from(file);
+    file.write_all(elf).expect("write to memory");
+    // SAFETY: the object has no initialisers; what it exports is what the contract says.
+    let library = unsafe { libloading::Library::new(format!("/proc/self/fd/{}", file.as_raw_fd())) }.expect("load the object");
+    (library, file)
+}
+
+/// Values of the symbols: every input dimension that is one says it.
+fn symbols(model: &Model) -> Vec<i64> {
+    let mut symbols = vec![1; model.graph.symbols.len()];
+    for (id, tensor) in model.graph.inputs.iter().zip(&model.inputs) {
+        for (dim, extent) in model.graph.value(*id).shape.iter().zip(&tensor.shape) {
+            if let Expr::Symbol(symbol) = dim {
+                symbols[symbol.0 as usize] = *extent as i64;
+            }
+        }
+    }
+    symbols
+}
+
+fn buffers(schedule: &Schedule, model: &Model, symbols: &[i64]) -> Vec<Memory> {
+    let mut inputs = model.inputs.iter();
+    schedule
+        .graph
+        .buffers
+        .iter()
+        .map(|spec| {
+            let mut memory = Memory::new(spec.bytes().eval(symbols).expect("size") as usize);
+            match (spec.kind, spec.weights_offset) {
+                (BufferKind::Input, _) => memory.fill(&inputs.next().expect("an input tensor").to_bytes()),
+                (_, Some(offset)) => {
+                    let weight = schedule.weights.iter().find(|w| w.offset == offset).expect("a weight at this offset");
+                    memory.fill(&weight.bytes);
+                }
+                _ => {}
+            }
+            memory
+        })
+        .collect()
+}
+
+/// Runs a model at every level of this machine and compares with the reference interpreter.
+pub fn check(model: &Model) {
+    model.graph.verify().unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
+    let expected = atoll_frontend::reference::run(&model.graph, &model.inputs).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
+    for (level, host) in levels().into_iter().filter(|l| std::env::var("LV").map_or(true, |v| format!("{:?}", l.1) == v)) {
+        let mut session = Session::new(model, level, &TargetDescription::host(host));
+        session.run();
+        for (index, (expected, found)) in expected.iter().zip(session.outputs()).enumerate() {
+            compare(&format!("{} output {index} on {host:?}", model.graph.name), expected, &found);
+        }
+    }
+}
+
+/// Fails where an element differs by more than rounding explains.
+fn compare(what: &str, expected: &Tensor, found: &Tensor) {
+    assert_eq!((expected.dtype, &expected.shape), (found.dtype, &found.shape), "{what}");
+    let tolerance = match expected.dtype {
+        DType::F16 => 2e-3,
+        DType::Bf16 => 1.6e-2,
+        DType::F32 | DType::F64 => 4e-6,
+        _ => 0.0,
+    };
+    let (expected, found) = (expected.to_f64(), found.to_f64());
+    let scale = expected.iter().filter(|v| v.is_finite()).fold(1e-3f64, |a, v| a.max(v.abs())).min(10.0);
+    for (i, (e, f)) in expected.iter().zip(&found).enumerate() {
+        let is_same = e == f || (e.is_nan() && f.is_nan());
+        let distance = (e - f).abs();
+        assert!(is_same || distance <= tolerance * (e.abs() + scale), "{what}: element {i} is {f}, not {e}");
+    }
+}

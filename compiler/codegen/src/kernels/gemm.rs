@@ -30,14 +30,15 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
     let mut rows = Rows::new(&mut w, &block, &product);
     let mut columns = Columns::new(&mut w, &block, &product);
     let depth = w.size(&product.depth);
+    // The staged buffer's offset alternates between 0 and that of the second one.
     let buffer = w.variable(&Int::Known(0));
+    let last_buffer = Operand::from(w.variable(&block.buffer_bytes.into()));
     w.count(&Int::Known(0), &depth, &tile.depth.into(), |w, k| {
         rows.stage(w, &block, k, &depth, &buffer);
         columns.stage(w, &block, k, &depth, &buffer);
         w.barrier();
         multiply(w, &block, &sums, &buffer);
-        let other = w.make(ScalarType::B32, "xor.b32", [(&buffer).into(), block.buffer_bytes.into()]);
-        w.emit("mov.u32", [(&buffer).into(), other.into()]);
+        w.emit("sub.s32", [(&buffer).into(), last_buffer.clone(), (&buffer).into()]);
     });
     finish(&mut w, &block, &product, &sums)?;
 
@@ -73,7 +74,7 @@ struct Block {
     shared: Name,
     /// Offset of the staged columns behind the staged rows.
     columns_offset: u32,
-    /// Distance of the two buffers: a power of two, so that an exclusive or changes between them.
+    /// Distance of the two buffers.
     buffer_bytes: u32,
 }
 
@@ -81,8 +82,8 @@ impl Block {
     fn new(w: &mut Writer, product: &Product<'_>, tile: GemmTile) -> Block {
         let rows_bytes = tile.warps * tile.rows * tile.depth * 4;
         let columns_bytes = tile.columns * LANES * tile.depth * 4;
-        let buffer_bytes = (rows_bytes + columns_bytes).next_power_of_two();
-        let shared = w.shared("tile", buffer_bytes + rows_bytes + columns_bytes);
+        let buffer_bytes = rows_bytes + columns_bytes;
+        let shared = w.shared("tile", 2 * buffer_bytes);
         let (lane, warp) = (w.special("%tid.x"), w.special("%tid.y"));
         let (x, y) = (w.special("%ctaid.x"), w.special("%ctaid.y"));
         let columns_per_block = tile.columns * LANES;

@@ -226,8 +226,8 @@ pub fn movement() -> Vec<Model> {
     let x = m.input(I64, &[3, 70]);
     let y = m.op(Op::Concat { axis: 1 }, &[x, x], I64, dims(&[3, 140]));
     models.push(m.output(&[y]));
-    for mode in [PadMode::Constant(1.5), PadMode::Reflect, PadMode::Edge] {
-        let mut m = Model::new(&format!("pad_{mode:?}"));
+    for (name, mode) in [("pad_constant", PadMode::Constant(1.5)), ("pad_reflect", PadMode::Reflect), ("pad_edge", PadMode::Edge)] {
+        let mut m = Model::new(name);
         let (x, thin) = (m.x(&[2, 6, 30]), m.x(&[5, 4]));
         let y = m.f32(Op::Pad { before: vec![0, 2, 3], mode }, &[x], &[2, 11, 37]);
         let z = m.f32(Op::Pad { before: vec![1, -1], mode }, &[thin], &[7, 3]);

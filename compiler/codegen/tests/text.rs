@@ -1,0 +1,132 @@
+//! The text of kernels: it assembles, it verifies, it is what reviewers last saw.
+
+mod common;
+
+use atoll_codegen::{Emitted, GemmTile, HostLevel, TargetDescription, emit, schedule};
+use atoll_frontend::tensor_graph::{MatMul, Op, PointOp, PointProgram};
+use atoll_kgraph::{Argument, DType};
+use atoll_ptx::{Item, ItemKind, Module, Name};
+use atoll_target_nvidia::find_ptxas;
+use common::{Model, cases};
+use std::path::Path;
+
+fn emitted(model: &Model, target: &TargetDescription) -> Emitted {
+    let schedule = schedule(&model.graph).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
+    emit(&schedule, target).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name))
+}
+
+/// All kernels of all cases in one module; the case is part of the name.
+fn everything(target: &TargetDescription) -> Module {
+    let mut whole: Option<Module> = None;
+    for model in cases::all() {
+        let module = emitted(&model, target).module;
+        let whole = whole.get_or_insert_with(|| Module { items: Vec::new(), ..module.clone() });
+        for item in module.items {
+            match item.kind {
+                ItemKind::Function(mut function) => {
+                    function.name = Name::from(format!("{}_{}", model.graph.name, function.name));
+                    whole.items.push(Item::built(ItemKind::Function(function)));
+                }
+                kind if whole.items.len() < 3 => whole.items.push(Item::built(kind)),
+                _ => {}
+            }
+        }
+    }
+    whole.expect("there are cases")
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped check must be seen")]
+fn every_kernel_assembles_without_spills() {
+    let Some(ptxas) = find_ptxas() else {
+        eprintln!("SKIPPED: ptxas is not installed, no kernel was assembled");
+        return;
+    };
+    let text = atoll_ptx::print(&everything(&TargetDescription::nvidia_sm75()));
+    std::thread::scope(|scope| {
+        for arch in ["sm_75", "sm_80", "sm_90"] {
+            let (ptxas, text) = (&ptxas, &text);
+            scope.spawn(move || {
+                let report = ptxas.assemble(text, arch).unwrap_or_else(|e| panic!("{arch}: {e}"));
+                for (name, kernel) in &report.kernels {
+                    assert_eq!((kernel.spill_store_bytes, kernel.spill_load_bytes), (0, 0), "{name} spills on {arch}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn every_module_verifies_and_survives_printing() {
+    for target in [TargetDescription::host(HostLevel::V3), TargetDescription::host(HostLevel::V4), TargetDescription::nvidia_sm75()] {
+        let module = everything(&target);
+        atoll_ptx::verify(&module).unwrap_or_else(|e| panic!("{}: {e}", target.name));
+        let mut parsed = atoll_ptx::parse(&atoll_ptx::print(&module)).unwrap_or_else(|e| panic!("{}: {e}", target.name));
+        let mut built = module;
+        parsed.strip_origins();
+        built.strip_origins();
+        assert!(parsed == built, "{}: the text does not say what was built", target.name);
+    }
+}
+
+#[test]
+fn launches_fit_their_kernels() {
+    for target in [TargetDescription::host(HostLevel::V4), TargetDescription::nvidia_sm75()] {
+        for model in cases::all() {
+            let emitted = emitted(&model, &target);
+            let functions: Vec<_> = emitted.module.kernels().collect();
+            assert_eq!(functions.len(), emitted.kernels.len());
+            for (function, kernel) in functions.iter().zip(&emitted.kernels) {
+                assert_eq!(function.name, kernel.name);
+                let threads: u32 = kernel.block.iter().product();
+                assert!(threads.is_multiple_of(32) && threads <= target.threads_max, "{}: {threads} threads", kernel.name);
+            }
+            for launch in emitted.launches.iter().flatten() {
+                let function = functions[launch.kernel.0 as usize];
+                let types: Vec<DType> = launch
+                    .args
+                    .iter()
+                    .map(|a| match a {
+                        Argument::Int { dtype, .. } => *dtype,
+                        _ => DType::U64,
+                    })
+                    .collect();
+                let declared: Vec<DType> = function.params.iter().map(|p| if p.ty.bytes() == 4 { DType::U32 } else { DType::U64 }).collect();
+                assert_eq!(types, declared, "{}: {}", model.graph.name, function.name);
+            }
+        }
+    }
+}
+
+/// Compares with the file, or writes it where `BLESS` is set.
+fn golden(name: &str, model: &Model, target: &TargetDescription) {
+    let text = atoll_ptx::print(&emitted(model, target).module);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &text).expect("write the golden file");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}; BLESS=1 writes it"));
+    assert!(text == expected, "{name} has changed; look at the difference after BLESS=1");
+}
+
+#[test]
+fn golden_kernels() {
+    let host = TargetDescription::host(HostLevel::V4);
+    let mut m = Model::new("channel_bias");
+    let (x, bias) = (m.x(&[2, 6, 9, 11]), m.weights(&[6, 1, 1]));
+    let y = m.f32(Op::Pointwise(PointProgram::single(PointOp::Add, DType::F32, 2)), &[x, bias], &[2, 6, 9, 11]);
+    golden("pointwise.ptx", &m.output(&[y]), &host);
+
+    let mut m = Model::new("softmax");
+    let x = m.x(&[7, 100]);
+    let y = m.f32(Op::Softmax { axis: 1, log: false }, &[x], &[7, 100]);
+    golden("softmax.ptx", &m.output(&[y]), &host);
+
+    // A tile small enough to read.
+    let tile = GemmTile { warps: 2, rows: 2, columns: 2, depth: 32, unroll: 4, vector_rows: true };
+    let mut m = Model::new("matmul");
+    let (a, b) = (m.x(&[50, 90]), m.x(&[90, 128]));
+    let plain = MatMul { transpose_a: false, transpose_b: false, epilogue: PointProgram::default() };
+    let y = m.f32(Op::MatMul(plain), &[a, b], &[50, 128]);
+    golden("matmul.ptx", &m.output(&[y]), &TargetDescription { gemm: tile, ..TargetDescription::nvidia_sm75() });
+}

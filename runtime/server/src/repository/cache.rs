@@ -12,7 +12,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+/// A bundle is written in one go, in seconds.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 pub(super) struct CompileCache {
     folder: PathBuf,
@@ -62,11 +65,13 @@ impl CompileCache {
         Ok(self.folder.join(digest).with_extension("kg"))
     }
 
-    /// Removes the bundles not used for longest until the rest is small enough; never `keep`.
+    /// Removes what compilations left behind that were killed, and the bundles not used for longest until the rest is small enough; never `keep`.
     fn remove_unused(&self, bytes_max: u64, keep: &Path) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let bundles = entries.filter(|path| path.extension().is_some_and(|e| e == "kg"));
+        let (bundles, others): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.extension().is_some_and(|e| e == "kg"));
+        others.iter().filter(|path| is_abandoned(path)).for_each(|path| drop(fs::remove_file(path)));
         let mut files: Vec<(SystemTime, u64, PathBuf)> = bundles
+            .into_iter()
             .filter_map(|path| {
                 let metadata = fs::metadata(&path).ok()?;
                 Some((metadata.modified().ok()?, metadata.len(), path))
@@ -83,6 +88,12 @@ impl CompileCache {
             }
         }
     }
+}
+
+/// Whether a file is the unfinished work of a compilation that no longer runs: none writes for this long.
+fn is_abandoned(path: &Path) -> bool {
+    let age = fs::metadata(path).and_then(|metadata| metadata.modified()).ok().and_then(|written| written.elapsed().ok());
+    path.extension().is_some_and(|e| e == "partial") && age.is_some_and(|age| age > ABANDONED_AFTER)
 }
 
 /// Digest of a model and of what compiles it. Weights may lie in files of their own beside the model; size and time of those that ONNX names so by custom
@@ -116,7 +127,6 @@ fn external_data(model: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn the_digest_changes_with_model_compiler_and_weights() {
@@ -144,8 +154,10 @@ mod tests {
             path
         };
         let [newest, old, oldest, kept, other] =
-            [file("a.kg", 1), file("b.kg", 50), file("c.kg", 90), file("d.kg", 100), file("e.txt", 200)];
+            [file("a.kg", 1), file("b.kg", 50), file("c.kg", 90), file("d.kg", 100), file("e.txt", 9000)];
+        let [running, abandoned] = [file("f.kg.7.partial", 60), file("g.kg.8.partial", 9000)];
         cache.remove_unused(200, &kept);
-        assert_eq!([&newest, &old, &oldest, &kept, &other].map(|p| p.exists()), [true, false, false, true, true]);
+        let left = [&newest, &old, &oldest, &kept, &other, &running, &abandoned].map(|path| path.exists());
+        assert_eq!(left, [true, false, false, true, true, true, false]);
     }
 }

@@ -88,8 +88,7 @@ fn linker() -> Finding {
 }
 
 fn ptxas() -> Finding {
-    let named = std::env::var_os("ATOLL_PTXAS").map(PathBuf::from).filter(|path| path.is_file());
-    match named.or_else(|| on_path("ptxas")) {
+    match find_ptxas() {
         Some(path) => Finding::good("ptxas", path.display().to_string()),
         None => Finding::absent(
             "ptxas",
@@ -97,6 +96,16 @@ fn ptxas() -> Finding {
             "only needed to look at registers and spills of NVIDIA kernels: pip install nvidia-cuda-nvcc-cu12, and name it in ATOLL_PTXAS",
         ),
     }
+}
+
+#[cfg(feature = "compiler")]
+fn find_ptxas() -> Option<PathBuf> {
+    atoll_target_nvidia::find_ptxas().map(|ptxas| ptxas.path().to_path_buf())
+}
+
+#[cfg(not(feature = "compiler"))]
+fn find_ptxas() -> Option<PathBuf> {
+    on_path("ptxas")
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

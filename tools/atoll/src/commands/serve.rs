@@ -91,10 +91,12 @@ fn default_cache() -> Option<PathBuf> {
 pub(crate) fn run(args: Args) -> Result<()> {
     let (config, engine) = args.config()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
-    let server = |handle| Server::bind(config, handle, compiler::service());
+    if !config.host.is_loopback() {
+        tracing::warn!(host = %config.host, "everybody who reaches this address can use the models and load and unload them");
+    }
     let engine = engine.start()?;
     let served = runtime.block_on(async {
-        let server = server(Arc::new(engine.handle())).await.map_err(blame)?;
+        let server = Server::bind(config, Arc::new(engine.handle()), compiler::service()).await.map_err(blame)?;
         // Scripts read these lines; people read the log.
         print(&format!("http {}\nmetrics {}\n", server.http_address()?, server.metrics_address()?))?;
         tracing::info!(http = %server.http_address()?, metrics = %server.metrics_address()?, "listening");

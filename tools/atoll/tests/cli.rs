@@ -1,0 +1,132 @@
+//! The program as a user meets it: what it prints, what it returns, whom it blames.
+
+use atoll_kgraph::{
+    BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node, NodeId, NodeKind,
+    SymbolId, SymbolSpec, TargetContents, TargetImage, write_bundle,
+};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn atoll(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_atoll")).args(arguments).env_remove("ATOLL_LOG").output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The exit code and the message.
+fn refused(arguments: &[&str]) -> (i32, String) {
+    let output = atoll(arguments);
+    (output.status.code().expect("an exit code"), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Two copies in a row, with a symbolic batch.
+fn bundle(path: &Path) {
+    let batch = Expr::from(SymbolId(0));
+    let buffer = |name: &str, kind| BufferSpec {
+        name: name.into(),
+        kind,
+        dtype: DType::F32,
+        shape: vec![batch.clone(), Expr::Const(4)],
+        weights_offset: None,
+    };
+    let copy = |name: &str, from, to, after: &[u32]| Node {
+        name: name.into(),
+        kind: NodeKind::Copy { from: BufferId(from), to: BufferId(to), bytes: batch.clone() * 16 },
+        reads: vec![BufferId(from)],
+        writes: vec![BufferId(to)],
+        after: after.iter().copied().map(NodeId).collect(),
+    };
+    let graph = KernelGraph {
+        format: FORMAT_VERSION,
+        name: "toy".into(),
+        symbols: vec![SymbolSpec { name: "batch".into(), min: 1, max: 64 }],
+        buffers: vec![buffer("x <in>", BufferKind::Input), buffer("y", BufferKind::Output), buffer("z", BufferKind::Output)],
+        nodes: vec![copy("one", 0, 1, &[]), copy("two", 1, 2, &[0])],
+        plan: MemoryPlan { restore_points: vec![NodeId(0), NodeId(1)], ..MemoryPlan::default() },
+    };
+    let image = TargetImage { name: "test".into(), kernels: vec![], launches: vec![None, None] };
+    let targets = vec![TargetContents { image, code: vec![0], ptx: None }];
+    write_bundle(path, &BundleContents { producer: "test".into(), graph: &graph, weights: vec![], targets }).unwrap();
+}
+
+#[test]
+fn exit_codes_say_whose_fault_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    std::fs::write(path("damaged.kg"), "no bundle").unwrap();
+    for (arguments, expected) in [
+        (vec!["frobnicate"], "unrecognized subcommand"),
+        (vec!["inspect", "/nowhere/x.kg"], "/nowhere/x.kg"),
+        (vec!["inspect", &path("damaged.kg")], "not a usable bundle"),
+        (vec!["infer", "--model", &path("missing.kg")], "missing.kg"),
+        (vec!["serve", "--model-repository", &path("missing"), "--http-port", "0", "--metrics-port", "0"], "--model-repository"),
+        (vec!["bench", "latency", "--rt", "a.txt", "--be", "b.txt"], "a .kg or .onnx file is expected"),
+        (vec!["bench", "latency", "--rt", "a.kg", "--be", "b.kg", "--rate", "0"], "--rate"),
+        (vec!["models", "--url", "https://x"], "plain HTTP"),
+        (vec!["--log", "a=b=c", "doctor"], "--log"),
+    ] {
+        let (code, message) = refused(&arguments);
+        assert!(code == 2 && message.contains(expected), "{arguments:?}: {code}: {message}");
+    }
+    // A port on which nobody listens, as it was free a moment ago.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (code, message) = refused(&["models", "--url", &address]);
+    assert!(code == 1 && message.contains("is `atoll serve` running there?"), "{code}: {message}");
+}
+
+#[test]
+fn a_bundle_is_shown_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toy.kg");
+    bundle(&path);
+    let path = path.to_str().unwrap();
+    let text = stdout(&atoll(&["inspect", path]));
+    assert!(text.contains("symbol   batch = 1 (1 to 64)") && text.contains("x <in>: FP32[-1, 4]"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&stdout(&atoll(&["inspect", path, "--json", "--symbol", "batch=8"]))).unwrap();
+    assert_eq!((&json["buffers"][1]["bytes"], &json["nodes"][1]["what"]), (&128.into(), &"copy".into()));
+    assert_eq!(json["memory"]["peak_bytes"], json["memory"]["invocation_bytes"], "there are no weights");
+    let dot = stdout(&atoll(&["inspect", path, "--dot"]));
+    assert!(dot.contains("v0 -> v1;") && dot.contains("v1 -> v2;") && dot.contains("label=\"x <in>\""), "{dot}");
+    let picture = folder.path().join("toy.svg");
+    stdout(&atoll(&["inspect", path, "--svg", picture.to_str().unwrap()]));
+    let svg = std::fs::read_to_string(picture).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("x &lt;in&gt;") && svg.matches("<path").count() == 4, "{svg}");
+    for (symbol, expected) in [("length=3", "no symbol `length`; it has batch"), ("batch=65", "1 to 64"), ("batch", "NAME=VALUE")] {
+        let (code, message) = refused(&["inspect", path, "--symbol", symbol]);
+        assert!(code == 2 && message.contains(expected), "{code}: {message}");
+    }
+}
+
+#[test]
+fn shells_get_completions() {
+    for shell in ["bash", "fish", "zsh"] {
+        assert!(stdout(&atoll(&["completion", shell])).contains("inspect"), "{shell}");
+    }
+}
+
+#[cfg(feature = "compiler")]
+#[test]
+fn a_model_is_compiled_shown_and_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    std::fs::write(path("null.onnx"), atoll_models::build_onnx("null", &atoll_models::BuildOptions::default()).unwrap()).unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&stdout(&atoll(&["compile", &path("null.onnx"), "--target", "host", "--json"]))).unwrap();
+    assert_eq!(report["output"], path("null.kg"));
+    assert!(report["stages"].as_array().unwrap().iter().all(|stage| stage["milliseconds"].is_number()), "{report}");
+    assert!(stdout(&atoll(&["compile", &path("null.onnx"), "--emit", "ptx-final", "--target", "nvidia-sm_75"])).contains(".entry"));
+    let ask = ["infer", "--model", &path("null.kg"), "--input", "input=-2.5", "--repeat", "3", "--json", "--save", &path("out")];
+    let answer: serde_json::Value = serde_json::from_str(&stdout(&atoll(&ask))).unwrap();
+    assert_eq!((&answer["outputs"][0]["max"], answer["milliseconds"].as_array().unwrap().len()), (&0.0.into(), 3), "{answer}");
+    assert!(std::fs::read(path("out/output.npy")).unwrap().starts_with(b"\x93NUMPY"));
+    let (code, message) = refused(&["infer", "--model", &path("null.kg"), "--shape", "input=2,3"]);
+    assert!(code == 2 && message.contains("`input` has shape [2, 3]"), "{code}: {message}");
+    let (code, message) = refused(&["compile", &path("null.onnx"), "--target", "vax"]);
+    assert!(code == 2 && message.contains("no target vax"), "{code}: {message}");
+    std::fs::write(path("bad.onnx"), "not a model").unwrap();
+    let (code, message) = refused(&["compile", &path("bad.onnx")]);
+    assert!(code == 2 && message.contains("bad.onnx"), "{code}: {message}");
+}

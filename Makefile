@@ -14,22 +14,22 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: ## Install what is missing: LLVM, lld, a Python venv, cargo-deny, trained models
-	@$(SETUP)
+	@export ATOLL_SETUP=test; $(SETUP)
 
 demo: ## Compile a trained model, serve it, ask it with tritonclient, then measure real-time beside best-effort
-	@$(SETUP) && cargo build --release --quiet -p atoll -p atoll-models && tools/demo.sh
+	@$(SETUP) && cargo build --release --quiet -p atoll -p atoll-models $$ATOLL_BIN_FEATURES && tools/demo.sh
 
 build: ## Build everything in release
-	@$(SETUP) && cargo build --release --workspace
+	@$(SETUP) && cargo build --release --workspace $$ATOLL_FEATURES
 
 test: ## Format, lints, licences, all tests with small models and one seed
-	@$(SETUP) && tools/test.sh
+	@export ATOLL_SETUP=test; $(SETUP) && tools/test.sh
 
 test-full: ## Everything that `test` samples: full models, three seeds, every architecture
-	@$(SETUP) && ATOLL_TEST_FULL=1 tools/test.sh
+	@export ATOLL_SETUP=test; $(SETUP) && ATOLL_TEST_FULL=1 tools/test.sh
 
 bench: ## The figures of BENCHMARKS.md
-	@$(SETUP) && cargo build --release --quiet -p atoll -p atoll-models && tools/bench.sh
+	@$(SETUP) && cargo build --release --quiet -p atoll -p atoll-models $$ATOLL_BIN_FEATURES && tools/bench.sh
 
 clean: ## Remove build outputs (the cache of tools and models stays)
 	cargo clean

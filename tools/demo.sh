@@ -30,4 +30,4 @@ http=$(awk '$1 == "http" { print $2 }' "$log.ready")
 metrics=$(awk '$1 == "metrics" { print $2 }' "$log.ready")
 "$ATOLL_VENV/bin/python" tools/demo.py "$http" "http://$metrics/metrics" "$ATOLL_MODELS_DIR" \
     README.md Cargo.toml Makefile LICENSE tools/demo.py tools/demo.sh compiler/ptx/src/ast.rs deny.toml \
-    "$ATOLL_MODELS_DIR/magika.onnx" "$ATOLL_MODELS_DIR/magika_config.json" "$atoll" Cargo.lock
+    "$ATOLL_MODELS_DIR/magika.onnx" "$ATOLL_MODELS_DIR/magika_config.json" "$atoll"

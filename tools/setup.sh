@@ -31,7 +31,13 @@ else
     atoll_llvm=19
 fi
 export LLVM_SYS_221_PREFIX=/usr/lib/llvm-22 LLVM_SYS_191_PREFIX=/usr/lib/llvm-19
-export ATOLL_LLVM=$atoll_llvm
+# Features that choose the LLVM, for cargo calls over the whole workspace and over the program alone.
+ATOLL_FEATURES= ATOLL_BIN_FEATURES=
+if [ "$atoll_llvm" = 19 ]; then
+    ATOLL_FEATURES="--no-default-features --features llvm19,compiler"
+    ATOLL_BIN_FEATURES="--no-default-features --features atoll/llvm19,atoll/compiler"
+fi
+export ATOLL_FEATURES ATOLL_BIN_FEATURES
 
 command -v cc >/dev/null || apt_install build-essential
 python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-venv
@@ -45,7 +51,7 @@ fi
 "$ATOLL_VENV/bin/python" models/fetch.py "$ATOLL_MODELS_DIR"
 
 export PATH="$ATOLL_CACHE/tools/bin:$PATH"
-if ! command -v cargo-deny >/dev/null; then
+if [ "${ATOLL_SETUP:-}" = test ] && ! command -v cargo-deny >/dev/null; then
     say "building cargo-deny (two minutes, once)"
     cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" cargo-deny
 fi

@@ -6,22 +6,18 @@ before=$(git status --porcelain; git diff | cksum)
 
 step() { printf '\n== %s\n' "$*"; }
 
-if [ "$ATOLL_LLVM" != 22 ]; then
-    echo "LLVM $ATOLL_LLVM is used in place of 22" >&2
-fi
-
 step "format, lints, licences"
 cargo fmt --all --check
-cargo clippy --quiet --workspace --all-targets -- -D warnings
+cargo clippy --quiet --workspace --all-targets $ATOLL_FEATURES -- -D warnings
 cargo deny --log-level error check bans licenses sources
 
 step "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
+RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps $ATOLL_FEATURES
 
 step "tests"
 # The integration tests run the real program.
-cargo build --quiet -p atoll
-cargo test --workspace --quiet -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
+cargo build --quiet -p atoll $ATOLL_BIN_FEATURES
+cargo test --workspace --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
 
 step "what was skipped, and why"
 grep -a "^SKIPPED" "$ATOLL_CACHE/test.log" | sort | uniq -c || echo "nothing"

@@ -2,6 +2,7 @@
 //!
 //! `lg2.approx` is avoided: its error is absolute, so a logarithm near 1 would have no correct digit. The coefficients are minimax fits for the reduced ranges
 //! named at each function.
+#![expect(clippy::excessive_precision, clippy::approx_constant, reason = "coefficients as they were fitted, and π/2 in parts of few bits")]
 
 use crate::writer::Writer;
 use atoll_ptx::{Name, Operand, ScalarType};

@@ -1,4 +1,5 @@
 //! One small graph per thing a kernel can get wrong.
+#![expect(clippy::type_complexity, reason = "tables of cases read best as plain tuples")]
 
 use super::{Model, dims};
 use DType::{Bf16, Bool, F16, F32, F64, I8, I32, I64, U8};

@@ -1,6 +1,6 @@
 //! Passes from PTX to PTX (design D1): what makes an ordinary kernel one that Atoll can preempt and pad.
 //!
-//! One file per pass, one verb per pass; [`PIPELINE`] is the order. [`transform`] verifies the module before the first pass and after each one, so a fault in
+//! One file per pass, one verb per pass; `PIPELINE` is the order. [`transform`] verifies the module before the first pass and after each one, so a fault in
 //! between is a bug of the pass that ran last and is reported as that.
 //!
 //! What it is not: it allocates no registers, chooses no target and changes no text by pattern. A kernel that a pass cannot handle

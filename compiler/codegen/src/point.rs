@@ -256,7 +256,7 @@ impl Writer {
                 self.make(ty, &format!("min.{ty}"), [raised.into(), high])
             }
             PointOp::Mod => return Ok(self.modulo(ty, signed, &x, &y)),
-            PointOp::Pow => return self.integer_power(ty, step, &x),
+            PointOp::Pow => return self.integer_power(ty, step, &x, &y),
             _ => return Err(unsupported(step)),
         }
         .into())
@@ -278,15 +278,20 @@ impl Writer {
         self.make(ty, &format!("selp.{ty}"), [moved.into(), rest.into(), both.into()]).into()
     }
 
-    /// A power with a known exponent, by squaring.
-    fn integer_power(&mut self, ty: ScalarType, step: &PointStep, x: &Operand) -> Result<Operand, CodegenError> {
-        let Some(&PointArg::Const(exponent)) = step.args.get(1) else { return Err(unsupported(step)) };
-        if !(0.0..=INTEGER_POWER_MAX).contains(&exponent) || exponent.fract() != 0.0 {
-            return Err(unsupported(step));
+    /// A power by squaring; with an exponent that is not known, six rounds of it, and 0 for a negative one.
+    fn integer_power(&mut self, ty: ScalarType, step: &PointStep, x: &Operand, y: &Operand) -> Result<Operand, CodegenError> {
+        let one = self.make(ty, &format!("mov.{ty}"), [1.into()]);
+        match step.args.get(1) {
+            Some(&PointArg::Const(exponent)) if (0.0..=INTEGER_POWER_MAX).contains(&exponent) && exponent.fract() == 0.0 => {
+                Ok(self.known_power(ty, x, exponent as u32, one.into()))
+            }
+            Some(PointArg::Const(_)) => Err(unsupported(step)),
+            _ => Ok(self.unknown_power(ty, x, y, one.into())),
         }
-        let mut rest = exponent as u32;
-        let mut square = x.clone();
-        let mut result: Operand = self.make(ty, &format!("mov.{ty}"), [1.into()]).into();
+    }
+
+    fn known_power(&mut self, ty: ScalarType, x: &Operand, exponent: u32, one: Operand) -> Operand {
+        let (mut rest, mut square, mut result) = (exponent, x.clone(), one);
         while rest > 0 {
             if rest & 1 == 1 {
                 result = self.make(ty, &format!("mul.lo.{ty}"), [result, square.clone()]).into();
@@ -296,7 +301,24 @@ impl Writer {
                 square = self.make(ty, &format!("mul.lo.{ty}"), [square.clone(), square]).into();
             }
         }
-        Ok(result)
+        result
+    }
+
+    fn unknown_power(&mut self, ty: ScalarType, x: &Operand, y: &Operand, one: Operand) -> Operand {
+        let bits = ty.bits();
+        let (mut square, mut result) = (x.clone(), one);
+        for bit in 0..6 {
+            let set = self.make(ty, &format!("and.b{bits}"), [y.clone(), (1i64 << bit).into()]);
+            let is_set = self.make(ScalarType::Pred, &format!("setp.ne.{ty}"), [set.into(), 0.into()]);
+            let product = self.make(ty, &format!("mul.lo.{ty}"), [result.clone(), square.clone()]);
+            result = self.make(ty, &format!("selp.{ty}"), [product.into(), result, is_set.into()]).into();
+            square = self.make(ty, &format!("mul.lo.{ty}"), [square.clone(), square]).into();
+        }
+        if !matches!(ty, ScalarType::S32 | ScalarType::S64) {
+            return result;
+        }
+        let is_negative = self.make(ScalarType::Pred, &format!("setp.lt.{ty}"), [y.clone(), 0.into()]);
+        self.make(ty, &format!("selp.{ty}"), [0.into(), result, is_negative.into()]).into()
     }
 }
 

@@ -57,8 +57,10 @@ pub(crate) enum Source {
 pub(crate) struct Windows {
     /// `[N, C, H, W]`
     pub(crate) tensor: Tensor,
-    /// Strides over the batch dimensions (the groups).
+    /// Strides over the batch dimensions.
     pub(crate) batch: Vec<Expr>,
+    /// Images among the columns; 1 where each is a batch.
+    pub(crate) images: Expr,
     /// Height and width.
     pub(crate) axes: [Axis; 2],
 }

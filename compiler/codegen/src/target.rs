@@ -32,6 +32,10 @@ pub struct TargetDescription {
     pub shared_bytes_max: u32,
     /// Tile of matrix products and convolutions where the problem is large enough.
     pub gemm: GemmTile,
+    /// Most warps of a block whose second operand is gathered: every row shares the price of gathering.
+    pub gather_warps: u32,
+    /// Most products of a block with more than `gemm.warps` warps: a bound on how long a block can hold up somebody more urgent.
+    pub gather_products_max: u32,
     /// Accumulators per thread of a product with few rows.
     pub gemv_accumulators: u32,
     /// Warps of a block of kernels whose warps do not work together.
@@ -54,9 +58,10 @@ pub enum HostLevel {
 impl TargetDescription {
     /// A host CPU. A warp is 32 lanes of vector code, a block runs on one core; shared memory is the core's own cache.
     pub fn host(level: HostLevel) -> TargetDescription {
-        let (name, rows) = match level {
-            HostLevel::V3 => ("host-x86-64-v3", 3),
-            HostLevel::V4 => ("host-x86-64-v4", 8),
+        // Accumulators of a warp take `4 * rows` of 16 vector registers, or `2 * rows` of 32; the rest is for what is multiplied. A block of 64 rows makes up for staging.
+        let (name, warps, rows, gather_warps) = match level {
+            HostLevel::V3 => ("host-x86-64-v3", 32, 2, 32),
+            HostLevel::V4 => ("host-x86-64-v4", 8, 8, 16),
         };
         TargetDescription {
             name: name.to_owned(),
@@ -64,7 +69,9 @@ impl TargetDescription {
             ptx_target: "sm_75".to_owned(),
             threads_max: 1024,
             shared_bytes_max: 48 << 10,
-            gemm: GemmTile { warps: 8, rows, columns: 1, depth: 32, unroll: 8, vector_rows: false },
+            gemm: GemmTile { warps, rows, columns: 1, depth: 32, unroll: 4, vector_rows: false },
+            gather_warps,
+            gather_products_max: 10 << 20,
             gemv_accumulators: 8,
             warps: 4,
             elements_per_block: 16 << 10,
@@ -81,6 +88,8 @@ impl TargetDescription {
             threads_max: 1024,
             shared_bytes_max: 48 << 10,
             gemm: GemmTile { warps: 4, rows: 8, columns: 4, depth: 32, unroll: 8, vector_rows: true },
+            gather_warps: 4,
+            gather_products_max: 0,
             gemv_accumulators: 1,
             warps: 4,
             elements_per_block: 2 << 10,

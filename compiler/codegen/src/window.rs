@@ -29,6 +29,11 @@ impl Axis {
         w.sub(&scaled, &self.before.into())
     }
 
+    /// Whether output position i is input position i: then a window's place is the output's place and a constant.
+    pub(crate) fn keeps_size(&self) -> bool {
+        self.stride == 1 && self.extent == self.output
+    }
+
     /// Whether no tap of any window ever leaves the input.
     pub(crate) fn never_leaves(&self) -> bool {
         let (Some(extent), Some(output)) = (self.extent.as_const(), self.output.as_const()) else { return false };

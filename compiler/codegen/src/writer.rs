@@ -192,6 +192,7 @@ impl Writer {
         match (a.known(), b.known()) {
             (Some(a), Some(b)) => Int::Known(a - b),
             (_, Some(0)) => a.clone(),
+            (Some(0), _) => Int::Reg(self.make(ScalarType::S32, "neg.s32", [b.operand()])),
             _ => self.binary("sub.s32", a, b),
         }
     }

@@ -1,12 +1,19 @@
-//! The kernels compute what the reference interpreter computes, on every CPU level of this machine.
+//! The kernels compute what the reference interpreter computes. Cases take turns with the CPU levels of this machine; `ALL_LEVELS=1` runs each at every level,
+//! `CASE=<start of a name>` only some of them.
 
 mod common;
 
-use common::{cases, device::check};
+use common::device::{check, levels};
+use common::{Model, cases};
 
-/// Whether to run a case: all, or the ones whose names start with `$CASE`.
-fn wanted(name: &str) -> bool {
-    std::env::var("CASE").map_or(true, |start| name.starts_with(&start))
+fn run(models: Vec<Model>) {
+    let only = std::env::var("CASE").unwrap_or_default();
+    let levels = levels();
+    for (index, model) in models.iter().enumerate().filter(|(_, m)| m.graph.name.starts_with(&only)) {
+        let turn = index % levels.len();
+        let levels = if std::env::var_os("ALL_LEVELS").is_some() { &levels[..] } else { &levels[turn..=turn] };
+        check(model, levels);
+    }
 }
 
 macro_rules! families {
@@ -14,7 +21,7 @@ macro_rules! families {
         $(
             #[test]
             fn $family() {
-                cases::$family().iter().filter(|m| wanted(&m.graph.name)).for_each(check);
+                run(cases::$family());
             }
         )*
     };

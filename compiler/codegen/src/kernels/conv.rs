@@ -14,6 +14,9 @@ use atoll_kgraph::Expr;
 /// Fewest filters of a group for which a product pays: below, most of a tile's rows would be empty.
 const PRODUCT_FILTERS_MIN: i64 = 8;
 
+/// Fewest pixels of an image for which its columns are tiled on their own; smaller images share tiles, at the price of less regular windows.
+const IMAGE_PIXELS_MIN: i64 = 784;
+
 /// The shapes of a convolution.
 pub(crate) struct Shapes {
     pub(crate) images: Expr,
@@ -65,6 +68,12 @@ impl Shapes {
         self.axes.iter().all(|a| a.window == 1 && a.stride == 1 && a.before == 0 && a.extent == a.output)
     }
 
+    /// Whether every image is a batch, and not only a range of columns.
+    fn is_by_image(&self) -> bool {
+        let pixels = self.axes[0].output.clone() * self.axes[1].output.clone();
+        self.is_pointwise() || self.images == Expr::Const(1) || pixels.as_const().is_some_and(|p| p >= IMAGE_PIXELS_MIN)
+    }
+
     /// Products of one output element.
     pub(crate) fn depth(&self) -> i64 {
         self.channels * i64::from(self.axes[0].window * self.axes[1].window)
@@ -82,11 +91,11 @@ fn split_strides(tensor: &Tensor, output: &Tensor, shapes: &Shapes) -> [Expr; 5]
     [strides[0].clone(), group, strides[1].clone(), strides[2].clone(), strides[3].clone()]
 }
 
-/// Batches are (image, group) where the second operand is a matrix per image, else the groups.
+/// Batches are (image, group) where images are tiled on their own, else the groups.
 fn spread(tensor: &Tensor, output: &Tensor, shapes: &Shapes) -> Spread {
     let [image, group, row, y, x] = split_strides(tensor, output, shapes);
     let tensor = tensor.clone();
-    if shapes.is_pointwise() {
+    if shapes.is_by_image() {
         Spread { tensor, batch: vec![image, group], row, columns: vec![y, x] }
     } else {
         Spread { tensor, batch: vec![group], row, columns: vec![image, y, x] }
@@ -121,15 +130,24 @@ fn pointwise<'a>(conv: &'a Conv, shapes: &Shapes, x: &Tensor, weights: &Tensor) 
 
 fn windows<'a>(conv: &'a Conv, shapes: &Shapes, x: &Tensor, weights: &Tensor) -> Product<'a> {
     let group = shapes.input_plane() * shapes.channels;
-    let columns = [&shapes.images, &shapes.axes[0].output, &shapes.axes[1].output].map(Clone::clone);
+    let image = group.clone() * shapes.groups;
+    let groups = Expr::Const(shapes.groups);
+    let pixels = shapes.axes.iter().map(|a| a.output.clone());
+    let (batch, images, columns, a_batch, b_batch) = if shapes.is_by_image() {
+        let batch = vec![shapes.images.clone(), groups];
+        (batch, Expr::Const(1), pixels.collect(), vec![Expr::Const(0), group_stride(shapes)], vec![image, group])
+    } else {
+        let columns = std::iter::once(shapes.images.clone()).chain(pixels).collect();
+        (vec![groups], shapes.images.clone(), columns, vec![group_stride(shapes)], vec![group])
+    };
     Product {
         stem: "conv",
-        batch: vec![Expr::Const(shapes.groups)],
+        batch,
         rows: Expr::Const(shapes.filters),
         depth: Expr::Const(shapes.depth()),
-        columns: columns.to_vec(),
-        a: filters(shapes, weights, vec![group_stride(shapes)]),
-        b: Source::Windows(Windows { tensor: x.clone(), batch: vec![group], axes: shapes.axes.clone() }),
+        columns,
+        a: filters(shapes, weights, a_batch),
+        b: Source::Windows(Windows { tensor: x.clone(), batch: b_batch, images, axes: shapes.axes.clone() }),
         program: &conv.epilogue,
         spreads: Vec::new(),
     }

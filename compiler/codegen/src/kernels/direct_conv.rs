@@ -77,14 +77,36 @@ struct Row {
     taps: Vec<Operand>,
 }
 
+/// The window of an output element.
+struct Window {
+    top: Int,
+    left: Int,
+    /// Index of its first tap in the plane, maybe outside.
+    corner: Int,
+}
+
 impl Direct<'_> {
+    fn window(&self, w: &mut Writer, at: &Int, y: &Int, x: &Int) -> Window {
+        let [rows, columns] = &self.shapes.axes;
+        let (top, left) = (rows.first(w, y), columns.first(w, x));
+        let width = w.size(&columns.extent);
+        let corner = if !self.by_row && rows.keeps_size() && columns.keeps_size() {
+            // Neighbouring pixels have neighbouring windows, across the ends of rows too.
+            let back = w.mad(&width, &rows.before.into(), &columns.before.into());
+            w.sub(at, &back)
+        } else {
+            w.mad(&top, &width, &left)
+        };
+        Window { top, left, corner }
+    }
+
     /// Adds the taps of one channel, whose plane and weights start at the given addresses.
-    fn channel(&self, w: &mut Writer, row: &Row, sums: &[Name], plane: &Name, weights: &Name, first: [&Int; 2]) {
+    fn channel(&self, w: &mut Writer, row: &Row, sums: &[Name], plane: &Name, weights: &Name, at: &Window) {
         let [rows, columns] = &self.shapes.axes;
         let bytes = self.dtype.bytes() as u32;
         let width = w.size(&columns.extent);
-        let corner = w.mad(first[0], &width, first[1]);
-        let corner = w.at(plane, &corner, bytes);
+        let first = [&at.top, &at.left];
+        let corner = w.at(plane, &at.corner, bytes);
         let filter_bytes = self.shapes.depth() * i64::from(bytes);
         let multiply = |w: &mut Writer, x: &Operand, weights: &Name, tap: u32| {
             for (i, sum) in sums.iter().enumerate() {
@@ -189,18 +211,17 @@ impl Body for Direct<'_> {
         let shapes = self.shapes;
         let bytes = self.dtype.bytes() as u32;
         let indices = self.indices(w, row, at);
-        let top = shapes.axes[0].first(w, &indices[2]);
-        let left = shapes.axes[1].first(w, &indices[3]);
+        let window = self.window(w, at, &indices[2], &indices[3]);
         let sums: Vec<Name> = (0..self.at_once).map(|_| w.f32_variable(0.0)).collect();
         if shapes.channels == 1 {
-            self.channel(w, row, &sums, &row.planes, &row.weights, [&top, &left]);
+            self.channel(w, row, &sums, &row.planes, &row.weights, &window);
         } else {
             let plane = w.cursor(&row.planes);
             let weights = w.cursor(&row.weights);
             let plane_size = w.size(&(shapes.axes[0].extent.clone() * shapes.axes[1].extent.clone()));
             let taps = shapes.depth() / shapes.channels;
             w.count(&0.into(), &Int::Known(shapes.channels), &1.into(), |w, _| {
-                self.channel(w, row, &sums, &plane, &weights, [&top, &left]);
+                self.channel(w, row, &sums, &plane, &weights, &window);
                 w.advance(&plane, &plane_size, bytes);
                 w.advance(&weights, &Int::Known(taps), bytes);
             });

@@ -5,7 +5,7 @@
 //! and elements of `b` by neighbouring lanes side by side. Nothing in the inner loop computes an address: they are a base and a constant.
 
 use crate::error::CodegenError;
-use crate::product::{Epilogue, Product};
+use crate::product::{Epilogue, Product, Source};
 use crate::sweep;
 use crate::target::{GemmTile, TargetDescription};
 use crate::writer::{Int, LANES, Writer, Written, mem};
@@ -22,7 +22,7 @@ use rows::Rows;
 pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Result<Written, CodegenError> {
     product.check()?;
     product.collapse();
-    let tile = fitted(target.gemm, &product.rows);
+    let tile = fitted(target, &product);
     let mut w = Writer::new(product.stem);
     let block = Block::new(&mut w, &product, tile);
 
@@ -47,12 +47,22 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
     Ok(w.finish([LANES, tile.warps, 1], [column_tiles * product.batch_count(), row_tiles, Expr::Const(1)]))
 }
 
-/// The tile with no more warps than there are rows for.
-fn fitted(tile: GemmTile, rows: &Expr) -> GemmTile {
-    let needed = rows.as_const().map_or(tile.warps, |rows| (rows as u32).div_ceil(tile.rows).max(1));
-    // Tiles of equal height waste least: 9 warps' worth of rows is 5 + 4, not 8 + 1.
-    let tiles = needed.div_ceil(tile.warps);
-    GemmTile { warps: needed.div_ceil(tiles), ..tile }
+/// The target's tile with as many warps as suit the product.
+fn fitted(target: &TargetDescription, product: &Product<'_>) -> GemmTile {
+    let tile = target.gemm;
+    let most = if is_worth_more_warps(target, product) { target.gather_warps } else { tile.warps };
+    let needed = product.rows.as_const().map_or(tile.warps, |rows| (rows as u32).div_ceil(tile.rows).max(1));
+    // Blocks of equal height waste least: 9 warps' worth of rows is 5 + 4, not 8 + 1.
+    let blocks = needed.div_ceil(most);
+    GemmTile { warps: needed.div_ceil(blocks), ..tile }
+}
+
+/// Whether a block of more warps stays within what a block may take.
+fn is_worth_more_warps(target: &TargetDescription, product: &Product<'_>) -> bool {
+    let tile = target.gemm;
+    let per_depth = i64::from(target.gather_warps * tile.rows * tile.columns * LANES);
+    let products = product.depth.as_const().map(|depth| depth * per_depth);
+    matches!(product.b, Source::Windows(_)) && products.is_some_and(|p| p <= i64::from(target.gather_products_max))
 }
 
 /// Where a block stands and what its shared memory looks like.

@@ -22,7 +22,9 @@ pub(crate) fn reduce(target: &TargetDescription, reduce: &Reduce, input: &Tensor
     let walk = Walk::collapsed(&input.shape, &[input.strides(), result]);
     let reduction = Reduction::new(reduce, input, output, &walk);
     let is_lane_axis_reduced = walk.strides[1].last() == Some(&Expr::Const(0));
-    if is_lane_axis_reduced && is_float(input.dtype) { by_warp(target, &reduction) } else { by_thread(target, reduction) }
+    // Lanes exchange 32 bits at a time, and only floats are worth it.
+    let is_by_warp = is_lane_axis_reduced && is_float(input.dtype) && input.dtype != DType::F64;
+    if is_by_warp { by_warp(target, &reduction) } else { by_thread(target, reduction) }
 }
 
 /// A reduction over collapsed axes.
@@ -151,11 +153,7 @@ fn by_warp(target: &TargetDescription, reduction: &Reduction<'_>) -> Result<Writ
                 Ok(())
             })
         })?;
-        let whole = if reduction.ty == DType::F64 {
-            return Err(CodegenError::unsupported("reductions of f64 along the innermost axis"));
-        } else {
-            w.combine_lanes(&(&accumulator).into(), |w, a, b| reduction.join(w, a, b))
-        };
+        let whole = w.combine_lanes(&(&accumulator).into(), |w, a, b| reduction.join(w, a, b));
         let value = reduction.finish(w, &whole);
         store_by_first_lane(w, &value, &to, item);
         Ok(())

@@ -3,7 +3,7 @@
 use super::{Scheduler, Tensor, WorkKind};
 use crate::error::CodegenError;
 use crate::strides;
-use atoll_frontend::tensor_graph::{Direction, MatMul, Op, PointProgram, TensorNode, ValueId};
+use atoll_frontend::tensor_graph::{Conv, Direction, MatMul, Op, PointProgram, TensorNode, ValueId};
 use atoll_kgraph::Expr;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ impl Scheduler<'_> {
         match &node.op {
             Op::Reshape => Ok(()),
             Op::MatMul(product) => self.matmul(node, product),
+            Op::Conv(conv) => self.conv(node, conv),
             Op::Concat { axis } => self.concat(node, *axis),
             Op::Lstm { hidden, direction } => self.lstm(node, *hidden, *direction),
             op => {
@@ -32,29 +33,63 @@ impl Scheduler<'_> {
 
     /// A constant operand stored transposed is turned at compile time: kernels then read rows of `a` along k and rows of `b` along n.
     fn matmul(&mut self, node: &TensorNode, product: &MatMul) -> Result<(), CodegenError> {
-        let mut inputs = self.tensors(&node.inputs)?;
-        let outputs = self.tensors(&node.outputs)?;
         let mut product = product.clone();
-        for (index, transposed) in [&mut product.transpose_a, &mut product.transpose_b].into_iter().enumerate() {
-            if *transposed && let Some(turned) = self.turned(node.inputs[index], &inputs[index])? {
-                inputs[index] = turned;
-                *transposed = false;
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for (index, &value) in node.inputs.iter().enumerate() {
+            let transposed = match index {
+                0 => Some(&mut product.transpose_a),
+                1 => Some(&mut product.transpose_b),
+                _ => None,
+            };
+            let shape = self.graph.value(value).shape.clone();
+            // The constant as the model has it is only stored where somebody reads it.
+            let turned = if transposed.as_deref() == Some(&true) { self.turned(value, &shape)? } else { None };
+            if let (Some(flag), Some(_)) = (transposed, &turned) {
+                *flag = false;
             }
+            inputs.push(turned.map_or_else(|| self.tensor(value), Ok)?);
         }
+        let outputs = self.tensors(&node.outputs)?;
         self.push_kernel(&node.name, WorkKind::Op(Op::MatMul(product)), inputs, outputs);
         Ok(())
     }
 
-    /// The constant with its two innermost axes exchanged; `None` where the value is not constant.
-    fn turned(&mut self, value: ValueId, tensor: &Tensor) -> Result<Option<Tensor>, CodegenError> {
+    /// A convolution whose window is the whole image is a matrix product with one column per filter; every other one is a kernel of its own.
+    fn conv(&mut self, node: &TensorNode, conv: &Conv) -> Result<(), CodegenError> {
+        let mut outputs = self.tensors(&node.outputs)?;
+        let shapes: Vec<&[Expr]> = node.inputs.iter().map(|&v| &self.graph.value(v).shape[..]).collect();
+        let turned = match (whole_image(conv, &shapes, &outputs), node.inputs.get(1)) {
+            (Some([filters, depth]), Some(&weights)) => self.turned(weights, &[filters, depth])?,
+            _ => None,
+        };
+        let Some(weights) = turned else {
+            let inputs = self.tensors(&node.inputs)?;
+            self.push_kernel(&node.name, WorkKind::Op(Op::Conv(conv.clone())), inputs, outputs);
+            return Ok(());
+        };
+        let mut x = self.tensor(node.inputs[0])?;
+        x.shape = vec![x.shape[0].clone(), weights.shape[0].clone()];
+        let mut extras = self.tensors(&node.inputs[2..])?;
+        // The two innermost dimensions of all others are 1.
+        for tensor in extras.iter_mut().chain(&mut outputs) {
+            tensor.shape.truncate(tensor.shape.len().saturating_sub(2));
+        }
+        let product = MatMul { transpose_a: false, transpose_b: false, epilogue: conv.epilogue.clone() };
+        let inputs = [x, weights].into_iter().chain(extras).collect();
+        self.push_kernel(&node.name, WorkKind::Op(Op::MatMul(product)), inputs, outputs);
+        Ok(())
+    }
+
+    /// The constant, read under `shape`, with its two innermost axes exchanged; `None` where the value is not constant.
+    fn turned(&mut self, value: ValueId, shape: &[Expr]) -> Result<Option<Tensor>, CodegenError> {
         let Some(content) = self.storage.content(value) else { return Ok(None) };
-        let [outer @ .., rows, columns] = &tensor.shape[..] else { return Ok(None) };
+        let [outer @ .., rows, columns] = shape else { return Ok(None) };
         let (Some(rows), Some(columns)) = (rows.as_const(), columns.as_const()) else { return Ok(None) };
         let shape: Vec<Expr> = outer.iter().cloned().chain([Expr::Const(columns), Expr::Const(rows)]).collect();
-        let bytes = tensor.element_bytes() as usize;
-        let make = || transpose_matrices(&content, rows as usize, columns as usize, bytes);
+        let dtype = self.graph.value(value).dtype;
+        let make = || transpose_matrices(&content, rows as usize, columns as usize, dtype.bytes() as usize);
         let buffer = self.storage.derived(value, "transposed", &shape, make)?;
-        Ok(Some(Tensor { buffer, shape, ..tensor.clone() }))
+        Ok(Some(Tensor { buffer, offset: Expr::Const(0), dtype, shape }))
     }
 
     /// Concatenation: nodes of at most [`CONCAT_OPERANDS_MAX`] operands, each writing its slice.
@@ -71,19 +106,18 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// LSTM: the input products of all steps as one matrix product per direction, then the recurrence.
+    /// LSTM: the input products of all steps and directions as one matrix product, then the recurrence.
     fn lstm(&mut self, node: &TensorNode, hidden: usize, direction: Direction) -> Result<(), CodegenError> {
-        let inputs = self.tensors(&node.inputs)?;
+        let [x, w, r, bias, h0, c0] = <[ValueId; 6]>::try_from(&node.inputs[..])
+            .map_err(|_| CodegenError::inconsistent(format!("an LSTM has six operands, not {}", node.inputs.len())))?;
         let outputs = self.tensors(&node.outputs)?;
-        let [x, w, r, bias, h0, c0] = <[Tensor; 6]>::try_from(inputs)
-            .map_err(|given| CodegenError::inconsistent(format!("an LSTM has six operands, not {}", given.len())))?;
+        let x = self.tensor(x)?;
         let directions = if direction == Direction::Bidirectional { 2 } else { 1 };
-        let gates_count = Expr::Const(4 * hidden as i64);
+
         let (steps, batch, features) = (x.shape[0].clone(), x.shape[1].clone(), x.shape[2].clone());
 
         // [D, 4H, I] read as one matrix [D * 4H, I].
-        let rows = gates_count.clone() * directions;
-        let flat = |t: &Tensor, shape: Vec<Expr>| Tensor { shape, ..t.clone() };
+        let rows = Expr::Const(directions * 4 * hidden as i64);
         let gates_shape = vec![steps * batch, rows.clone()];
         let gates_name = format!("{}/gates", node.name);
         let gates = Tensor {
@@ -92,17 +126,25 @@ impl Scheduler<'_> {
             dtype: x.dtype,
             shape: gates_shape.clone(),
         };
-        let weights = flat(&w, vec![rows.clone(), features.clone()]);
-        let turned = self.turned(node.inputs[1], &weights)?;
-        let product = MatMul { transpose_a: false, transpose_b: turned.is_none(), epilogue: PointProgram::default() };
-        let flat_x = flat(&x, vec![gates_shape[0].clone(), features]);
-        self.push_kernel(&gates_name, WorkKind::Op(Op::MatMul(product)), vec![flat_x, turned.unwrap_or(weights)], vec![gates.clone()]);
-
-        let r = match self.turned(node.inputs[2], &r)? {
-            Some(turned) => turned,
-            None => self.transpose_node(&format!("{}/r", node.name), &r),
+        let flat_w = vec![rows, features.clone()];
+        let (w, transpose_b) = match self.turned(w, &flat_w)? {
+            Some(turned) => (turned, false),
+            None => (Tensor { shape: flat_w, ..self.tensor(w)? }, true),
         };
-        self.push_kernel(&node.name, WorkKind::Recurrence { hidden, direction }, vec![gates, r, bias, h0, c0], outputs);
+        let product = MatMul { transpose_a: false, transpose_b, epilogue: PointProgram::default() };
+        let flat_x = Tensor { shape: vec![gates_shape[0].clone(), features], ..x };
+        self.push_kernel(&gates_name, WorkKind::Op(Op::MatMul(product)), vec![flat_x, w], vec![gates.clone()]);
+
+        let r_shape = self.graph.value(r).shape.clone();
+        let r = match self.turned(r, &r_shape)? {
+            Some(turned) => turned,
+            None => {
+                let r = self.tensor(r)?;
+                self.transpose_node(&format!("{}/r", node.name), &r)
+            }
+        };
+        let inputs = [vec![gates, r], self.tensors(&[bias, h0, c0])?].concat();
+        self.push_kernel(&node.name, WorkKind::Recurrence { hidden, direction }, inputs, outputs);
         Ok(())
     }
 
@@ -116,6 +158,14 @@ impl Scheduler<'_> {
         self.push_kernel(name, WorkKind::Op(Op::Transpose { permutation }), vec![tensor.clone()], vec![result.clone()]);
         result
     }
+}
+
+/// Filters and products per filter of a convolution whose window is the whole image.
+fn whole_image(conv: &Conv, inputs: &[&[Expr]], outputs: &[Tensor]) -> Option<[Expr; 2]> {
+    let ([_, c, h, w], [filters, _, kernel_h, kernel_w]) = (*inputs.first()?, *inputs.get(1)?) else { return None };
+    let is_single = outputs.first()?.shape[2..].iter().all(|d| *d == Expr::Const(1));
+    let is_whole = (h, w) == (kernel_h, kernel_w) && conv.pads == [0; 4] && conv.groups == 1;
+    (is_single && is_whole).then(|| [filters.clone(), c.clone() * h.clone() * w.clone()])
 }
 
 /// Exchanges rows and columns of every matrix in `content`.

@@ -122,6 +122,8 @@ pub fn integers() -> Vec<Model> {
         outputs.push(m.op(Op::Pointwise(modulo), &[a, b], dtype, dims(&[300])));
         let power = steps(dtype, &[(PointOp::Pow, &[Input(0), Const(3.0)])]);
         outputs.push(m.op(Op::Pointwise(power), &[a], dtype, dims(&[300])));
+        let power = steps(dtype, &[(PointOp::Clip, &[Input(1), Const(0.0), Const(9.0)]), (PointOp::Pow, &[Input(0), Step(0)])]);
+        outputs.push(m.op(Op::Pointwise(power), &[a, b], dtype, dims(&[300])));
         let clip = steps(dtype, &[(PointOp::Clip, &[Input(0), Const(5.0), Const(40.0)])]);
         outputs.push(m.op(Op::Pointwise(clip), &[a], dtype, dims(&[300])));
         models.push(m.output(&outputs));

@@ -239,11 +239,11 @@ fn buffers(schedule: &Schedule, model: &Model, symbols: &[i64]) -> Vec<Memory> {
         .collect()
 }
 
-/// Runs a model at every level of this machine and compares with the reference interpreter.
-pub fn check(model: &Model) {
+/// Runs a model at some levels and compares with the reference interpreter.
+pub fn check(model: &Model, levels: &[(CpuLevel, HostLevel)]) {
     model.graph.verify().unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
     let expected = atoll_frontend::reference::run(&model.graph, &model.inputs).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
-    for (level, host) in levels() {
+    for &(level, host) in levels {
         let mut session = Session::new(model, level, &TargetDescription::host(host));
         session.run();
         for (index, (expected, found)) in expected.iter().zip(session.outputs()).enumerate() {

@@ -141,7 +141,7 @@ fn window(w: &mut Writer, block: &Block, windows: &Windows, part: u32) -> Window
     let [height, width] = &windows.axes;
     let column = block.column(w, part);
     let guard = block.column_guard(w, &column);
-    let dims = [windows.tensor.shape[0].clone(), height.output.clone(), width.output.clone()];
+    let dims = [windows.images.clone(), height.output.clone(), width.output.clone()];
     let indices = sweep::unravel(w, &column, &dims);
     let top = height.first(w, &indices[1]);
     let left = width.first(w, &indices[2]);
@@ -151,10 +151,18 @@ fn window(w: &mut Writer, block: &Block, windows: &Windows, part: u32) -> Window
     let base = w.base(&windows.tensor);
     let bytes = windows.tensor.element_bytes();
     let base = w.at(&base, &batch, bytes);
-    let start = w.mul(&indices[0], &image);
-    let start = w.mad(&top, &line, &start);
-    let start = w.add(&start, &left);
-    let corner = w.at(&base, &start, bytes);
+    let corner = if windows.images == Expr::Const(1) && height.keeps_size() && width.keeps_size() {
+        // Neighbouring columns have neighbouring windows, across the ends of rows too.
+        let back = w.mad(&line, &height.before.into(), &width.before.into());
+        let back = w.sub(&Int::Known(0), &back);
+        let shifted = w.at(&base, &back, bytes);
+        w.at(&shifted, &column, bytes)
+    } else {
+        let start = w.mul(&indices[0], &image);
+        let start = w.mad(&top, &line, &start);
+        let start = w.add(&start, &left);
+        w.at(&base, &start, bytes)
+    };
     // A column that does not exist has its window outside the image.
     let top = match guard {
         Some(guard) => Int::Reg(w.make(ScalarType::S32, "selp.s32", [top.operand(), (-FAR_OUTSIDE).into(), guard.into()])),

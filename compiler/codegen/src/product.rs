@@ -164,8 +164,8 @@ impl<'a> Epilogue<'a> {
         Epilogue { program: product.program, tensors }
     }
 
-    /// Finishes and stores the sum of the `i`-th row. Rows must come in order from 0.
-    pub(crate) fn store(&mut self, w: &mut Writer, i: u32, sum: &Operand) -> Result<(), CodegenError> {
+    /// Finishes and stores the sum of the `i`-th row.
+    pub(crate) fn store(&self, w: &mut Writer, i: u32, sum: &Operand) -> Result<(), CodegenError> {
         let mut values = vec![Scalar::f32(sum.clone())];
         for at in &self.tensors[1..] {
             values.push(match &at.fixed {

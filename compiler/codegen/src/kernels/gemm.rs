@@ -183,7 +183,7 @@ fn finish(w: &mut Writer, block: &Block, product: &Product<'_>, sums: &[Vec<Name
         let column = block.column(w, part);
         let guard = block.column_guard(w, &column);
         w.when(guard.as_ref(), |w| {
-            let mut epilogue = Epilogue::new(w, product, &block.batch, &block.first_row, &column);
+            let epilogue = Epilogue::new(w, product, &block.batch, &block.first_row, &column);
             for (i, sums) in sums.iter().enumerate() {
                 let row = w.add(&block.first_row, &Int::Known(i as i64));
                 let guard = block.ragged_rows.then(|| w.compare("lt.u32", &row, &block.row_count));

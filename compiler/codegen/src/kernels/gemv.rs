@@ -1,7 +1,7 @@
 //! Products with few rows: every thread has whole columns, the warps of a block divide k among them and add up through shared memory.
 
 use crate::error::CodegenError;
-use crate::product::{Epilogue, Matrix, Product};
+use crate::product::{Epilogue, Matrix, Product, Source};
 use crate::sweep;
 use crate::target::TargetDescription;
 use crate::writer::{Int, LANES, Writer, Written, mem};
@@ -13,15 +13,11 @@ pub(crate) const ROWS_MAX: i64 = 8;
 /// Products per round of the inner loop.
 const UNROLL: u32 = 4;
 
-/// Writes the kernel; `b` must have its columns side by side.
-pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, b: &Matrix, rows: u32) -> Result<Written, CodegenError> {
+/// Writes the kernel; `b` must be a matrix with its columns side by side.
+pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u32) -> Result<Written, CodegenError> {
     product.check()?;
     product.collapse();
-    // The batch strides of `b` were collapsed with the rest; they are taken from the product.
-    let b = match &product.b {
-        crate::product::Source::Matrix(matrix) => matrix.clone(),
-        crate::product::Source::Windows(_) => b.clone(),
-    };
+    let Source::Matrix(b) = product.b.clone() else { return Err(CodegenError::inconsistent("a gemv of windows")) };
     let parts = (target.gemv_accumulators / rows).clamp(1, 4);
     let warps = target.gemm.warps;
     let mut w = Writer::new("gemv");
@@ -168,7 +164,7 @@ fn add_up(
                 let term = w.f32("ld.shared.f32", [mem(&mine, (line * line_bytes + other * warp_bytes).into())]);
                 sum = w.make(ScalarType::F32, "add.f32", [sum, term]).into();
             }
-            let mut epilogue = Epilogue::new(w, product, batch, &row.into(), &columns[part as usize]);
+            let epilogue = Epilogue::new(w, product, batch, &row.into(), &columns[part as usize]);
             if outcome.is_ok() {
                 outcome = epilogue.store(w, 0, &sum);
             }

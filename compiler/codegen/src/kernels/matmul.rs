@@ -34,13 +34,10 @@ pub(crate) fn matmul(target: &TargetDescription, matmul: &MatMul, inputs: &[Tens
 }
 
 /// The kernel for a product.
-pub(crate) fn choose(target: &TargetDescription, product: Product<'_>) -> Result<Written, CodegenError> {
+fn choose(target: &TargetDescription, product: Product<'_>) -> Result<Written, CodegenError> {
     let few_rows = product.rows.as_const().filter(|rows| (1..=gemv::ROWS_MAX).contains(rows));
     match (&product.b, few_rows) {
-        (Source::Matrix(b), Some(rows)) if b.column == Expr::Const(1) => {
-            let b = b.clone();
-            gemv::gemv(target, product, &b, rows as u32)
-        }
+        (Source::Matrix(b), Some(rows)) if b.column == Expr::Const(1) => gemv::gemv(target, product, rows as u32),
         _ => gemm::gemm(target, product),
     }
 }

@@ -8,8 +8,10 @@ use crate::writer::{Int, LANES, Writer, mem};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, ScalarType};
 
-/// A position no image reaches: added to any window position it is outside, and the sum does not overflow.
-const FAR_OUTSIDE: i64 = 1 << 29;
+/// Added to the position of a tap that does not exist: no image reaches there.
+const TAP_OUTSIDE: i64 = 1 << 29;
+/// Position of a window that does not exist; even with [`TAP_OUTSIDE`] added it stays outside.
+const WINDOW_OUTSIDE: i64 = -(1 << 30);
 
 /// The columns of a block.
 pub(super) struct Columns<'a> {
@@ -165,7 +167,7 @@ fn window(w: &mut Writer, block: &Block, windows: &Windows, part: u32) -> Window
     };
     // A column that does not exist has its window outside the image.
     let top = match guard {
-        Some(guard) => Int::Reg(w.make(ScalarType::S32, "selp.s32", [top.operand(), (-FAR_OUTSIDE).into(), guard.into()])),
+        Some(guard) => Int::Reg(w.make(ScalarType::S32, "selp.s32", [top.operand(), WINDOW_OUTSIDE.into(), guard.into()])),
         None => top,
     };
     Window { corner, top, left }
@@ -186,7 +188,7 @@ fn stage_windows(w: &mut Writer, windows: &Windows, columns: &[Window], inside: 
     let offset = w.add(&offset, &right);
     if let Some(inside) = inside {
         // A product that does not exist has its tap outside every image.
-        down = Int::Reg(w.make(ScalarType::S32, "selp.s32", [down.operand(), FAR_OUTSIDE.into(), inside.into()]));
+        down = Int::Reg(w.make(ScalarType::S32, "selp.s32", [down.operand(), TAP_OUTSIDE.into(), inside.into()]));
     }
     for (part, column) in columns.iter().enumerate() {
         let y = w.add(&column.top, &down);

@@ -17,7 +17,7 @@ RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps $ATOLL_FEATUR
 step "tests"
 # The integration tests run the real program.
 cargo build --quiet -p atoll $ATOLL_BIN_FEATURES
-cargo test --workspace --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
+cargo test --workspace --no-fail-fast --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
 
 step "what was skipped, and why"
 grep -a "^SKIPPED" "$ATOLL_CACHE/test.log" | sort | uniq -c || echo "nothing"

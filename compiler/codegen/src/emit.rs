@@ -7,7 +7,7 @@ use crate::target::TargetDescription;
 use crate::writer::Written;
 use atoll_frontend::tensor_graph::Op;
 use atoll_kgraph::{Expr, KernelId, LaunchSpec};
-use atoll_ptx::{Address, AddressBase, Function, Instruction, Item, ItemKind, Module, Name, Operand, StatementKind, build};
+use atoll_ptx::{Address, AddressBase, Directive, Function, Instruction, Item, ItemKind, Module, Name, Operand, StatementKind, build};
 use std::collections::HashMap;
 
 /// Kernels and launches of one target.
@@ -40,7 +40,7 @@ pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, 
     let mut launches = Vec::with_capacity(schedule.work.len());
     for (node, work) in schedule.graph.nodes.iter().zip(&schedule.work) {
         let written = check_sizes(work).and_then(|()| write(target, work)).map_err(|e| e.at(&node.name))?;
-        launches.push(written.map(|written| emitter.add(written)));
+        launches.push(written.map(|written| emitter.add(limit_registers(target, written))));
     }
     Ok(Emitted { module: emitter.module, kernels: emitter.kernels, launches })
 }
@@ -72,6 +72,17 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
         },
     };
     written.map(Some)
+}
+
+/// Tells the assembler how many registers a thread may take.
+fn limit_registers(target: &TargetDescription, mut written: Written) -> Written {
+    if let Some(limits) = target.registers {
+        let threads: u32 = written.block.iter().product();
+        // Registers are handed out in units of eight.
+        let count = (limits.per_block / threads / 8 * 8).min(limits.per_thread_max);
+        written.function.attributes.push(Directive { name: Name::new("maxnreg"), arguments: vec![Name::from(count.to_string())] });
+    }
+    written
 }
 
 fn check_sizes(work: &Work) -> Result<(), CodegenError> {

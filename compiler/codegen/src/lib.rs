@@ -34,4 +34,4 @@ mod writer;
 pub use emit::{Emitted, EmittedKernel, emit};
 pub use error::CodegenError;
 pub use schedule::{Schedule, Tensor, Weight, Work, WorkKind, schedule};
-pub use target::{GemmTile, HostLevel, TargetDescription};
+pub use target::{GemmTile, HostLevel, RegisterLimits, TargetDescription};

@@ -30,6 +30,9 @@ pub struct TargetDescription {
     pub threads_max: u32,
     /// Most bytes of static shared memory.
     pub shared_bytes_max: u32,
+    /// Registers of a compute unit and most registers of a thread, for targets whose assembler wants to be told. Left alone, `ptxas` aims at 128 a thread and spills
+    /// rather than taking more.
+    pub registers: Option<RegisterLimits>,
     /// Tile of matrix products and convolutions where the problem is large enough.
     pub gemm: GemmTile,
     /// Most warps of a block whose second operand is gathered: every row shares the price of gathering.
@@ -44,6 +47,15 @@ pub struct TargetDescription {
     pub elements_per_block: u32,
     /// Multiply-accumulates a block of a direct convolution or pooling should do.
     pub products_per_block: u32,
+}
+
+/// How many registers threads may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisterLimits {
+    /// Registers that one block can have.
+    pub per_block: u32,
+    /// Most registers of a thread: enough for the largest tile, and at least two blocks on a compute unit.
+    pub per_thread_max: u32,
 }
 
 /// Vector level of a host target.
@@ -69,6 +81,7 @@ impl TargetDescription {
             ptx_target: "sm_75".to_owned(),
             threads_max: 1024,
             shared_bytes_max: 48 << 10,
+            registers: None,
             gemm: GemmTile { warps, rows, columns: 1, depth: 32, unroll: 4, vector_rows: false },
             gather_warps,
             gather_products_max: 10 << 20,
@@ -87,6 +100,7 @@ impl TargetDescription {
             ptx_target: "sm_75".to_owned(),
             threads_max: 1024,
             shared_bytes_max: 48 << 10,
+            registers: Some(RegisterLimits { per_block: 64 << 10, per_thread_max: 168 }),
             gemm: GemmTile { warps: 4, rows: 8, columns: 4, depth: 32, unroll: 8, vector_rows: true },
             gather_warps: 4,
             gather_products_max: 0,

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use atoll_tests::{python, root, trained, trained_models};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -56,8 +57,8 @@ impl Daemon {
         Ok(Daemon { http: address("http "), metrics: address("metrics "), process })
     }
 
-    fn signal(&mut self, name: &str) -> Result<std::process::ExitStatus> {
-        Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status()?;
+    fn signal(&mut self, signal: Signal) -> Result<std::process::ExitStatus> {
+        kill_process(Pid::from_child(&self.process), signal)?;
         Ok(self.process.wait()?)
     }
 }
@@ -84,7 +85,7 @@ fn tritonclient_is_served_killed_and_served_again() -> Result<()> {
     std::fs::copy(trained("magika", &[])?.path, repository.join("magika.onnx"))?;
     let mut daemon = Daemon::start(&repository, folder.path())?;
     conformance(&daemon)?;
-    let metrics = Command::new("python3")
+    let metrics = Command::new(python())
         .args([
             "-c",
             "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())",
@@ -93,10 +94,10 @@ fn tritonclient_is_served_killed_and_served_again() -> Result<()> {
         .output()?;
     let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
     ensure!(metrics.contains("nv_inference_request_success{model=\"magika\""), "{metrics}");
-    daemon.signal("KILL")?;
+    daemon.signal(Signal::KILL)?;
     let mut daemon = Daemon::start(&repository, folder.path())?;
     conformance(&daemon)?;
-    let status = daemon.signal("TERM")?;
+    let status = daemon.signal(Signal::TERM)?;
     ensure!(status.code() == Some(0), "SIGTERM ended the daemon with {status}");
     Ok(())
 }

@@ -54,7 +54,7 @@ pub struct TargetDescription {
 pub struct RegisterLimits {
     /// Registers that one block can have.
     pub per_block: u32,
-    /// Most registers of a thread: enough for the largest tile, and at least two blocks on a compute unit.
+    /// Most registers of a thread: enough for the largest tile without a spill, few enough for three blocks of four warps on a compute unit.
     pub per_thread_max: u32,
 }
 
@@ -100,7 +100,7 @@ impl TargetDescription {
             ptx_target: "sm_75".to_owned(),
             threads_max: 1024,
             shared_bytes_max: 48 << 10,
-            registers: Some(RegisterLimits { per_block: 64 << 10, per_thread_max: 168 }),
+            registers: Some(RegisterLimits { per_block: 64 << 10, per_thread_max: 160 }),
             gemm: GemmTile { warps: 4, rows: 8, columns: 4, depth: 32, unroll: 8, vector_rows: true },
             gather_warps: 4,
             gather_products_max: 0,

@@ -45,7 +45,8 @@ def classify(client, models, files):
     (expected,) = oracle.run(None, {"bytes": batch})
     print("What each file is, by Magika's trained model:\n")
     for file, scores in zip(files, answer):
-        print(f"  {str(file):<44} {labels[scores.argmax()]:<12} {scores.max():7.2%}")
+        name = str(file).replace(str(pathlib.Path.home()), "~")
+        print(f"  {name:<44} {labels[scores.argmax()]:<12} {scores.max():7.2%}")
     error = np.linalg.norm(answer - expected) / np.linalg.norm(expected)
     print(f"\nrelative difference from ONNX Runtime: {error:.1e}")
     if error > 1e-3 or (answer.argmax(1) != expected.argmax(1)).any():

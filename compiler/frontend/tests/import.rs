@@ -308,9 +308,9 @@ fn trained_models_are_imported_and_transformed() {
         return;
     };
     for (path, nodes_max, lstms) in [
-        ("magika/models/standard_v3_3/model.onnx", 40, 0),
-        ("ddddocr/common_det.onnx", 120, 0),
-        ("silero_vad/data/silero_vad_16k_sequence.onnx", 24, 1),
+        ("magika.onnx", 40, 0),
+        ("common_det.onnx", 120, 0),
+        ("silero_vad.onnx", 24, 1),
     ] {
         let path = Path::new(&folder).join(path);
         if !path.exists() {

@@ -307,11 +307,7 @@ fn trained_models_are_imported_and_transformed() {
         eprintln!("SKIPPED: ATOLL_MODELS_DIR names no folder with models");
         return;
     };
-    for (path, nodes_max, lstms) in [
-        ("magika.onnx", 40, 0),
-        ("common_det.onnx", 120, 0),
-        ("silero_vad.onnx", 24, 1),
-    ] {
+    for (path, nodes_max, lstms) in [("magika.onnx", 40, 0), ("common_det.onnx", 120, 0), ("silero_vad.onnx", 24, 1)] {
         let path = Path::new(&folder).join(path);
         if !path.exists() {
             eprintln!("SKIPPED: {} is not there", path.display());

@@ -1,0 +1,55 @@
+//! What can go wrong, and whose fault it is.
+
+/// Why a kernel could not be loaded or launched.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// Too few or too many arguments.
+    #[error("kernel `{entry}` takes {wanted} arguments ({signature}), {given} are given")]
+    ArgumentCount {
+        /// The kernel.
+        entry: String,
+        /// Parameters it has.
+        wanted: usize,
+        /// Arguments there are.
+        given: usize,
+        /// Its parameters as PTX declares them.
+        signature: String,
+    },
+    /// An argument that does not fit its parameter.
+    #[error("argument {index} has {given} bytes, parameter `{parameter}` takes {wanted}")]
+    ArgumentSize {
+        /// From 0.
+        index: usize,
+        /// The parameter, as PTX declares it.
+        parameter: String,
+        /// Its size.
+        wanted: u64,
+        /// Size of the argument.
+        given: u64,
+    },
+    /// An argument names a buffer that is not there, or a place outside it.
+    #[error("argument {index} points to byte {offset} of buffer {buffer}, which does not exist")]
+    NoSuchBuffer {
+        /// From 0.
+        index: usize,
+        /// Index of the buffer.
+        buffer: usize,
+        /// Offset in bytes.
+        offset: u64,
+    },
+    /// The launch is not possible on this device.
+    #[error("the launch is not possible: {0}")]
+    Launch(String),
+    /// The host target refused the kernel.
+    #[error(transparent)]
+    Host(#[from] atoll_target_host::HostError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] atoll_device::DeviceError),
+    /// The kernel trapped, faulted or ran too long; the text says where.
+    #[error("{0}")]
+    Fault(String),
+    /// This machine cannot run native code.
+    #[error("this CPU is below x86-64-v3, no native code is made for it; use the interpreter")]
+    NoNativeCode,
+}

@@ -1,0 +1,284 @@
+//! Kernels on the host device.
+
+use crate::block::{ParameterBlock, parameter_count};
+use crate::{BenchError, Buffer, Kernel, KernelDevice, Launch, Outcome};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::record::PARAMS_BYTES_MAX;
+use atoll_device::{Completion, Device, HostConfig, HostDevice, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
+use atoll_kgraph::KernelFacts;
+use atoll_kgraph::target::preempt_params;
+use atoll_ptx::Function;
+use atoll_target_host::{CpuLevel, KernelShape, Options};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::Duration;
+
+/// The one queue that is used.
+const QUEUE: QueueId = QueueId(0);
+
+/// Where buffers begin; below lie a launch's control words, and an address of null plus a little is nobody's.
+const BUFFERS_BEGIN: u64 = 1 << 16;
+
+/// Buffers begin at multiples of this, as `cudaMalloc` returns them.
+const BUFFER_ALIGN: u64 = 256;
+
+/// Evictions of a launch, for those who want to see it resumed: a wait before each, after which the epoch is raised.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evictions {
+    /// How long the launch runs before each eviction.
+    pub after: Vec<Duration>,
+}
+
+/// A host device for single kernels.
+#[derive(Debug)]
+pub struct HostBench {
+    device: HostDevice,
+    level: CpuLevel,
+    memory_bytes: u64,
+    launches: u64,
+    epoch: Epoch,
+}
+
+/// A kernel on it.
+#[derive(Debug)]
+pub struct HostKernel {
+    module: ModuleId,
+    function: Function,
+    facts: KernelFacts,
+    /// Parameters that are the kernel's own; behind them stand those that passes appended.
+    own_params: usize,
+}
+
+impl HostBench {
+    /// Starts a device of so many compute units (0: one per CPU) that holds so many bytes of buffers.
+    pub fn start(compute_units: u32, memory_bytes: u64) -> Result<HostBench, BenchError> {
+        let default = HostConfig::default();
+        let compute_units = if compute_units == 0 { default.compute_units } else { compute_units };
+        let memory_bytes = memory_bytes.saturating_add(BUFFERS_BEGIN);
+        let config = HostConfig { compute_units, memory_bytes, queues: 1, ..default };
+        let level = CpuLevel::of_this_machine().ok_or(BenchError::NoNativeCode)?;
+        Ok(HostBench { device: HostDevice::start(config)?, level, memory_bytes, launches: 0, epoch: Epoch(0) })
+    }
+
+    /// Bytes of device memory that a launch on these buffers takes.
+    pub fn bytes_for(buffers: &[Buffer]) -> u64 {
+        buffers.iter().map(|b| (b.bytes.len() as u64).next_multiple_of(BUFFER_ALIGN) + BUFFER_ALIGN).sum()
+    }
+
+    /// Launches a preemptible kernel once, evicts it as told and resumes it until it is complete.
+    pub fn launch_evicted(
+        &mut self,
+        kernel: &HostKernel,
+        launch: &Launch,
+        buffers: &mut [Buffer],
+        evictions: &Evictions,
+    ) -> Result<Outcome, BenchError> {
+        let mut bound = self.bind(kernel, launch, buffers)?;
+        let mut outcome = Outcome::default();
+        for wait in evictions.after.iter().map(Some).chain([None]) {
+            self.submit(&bound)?;
+            if let Some(wait) = wait {
+                std::thread::sleep(*wait);
+                self.epoch = Epoch(self.epoch.0.wrapping_add(1));
+                self.device.store_epoch(bound.record.epoch_word, self.epoch);
+            }
+            let completion = self.wait(kernel)?;
+            outcome.times.push(elapsed(&completion));
+            if completion.status == LaunchStatus::Complete {
+                break;
+            }
+            outcome.evictions += 1;
+            self.resume(&mut bound)?;
+        }
+        self.read_back(&bound, buffers)?;
+        Ok(outcome)
+    }
+
+    /// Control words, parameters and buffers, in device memory.
+    fn bind(&mut self, kernel: &HostKernel, launch: &Launch, buffers: &[Buffer]) -> Result<Bound, BenchError> {
+        let blocks = blocks(launch)?;
+        let mut block = ParameterBlock::new(&kernel.function, kernel.own_params, &launch.args, buffers)?;
+        let places = self.place(blocks, kernel, buffers)?;
+        for (&at, buffer) in places.buffers.iter().zip(buffers) {
+            self.device.write(DeviceOffset(at), &buffer.bytes)?;
+        }
+        let mut address_slots = 0u64;
+        let mut set = |bytes: &mut [u8], at: usize, offset: u64| {
+            bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+            address_slots |= 1 << (at / 8);
+        };
+        for (at, buffer, offset) in block.addresses {
+            set(&mut block.bytes, at, places.buffers[buffer] + offset);
+        }
+        if let Some(offset) = kernel.facts.preempt_offset {
+            block.bytes.resize((offset + preempt_params::BYTES) as usize, 0);
+            let at = |param: u32| (offset + param) as usize;
+            set(&mut block.bytes, at(preempt_params::EPOCH_WORD), places.epoch_word);
+            set(&mut block.bytes, at(preempt_params::EVICTED_WORD), places.evicted_word);
+            set(&mut block.bytes, at(preempt_params::PROGRESS), places.progress);
+            block.bytes[at(preempt_params::ISSUED_EPOCH)..at(preempt_params::BYTES)].copy_from_slice(&self.epoch.0.to_le_bytes());
+            self.device.store_epoch(DeviceOffset(places.epoch_word), self.epoch);
+            self.device.write(DeviceOffset(places.evicted_word), &[0; 4])?;
+            self.device.fill(DeviceOffset(places.progress), 0, blocks)?;
+        }
+        let record = LaunchRecord {
+            launch: LaunchId(self.launches),
+            module: kernel.module,
+            kernel: 0,
+            grid: launch.grid,
+            shared_bytes: self.shared_bytes(kernel, launch)?,
+            address_slots,
+            evicted_word: DeviceOffset(places.evicted_word),
+            epoch_word: DeviceOffset(places.epoch_word),
+            epoch: self.epoch,
+            preemptible: u32::from(kernel.facts.preempt_offset.is_some()),
+        };
+        Ok(Bound { record, params: block.bytes, places })
+    }
+
+    fn shared_bytes(&self, kernel: &HostKernel, launch: &Launch) -> Result<u32, BenchError> {
+        let most = self.device.info().shared_bytes_max;
+        let bytes = kernel.facts.shared_bytes.checked_add(launch.shared_bytes).filter(|b| *b <= most);
+        bytes.ok_or_else(|| {
+            let (own, dynamic) = (kernel.facts.shared_bytes, launch.shared_bytes);
+            BenchError::Launch(format!("{own} + {dynamic} bytes of shared memory; a compute unit has {most}"))
+        })
+    }
+
+    fn place(&self, blocks: u64, kernel: &HostKernel, buffers: &[Buffer]) -> Result<Places, BenchError> {
+        if kernel.function.params.len() > kernel.own_params && kernel.facts.preempt_offset.is_none() {
+            return Err(BenchError::Launch(format!(
+                "nothing is known about the parameters that a pass appended to `{}`",
+                kernel.facts.name
+            )));
+        }
+        if kernel.facts.params_bytes as usize > PARAMS_BYTES_MAX {
+            let bytes = kernel.facts.params_bytes;
+            return Err(BenchError::Launch(format!("{bytes} bytes of parameters; the host device takes {PARAMS_BYTES_MAX}")));
+        }
+        let mut end = BUFFERS_BEGIN;
+        let mut take = |bytes: u64| {
+            let at = end;
+            end = end.saturating_add(bytes.next_multiple_of(BUFFER_ALIGN) + BUFFER_ALIGN);
+            at
+        };
+        let places = buffers.iter().map(|b| take(b.bytes.len() as u64)).collect();
+        let progress = take(if kernel.facts.preempt_offset.is_some() { blocks } else { 0 });
+        if end > self.memory_bytes {
+            return Err(BenchError::Launch(format!("the buffers take {end} bytes, the device has {}", self.memory_bytes)));
+        }
+        Ok(Places { buffers: places, progress, epoch_word: 256, evicted_word: 512 })
+    }
+
+    fn submit(&mut self, bound: &Bound) -> Result<(), BenchError> {
+        let record = LaunchRecord { launch: LaunchId(self.launches), ..bound.record };
+        self.launches += 1;
+        self.device.submit(QUEUE, &record, &bound.params).map_err(|e| BenchError::Launch(e.to_string()))
+    }
+
+    /// Issues the launch anew under the epoch that is now.
+    fn resume(&mut self, bound: &mut Bound) -> Result<(), BenchError> {
+        self.device.write(bound.record.evicted_word, &[0; 4])?;
+        bound.record.epoch = self.epoch;
+        let end = bound.params.len();
+        bound.params[end - 4..].copy_from_slice(&self.epoch.0.to_le_bytes());
+        Ok(())
+    }
+
+    fn wait(&mut self, kernel: &HostKernel) -> Result<Completion, BenchError> {
+        let completion = loop {
+            if let Some(completion) = self.device.next_completion() {
+                break completion;
+            }
+            let fd = self.device.completion_fd();
+            // A wake-up that gets lost costs a moment, not the answer.
+            let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+            let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+        };
+        match completion.status {
+            LaunchStatus::Failed => Err(BenchError::Fault(format!("kernel `{}` failed", kernel.facts.name))),
+            LaunchStatus::Complete | LaunchStatus::Evicted => Ok(completion),
+        }
+    }
+
+    fn read_back(&mut self, bound: &Bound, buffers: &mut [Buffer]) -> Result<(), BenchError> {
+        for (&at, buffer) in bound.places.buffers.iter().zip(buffers) {
+            self.device.read(DeviceOffset(at), &mut buffer.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// A launch on its way.
+struct Bound {
+    record: LaunchRecord,
+    params: Vec<u8>,
+    places: Places,
+}
+
+/// Where things lie in device memory.
+struct Places {
+    buffers: Vec<u64>,
+    progress: u64,
+    epoch_word: u64,
+    evicted_word: u64,
+}
+
+impl KernelDevice for HostBench {
+    type Loaded = HostKernel;
+
+    fn load(&mut self, kernel: &Kernel<'_>) -> Result<HostKernel, BenchError> {
+        let shape = KernelShape { name: kernel.entry.into(), block: kernel.block };
+        let object = atoll_target_host::compile(kernel.module, &[shape], self.level, &Options::default())?;
+        let native = &object.kernels[0];
+        let function = kernel.module.function(kernel.entry).expect("it was compiled").clone();
+        let preempt_offset = kernel.report.and_then(|r| r.preempt_offset());
+        let moved_bytes = kernel.report.map_or(0, |r| r.shared_bytes);
+        let facts = KernelFacts {
+            name: kernel.entry.to_owned(),
+            block: kernel.block,
+            params_bytes: native.params_bytes,
+            preempt_offset,
+            shared_bytes: native.shared_static_bytes.next_multiple_of(16) + moved_bytes,
+            scratch_bytes: native.scratch_bytes,
+            registers: None,
+            spill_bytes: None,
+        };
+        let image = ModuleImage { target: self.level.target_name(), code: &object.elf, kernels: std::slice::from_ref(&facts) };
+        let module = self.device.load_module(image)?;
+        let own_params = parameter_count(&function, preempt_offset);
+        Ok(HostKernel { module, function, facts, own_params })
+    }
+
+    fn launch(&mut self, kernel: &HostKernel, launch: &Launch, buffers: &mut [Buffer], repeat: u32) -> Result<Outcome, BenchError> {
+        let mut outcome = Outcome::default();
+        let bound = self.bind(kernel, launch, buffers)?;
+        for repetition in 0..repeat.max(1) {
+            if repetition > 0 && kernel.facts.preempt_offset.is_some() {
+                self.device.fill(DeviceOffset(bound.places.progress), 0, blocks(launch)?)?;
+            }
+            self.submit(&bound)?;
+            outcome.times.push(elapsed(&self.wait(kernel)?));
+            if repetition == 0 {
+                self.read_back(&bound, buffers)?;
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn unload(&mut self, kernel: HostKernel) {
+        self.device.unload_module(kernel.module);
+    }
+}
+
+fn elapsed(completion: &Completion) -> Duration {
+    Duration::from_nanos(completion.ended_ns.saturating_sub(completion.started_ns))
+}
+
+fn blocks(launch: &Launch) -> Result<u64, BenchError> {
+    let count = launch.grid.iter().try_fold(1u64, |n, g| n.checked_mul(u64::from(*g)));
+    match count {
+        Some(0) => Err(BenchError::Launch("the grid is empty".into())),
+        Some(count) => Ok(count),
+        None => Err(BenchError::Launch("the grid has more blocks than can be counted".into())),
+    }
+}

@@ -1,0 +1,105 @@
+//! One kernel of a PTX text, run on a device: how a user tries a kernel on a laptop, and how the tests run kernels nobody here wrote.
+//!
+//! A [`KernelDevice`] loads a kernel for a block shape and launches it on buffers. Buffers live with the caller: a launch takes their content to the device and brings back
+//! what the kernel wrote, so any two devices can be asked the same thing and compared.
+//!
+//! - [`HostBench`]: the host device, native code (`compiler/targets/host` below `runtime/device`);
+//!
+//! What it is not: a runtime. One launch at a time, nothing is shared, nothing is scheduled; functions and models go through the engine.
+
+mod block;
+mod error;
+mod host;
+
+pub use block::{ParameterBlock, parameter_count};
+pub use error::BenchError;
+pub use host::{Evictions, HostBench, HostKernel};
+
+use atoll_passes::KernelReport;
+use atoll_ptx::Module;
+use std::time::Duration;
+
+/// Most times one launch is repeated; a limit on what a mistyped number costs.
+pub const REPEAT_MAX: u32 = 1_000_000;
+
+/// A kernel to load.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel<'a> {
+    /// The module, as it shall run: passes that are wanted have run.
+    pub module: &'a Module,
+    /// The entry's name.
+    pub entry: &'a str,
+    /// What the passes did to it, where some ran: they append parameters and move shared memory, which a launch must supply.
+    pub report: Option<&'a KernelReport>,
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+}
+
+/// One launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Dynamic shared memory in bytes, as a CUDA launch gives it.
+    pub shared_bytes: u32,
+    /// Arguments in the order of the kernel's own parameters.
+    pub args: Vec<Arg>,
+}
+
+/// An argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arg {
+    /// A value: its bytes, as long as the parameter.
+    Value(Vec<u8>),
+    /// The address of a buffer plus an offset in bytes.
+    Buffer {
+        /// Index of the buffer.
+        index: usize,
+        /// Offset in bytes.
+        offset: u64,
+    },
+}
+
+impl Arg {
+    /// The address of a buffer.
+    pub fn buffer(index: usize) -> Arg {
+        Arg::Buffer { index, offset: 0 }
+    }
+}
+
+/// Memory that a launch reads and writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Its name in messages.
+    pub name: String,
+    /// Its content, before and after.
+    pub bytes: Vec<u8>,
+    /// Whether the kernel may write it. Devices that can hold it to that, do.
+    pub writable: bool,
+}
+
+/// What a launch did besides writing buffers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// How long each repetition took on the device.
+    pub times: Vec<Duration>,
+    /// What the kernel printed.
+    pub printed: String,
+    /// How often it was evicted and resumed.
+    pub evictions: u32,
+}
+
+/// A device that runs single kernels.
+pub trait KernelDevice {
+    /// A loaded kernel.
+    type Loaded;
+
+    /// Compiles and loads a kernel.
+    fn load(&mut self, kernel: &Kernel<'_>) -> Result<Self::Loaded, BenchError>;
+
+    /// Launches it `repeat` times. Buffers come back as the first launch left them; the others are for their times.
+    fn launch(&mut self, kernel: &Self::Loaded, launch: &Launch, buffers: &mut [Buffer], repeat: u32) -> Result<Outcome, BenchError>;
+
+    /// Forgets a kernel.
+    fn unload(&mut self, kernel: Self::Loaded);
+}

@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Inspect(commands::inspect::Args),
     Serve(commands::serve::Args),
     Infer(commands::infer::Args),
+    #[cfg(feature = "compiler")]
+    Kernel(commands::kernel::Args),
     Models(commands::models::Args),
     Doctor(commands::doctor::Args),
     Bench(commands::bench::Args),

@@ -6,6 +6,8 @@ pub(crate) mod completion;
 pub(crate) mod doctor;
 pub(crate) mod infer;
 pub(crate) mod inspect;
+#[cfg(feature = "compiler")]
+pub(crate) mod kernel;
 pub(crate) mod models;
 pub(crate) mod serve;
 
@@ -18,6 +20,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Infer(args) => infer::run(&args),
+        #[cfg(feature = "compiler")]
+        Command::Kernel(args) => kernel::run(args),
         Command::Models(args) => models::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(args),

@@ -1,0 +1,30 @@
+//! `atoll kernel`
+
+mod argument;
+mod run;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll kernel run saxpy.ptx --entry saxpy --grid 4 --block 256 --arg in:x.npy --arg inout:y.npy:z.npy --arg f32:2.0 --arg u32:1000";
+
+/// Work with single kernels of a PTX file.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    kernel: Kernel,
+}
+
+#[derive(Debug, Subcommand)]
+enum Kernel {
+    Run(run::Args),
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.kernel {
+        Kernel::Run(args) => run::run(&args),
+    }
+}

@@ -1,0 +1,221 @@
+//! `atoll kernel run`
+
+use super::argument::{Arguments, Memory, Use};
+use crate::failure::{Blame, user_error};
+use crate::output::{milliseconds, parse_bytes, print, print_json};
+use crate::samples::Distribution;
+use crate::tensors::{Summary, summary};
+use anyhow::{Context, Result};
+use atoll_protocol::to_f64;
+use atoll_ptx::{FunctionKind, Module};
+use atoll_workbench::{HostBench, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
+use clap::ValueEnum;
+use serde_json::json;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Arguments, in the order of the kernel's parameters:
+  --arg u32:1000                   a literal: i8 … i64, u8 … u64, f16, bf16, f32, f64
+  --arg in:x.npy                   memory from a file; .npy knows its type, other files need it: in:f32:x.bin
+  --arg in:f32:64x64:random        made here: random, arange or a number for every element
+  --arg inout:y.npy:z.npy          read and written, then written to z.npy
+  --arg out:f32:1024:c.npy         zero before, written to c.npy (which may be left out)
+  --arg bytes:params.bin           a parameter that is a struct
+
+Examples:
+  atoll kernel run saxpy.ptx --entry saxpy --grid 4 --block 256 \\
+      --arg in:x.npy --arg inout:y.npy:z.npy --arg f32:2.0 --arg u32:1000
+  atoll kernel run gemm.ptx --grid 8,8 --block 16,16 --arg in:f32:512x512:random --arg in:f32:512x512:random \\
+      --arg out:f32:512x512 --arg u32:512 --repeat 100 --json
+  atoll kernel run scan.ptx --grid 1 --block 128 --shared 1K --device interp --arg inout:u32:128:arange";
+
+/// Where a kernel runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceName {
+    /// This machine's cores, native code
+    Host,
+}
+
+/// Run one kernel of a PTX file, print what it wrote and how long it took.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The PTX file
+    file: PathBuf,
+
+    /// The kernel [default: the only one of the file]
+    #[arg(long)]
+    entry: Option<String>,
+
+    /// Blocks in x, y and z
+    #[arg(long, value_name = "X[,Y,Z]", value_parser = parse_dimensions)]
+    grid: [u32; 3],
+
+    /// Threads of a block in x, y and z
+    #[arg(long, value_name = "X[,Y,Z]", value_parser = parse_dimensions)]
+    block: [u32; 3],
+
+    /// Dynamic shared memory of a block
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
+    shared: u64,
+
+    /// An argument; the forms are below
+    #[arg(long = "arg", value_name = "ARG")]
+    args: Vec<String>,
+
+    /// Where to run it
+    #[arg(long, value_enum, default_value_t = DeviceName::Host)]
+    device: DeviceName,
+
+    /// Compute units of the host device [default: one per CPU]
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    threads: u32,
+
+    /// Launch it so often; outputs are those of the first launch
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(REPEAT_MAX)))]
+    repeat: u32,
+
+    /// Seed of random memory
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    /// Show so many of the first elements of each output
+    #[arg(long, value_name = "COUNT", default_value_t = 8)]
+    show: usize,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A launch that ended well.
+struct Ran {
+    compile: Duration,
+    outcome: Outcome,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let module = read(args)?;
+    let entry = entry(&module, args)?;
+    let mut arguments = Arguments::parse(&args.args, args.seed)?;
+    let shared_bytes =
+        u32::try_from(args.shared).ok().with_context(|| format!("--shared {}: no device has that much", args.shared)).blame_user()?;
+    let launch = Launch { grid: args.grid, shared_bytes, args: arguments.args.clone() };
+    let kernel = Kernel { module: &module, entry: &entry, report: None, block: args.block };
+    let ran = match args.device {
+        DeviceName::Host => {
+            let bytes = HostBench::bytes_for(&arguments.buffers) + (64 << 20);
+            on(&mut HostBench::start(args.threads, bytes)?, &kernel, &launch, &mut arguments, args.repeat)
+        }
+    }?;
+    let written: Vec<(&Memory, Vec<f64>, Summary)> = outputs(&arguments, args)?;
+    if args.json { print_json(&as_json(args, &entry, &ran, &written)) } else { Ok(print(&text(&ran, &written))?) }
+}
+
+fn read(args: &Args) -> Result<Module> {
+    let path = args.file.display();
+    let text = std::fs::read_to_string(&args.file).with_context(|| path.to_string()).blame_user()?;
+    let module = atoll_ptx::parse(&text).map_err(|e| user_error(format!("{path}:{e}")))?;
+    match atoll_ptx::verify(&module) {
+        Ok(()) => Ok(module),
+        Err(faults) => Err(user_error(format!("{path} is no valid PTX: {faults}"))),
+    }
+}
+
+/// The kernel that is meant.
+fn entry(module: &Module, args: &Args) -> Result<String> {
+    let names: Vec<&str> = module.kernels().filter(|k| k.kind == FunctionKind::Entry).map(|k| k.name.as_str()).collect();
+    match (&args.entry, names.as_slice()) {
+        (Some(name), names) if names.contains(&name.as_str()) => Ok(name.clone()),
+        (None, [only]) => Ok((*only).to_owned()),
+        (_, []) => Err(user_error(format!("{} has no kernels", args.file.display()))),
+        (None, names) => Err(user_error(format!("say which kernel with --entry; there are {}", names.join(", ")))),
+        (Some(name), names) => Err(user_error(format!("there is no kernel `{name}`; there are {}", names.join(", ")))),
+    }
+}
+
+fn on<D: KernelDevice>(device: &mut D, kernel: &Kernel<'_>, launch: &Launch, arguments: &mut Arguments, repeat: u32) -> Result<Ran> {
+    let start = Instant::now();
+    let loaded = device.load(kernel).blame_user()?;
+    let compile = start.elapsed();
+    let outcome = device.launch(&loaded, launch, &mut arguments.buffers, repeat).blame_user()?;
+    Ok(Ran { compile, outcome })
+}
+
+/// Saves what was written, and looks at it.
+fn outputs<'a>(arguments: &'a Arguments, args: &Args) -> Result<Vec<(&'a Memory, Vec<f64>, Summary)>> {
+    let written = arguments.memory.iter().filter(|m| m.usage != Use::In);
+    let looked_at = written.map(|memory| {
+        let tensor = memory.tensor(&arguments.buffers)?;
+        memory.save(&tensor)?;
+        let first = &tensor.bytes[..tensor.bytes.len().min(args.show * tensor.datatype.element_bytes().unwrap_or(1))];
+        Ok((memory, to_f64(tensor.datatype, first), summary(&tensor, 0)))
+    });
+    looked_at.collect()
+}
+
+fn as_json(args: &Args, entry: &str, ran: &Ran, written: &[(&Memory, Vec<f64>, Summary)]) -> serde_json::Value {
+    let outputs: Vec<_> = written
+        .iter()
+        .map(|(memory, first, s)| {
+            json!({
+                "buffer": memory.index, "datatype": s.datatype, "shape": s.shape, "first": first,
+                "min": s.min, "max": s.max, "mean": s.mean, "not_finite": s.not_finite, "file": memory.file,
+            })
+        })
+        .collect();
+    json!({
+        "kernel": entry,
+        "device": args.device.to_possible_value().map(|v| v.get_name().to_owned()),
+        "grid": args.grid,
+        "block": args.block,
+        "compile_milliseconds": milliseconds(ran.compile),
+        "milliseconds": ran.outcome.times.iter().map(|t| milliseconds(*t)).collect::<Vec<_>>(),
+        "printed": ran.outcome.printed,
+        "outputs": outputs,
+    })
+}
+
+fn text(ran: &Ran, written: &[(&Memory, Vec<f64>, Summary)]) -> String {
+    let mut text = ran.outcome.printed.clone();
+    // Writing to a string cannot fail.
+    for (memory, first, s) in written {
+        let shape: Vec<String> = s.shape.iter().map(i64::to_string).collect();
+        let _ = write!(text, "buffer {}: {}[{}]", memory.index, s.datatype, shape.join("x"));
+        let _ = write!(text, "  min {}  max {}  mean {:.6}", s.min, s.max, s.mean);
+        if s.not_finite > 0 {
+            let _ = write!(text, "  {} NaN or infinite", s.not_finite);
+        }
+        let first: Vec<String> = first.iter().map(f64::to_string).collect();
+        let _ = writeln!(text, "\n  first  {}", first.join(" "));
+        if let Some(file) = &memory.file {
+            let _ = writeln!(text, "  written to {}", file.display());
+        }
+    }
+    let _ = write!(text, "compiled in {:.1} ms; ", milliseconds(ran.compile));
+    match ran.outcome.times.as_slice() {
+        [time] => drop(writeln!(text, "ran {:.4} ms", milliseconds(*time))),
+        times => {
+            let d = Distribution::of(times);
+            let best = times.iter().min().copied().unwrap_or_default();
+            let _ =
+                writeln!(text, "ran {} times: best {:.4} ms, p50 {:.4} ms, p99 {:.4} ms", d.count, milliseconds(best), d.p50_ms, d.p99_ms);
+        }
+    }
+    text
+}
+
+/// `256`, `16,16` or `8,8,4`; also with x between.
+fn parse_dimensions(text: &str) -> Result<[u32; 3], String> {
+    let mut dimensions = [1; 3];
+    let sizes: Vec<&str> = text.split([',', 'x']).collect();
+    if sizes.len() > 3 {
+        return Err("there are three dimensions at most".into());
+    }
+    for (dimension, size) in dimensions.iter_mut().zip(sizes) {
+        *dimension = size.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{size}` is no positive number"))?;
+    }
+    Ok(dimensions)
+}

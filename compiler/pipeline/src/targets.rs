@@ -93,7 +93,7 @@ pub(crate) fn lower(
         Target::HostV4 => CpuLevel::V4,
     };
     let shapes: Vec<KernelShape> = facts.iter().map(|f| KernelShape { name: f.name.as_str().into(), block: f.block }).collect();
-    let options = Options { keep_ir: observer.wants(Form::Llvm), threads: 0 };
+    let options = Options { keep_ir: observer.wants(Form::Llvm), ..Options::default() };
     let object = atoll_target_host::compile(module, &shapes, level, &options)?;
     for (facts, native) in facts.iter_mut().zip(&object.kernels) {
         facts.scratch_bytes = native.scratch_bytes;

@@ -151,8 +151,8 @@ impl Session {
         let (kernel, facts) = self.kernels[name].clone();
         assert_eq!(bytes.len() as u32, facts.params_bytes, "{name}: arguments do not match the parameters");
         let grid = launch.grid.clone().map(|e| e.eval(&self.symbols).expect("grid") as u32);
-        let helpers = HostHelpers { trap: trap as *const () as u64 };
-        let stop = 0u32;
+        let helpers = HostHelpers { trap: trap as *const () as u64, print: 0, check: 0 };
+        let (stop, mut running) = (0u32, 0u64);
         let context = HostContext {
             version: HOST_ABI_VERSION,
             compute_unit: 0,
@@ -167,6 +167,8 @@ impl Session {
             scratch: self.scratch.address(),
             stop_word: &raw const stop as u64,
             helpers: &raw const helpers as u64,
+            block_word: &raw mut running as u64,
+            halt_word: &raw const stop as u64,
         };
         // SAFETY: the context is valid for the call; every buffer is as large as its spec says.
         unsafe { kernel(&raw const context) };
@@ -192,7 +194,7 @@ impl Session {
     }
 }
 
-unsafe extern "C" fn trap(_: *const HostContext, code: u32, line: u32) {
+unsafe extern "C" fn trap(_: *const HostContext, code: u32, line: u32, _thread: u32, _access: u32, _address: u64) {
     panic!("trap {code} in line {line}");
 }
 

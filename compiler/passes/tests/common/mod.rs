@@ -24,7 +24,7 @@ fn arena(bytes: u32) -> Vec<Chunk> {
     vec![Chunk([0xAB; 256]); bytes.div_ceil(256).max(1) as usize]
 }
 
-unsafe extern "C" fn on_trap(_: *const HostContext, code: u32, line: u32) {
+unsafe extern "C" fn on_trap(_: *const HostContext, code: u32, line: u32, _thread: u32, _access: u32, _address: u64) {
     eprintln!("trap {code} at line {line}");
     std::process::abort();
 }
@@ -34,7 +34,7 @@ impl Loaded {
     pub(crate) fn new(module: &Module, name: &str, block: [u32; 3]) -> Option<Loaded> {
         let level = CpuLevel::of_this_machine()?;
         let shape = KernelShape { name: name.into(), block };
-        let object = compile(module, &[shape], level, &Options { keep_ir: false, threads: 1 }).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let object = compile(module, &[shape], level, &Options { threads: 1, ..Options::default() }).unwrap_or_else(|e| panic!("{name}: {e}"));
         let descriptor = rustix::fs::memfd_create("kernel", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
         let mut file = std::fs::File::from(descriptor);
         file.write_all(&object.elf).expect("room in memory");
@@ -53,8 +53,8 @@ impl Loaded {
         block.iter_mut().flat_map(|chunk| chunk.0.iter_mut()).zip(params).for_each(|(to, from)| *to = *from);
         let shared_bytes = self.facts.shared_static_bytes.next_multiple_of(16) + dynamic_shared_bytes;
         let (mut shared, mut scratch) = (arena(shared_bytes), arena(self.facts.scratch_bytes));
-        let helpers = HostHelpers { trap: on_trap as *const () as u64 };
-        let stop = 0_u32;
+        let helpers = HostHelpers { trap: on_trap as *const () as u64, print: 0, check: 0 };
+        let (stop, mut running) = (0_u32, 0_u64);
         let context = HostContext {
             version: HOST_ABI_VERSION,
             compute_unit: 0,
@@ -69,6 +69,8 @@ impl Loaded {
             scratch: scratch.as_mut_ptr() as u64,
             stop_word: &raw const stop as u64,
             helpers: &raw const helpers as u64,
+            block_word: &raw mut running as u64,
+            halt_word: &raw const stop as u64,
         };
         // SAFETY: the context and all memory it names outlive the call; the test's kernels only touch memory that their arguments name.
         unsafe { (self.kernel)(&raw const context) };

@@ -124,6 +124,8 @@ pub struct Options {
     pub keep_ir: bool,
     /// Compile on this many threads; 0 is as many as the machine has.
     pub threads: usize,
+    /// Ask the device before every access to memory whether it may be made ([`HostHelpers::check`](atoll_kgraph::host_abi::HostHelpers::check)); slow.
+    pub check: bool,
 }
 
 /// Native code for one level.

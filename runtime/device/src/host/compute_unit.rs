@@ -28,18 +28,28 @@ struct UnitContext {
 
 /// The table of helpers, the same for all.
 pub(crate) fn helpers() -> HostHelpers {
-    HostHelpers { trap: trap as *const () as u64 }
+    HostHelpers { trap: trap as *const () as u64, print: print as *const () as u64, check: check as *const () as u64 }
 }
 
 /// [`HostHelpers::trap`].
 ///
 /// # Safety
 /// `context` is the one the running kernel was called with.
-unsafe extern "C" fn trap(context: *const HostContext, code: u32, line: u32) {
+unsafe extern "C" fn trap(context: *const HostContext, code: u32, line: u32, _thread: u32, _access: u32, _address: u64) {
     // SAFETY: kernels get the address of the `host` field of a `UnitContext`, its first, and no other context; both words are atomic.
     let unit = unsafe { &*context.cast::<UnitContext>() };
     unit.trap_line.store(line, Relaxed);
     unit.trap_code.store(code.max(1), Relaxed);
+}
+
+/// [`HostHelpers::print`].
+unsafe extern "C" fn print(_: *const HostContext, _format: u64, _arguments: u64, _arguments_bytes: u32, _line: u32, _thread: u32) -> i32 {
+    -1
+}
+
+/// [`HostHelpers::check`].
+unsafe extern "C" fn check(_: *const HostContext, _access: u32, _line: u32, _thread: u32, _address: u64, _local_bytes: u32) -> u32 {
+    1
 }
 
 /// Monotonic nanoseconds.
@@ -138,6 +148,7 @@ impl ComputeUnit<'_> {
     fn call(&mut self, queue: usize, launch: &Launch, blocks: &Range<u64>) -> bool {
         let kernel = launch.kernel();
         let stop_word = if launch.is_preemptible() { self.shared.link.stop_word(queue as u32) } else { &NEVER_STOP };
+        let mut running = 0_u64;
         let context = UnitContext {
             host: HostContext {
                 version: HOST_ABI_VERSION,
@@ -153,6 +164,8 @@ impl ComputeUnit<'_> {
                 scratch: self.scratch.address(),
                 stop_word: stop_word.as_ptr() as u64,
                 helpers: &raw const self.shared.helpers as u64,
+                block_word: &raw mut running as u64,
+                halt_word: NEVER_STOP.as_ptr() as u64,
             },
             trap_code: AtomicU32::new(0),
             trap_line: AtomicU32::new(0),

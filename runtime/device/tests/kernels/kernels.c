@@ -11,6 +11,8 @@ struct context {
     uint64_t scratch;
     const volatile uint32_t *stop_word;
     void *const *helpers;
+    volatile uint64_t *block_word;
+    const volatile uint32_t *halt_word;
 };
 
 /* The appended parameters of a preemptible kernel. */
@@ -21,9 +23,9 @@ struct preempt {
     uint32_t issued_epoch;
 };
 
-typedef void trap(const struct context *, uint32_t code, uint32_t line);
+typedef void trap(const struct context *, uint32_t code, uint32_t line, uint32_t thread, uint32_t access, uint64_t address);
 
-const uint32_t atoll_host_abi_version = 1;
+const uint32_t atoll_host_abi_version = 2;
 
 static void spin_for(uint64_t cycles) {
     uint64_t start = __builtin_ia32_rdtsc();
@@ -121,7 +123,7 @@ void trap_at(const struct context *c) {
     const struct trap_params *p = (const struct trap_params *)c->params;
     for (uint64_t block = c->block_begin; block < c->block_end; block++) {
         if (block == p->at) {
-            (*(trap *)c->helpers[0])(c, 1, __LINE__);
+            (*(trap *)c->helpers[0])(c, 1, __LINE__, 7, 0, 0);
             return;
         }
         p->counts[block] = 1;
@@ -178,7 +180,7 @@ static int fills(uint64_t at, uint32_t bytes, uint8_t value) {
 void arenas(const struct context *c) {
     const struct arenas_params *p = (const struct arenas_params *)c->params;
     for (uint64_t block = c->block_begin; block < c->block_end; block++)
-        p->out[block] = c->version == 1 && c->params % 16 == 0 && c->shared_bytes >= p->shared_bytes && c->scratch_bytes >= p->scratch_bytes &&
+        p->out[block] = c->version == 2 && c->params % 16 == 0 && c->shared_bytes >= p->shared_bytes && c->scratch_bytes >= p->scratch_bytes &&
                         fills(c->shared, p->shared_bytes, (uint8_t)block) && fills(c->scratch, p->scratch_bytes, (uint8_t)~block);
 }
 

@@ -8,7 +8,7 @@ struct context {
     uint64_t block_begin, block_end;
     uint64_t shared;
     uint32_t shared_bytes, scratch_bytes;
-    uint64_t scratch, stop_word, helpers;
+    uint64_t scratch, stop_word, helpers, block_word, halt_word;
 };
 
 struct step_params {
@@ -26,11 +26,11 @@ struct move_params {
     uint32_t n;
 };
 
-typedef void trap(const struct context *, uint32_t code, uint32_t line);
+typedef void trap(const struct context *, uint32_t code, uint32_t line, uint32_t thread, uint32_t access, uint64_t address);
 
 enum { PER_BLOCK = 16, TRAP = 0xDEAD };
 
-const uint32_t atoll_host_abi_version = 1;
+const uint32_t atoll_host_abi_version = 2;
 
 /* Takes some microseconds, as real blocks do. */
 static void linger(void) {
@@ -50,7 +50,7 @@ void step(const struct context *c) {
         linger();
         for (uint32_t i = b * PER_BLOCK; i < (b + 1) * PER_BLOCK && i < p->n; i++) {
             if (p->x[i] == TRAP) {
-                (*(trap **)c->helpers)(c, 1, __LINE__);
+                (*(trap **)c->helpers)(c, 1, __LINE__, i % PER_BLOCK, 0, 0);
                 return;
             }
             p->x[i] = p->x[i] * 3 + p->k + p->w[i % 8];

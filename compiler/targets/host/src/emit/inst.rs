@@ -95,7 +95,7 @@ impl Emitter<'_> {
             "redux" => self.redux(inst),
             "bar" | "barrier" => self.warp_barrier(inst),
             "membar" | "fence" => self.fence(inst),
-            "trap" => self.trap(),
+            "trap" => self.trap_instruction(),
             // Hints, and waits that a warp in lock step does not need.
             "prefetch" | "prefetchu" | "nanosleep" | "applypriority" | "discard" | "pmevent" | "griddepcontrol" => Ok(()),
             "setp" | "set" => self.compare(inst),
@@ -198,20 +198,6 @@ impl Emitter<'_> {
         let condition = self.w.compare(op, &c, &zero);
         let value = self.w.select(&condition, &a, &b);
         self.set_operand(&inst.ops[0], &value, false);
-        Ok(())
-    }
-
-    /// `trap`: report and return at once, whatever other lanes still had to do.
-    fn trap(&mut self) -> Result<(), HostError> {
-        let helpers = self.fixed.helpers.clone();
-        let trap = self.w.load(I64, &helpers);
-        let function = self.w.cast("inttoptr", &trap, Elem::Ptr);
-        let code = atoll_kgraph::host_abi::TrapCode::Trap as u32;
-        let line = self.line;
-        self.w.effect(format_args!("call void {}(ptr %context, i32 {code}, i32 {line})", function.text));
-        self.w.terminate(format_args!("ret void"));
-        let unreachable = self.w.label("after_trap");
-        self.w.place(&unreachable);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 //! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory accesses therefore need no test.
 
 mod convert;
+mod faults;
 mod float;
 mod flow;
 mod inst;
@@ -59,6 +60,8 @@ struct Fixed {
     scratch: Val,
     stop_word: Val,
     helpers: Val,
+    block_word: Val,
+    halt_word: Val,
     grid: [Val; 3],
     begin: Val,
     end: Val,
@@ -139,6 +142,8 @@ fn load_context(w: &mut Writer) -> Fixed {
         scratch: field(offsets::SCRATCH, PTR),
         stop_word: field(offsets::STOP_WORD, PTR),
         helpers: field(offsets::HELPERS, PTR),
+        block_word: field(offsets::BLOCK_WORD, PTR),
+        halt_word: field(offsets::HALT_WORD, PTR),
         grid: [0, 4, 8].map(|o| field(offsets::GRID + o, I32)),
         begin: field(offsets::BLOCK_BEGIN, I64),
         end: field(offsets::BLOCK_END, I64),
@@ -173,6 +178,8 @@ impl Emitter<'_> {
         let go = self.w.compare("icmp eq", &stop, &constant(I32, 0));
         self.w.br_if(&go, &body, &out);
         self.w.place(&body);
+        let block_word = self.fixed.block_word.clone();
+        self.w.effect(format_args!("store volatile {now}, {block_word}"));
         self.regions(&done)?;
         self.w.place(&done);
         self.next_block_index();

@@ -17,7 +17,7 @@ thread_local! {
     static TRAP: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
 }
 
-unsafe extern "C" fn on_trap(_: *const HostContext, code: u32, line: u32) {
+unsafe extern "C" fn on_trap(_: *const HostContext, code: u32, line: u32, _thread: u32, _access: u32, _address: u64) {
     TRAP.set(Some((code, line)));
 }
 
@@ -25,7 +25,7 @@ unsafe extern "C" fn on_trap(_: *const HostContext, code: u32, line: u32) {
 pub(crate) fn try_compile(text: &str, name: &str, block: [u32; 3], level: CpuLevel) -> Result<Loaded, HostError> {
     let module = atoll_ptx::parse(&format!("{HEADER}{text}")).unwrap_or_else(|e| panic!("{e}"));
     let shape = KernelShape { name: name.into(), block };
-    let object = compile(&module, &[shape], level, &Options { keep_ir: true, threads: 1 })?;
+    let object = compile(&module, &[shape], level, &Options { keep_ir: true, threads: 1, ..Options::default() })?;
     Ok(Loaded::new(&object.elf, object.kernels[0].clone()))
 }
 
@@ -138,7 +138,8 @@ impl Loaded {
         // SAFETY: the arena is at least as long as the arguments.
         unsafe { std::ptr::copy_nonoverlapping(args.0.as_ptr(), params.as_mut_ptr().cast::<u8>(), args.0.len()) };
         assert_eq!(args.0.len() as u32, self.facts.params_bytes, "arguments do not match the parameters");
-        let helpers = HostHelpers { trap: on_trap as *const c_void as u64 };
+        let helpers = HostHelpers { trap: on_trap as *const c_void as u64, print: 0, check: 0 };
+        let (halt, mut running) = (0u32, 0u64);
         let all = launch.grid.iter().map(|&g| u64::from(g)).product();
         let (block_begin, block_end) = launch.blocks.unwrap_or((0, all));
         let context = HostContext {
@@ -155,6 +156,8 @@ impl Loaded {
             scratch: scratch.as_mut_ptr() as u64,
             stop_word: &raw const launch.stop as u64,
             helpers: &raw const helpers as u64,
+            block_word: &raw mut running as u64,
+            halt_word: &raw const halt as u64,
         };
         TRAP.set(None);
         // SAFETY: the context is valid for the call; the tests pass addresses of live slices.

@@ -1,0 +1,67 @@
+//! Ways for a kernel to end in the middle of a block: what it reports, and leaving.
+
+use super::*;
+use atoll_kgraph::host_abi::{NO_THREAD, TrapCode, offsets};
+
+impl Emitter<'_> {
+    /// `trap`: report and return at once, whatever other lanes still had to do.
+    pub(super) fn trap_instruction(&mut self) -> Result<(), HostError> {
+        let thread = self.first_thread();
+        self.trap(TrapCode::Trap, self.line, &thread, None);
+        let unreachable = self.w.label("after_trap");
+        self.w.place(&unreachable);
+        Ok(())
+    }
+
+    /// Ends the open block: reports a trap of `thread`, with the access it is about in bits and its address, and returns from the kernel.
+    pub(super) fn trap(&mut self, code: TrapCode, line: u32, thread: &Val, access: Option<(u32, &Val)>) {
+        let function = self.helper(offsets::HELPER_TRAP);
+        let code = code as u32;
+        let (bits, address) = access.map_or((0, constant(I64, 0)), |(bits, address)| (bits, address.clone()));
+        self.w.effect(format_args!(
+            "call void {}(ptr %context, i32 {code}, i32 {line}, {thread}, i32 {bits}, {address}) cold",
+            function.text
+        ));
+        self.w.terminate(format_args!("ret void"));
+    }
+
+    /// At a place where the lanes may go round for long: ends the launch here where the device asks for it.
+    #[allow(dead_code, reason = "loops of spinning lanes")]
+    pub(super) fn poll_halt(&mut self, line: u32) {
+        let halt_word = self.fixed.halt_word.clone();
+        let halt = self.w.value(I32, format_args!("load atomic volatile i32, {halt_word} monotonic, align 4"));
+        let goes_on = self.w.compare("icmp eq", &halt, &constant(I32, 0));
+        let (on, halted) = (self.w.label("on"), self.w.label("halted"));
+        self.w.br_if(&goes_on, &on, &halted);
+        self.w.place(&halted);
+        self.trap(TrapCode::TimeLimit, line, &constant(I32, NO_THREAD.into()), None);
+        self.w.place(&on);
+    }
+
+    /// Address of a helper, by its offset in the table.
+    pub(super) fn helper(&mut self, offset: usize) -> Val {
+        let table = self.fixed.helpers.clone();
+        let at = self.w.offset_const(&table, offset as u64);
+        self.w.load(PTR, &at)
+    }
+
+    /// Linear index in the block of the first active lane's thread.
+    pub(super) fn first_thread(&mut self) -> Val {
+        let lane = match self.mask.clone() {
+            None => constant(I32, 0),
+            Some(mask) => {
+                let bits = self.mask_bits(&mask);
+                self.w.call("llvm.cttz", I32, &[&bits, &constant(I1, 0)])
+            }
+        };
+        self.thread_of_lane(&lane)
+    }
+
+    /// Linear index in the block of a lane's thread.
+    pub(super) fn thread_of_lane(&mut self, lane: &Val) -> Val {
+        let slot = self.warp.clone();
+        let warp = self.w.load(I32, &slot);
+        let first = self.w.bin_const("mul", &warp, LANES.into());
+        self.w.bin("add", &first, lane)
+    }
+}

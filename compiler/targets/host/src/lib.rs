@@ -20,6 +20,7 @@ mod emit;
 mod error;
 mod globals;
 mod graph;
+mod lines;
 mod llvm;
 mod object;
 mod program;
@@ -226,6 +227,7 @@ fn kernel_ir(kernel: &EmittedKernel, globals: &globals::Globals, level: CpuLevel
         text.push_str(&routine.definition());
     }
     text.push_str(&attributes(level));
+    text.push_str(&kernel.lines);
     text
 }
 

@@ -3,6 +3,7 @@
 //! The lowering writes text rather than calling a builder: the text is what `--emit llvm` shows, it does not change between the LLVM versions we
 //! support except where [`intrinsics`] says so, and vector types need no second set of functions.
 
+use crate::lines::Lines;
 use std::fmt::{self, Write as _};
 
 /// A value's spelling: `%12`, `5`, `splat (i32 5)`.
@@ -165,6 +166,8 @@ pub(crate) struct Writer {
     next: u32,
     /// Whether the block being written still needs a terminator.
     open: bool,
+    /// Lines of PTX of what is written.
+    pub(crate) lines: Lines,
 }
 
 impl Writer {
@@ -198,19 +201,19 @@ impl Writer {
     /// An instruction with a result.
     pub(crate) fn value(&mut self, ty: Ty, text: fmt::Arguments<'_>) -> Val {
         let name = self.fresh();
-        let _ = writeln!(self.body, "  {name} = {text}");
+        let _ = writeln!(self.body, "  {name} = {text}{}", self.lines.suffix());
         Val { ty, text: name }
     }
 
     /// An instruction without result.
     pub(crate) fn effect(&mut self, text: fmt::Arguments<'_>) {
-        let _ = writeln!(self.body, "  {text}");
+        let _ = writeln!(self.body, "  {text}{}", self.lines.suffix());
     }
 
     /// Ends the block.
     pub(crate) fn terminate(&mut self, text: fmt::Arguments<'_>) {
         if self.open {
-            let _ = writeln!(self.body, "  {text}");
+            let _ = writeln!(self.body, "  {text}{}", self.lines.suffix());
         }
         self.open = false;
     }

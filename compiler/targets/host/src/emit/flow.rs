@@ -121,6 +121,8 @@ impl Emitter<'_> {
         for inst in &program.blocks[block].insts {
             self.instruction(inst)?;
         }
+        // What follows belongs to the end of the block.
+        self.w.lines.locate(program.blocks[block].line, None);
         Ok(())
     }
 

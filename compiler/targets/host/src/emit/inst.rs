@@ -17,6 +17,7 @@ impl Emitter<'_> {
     /// Lowers an instruction under the current mask.
     pub(super) fn instruction(&mut self, inst: &Inst) -> Result<(), HostError> {
         self.line = inst.line;
+        self.w.lines.locate(inst.line, self.loads.consumed_by(inst));
         let Some((pred, negated)) = inst.guard else { return self.unguarded(inst) };
         if self.analysis.shapes[pred].is_uniform() {
             self.under_uniform_guard(inst, pred, negated)

@@ -20,6 +20,7 @@ mod warp;
 
 use crate::analysis::Analysis;
 use crate::error::HostError;
+use crate::lines::Loads;
 use crate::llvm::{Elem, Label, Ty, Val, Writer, constant};
 use crate::program::{Inst, Program};
 use atoll_kgraph::host_abi::offsets;
@@ -44,6 +45,8 @@ pub(crate) const MASK: Ty = Ty { elem: Elem::I1, lanes: LANES };
 pub(crate) struct EmittedKernel {
     /// The function's text, `define` to `}`.
     pub(crate) text: String,
+    /// Metadata that its text refers to.
+    pub(crate) lines: String,
     /// Math routines it calls (see [`math`]).
     pub(crate) math: BTreeSet<math::Routine>,
     /// Module variables it refers to.
@@ -89,6 +92,7 @@ pub(crate) struct Emitter<'a> {
     /// The current instruction keeps old values under a guard that differs between lanes.
     keep_old: bool,
     line: u32,
+    loads: Loads,
     flow: flow::Flow,
     regions: regions::Regions,
     /// Scratch stack arrays for lane loops, by element and use.
@@ -120,6 +124,7 @@ pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis) -> Result<Emit
         scalar_guard: None,
         keep_old: false,
         line: 0,
+        loads: Loads::of(program),
         flow: flow::Flow::default(),
         regions: regions::Regions::plan(program, analysis),
         lane_arrays: HashMap::new(),
@@ -154,9 +159,10 @@ impl Emitter<'_> {
     fn run(mut self) -> Result<EmittedKernel, HostError> {
         self.block_loop()?;
         let scratch_bytes = self.regions.scratch_bytes();
+        let lines = self.w.lines.metadata(&self.program.name);
         let body = self.w.finish();
-        let text = format!("define void @{}(ptr noundef %context) #0 {{\n{body}}}\n", quoted(&self.program.name));
-        Ok(EmittedKernel { text, math: self.math, globals: self.globals, scratch_bytes })
+        let text = format!("define void @{}(ptr noundef %context) #0 !dbg !103 {{\n{body}}}\n", quoted(&self.program.name));
+        Ok(EmittedKernel { text, lines, math: self.math, globals: self.globals, scratch_bytes })
     }
 
     /// The loop over blocks: polls the stop word, runs the regions, steps the block index.

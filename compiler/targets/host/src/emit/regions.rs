@@ -173,6 +173,7 @@ impl Emitter<'_> {
     fn region(&mut self, index: usize, done: &Label) -> Result<(), HostError> {
         let (start, latch) = (self.regions.state[index].start.clone(), self.regions.state[index].latch.clone());
         let (warp_slot, next_slot) = (self.warp.clone(), self.next_slot());
+        self.w.lines.locate(0, None);
         self.w.place(&start);
         self.w.store(&constant(I32, 0), &warp_slot);
         self.w.store(&constant(I32, -1), &next_slot);

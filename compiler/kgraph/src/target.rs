@@ -20,6 +20,21 @@ pub mod preempt_params {
     pub const BYTES: u32 = 28;
 }
 
+/// The parameters that the compiler appends to a kernel with virtual thread and block numbers (design D6), in this order, all u32 values: the block of the real
+/// launch that is the kernel's block 0, the kernel's own grid, and its own block shape unless that was compiled in. Offsets are from the start of the appended block.
+pub mod virtual_params {
+    /// Byte offset of the linear number of the first real block that belongs to the kernel.
+    pub const BLOCK_BASE: u32 = 0;
+    /// Byte offset of the kernel's grid in x; y and z follow.
+    pub const GRID: u32 = 4;
+    /// Byte offset of the kernel's block shape in x; y and z follow.
+    pub const BLOCK: u32 = 16;
+    /// Bytes of the whole where the block shape was compiled in.
+    pub const BYTES_WITHOUT_BLOCK: u32 = BLOCK;
+    /// Bytes of the whole with the block shape.
+    pub const BYTES: u32 = 28;
+}
+
 /// Code and launch facts of one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetImage {

@@ -1,6 +1,7 @@
 //! Writing statements into an existing body.
 
-use atoll_ptx::{Guard, Instruction, Name, Operand, RegisterDeclaration, ScalarType, Statement, StatementKind, Variable};
+use atoll_ptx::analysis::StatementId;
+use atoll_ptx::{Body, Guard, Instruction, Name, Operand, RegisterDeclaration, ScalarType, Statement, StatementKind, Variable};
 
 /// Statements to be put somewhere.
 #[derive(Debug, Default)]
@@ -18,6 +19,11 @@ impl Code {
     /// Appends an instruction that only runs where `predicate` holds.
     pub(crate) fn emit_if<const N: usize>(&mut self, predicate: &str, dotted: &str, operands: [Operand; N]) {
         self.emit_guarded(Some(&Guard { predicate: Name::new(predicate), negated: false }), dotted, operands);
+    }
+
+    /// Appends an instruction that only runs where `predicate` does not hold.
+    pub(crate) fn emit_unless<const N: usize>(&mut self, predicate: &str, dotted: &str, operands: [Operand; N]) {
+        self.emit_guarded(Some(&Guard { predicate: Name::new(predicate), negated: true }), dotted, operands);
     }
 
     /// Appends an instruction under the guard of another one.
@@ -49,6 +55,38 @@ impl Code {
         statement.origin.leading = if matches!(statement.kind, StatementKind::Label(_)) { "\n" } else { "\n\t" }.into();
         self.statements.push(statement);
     }
+}
+
+/// Rebuilds a body: `replace` gets every statement that is no nested block, with its position as in [`atoll_ptx::analysis::Code`], and appends to the code
+/// what shall stand in its place. Blocks stay.
+pub(crate) fn rebuild(body: &mut Body, replace: &mut dyn FnMut(StatementId, Statement, &mut Code)) {
+    rebuild_from(body, &mut 0, replace);
+}
+
+fn rebuild_from(body: &mut Body, next: &mut usize, replace: &mut dyn FnMut(StatementId, Statement, &mut Code)) {
+    let mut code = Code::default();
+    for mut statement in std::mem::take(&mut body.statements) {
+        if let StatementKind::Block(inner) = &mut statement.kind {
+            rebuild_from(inner, next, replace);
+            code.statements.push(statement);
+        } else {
+            let id = StatementId::new(*next);
+            *next += 1;
+            replace(id, statement, &mut code);
+        }
+    }
+    body.statements = code.statements;
+}
+
+/// Puts code in front of everything that a body runs, behind its first declarations.
+pub(crate) fn prepend(body: &mut Body, code: Code) {
+    let first = body.statements.iter().position(is_executable).unwrap_or(body.statements.len());
+    body.statements.splice(first..first, code.statements);
+}
+
+/// Whether a statement is run or can be jumped to.
+fn is_executable(statement: &Statement) -> bool {
+    matches!(statement.kind, StatementKind::Instruction(_) | StatementKind::Label(_) | StatementKind::Block(_))
 }
 
 /// The memory operand `[name]`.

@@ -152,7 +152,7 @@ pub(crate) fn reachable_functions<'m>(module: &'m Module, from: &'m Function) ->
 }
 
 /// The functions a body calls, by name, with the lines of the calls. An indirect call counts all functions of its table.
-fn callees(body: &Body) -> Result<Vec<(Name, u32)>, NotCut> {
+pub(crate) fn callees(body: &Body) -> Result<Vec<(Name, u32)>, NotCut> {
     let mut tables: Vec<(&Name, &[Name])> = Vec::new();
     let mut calls: Vec<(&Instruction, u32)> = Vec::new();
     visit_statements(body, &mut |statement| match &statement.kind {

@@ -24,6 +24,20 @@ pub enum PassError {
         /// The kernel.
         kernel: String,
     },
+    /// The kernel went through this pass before; transform the original.
+    #[error("the kernel `{kernel}` has virtual thread and block numbers already")]
+    AlreadyVirtual {
+        /// The kernel.
+        kernel: String,
+    },
+    /// Nobody knows this pass.
+    #[error("there is no pass `{name}`; there are {known}")]
+    UnknownPass {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
     /// Shared memory is used in a way that cannot be moved.
     #[error(transparent)]
     Shared(#[from] SharedError),

@@ -20,7 +20,7 @@
 //!
 //! Nothing of the pass stays in a register through the body; what is needed again is computed again.
 
-use crate::code::{Code, at};
+use crate::code::{Code, at, prepend};
 use crate::cuttable::{self, NotCut, Refusal, visit_statements};
 use crate::error::PassError;
 use crate::module_facts::{Dialect, align_up, params_bytes};
@@ -28,8 +28,7 @@ use crate::threads::{Divergence, waits_for_threads};
 use atoll_kgraph::preempt_params;
 use atoll_ptx::analysis::{Cfg, Code as KernelCode};
 use atoll_ptx::{
-    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind,
-    Variable,
+    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable,
 };
 use std::collections::HashMap;
 
@@ -175,8 +174,7 @@ impl Injection {
             Completion::Barrier => self.join_exits(body),
             Completion::Count => self.count_exits(body),
         }
-        let first = body.statements.iter().position(is_executable).unwrap_or(body.statements.len());
-        body.statements.splice(first..first, self.entry().statements);
+        prepend(body, self.entry());
     }
 
     /// The kernel's own symbol of a purpose: parameters and shared variables share one name space with everything else of the module.
@@ -347,11 +345,6 @@ impl Injection {
             (_, false) => "st.volatile.global.u32",
         }
     }
-}
-
-/// Whether a statement is run or can be jumped to.
-fn is_executable(statement: &Statement) -> bool {
-    matches!(statement.kind, StatementKind::Instruction(_) | StatementKind::Label(_) | StatementKind::Block(_))
 }
 
 /// Whether an instruction of a kernel ends the thread. In a kernel `ret` does.

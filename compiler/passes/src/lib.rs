@@ -1,27 +1,133 @@
 //! Passes from PTX to PTX (design D1): what makes an ordinary kernel one that Atoll can preempt and pad.
 //!
-//! One file per pass, one verb per pass; `PIPELINE` is the order. [`transform`] verifies the module before the first pass and after each one, so a fault in
-//! between is a bug of the pass that ran last and is reported as that.
+//! One file per pass, one verb per pass; [`PASSES`] has all of them in the order they run in. [`transform_with`] verifies the module before the first pass and after each
+//! one, so a fault in between is a bug of the pass that ran last and is reported as that.
 //!
 //! What it is not: it allocates no registers, chooses no target and changes no text by pattern. A kernel that a pass cannot handle
 //! safely is left as it was, with the reason in the report.
 
+mod check_in_loops;
 mod code;
 mod cuttable;
 mod error;
 mod inject_preempt_flag;
 mod module_facts;
+mod options;
+mod outline_kernel_body;
+mod remove_dead_registers;
+mod remove_unreachable_code;
+mod report;
 mod shared_to_dynamic;
+mod surplus_lanes;
 mod threads;
+mod virtual_registers;
+mod virtualize_block_index;
 
+pub use check_in_loops::{LoopOutcome, LoopSkipped};
 pub use cuttable::NotCut;
 pub use error::PassError;
 pub use inject_preempt_flag::{Completion, Preemption};
+pub use options::PassOptions;
+pub use outline_kernel_body::{NotOutlined, Outlining};
+pub use report::{KernelReport, TransformReport};
 pub use shared_to_dynamic::{DYNAMIC_SHARED, SharedError};
+pub use surplus_lanes::Obstacle;
+pub use virtualize_block_index::{NotVirtualized, VirtualLaunch, Virtualization};
 
 use atoll_ptx::{Module, verify};
 
-/// Which passes run.
+/// A pass from PTX to PTX.
+#[derive(Debug)]
+pub struct Pass {
+    /// Its name, a verb.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub doc: &'static str,
+    run: fn(&mut Module, &PassOptions, &mut TransformReport) -> Result<(), PassError>,
+}
+
+/// Every pass, in the order they run in.
+///
+/// Unreachable code goes first, since analyses count it. Checks in loops come before the flag, which counts exits where a check stands behind an early one.
+/// Both may need shared memory of their own, so they come before it is laid out. Numbers become virtual before the body moves, and the flag's own reading of them with the rest.
+/// Registers that all this left unread go last.
+pub const PASSES: &[Pass] = &[
+    Pass {
+        name: "remove_unreachable_code",
+        doc: "takes away what no thread can reach",
+        run: |module, _, report| {
+            let counts = remove_unreachable_code::remove_unreachable_code(module)?;
+            report.tell(counts, |kernel, count| kernel.unreachable_statements = count);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "check_in_loops",
+        doc: "lets blocks leave long loops, where they may be run again",
+        run: |module, options, report| {
+            let outcomes = check_in_loops::check_in_loops(module, options)?;
+            report.tell(outcomes, |kernel, outcome| {
+                kernel.preempt_params = kernel.preempt_params.or(outcome.params_offset);
+                kernel.loops = outcome.loops;
+            });
+            Ok(())
+        },
+    },
+    Pass {
+        name: "inject_preempt_flag",
+        doc: "lets blocks leave at entry, and remembers those that ran",
+        run: |module, _, report| {
+            let outcomes = inject_preempt_flag::inject_preempt_flag(module)?;
+            report.tell(outcomes, |kernel, outcome| {
+                if let Preemption::Injected { offset, .. } = outcome {
+                    kernel.preempt_params = Some(offset);
+                }
+                kernel.preemption = outcome;
+            });
+            Ok(())
+        },
+    },
+    Pass {
+        name: "shared_to_dynamic",
+        doc: "moves static shared memory into one dynamic array",
+        run: |module, _, report| {
+            let uses = shared_to_dynamic::shared_to_dynamic(module)?;
+            report.tell(uses, |kernel, shared| {
+                kernel.shared_bytes = shared.bytes;
+                kernel.has_dynamic_shared = shared.has_dynamic;
+            });
+            Ok(())
+        },
+    },
+    Pass {
+        name: "virtualize_block_index",
+        doc: "computes thread and block numbers from linear ones, so that several kernels can share a launch",
+        run: |module, options, report| {
+            let outcomes = virtualize_block_index::virtualize_block_index(module, options)?;
+            report.tell(outcomes, |kernel, outcome| kernel.virtualization = outcome);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "outline_kernel_body",
+        doc: "makes the body a device function and the entry its caller",
+        run: |module, _, report| {
+            report.tell(outline_kernel_body::outline_kernel_body(module), |kernel, outcome| kernel.outlining = outcome);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "remove_dead_registers",
+        doc: "takes away instructions whose results nobody reads",
+        run: |module, _, report| {
+            let counts = remove_dead_registers::remove_dead_registers(module)?;
+            report.tell(counts, |kernel, count| kernel.dead_instructions = count);
+            Ok(())
+        },
+    },
+];
+
+/// Which of the passes for preemptible models run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransformOptions {
     /// Make kernels preemptible.
@@ -36,96 +142,50 @@ impl Default for TransformOptions {
     }
 }
 
-/// What the passes did, and what a launch must know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TransformReport {
-    /// One for each kernel with a body, in the order of the module.
-    pub kernels: Vec<KernelReport>,
-}
-
-/// One kernel after the passes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelReport {
-    /// Its name.
-    pub name: String,
-    /// Bytes of its parameter block, appended parameters included.
-    pub params_bytes: u32,
-    /// Dynamic shared memory a launch must give for what the kernel declared statically, and for the passes.
-    pub shared_bytes: u32,
-    /// Whether the kernel used dynamic shared memory before: a launch then gives those bytes in addition to [`KernelReport::shared_bytes`].
-    pub has_dynamic_shared: bool,
-    /// Whether it is preemptible, and why not.
-    pub preemption: Preemption,
-}
-
-impl KernelReport {
-    /// Byte offset of the appended [`atoll_kgraph::preempt_params`]; `None` for a kernel that does not have them.
-    pub fn preempt_offset(&self) -> Option<u32> {
-        match self.preemption {
-            Preemption::Injected { offset, .. } => Some(offset),
-            Preemption::NotAsked | Preemption::NotCut(_) => None,
-        }
+impl TransformOptions {
+    fn names(self) -> impl Iterator<Item = &'static str> {
+        let choices = [("inject_preempt_flag", self.inject_preempt_flag), ("shared_to_dynamic", self.shared_to_dynamic)];
+        choices.into_iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name)
     }
 }
 
-/// A pass: its name, whether it was asked for, and what runs it.
-struct Pass {
-    name: &'static str,
-    wanted: fn(&TransformOptions) -> bool,
-    run: fn(&mut Module, &mut TransformReport) -> Result<(), PassError>,
-}
-
-/// The passes in order. The preemption flag may need shared memory of its own, so it comes before shared memory is laid out.
-const PIPELINE: [Pass; 2] = [
-    Pass {
-        name: "inject_preempt_flag",
-        wanted: |options| options.inject_preempt_flag,
-        run: |module, report| {
-            let outcomes = inject_preempt_flag::inject_preempt_flag(module)?;
-            report.kernels.iter_mut().zip(outcomes).for_each(|(kernel, outcome)| kernel.preemption = outcome);
-            Ok(())
-        },
-    },
-    Pass {
-        name: "shared_to_dynamic",
-        wanted: |options| options.shared_to_dynamic,
-        run: |module, report| {
-            let uses = shared_to_dynamic::shared_to_dynamic(module)?;
-            for (kernel, shared) in report.kernels.iter_mut().zip(uses) {
-                kernel.shared_bytes = shared.bytes;
-                kernel.has_dynamic_shared = shared.has_dynamic;
-            }
-            Ok(())
-        },
-    },
-];
-
-/// Runs the passes over a module. `after_pass` sees the name of each pass that ran and the verified module behind it, to dump it for instance.
+/// Runs the passes that models are compiled with. `after_pass` sees the name of each pass that ran and the verified module behind it, to dump it for instance.
+///
+/// # Errors
+/// As [`transform_with`].
 pub fn transform(
     module: &mut Module,
     options: &TransformOptions,
     after_pass: &mut dyn FnMut(&str, &Module),
 ) -> Result<TransformReport, PassError> {
+    transform_with(module, &options.names().collect::<Vec<_>>(), &PassOptions::default(), after_pass)
+}
+
+/// Runs the passes of these names over a module, in the order of [`PASSES`], each once. `after_pass` sees the name of each pass that ran and the verified module behind it.
+///
+/// # Errors
+/// A name that no pass has; a module that is not valid, or was transformed before; a bug of a pass. A kernel that a pass must leave alone is no error but a reason in
+/// the report.
+pub fn transform_with(
+    module: &mut Module,
+    names: &[&str],
+    options: &PassOptions,
+    after_pass: &mut dyn FnMut(&str, &Module),
+) -> Result<TransformReport, PassError> {
+    if let Some(unknown) = names.iter().find(|name| PASSES.iter().all(|pass| pass.name != **name)) {
+        let known = PASSES.iter().map(|pass| pass.name).collect::<Vec<_>>().join(", ");
+        return Err(PassError::UnknownPass { name: (*unknown).to_owned(), known });
+    }
     verify(module).map_err(PassError::InvalidInput)?;
-    let mut report = TransformReport { kernels: module.kernels().map(untransformed).collect() };
-    for pass in PIPELINE.iter().filter(|pass| (pass.wanted)(options)) {
-        (pass.run)(module, &mut report)?;
+    let mut report = TransformReport::untransformed(module);
+    for pass in PASSES.iter().filter(|pass| names.contains(&pass.name)) {
+        (pass.run)(module, options, &mut report)?;
         verify(module).map_err(|faults| PassError::InvalidOutput { pass: pass.name, faults })?;
         after_pass(pass.name, module);
     }
     for (kernel, facts) in module.kernels().zip(&mut report.kernels) {
-        // A parameter list is limited to 32 KiB where the flag was injected; where not, a longer one is the assembler's to refuse.
+        // A parameter list is limited to 32 KiB where parameters were appended; where not, a longer one is the assembler's to refuse.
         facts.params_bytes = u32::try_from(module_facts::params_bytes(kernel)).unwrap_or(u32::MAX);
     }
     Ok(report)
-}
-
-fn untransformed(kernel: &atoll_ptx::Function) -> KernelReport {
-    KernelReport {
-        name: kernel.name.to_string(),
-        params_bytes: 0,
-        shared_bytes: 0,
-        has_dynamic_shared: false,
-        preemption: Preemption::NotAsked,
-    }
 }

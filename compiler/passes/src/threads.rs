@@ -13,6 +13,11 @@ pub(crate) fn waits_for_threads(instruction: &Instruction) -> bool {
     matches!(instruction.opcode.as_str(), "bar" | "barrier") || instruction.has("sync") || instruction.has("aligned")
 }
 
+/// Whether the instruction is a barrier of the block: not of a warp, and not of a cluster.
+pub(crate) fn is_block_barrier(instruction: &Instruction) -> bool {
+    matches!(instruction.opcode.as_str(), "bar" | "barrier") && !instruction.has("warp") && !instruction.has("cluster")
+}
+
 /// Which code of one kernel is divergent.
 #[derive(Debug)]
 pub(crate) struct Divergence {
@@ -55,6 +60,11 @@ impl Divergence {
             }
         }
         learnt
+    }
+
+    /// Whether what a statement decides may differ between threads that run it.
+    pub(crate) fn parts(&self, code: &Code<'_>, statement: StatementId) -> bool {
+        self.differs(code, statement)
     }
 
     /// Whether what a statement writes or decides may differ between threads that run it.
@@ -103,7 +113,7 @@ fn is_divergent_special_register(name: &str) -> bool {
 }
 
 /// Opcodes whose result, or whose decision, depends on their register operands alone.
-fn is_pure(opcode: &str) -> bool {
+pub(crate) fn is_pure(opcode: &str) -> bool {
     const PURE: [&str; 57] = [
         "mov", "cvt", "cvta", "add", "sub", "mul", "mad", "mul24", "mad24", "sad", "div", "rem", "abs", "neg", "min", "max", "popc", "clz",
         "bfind", "fns", "brev", "bfe", "bfi", "szext", "bmsk", "dp4a", "dp2a", "fma", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2",

@@ -3,33 +3,63 @@
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
-use atoll_passes::{KernelReport, Preemption, TransformOptions, transform};
+use atoll_passes::{KernelReport, Outlining, PASSES, PassOptions, Preemption, Virtualization, transform_with};
 use atoll_target_nvidia::{Ptxas, find_ptxas};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Architectures that every output must assemble for, where its `.target` is not newer.
-const ARCHITECTURES: [u32; 3] = [75, 80, 90];
+const ARCHITECTURES: [u32; 4] = [75, 80, 90, 120];
 
 /// What an input says that cannot be assembled alone.
 const NOT_ASSEMBLED: &str = "(not assembled";
 
 #[test]
 fn inject_preempt_flag() {
-    check_folder("inject_preempt_flag", TransformOptions { inject_preempt_flag: true, shared_to_dynamic: false });
+    check_folder("inject_preempt_flag", &["inject_preempt_flag"]);
+}
+
+#[test]
+fn check_in_loops() {
+    check_folder("check_in_loops", &["check_in_loops"]);
 }
 
 #[test]
 fn shared_to_dynamic() {
-    check_folder("shared_to_dynamic", TransformOptions { inject_preempt_flag: false, shared_to_dynamic: true });
+    check_folder("shared_to_dynamic", &["shared_to_dynamic"]);
+}
+
+#[test]
+fn virtualize_block_index() {
+    check_folder("virtualize_block_index", &["virtualize_block_index"]);
+}
+
+#[test]
+fn outline_kernel_body() {
+    check_folder("outline_kernel_body", &["outline_kernel_body"]);
+}
+
+#[test]
+fn remove_unreachable_code() {
+    check_folder("remove_unreachable_code", &["remove_unreachable_code"]);
+}
+
+#[test]
+fn remove_dead_registers() {
+    check_folder("remove_dead_registers", &["remove_dead_registers"]);
 }
 
 #[test]
 fn pipeline() {
-    check_folder("pipeline", TransformOptions::default());
+    check_folder("pipeline", &["inject_preempt_flag", "shared_to_dynamic"]);
 }
 
-fn check_folder(folder: &str, options: TransformOptions) {
+#[test]
+fn all() {
+    check_folder("all", &PASSES.iter().map(|pass| pass.name).collect::<Vec<_>>());
+}
+
+fn check_folder(folder: &str, passes: &[&str]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
     let mut inputs: Vec<PathBuf> = fs::read_dir(&folder).expect("the folder of a pass").flatten().map(|entry| entry.path()).collect();
     inputs.retain(|path| path.extension().is_some_and(|extension| extension == "ptx"));
@@ -43,7 +73,7 @@ fn check_folder(folder: &str, options: TransformOptions) {
     let mut failures = Vec::new();
     for input in inputs {
         let source = fs::read_to_string(&input).expect("text");
-        let (report, output) = run(&source, options).unwrap_or_else(|error| panic!("{}: {error}", input.display()));
+        let (report, output) = run(&source, passes).unwrap_or_else(|error| panic!("{}: {error}", input.display()));
         let actual = report + &output;
         let expected = input.with_extension("expected");
         if bless {
@@ -59,23 +89,39 @@ fn check_folder(folder: &str, options: TransformOptions) {
 }
 
 /// The report as comments, and the transformed text.
-fn run(source: &str, options: TransformOptions) -> Result<(String, String), Box<dyn std::error::Error>> {
+fn run(source: &str, passes: &[&str]) -> Result<(String, String), Box<dyn std::error::Error>> {
     let mut module = atoll_ptx::parse(source)?;
-    let report = transform(&mut module, &options, &mut |_, _| {})?;
+    let report = transform_with(&mut module, passes, &PassOptions::default(), &mut |_, _| {})?;
     Ok((report.kernels.iter().map(describe).collect(), atoll_ptx::print(&module)))
 }
 
+/// The report on a kernel, a line for each pass that had something to say.
 fn describe(kernel: &KernelReport) -> String {
-    let preemption = match &kernel.preemption {
-        Preemption::NotAsked => "not asked".to_owned(),
-        Preemption::Injected { offset, completion } => format!("parameters at {offset}, completion by {completion:?}"),
-        Preemption::NotCut(reason) => format!("not cut: {reason}"),
-    };
-    let shared = if kernel.has_dynamic_shared { " and dynamic" } else { "" };
-    format!(
-        "// {}: {} bytes of parameters, {} bytes of shared memory{shared}; {preemption}\n",
-        kernel.name, kernel.params_bytes, kernel.shared_bytes
-    )
+    let mut lines = vec![format!("{} bytes of parameters", kernel.params_bytes)];
+    if kernel.shared_bytes > 0 || kernel.has_dynamic_shared {
+        let dynamic = if kernel.has_dynamic_shared { " and dynamic" } else { "" };
+        lines.push(format!("{} bytes of shared memory{dynamic}", kernel.shared_bytes));
+    }
+    match &kernel.preemption {
+        Preemption::NotAsked => {}
+        Preemption::Injected { offset, completion } => lines.push(format!("flag: parameters at {offset}, completion by {completion:?}")),
+        Preemption::NotCut(reason) => lines.push(format!("not cut: {reason}")),
+    }
+    match &kernel.virtualization {
+        Virtualization::NotAsked => {}
+        Virtualization::Virtual(launch) => lines.push(format!("virtual: {launch:?}")),
+        Virtualization::Refused(reason) => lines.push(format!("not virtual: {reason}")),
+    }
+    match &kernel.outlining {
+        Outlining::NotAsked => {}
+        Outlining::Outlined { function } => lines.push(format!("outlined as {function}")),
+        Outlining::Refused(reason) => lines.push(format!("not outlined: {reason}")),
+    }
+    lines.extend(kernel.loops.iter().map(|outcome| format!("loop: {outcome:?}")));
+    for (count, what) in [(kernel.unreachable_statements, "unreachable statements"), (kernel.dead_instructions, "dead instructions")] {
+        lines.extend((count > 0).then(|| format!("{count} {what} removed")));
+    }
+    lines.iter().map(|line| format!("// {}: {line}\n", kernel.name)).collect()
 }
 
 /// What the assembler has against an output.

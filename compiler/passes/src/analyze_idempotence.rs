@@ -1,0 +1,309 @@
+//! May a block of a kernel be run again from its start, after it was stopped anywhere (design D5 f)?
+//!
+//! # What has to hold
+//! A block that is run again finds the memory that its first run left: as it was, but for the bytes that the first run had come to write. If the second run reads
+//! none of these before it writes them itself, it does what an undisturbed run does, and writes the same bytes again. So what is looked for is a load that may
+//! read what a store of the same block may overwrite afterwards (*clobber*). Shared and local memory begin anew with the block.
+//!
+//! # Vocabulary
+//! - A load is *covered* where the same thread has always stored to the same address before.
+//! - A store *follows* a load where a path leads from one to the other. Where all barriers are passed by all threads alike, a store that follows
+//!   on no path comes before the load in every thread, so that the load finds what this run has written.
+//! - *Unstable* is what may come out differently in a second run: the order of atomics in shared memory, who else is active. It must not decide where
+//!   something is stored, or whether.
+//!
+//! # What is taken for granted
+//! - A pointer that is made from a parameter stays within what the parameter points to.
+//! - The kernel's result does not depend on the order in which its threads and blocks come to run, as far as they do not say so by barriers and atomics: there are no data races.
+
+use crate::effects::linear::{Class, Linear};
+use crate::effects::memory::Act;
+use crate::effects::memory::act;
+use crate::effects::overlap::may_overlap;
+use crate::effects::{Access, Opaque, Root, Trace};
+use crate::unstable::Unstable;
+use crate::threads::{Divergence, waits_for_threads};
+use atoll_ptx::analysis::{BlockId, Cfg, DominatorTree, StatementId};
+use atoll_ptx::{Function, Instruction, Module};
+use std::collections::HashMap;
+
+/// Whether a block may be run again from its start, after it was stopped anywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rerun {
+    /// Yes, whatever the arguments are.
+    Always,
+    /// Yes, if in each pair what the first (read) stands for does not overlap what the second (written) stands for.
+    IfDisjoint(Vec<(Root, Root)>),
+    /// No, or not as far as could be proven.
+    Never(NotAgain),
+}
+
+/// Why a block may not be run again. Lines are those of the source, 0 for built statements.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAgain {
+    /// The block reads what it may have written.
+    #[error("the store at line {store} may overwrite what line {load} loaded through {root}")]
+    Clobber {
+        /// The store.
+        store: u32,
+        /// The load.
+        load: u32,
+        /// What both access.
+        root: Root,
+    },
+    /// An address cannot be followed to where it comes from.
+    #[error("line {line}: the address of the {what} cannot be followed to a parameter")]
+    UnknownAddress {
+        /// `load` or `store`.
+        what: &'static str,
+        /// Where.
+        line: u32,
+    },
+    /// An update that would be made twice.
+    #[error("line {line}: `{instruction}` changes memory by what it holds: a second run would change it again")]
+    Atomic {
+        /// The instruction.
+        instruction: String,
+        /// Where.
+        line: u32,
+    },
+    /// Other blocks or the host take notice of the access.
+    #[error("line {line}: `{instruction}` talks to other blocks or to the host")]
+    Strong {
+        /// The instruction.
+        instruction: String,
+        /// Where.
+        line: u32,
+    },
+    /// A value that a second run would not find again.
+    #[error("line {line}: `{what}` may differ in a second run")]
+    Differs {
+        /// The instruction or special register.
+        what: String,
+        /// Where.
+        line: u32,
+    },
+    /// Something that may come out differently in a second run decides where, or whether, something is stored.
+    #[error("line {store}: the store depends on line {source_line}, whose result may differ in a second run")]
+    Unstable {
+        /// The store.
+        store: u32,
+        /// Where the value comes from.
+        source_line: u32,
+    },
+    /// The kernel prints or allocates.
+    #[error("line {line}: the kernel calls `{callee}`, whose effects would happen twice")]
+    Calls {
+        /// The function.
+        callee: String,
+        /// Where.
+        line: u32,
+    },
+    /// A callee without a body.
+    #[error("line {line}: the callee `{callee}` has no body here")]
+    UnknownCallee {
+        /// The function, or the register that holds it.
+        callee: String,
+        /// Where.
+        line: u32,
+    },
+    /// An instruction whose effects are not followed.
+    #[error("line {line}: `{instruction}` is not followed ({what})")]
+    Unfollowed {
+        /// The instruction.
+        instruction: String,
+        /// What it belongs to.
+        what: &'static str,
+        /// Where.
+        line: u32,
+    },
+    /// The kernel is larger than the limits of the analysis.
+    #[error("the kernel is too large to be analysed")]
+    TooComplex,
+}
+
+/// Most accesses to memory outside of the block that are compared with each other: a million pairs take a fraction of a second.
+const PAIRS_MAX: usize = 4 << 20;
+
+/// Whether a block of a kernel may be run again. The kernel must be as its author wrote it: the preemption flag itself reads and writes memory of the runtime.
+pub fn analyze_idempotence(module: &Module, kernel: &Function) -> Rerun {
+    match prove(module, kernel) {
+        Ok(pairs) if pairs.is_empty() => Rerun::Always,
+        Ok(pairs) => Rerun::IfDisjoint(pairs),
+        Err(reason) => Rerun::Never(reason),
+    }
+}
+
+fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotAgain> {
+    let trace = Trace::of(module, kernel).map_err(|opaque| match opaque {
+        Opaque::Callee { name, line } => NotAgain::UnknownCallee { callee: name, line },
+        Opaque::TooComplex => NotAgain::TooComplex,
+    })?;
+    for (function, instruction, id) in trace.instructions() {
+        forbid(instruction, trace.code(function).statement(id).origin.line)?;
+    }
+    let outside: Vec<&Access> = trace.accesses.iter().filter(|a| !a.is_private()).collect();
+    forbid_accesses(&trace, &outside)?;
+    let writes: Vec<&Access> = outside.iter().copied().filter(|a| a.act.writes).collect();
+    if writes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let order = Order::of(&trace)?;
+    Unstable::of(&trace, &order.cfg).check(&trace, &writes)?;
+    let reads: Vec<&Access> = outside.into_iter().filter(|a| a.act.reads).collect();
+    if reads.len().saturating_mul(writes.len()) > PAIRS_MAX {
+        return Err(NotAgain::TooComplex);
+    }
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    for read in reads {
+        let Some(from) = &read.targets else { return Err(NotAgain::UnknownAddress { what: "load", line: read.line }) };
+        if order.is_covered(&trace, read, &writes) {
+            continue;
+        }
+        for write in writes.iter().filter(|write| order.may_follow(read, write)) {
+            let Some(to) = &write.targets else { return Err(NotAgain::UnknownAddress { what: "store", line: write.line }) };
+            if let Some(&shared) = from.iter().find(|root| to.contains(root))
+                && may_clobber(&trace, read, write)
+            {
+                // Only roots that a caller knows are left here.
+                let Some(root) = trace.root(shared).cloned() else { continue };
+                return Err(NotAgain::Clobber { store: write.line, load: read.line, root });
+            }
+            let new = from.iter().flat_map(|&r| to.iter().map(move |&w| (r, w))).filter(|(r, w)| r != w);
+            new.for_each(|pair| if !pairs.contains(&pair) { pairs.push(pair) });
+        }
+    }
+    let named = pairs.into_iter().filter_map(|(r, w)| Some((trace.root(r)?.clone(), trace.root(w)?.clone())));
+    // Two variables of a module are two.
+    Ok(named.filter(|pair| !matches!(pair, (Root::Variable(_), Root::Variable(_)))).collect())
+}
+
+/// Whether a store may overwrite what a load of the same block read, where both point into the same thing.
+fn may_clobber(trace: &Trace<'_>, read: &Access, write: &Access) -> bool {
+    let (Some(from), Some(to)) = (&read.address, &write.address) else { return true };
+    let (Some(read_bytes), Some(write_bytes)) = (read.act.bytes, write.act.bytes) else { return true };
+    may_overlap(trace.atoms(), (from, read_bytes), (to, write_bytes))
+}
+
+/// Refuses instructions whose effect or result is not that of the first run.
+fn forbid(instruction: &Instruction, line: u32) -> Result<(), NotAgain> {
+    const CALLS: [&str; 3] = ["vprintf", "malloc", "free"];
+    const DIFFERS: [&str; 10] =
+        ["%clock", "%globaltimer", "%pm", "%smid", "%warpid", "%nwarpid", "%gridid", "%envreg", "%cluster", "%current_graph_exec"];
+    if let Act::Unfollowed(what) = act(instruction) {
+        return Err(NotAgain::Unfollowed { instruction: instruction.dotted(), what, line });
+    }
+    if instruction.opcode == "nanosleep" {
+        return Err(NotAgain::Differs { what: instruction.dotted(), line });
+    }
+    let mut found = Ok(());
+    instruction.visit_names(&mut |_, name| {
+        if CALLS.contains(&name.as_str()) && instruction.opcode == "call" {
+            found = Err(NotAgain::Calls { callee: name.to_string(), line });
+        }
+        if atoll_ptx::is_special_register(name) && DIFFERS.iter().any(|prefix| name.starts_with(prefix)) {
+            found = Err(NotAgain::Differs { what: name.to_string(), line });
+        }
+    });
+    found
+}
+
+/// Refuses accesses that no pair of a load and a store is needed for.
+fn forbid_accesses(trace: &Trace<'_>, outside: &[&Access]) -> Result<(), NotAgain> {
+    for access in outside {
+        let instruction = || trace.code(access.function).instruction(access.statement).map(Instruction::dotted).unwrap_or_default();
+        if access.act.atomic {
+            return Err(NotAgain::Atomic { instruction: instruction(), line: access.line });
+        }
+        if access.act.strong {
+            return Err(NotAgain::Strong { instruction: instruction(), line: access.line });
+        }
+        if access.act.writes && access.targets.is_none() {
+            return Err(NotAgain::UnknownAddress { what: "store", line: access.line });
+        }
+    }
+    Ok(())
+}
+
+/// What comes before what.
+struct Order {
+    cfg: Cfg,
+    dominators: DominatorTree,
+    /// For each basic block, those that can run after it has ended.
+    later: HashMap<BlockId, Vec<bool>>,
+    /// Whether a store that follows a load on no path comes before it in every thread.
+    by_paths: bool,
+}
+
+impl Order {
+    fn of(trace: &Trace<'_>) -> Result<Order, NotAgain> {
+        let code = trace.code(0);
+        // The verifier has seen to it that there is a graph.
+        let cfg = Cfg::of(code).map_err(|_| NotAgain::TooComplex)?;
+        let divergence = Divergence::of(code, &cfg);
+        let meets = |(function, instruction, id): (usize, &Instruction, StatementId)| {
+            waits_for_threads(instruction) && (function != 0 || instruction.guard.is_some() || divergence.in_block(cfg.block_of(id)))
+        };
+        // Whoever spins on shared memory orders threads without a barrier.
+        let talks = |access: &Access| access.is_private() && (access.act.strong || access.act.atomic && access.act.reads);
+        let by_paths = !trace.instructions().any(meets) && !trace.accesses.iter().any(talks);
+        let later = trace.accesses.iter().filter(|a| a.function == 0 && a.act.reads && !a.is_private());
+        let later = later.map(|a| cfg.block_of(a.statement)).map(|block| (block, reachable(&cfg, block))).collect();
+        Ok(Order { dominators: DominatorTree::dominators(&cfg), cfg, later, by_paths })
+    }
+
+    /// Whether a store may come after a load, in this thread or another.
+    fn may_follow(&self, read: &Access, write: &Access) -> bool {
+        if !self.by_paths || read.function != 0 || write.function != 0 {
+            return true;
+        }
+        let (from, to) = (self.cfg.block_of(read.statement), self.cfg.block_of(write.statement));
+        from == to && read.statement < write.statement || self.later.get(&from).is_none_or(|later| later[to.index()])
+    }
+
+    /// Whether the thread itself has always written what a load reads.
+    fn is_covered(&self, trace: &Trace<'_>, read: &Access, writes: &[&Access]) -> bool {
+        writes.iter().any(|write| {
+            write.function == 0
+                && read.function == 0
+                && self.comes_first(write.statement, read.statement)
+                && is_unguarded(trace, write)
+                && is_within(trace, read, write)
+        })
+    }
+
+    /// Whether a statement has always run when another one is reached.
+    fn comes_first(&self, first: StatementId, second: StatementId) -> bool {
+        let (a, b) = (self.cfg.block_of(first), self.cfg.block_of(second));
+        a == b && first < second || a != b && self.dominators.dominates(a, b)
+    }
+}
+
+fn is_unguarded(trace: &Trace<'_>, access: &Access) -> bool {
+    trace.code(access.function).instruction(access.statement).is_some_and(|i| i.guard.is_none())
+}
+
+/// Whether a load reads only bytes that a store of the same thread writes, wherever in the run both stand.
+fn is_within(trace: &Trace<'_>, read: &Access, write: &Access) -> bool {
+    let (Some(from), Some(to), Some(read_bytes), Some(write_bytes)) = (&read.address, &write.address, read.act.bytes, write.act.bytes)
+    else {
+        return false;
+    };
+    if trace.atoms().class(from) == Class::Changing {
+        return false;
+    }
+    let distance = from.plus(to, u64::MAX).and_then(|d: Linear| d.as_constant().map(|c| d.signed(c)));
+    distance.is_some_and(|d| d >= 0 && i128::from(d) + i128::from(read_bytes) <= i128::from(write_bytes))
+}
+
+/// Blocks that can run after one has ended.
+fn reachable(cfg: &Cfg, from: BlockId) -> Vec<bool> {
+    let mut seen = vec![false; cfg.len()];
+    let mut waiting: Vec<BlockId> = cfg.block(from).successors.iter().map(|edge| edge.to).collect();
+    while let Some(block) = waiting.pop() {
+        if !std::mem::replace(&mut seen[block.index()], true) {
+            waiting.extend(cfg.block(block).successors.iter().map(|edge| edge.to));
+        }
+    }
+    seen
+}

@@ -1,0 +1,87 @@
+//! Takes away what no thread can reach: behind a branch that always goes elsewhere, behind a `trap`, in a loop that nothing enters.
+//!
+//! Declarations stay, and so do labels and tables that something still names.
+
+use crate::code::rebuild;
+use crate::error::PassError;
+use atoll_ptx::analysis::{Cfg, Code, StatementId};
+use atoll_ptx::{Function, FunctionKind, ItemKind, Module, Name, Role, StatementKind};
+use std::collections::BTreeSet;
+
+/// Cleans every function of a module. Says for each kernel with a body, in order, how many statements went.
+pub(crate) fn remove_unreachable_code(module: &mut Module) -> Result<Vec<u32>, PassError> {
+    clean_functions(module, |function| {
+        let unreachable = unreachable_statements(function)?;
+        remove(function, &unreachable);
+        Ok(unreachable.len())
+    })
+}
+
+/// Instructions in blocks that the entry does not lead to, and labels that nothing left names.
+fn unreachable_statements(function: &Function) -> Result<BTreeSet<StatementId>, PassError> {
+    let code = Code::of(function);
+    let cfg = Cfg::of(&code).map_err(|source| PassError::BrokenFlow { function: function.name.to_string(), source })?;
+    let reached: BTreeSet<_> = cfg.reverse_postorder().into_iter().collect();
+    let is_unreachable = |id: StatementId| !reached.contains(&cfg.block_of(id));
+    let mut found: BTreeSet<StatementId> =
+        code.statements().filter(|(id, s)| s.instruction().is_some() && is_unreachable(*id)).map(|(id, _)| id).collect();
+    if found.is_empty() {
+        return Ok(found);
+    }
+    let named = still_named(&code, &found);
+    for (id, statement) in code.statements() {
+        if let StatementKind::Label(name) = &statement.kind
+            && is_unreachable(id)
+            && !named.contains(name)
+        {
+            found.insert(id);
+        }
+    }
+    Ok(found)
+}
+
+/// Labels that remaining branches and all tables name. A table may stand behind the code that uses it, so tables stay whole.
+fn still_named(code: &Code<'_>, removed: &BTreeSet<StatementId>) -> BTreeSet<Name> {
+    let mut named = BTreeSet::new();
+    for (id, statement) in code.statements() {
+        match &statement.kind {
+            StatementKind::BranchTargets { targets, .. } => named.extend(targets.iter().cloned()),
+            StatementKind::Instruction(instruction) if !removed.contains(&id) => instruction.visit_names(&mut |role, name| {
+                if matches!(role, Role::Label | Role::Table | Role::Use) {
+                    named.insert(name.clone());
+                }
+            }),
+            _ => {}
+        }
+    }
+    named
+}
+
+fn remove(function: &mut Function, statements: &BTreeSet<StatementId>) {
+    if let Some(body) = function.body.as_mut().filter(|_| !statements.is_empty()) {
+        rebuild(body, &mut |id, statement, code| {
+            if !statements.contains(&id) {
+                code.statements.push(statement);
+            }
+        });
+    }
+}
+
+/// Calls `clean` with every function that has a body; what it counts in kernels is handed back in order.
+pub(crate) fn clean_functions(
+    module: &mut Module,
+    clean: impl Fn(&mut Function) -> Result<usize, PassError>,
+) -> Result<Vec<u32>, PassError> {
+    let mut counts = Vec::new();
+    for item in &mut module.items {
+        let ItemKind::Function(function) = &mut item.kind else { continue };
+        if function.body.is_none() {
+            continue;
+        }
+        let count = clean(function)?;
+        if function.kind == FunctionKind::Entry {
+            counts.push(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+    Ok(counts)
+}

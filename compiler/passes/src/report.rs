@@ -1,0 +1,80 @@
+//! What the passes did, and what a launch must know.
+
+use crate::check_in_loops::LoopOutcome;
+use crate::inject_preempt_flag::Preemption;
+use crate::outline_kernel_body::Outlining;
+use crate::shared_to_dynamic::SharedError;
+use crate::virtualize_block_index::Virtualization;
+use atoll_ptx::{Function, Module};
+
+/// What the passes did, and what a launch must know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransformReport {
+    /// One for each kernel with a body, in the order of the module.
+    pub kernels: Vec<KernelReport>,
+}
+
+/// One kernel after the passes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelReport {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its parameter block, appended parameters included.
+    pub params_bytes: u32,
+    /// Dynamic shared memory a launch must give for what the kernel declared statically, and for the passes.
+    pub shared_bytes: u32,
+    /// Whether the kernel used dynamic shared memory before: a launch then gives those bytes in addition to [`KernelReport::shared_bytes`].
+    pub has_dynamic_shared: bool,
+    /// Static shared variables that the kernel can reach and that could not be moved, each with the reason.
+    pub kept_shared: Vec<SharedError>,
+    /// Whether it is preemptible at entry, and why not.
+    pub preemption: Preemption,
+    /// Byte offset of the appended [`atoll_kgraph::preempt_params`], whichever pass needed them.
+    pub preempt_params: Option<u32>,
+    /// Its loops, as far as `check_in_loops` looked at them, in the order of the source.
+    pub loops: Vec<LoopOutcome>,
+    /// Whether its thread and block numbers are virtual, and why not.
+    pub virtualization: Virtualization,
+    /// Whether its body is a device function, and why not.
+    pub outlining: Outlining,
+    /// Statements taken away because nothing reaches them.
+    pub unreachable_statements: u32,
+    /// Instructions taken away because nobody reads what they write.
+    pub dead_instructions: u32,
+}
+
+impl TransformReport {
+    /// The report of a module that no pass has seen yet.
+    pub(crate) fn untransformed(module: &Module) -> TransformReport {
+        TransformReport { kernels: module.kernels().map(KernelReport::untransformed).collect() }
+    }
+
+    /// Hands to each kernel's report what a pass says about the kernel.
+    pub(crate) fn tell<T>(&mut self, outcomes: impl IntoIterator<Item = T>, mut note: impl FnMut(&mut KernelReport, T)) {
+        self.kernels.iter_mut().zip(outcomes).for_each(|(kernel, outcome)| note(kernel, outcome));
+    }
+}
+
+impl KernelReport {
+    fn untransformed(kernel: &Function) -> KernelReport {
+        KernelReport {
+            name: kernel.name.to_string(),
+            params_bytes: 0,
+            shared_bytes: 0,
+            has_dynamic_shared: false,
+            kept_shared: Vec::new(),
+            preemption: Preemption::NotAsked,
+            preempt_params: None,
+            loops: Vec::new(),
+            virtualization: Virtualization::NotAsked,
+            outlining: Outlining::NotAsked,
+            unreachable_statements: 0,
+            dead_instructions: 0,
+        }
+    }
+
+    /// Byte offset of the appended [`atoll_kgraph::preempt_params`]; `None` for a kernel that does not have them.
+    pub fn preempt_offset(&self) -> Option<u32> {
+        self.preempt_params
+    }
+}

@@ -1,0 +1,620 @@
+//! Gives a kernel thread and block numbers of its own, so that it can be a part of a launch that holds other kernels too (design D6).
+//!
+//! # Vocabulary
+//! The *real* launch has one-dimensional blocks, of the largest size that any kernel in it needs, and a one-dimensional grid. The *virtual* launch is what the kernel
+//! sees: its own grid and block shape. Its block 0 is the real block `block base`; the others follow in linear order, x fastest, as do threads.
+//!
+//! # What changes
+//! - `%tid`, `%ntid`, `%ctaid`, `%nctaid` and `%nwarpid` become registers, computed once at entry from the real linear numbers, the parameters that
+//!   are appended ([`virtual_params`]) and the block shape, where it is known when the pass runs.
+//! - Real blocks beyond the virtual grid, and *surplus* threads beyond the virtual block, leave at once.
+//! - A barrier that names no count gets one, the threads of the virtual block rounded up to whole warps; its number stays. A barrier that threads may have left
+//!   the kernel before keeps its rule, to wait for all that have not exited: a count would wait for those that are gone.
+//! - Device functions that read these registers get them as further parameters; every caller of such a function passes them on.
+//!
+//! # Partial warps
+//! Counts are multiples of 32. Where a virtual block is not, its last warp has surplus lanes that must take part in every barrier, see
+//! [`surplus_lanes`](crate::surplus_lanes). Lanes number threads in both launches alike, so what a warp does among itself stays what it was.
+//!
+//! # What has no virtual value
+//! `%gridid`, clusters, the grid barrier of cooperative launches and programmatic dependent launch belong to the whole launch; the size of dynamic shared memory is that of
+//! the largest kernel in it. `%warpid`, `%smid` and their like say where a thread runs, which stays true.
+
+use crate::code::{Code, at, prepend, rebuild};
+use crate::cuttable::{reachable_functions, visit_statements};
+use crate::error::PassError;
+use crate::module_facts::{Dialect, align_up, params_bytes};
+use crate::options::PassOptions;
+use crate::surplus_lanes::{self, SurplusLanes};
+use crate::threads::{Divergence, is_block_barrier, waits_for_threads};
+use crate::virtual_registers::{needs, register_of, virtual_register, with_fixed_signature};
+use atoll_kgraph::virtual_params;
+use atoll_ptx::analysis::{Cfg, CfgError, Code as KernelCode, StatementId};
+use atoll_ptx::{
+    Function, FunctionKind, Immediate, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind,
+    Variable,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Threads of a warp.
+pub(crate) const WARP_THREADS: u32 = 32;
+
+/// Most threads of a block, on every device.
+const BLOCK_THREADS_MAX: u32 = 1024;
+
+/// What the pass did to a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Virtualization {
+    /// The pass did not run.
+    NotAsked,
+    /// Its numbers are virtual.
+    Virtual(VirtualLaunch),
+    /// It was left as it was.
+    Refused(NotVirtualized),
+}
+
+/// What a launch of a kernel with virtual numbers must give. The real block has at least as many threads as the virtual one, rounded up to whole warps, and the virtual grid fewer
+/// than 2³² blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VirtualLaunch {
+    /// Byte offset of the appended [`virtual_params`].
+    pub offset: u32,
+    /// The block shape that was compiled in; where there is none it is among the parameters.
+    pub block: Option<[u32; 3]>,
+    /// Whether the threads of a virtual block must be a multiple of 32: the kernel has barriers and its block shape was not known.
+    pub needs_full_warps: bool,
+    /// Whether surplus lanes of the last warp stay and take part in barriers.
+    pub surplus_lanes_stay: bool,
+}
+
+/// Why a kernel keeps its real numbers. Lines are those of the source, 0 for built statements.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotVirtualized {
+    /// A fact of the whole launch.
+    #[error("line {line}: `{what}` belongs to the launch as a whole and has no virtual value")]
+    LaunchWide {
+        /// The instruction or special register.
+        what: String,
+        /// Where.
+        line: u32,
+    },
+    /// The kernel is declared to run in clusters.
+    #[error("the kernel is declared `.{directive}`: clusters belong to the launch as a whole")]
+    ClusterDirective {
+        /// The directive.
+        directive: String,
+    },
+    /// A special register is read as a vector.
+    #[error("line {line}: `{what}` is read whole; read its components")]
+    WholeVector {
+        /// The special register.
+        what: String,
+        /// Where.
+        line: u32,
+    },
+    /// What a callee does cannot be seen.
+    #[error("line {line}: the callee `{callee}` has no body here")]
+    UnknownCallee {
+        /// The function, or the register that holds it.
+        callee: String,
+        /// Where.
+        line: u32,
+    },
+    /// A device function needs the numbers and cannot get another parameter.
+    #[error(
+        "the device function `{function}` reads thread or block numbers, and calls to it through its address have no place for virtual ones"
+    )]
+    FixedSignature {
+        /// The function.
+        function: String,
+    },
+    /// A barrier for some of the threads with a count that is not known, or that no barrier can have.
+    #[error("line {line}: the barrier's count is not a constant multiple of 32")]
+    BarrierCount {
+        /// Where.
+        line: u32,
+    },
+    /// A barrier for more threads than a block has.
+    #[error("line {line}: the barrier waits for {count} threads, and a block has {threads}")]
+    BarrierBeyondBlock {
+        /// What it waits for.
+        count: u32,
+        /// What there is, rounded up to whole warps.
+        threads: u32,
+        /// Where.
+        line: u32,
+    },
+    /// The last warp of a block is not full, and its surplus lanes cannot stay.
+    #[error("blocks of {threads} threads leave surplus lanes in the last warp, and line {line}: {why}")]
+    PartialWarp {
+        /// Threads of a block.
+        threads: u32,
+        /// Why they cannot stay.
+        why: surplus_lanes::Obstacle,
+        /// Where.
+        line: u32,
+    },
+    /// No block has this shape.
+    #[error("{0:?} is not the shape of a block")]
+    BlockShape([u32; 3]),
+    /// The appended parameters do not fit.
+    #[error("{bytes} bytes of parameters are more than the {limit} that `.version` and `.target` allow")]
+    TooManyParameters {
+        /// With the appended ones.
+        bytes: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+}
+
+/// Why there is no plan: a reason to leave the kernel, or control flow that is broken.
+enum Refusal {
+    Refused(NotVirtualized),
+    Broken(CfgError),
+}
+
+impl From<NotVirtualized> for Refusal {
+    fn from(reason: NotVirtualized) -> Refusal {
+        Refusal::Refused(reason)
+    }
+}
+
+impl From<CfgError> for Refusal {
+    fn from(error: CfgError) -> Refusal {
+        Refusal::Broken(error)
+    }
+}
+
+/// What is to be done with one kernel.
+struct Plan {
+    launch: VirtualLaunch,
+    /// Barriers that get a count.
+    counted: BTreeSet<StatementId>,
+    surplus: Option<SurplusLanes>,
+}
+
+/// Virtualises every kernel of a module that can be. Says for each kernel, in order, what was done.
+pub(crate) fn virtualize_block_index(module: &mut Module, options: &PassOptions) -> Result<Vec<Virtualization>, PassError> {
+    let planner = Planner { module, options, needs: needs(module), fixed: with_fixed_signature(module), dialect: Dialect::of(module) };
+    let mut outcomes = Vec::new();
+    let mut plans = BTreeMap::new();
+    for kernel in module.kernels() {
+        if kernel.params.iter().any(|p| p.name.ends_with(BLOCK_BASE)) {
+            return Err(PassError::AlreadyVirtual { kernel: kernel.name.to_string() });
+        }
+        match planner.plan(kernel) {
+            Ok(plan) => {
+                outcomes.push(Virtualization::Virtual(plan.launch));
+                plans.insert(kernel.name.clone(), plan);
+            }
+            Err(Refusal::Refused(reason)) => outcomes.push(Virtualization::Refused(reason)),
+            Err(Refusal::Broken(source)) => return Err(PassError::BrokenFlow { function: kernel.name.to_string(), source }),
+        }
+    }
+    let extended = planner.extended(&plans);
+    let needs = planner.needs;
+    for item in &mut module.items {
+        let concerned = |f: &Function| plans.contains_key(&f.name) || needs.contains_key(&f.name);
+        if matches!(&item.kind, ItemKind::Function(f) if concerned(f))
+            && let ItemKind::Function(function) = item.edit()
+        {
+            let plan = plans.get(&function.name).filter(|_| function.kind == FunctionKind::Entry);
+            Rewrite { plan, needs: &needs, extended: &extended }.function(function);
+        }
+    }
+    Ok(outcomes)
+}
+
+/// Decides what can be virtualised.
+struct Planner<'m> {
+    module: &'m Module,
+    options: &'m PassOptions,
+    needs: BTreeMap<Name, BTreeSet<&'static str>>,
+    fixed: BTreeSet<Name>,
+    dialect: Dialect,
+}
+
+impl Planner<'_> {
+    fn plan(&self, kernel: &Function) -> Result<Plan, Refusal> {
+        const CLUSTER_ATTRIBUTES: [&str; 4] = ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
+        if let Some(attribute) = kernel.attributes.iter().find(|a| CLUSTER_ATTRIBUTES.contains(&a.name.as_str())) {
+            return Err(NotVirtualized::ClusterDirective { directive: attribute.name.to_string() }.into());
+        }
+        let callees = reachable_functions(self.module, kernel).map_err(unknown_callee)?;
+        for function in std::iter::once(&kernel).chain(&callees) {
+            forbid_launch_wide(function)?;
+        }
+        if let Some(callee) = callees.iter().find(|f| self.needs.contains_key(&f.name) && self.fixed.contains(&f.name)) {
+            return Err(NotVirtualized::FixedSignature { function: callee.name.to_string() }.into());
+        }
+        let block = self.options.block_of(kernel);
+        let threads = block.map(block_threads).transpose()?;
+        let mut launch = VirtualLaunch { offset: self.offset(kernel, block)?, block, needs_full_warps: false, surplus_lanes_stay: false };
+        let code = KernelCode::of(kernel);
+        let cfg = Cfg::of(&code)?;
+        let divergence = Divergence::of(&code, &cfg);
+        let callees_wait = callees.iter().any(|f| has(f, is_block_barrier));
+        let (barriers, counted) = barriers(&code, &cfg, &divergence, threads)?;
+        let waits = !barriers.is_empty() || callees_wait;
+        let surplus = match threads {
+            Some(threads) if waits && threads % WARP_THREADS != 0 => {
+                let partial = |(why, line)| NotVirtualized::PartialWarp { threads, why, line };
+                Some(SurplusLanes::plan(&code, &cfg, &divergence, callees.iter().any(|f| has(f, waits_for_threads))).map_err(partial)?)
+            }
+            _ => None,
+        };
+        launch.needs_full_warps = waits && threads.is_none();
+        launch.surplus_lanes_stay = surplus.is_some();
+        Ok(Plan { launch, counted, surplus })
+    }
+
+    /// Where the appended parameters start.
+    fn offset(&self, kernel: &Function, block: Option<[u32; 3]>) -> Result<u32, NotVirtualized> {
+        let offset = align_up(params_bytes(kernel), 4);
+        let appended = if block.is_some() { virtual_params::BYTES_WITHOUT_BLOCK } else { virtual_params::BYTES };
+        let (bytes, limit) = (offset.saturating_add(appended.into()), self.dialect.params_bytes_max());
+        let too_many = NotVirtualized::TooManyParameters { bytes, limit };
+        if bytes > limit { Err(too_many) } else { u32::try_from(offset).map_err(|_| too_many) }
+    }
+
+    /// The device functions that get further parameters: those that need them and that a virtualised kernel reaches.
+    fn extended(&self, plans: &BTreeMap<Name, Plan>) -> BTreeSet<Name> {
+        let kernels = self.module.kernels().filter(|kernel| plans.contains_key(&kernel.name));
+        let reached = kernels.filter_map(|kernel| reachable_functions(self.module, kernel).ok()).flatten();
+        reached.map(|f| f.name.clone()).filter(|name| self.needs.contains_key(name)).collect()
+    }
+}
+
+fn unknown_callee(reason: crate::NotCut) -> NotVirtualized {
+    match reason {
+        crate::NotCut::UnknownCallee { callee, line } => NotVirtualized::UnknownCallee { callee, line },
+        other => NotVirtualized::UnknownCallee { callee: other.to_string(), line: 0 },
+    }
+}
+
+fn has(function: &Function, is: impl Fn(&Instruction) -> bool) -> bool {
+    let mut found = false;
+    if let Some(body) = &function.body {
+        visit_statements(body, &mut |statement| found |= statement.instruction().is_some_and(&is));
+    }
+    found
+}
+
+/// Threads of a block of this shape.
+fn block_threads(block: [u32; 3]) -> Result<u32, NotVirtualized> {
+    let threads = block.iter().try_fold(1_u32, |product, &extent| product.checked_mul(extent));
+    threads.filter(|threads| (1..=BLOCK_THREADS_MAX).contains(threads)).ok_or(NotVirtualized::BlockShape(block))
+}
+
+/// Refuses what only makes sense for the launch as a whole.
+fn forbid_launch_wide(function: &Function) -> Result<(), NotVirtualized> {
+    const REGISTERS: [&str; 11] = [
+        "%gridid",
+        "%is_explicit_cluster",
+        "%clusterid",
+        "%nclusterid",
+        "%cluster_ctaid",
+        "%cluster_nctaid",
+        "%cluster_ctarank",
+        "%cluster_nctarank",
+        "%dynamic_smem_size",
+        "%total_smem_size",
+        "%aggr_smem_size",
+    ];
+    const WHOLE: [&str; 4] = ["%tid", "%ntid", "%ctaid", "%nctaid"];
+    let mut found = Ok(());
+    let Some(body) = &function.body else { return found };
+    visit_statements(body, &mut |statement| {
+        let line = statement.origin.line;
+        let Some(instruction) = statement.instruction().filter(|_| found.is_ok()) else { return };
+        let launch_wide = |what: String| Err(NotVirtualized::LaunchWide { what, line });
+        let is_cluster = instruction.modifiers.iter().any(|m| m == "cluster" || m.ends_with("::cluster") && m.starts_with("multicast"));
+        if matches!(instruction.opcode.as_str(), "griddepcontrol" | "mapa" | "getctarank" | "clusterlaunchcontrol") || is_cluster {
+            found = launch_wide(instruction.dotted());
+            return;
+        }
+        for name in instruction.reads() {
+            let stem = name.split('.').next().unwrap_or(name);
+            if REGISTERS.contains(&stem) || stem.starts_with("%envreg") {
+                found = launch_wide(name.to_string());
+            } else if WHOLE.contains(&name.as_str()) {
+                found = Err(NotVirtualized::WholeVector { what: name.to_string(), line });
+            }
+        }
+    });
+    found
+}
+
+/// The block barriers of a kernel, and those of them that get a count.
+fn barriers(
+    code: &KernelCode<'_>,
+    cfg: &Cfg,
+    divergence: &Divergence,
+    threads: Option<u32>,
+) -> Result<(Vec<StatementId>, BTreeSet<StatementId>), NotVirtualized> {
+    let limit = threads.map_or(BLOCK_THREADS_MAX, |threads| threads.next_multiple_of(WARP_THREADS));
+    let (mut all, mut counted) = (Vec::new(), BTreeSet::new());
+    for (id, statement) in code.statements() {
+        let Some(instruction) = statement.instruction().filter(|i| is_block_barrier(i)) else { continue };
+        let line = statement.origin.line;
+        all.push(id);
+        match barrier_count(instruction) {
+            None if instruction.guard.is_none() && !divergence.in_block(cfg.block_of(id)) => {
+                counted.insert(id);
+            }
+            None => {}
+            Some(Operand::Immediate(Immediate::Int(count))) => match u32::try_from(*count) {
+                Ok(count) if count == 0 || count % WARP_THREADS != 0 => return Err(NotVirtualized::BarrierCount { line }),
+                Ok(count) if count > limit => return Err(NotVirtualized::BarrierBeyondBlock { count, threads: limit, line }),
+                Ok(_) => {}
+                Err(_) => return Err(NotVirtualized::BarrierCount { line }),
+            },
+            Some(_) => return Err(NotVirtualized::BarrierCount { line }),
+        }
+    }
+    Ok((all, counted))
+}
+
+/// Where the count of a barrier stands among its operands: behind the barrier's number.
+fn count_position(barrier: &Instruction) -> usize {
+    if barrier.has("red") { 2 } else { 1 }
+}
+
+/// The count of a barrier; `None` where it waits for the whole block.
+pub(crate) fn barrier_count(barrier: &Instruction) -> Option<&Operand> {
+    let operands_without = if barrier.has("red") { 3 } else { 1 };
+    (barrier.operands.len() > operands_without).then(|| &barrier.operands[count_position(barrier)])
+}
+
+/// The rewriting of one function.
+struct Rewrite<'p> {
+    /// What to do where it is a kernel that gets virtual numbers.
+    plan: Option<&'p Plan>,
+    needs: &'p BTreeMap<Name, BTreeSet<&'static str>>,
+    extended: &'p BTreeSet<Name>,
+}
+
+// Registers of the prologue.
+const THREAD: &str = "%atoll_thread";
+const CTA: &str = "%atoll_cta";
+const SIZE: &str = "%atoll_size";
+const REST: &str = "%atoll_rest";
+const COUNT: &str = "%atoll_count";
+const SURPLUS: &str = "%atoll_surplus";
+
+/// Last part of the names of the appended parameters.
+const BLOCK_BASE: &str = "atoll_block_base";
+const AXES: [char; 3] = ['x', 'y', 'z'];
+
+impl Rewrite<'_> {
+    fn function(&self, function: &mut Function) {
+        let needs = self.needs.get(&function.name).cloned().unwrap_or_default();
+        let is_extended = self.extended.contains(&function.name);
+        if is_extended {
+            let parameter = |special: &&str| Variable::new(StateSpace::Reg, ScalarType::B32, &register_of(special));
+            function.params.extend(needs.iter().map(parameter));
+        }
+        let prologue = match self.plan {
+            Some(plan) => {
+                append_parameters(function, plan.launch.block);
+                // The real block has another size than these promise.
+                function.attributes.retain(|a| !matches!(a.name.as_str(), "reqntid" | "maxntid"));
+                prologue(&function.name, plan, &needs)
+            }
+            None if is_extended => Code::default(),
+            // A kernel that keeps its real numbers, or a function that only such kernels call: it passes real numbers on.
+            None => real_numbers(&self.passed_on(function)),
+        };
+        let Some(body) = &mut function.body else { return };
+        let names_are_virtual = self.plan.is_some() || is_extended;
+        rebuild(body, &mut |id, mut statement, code| {
+            self.statement(id, &mut statement, names_are_virtual);
+            match self.plan.and_then(|plan| plan.surplus.as_ref()) {
+                Some(surplus) => surplus.apply(id, statement, code),
+                None => code.statements.push(statement),
+            }
+        });
+        prepend(body, prologue);
+    }
+
+    /// What a function without virtual numbers must pass to those it calls.
+    fn passed_on(&self, function: &Function) -> BTreeSet<&'static str> {
+        let calls = function.body.iter().flat_map(|body| crate::cuttable::callees(body).unwrap_or_default());
+        let extended = calls.filter(|(callee, _)| self.extended.contains(callee));
+        extended.filter_map(|(callee, _)| self.needs.get(&callee)).flatten().copied().collect()
+    }
+
+    fn statement(&self, id: StatementId, statement: &mut Statement, names_are_virtual: bool) {
+        let Some(instruction) = statement.instruction() else { return };
+        let callee = called_function(instruction).filter(|callee| self.extended.contains(*callee)).cloned();
+        let reads_virtual = names_are_virtual && instruction.reads().into_iter().any(|name| virtual_register(name).is_some());
+        let plan = self.plan.filter(|plan| plan.counted.contains(&id));
+        if callee.is_none() && !reads_virtual && plan.is_none() {
+            return;
+        }
+        let StatementKind::Instruction(instruction) = statement.edit() else { return };
+        if reads_virtual {
+            rename(instruction);
+        }
+        if let Some(callee) = callee
+            && let Some(Operand::List(arguments)) = instruction.operands.get_mut(2)
+        {
+            let needs = self.needs.get(&callee).into_iter().flatten();
+            arguments.extend(needs.map(|special| Operand::Name(register_of(special))));
+        }
+        if let Some(plan) = plan {
+            let position = count_position(instruction);
+            instruction.operands.insert(position, plan.count());
+        }
+    }
+}
+
+impl Plan {
+    /// Threads of the virtual block where its shape is known; it was checked when the plan was made.
+    fn threads(&self) -> Option<u32> {
+        self.launch.block.map(|block| block.iter().product())
+    }
+
+    /// How many threads a barrier waits for.
+    fn count(&self) -> Operand {
+        self.threads().map_or_else(|| COUNT.into(), |threads| i64::from(threads.next_multiple_of(WARP_THREADS)).into())
+    }
+}
+
+/// The function an instruction calls by name.
+fn called_function(instruction: &Instruction) -> Option<&Name> {
+    match instruction.operands.get(1) {
+        Some(Operand::Name(name)) if instruction.opcode == "call" => Some(name),
+        _ => None,
+    }
+}
+
+/// Puts virtual registers in the place of special ones.
+fn rename(instruction: &mut Instruction) {
+    // Old code moves the low half of a special register, which a register of 32 bits does not allow.
+    if instruction.opcode == "mov" && instruction.ty().is_some_and(|ty| ty.bytes() == 2) {
+        *instruction =
+            Instruction { guard: instruction.guard.clone(), ..Instruction::new("cvt.u16.u32", std::mem::take(&mut instruction.operands)) };
+    }
+    instruction.visit_names_mut(&mut |_, name| {
+        if let Some(special) = virtual_register(name) {
+            *name = register_of(special);
+        }
+    });
+}
+
+/// The names of the appended parameters, in order.
+fn parameter_names(kernel: &str, block: Option<[u32; 3]>) -> Vec<String> {
+    let axes = |what: &'static str| AXES.map(|axis| format!("{kernel}_atoll_{what}_{axis}"));
+    let mut names = vec![format!("{kernel}_{BLOCK_BASE}")];
+    names.extend(axes("grid"));
+    if block.is_none() {
+        names.extend(axes("block"));
+    }
+    names
+}
+
+fn append_parameters(kernel: &mut Function, block: Option<[u32; 3]>) {
+    let names = parameter_names(&kernel.name, block);
+    kernel.params.extend(names.iter().map(|name| Variable::new(StateSpace::Param, ScalarType::U32, name)));
+}
+
+/// Copies special registers into the registers that calls pass on.
+fn real_numbers(needs: &BTreeSet<&'static str>) -> Code {
+    let mut code = Code::default();
+    for special in needs {
+        let register = register_of(special);
+        code.registers(ScalarType::B32, &[&register]);
+        code.emit("mov.u32", [Operand::Name(register), (*special).into()]);
+    }
+    code
+}
+
+/// Computes the virtual numbers, and sends away what the virtual launch does not have.
+fn prologue(kernel: &str, plan: &Plan, needs: &BTreeSet<&'static str>) -> Code {
+    let mut code = Code::default();
+    let grid = AXES.map(|axis| register_of(&format!("%nctaid.{axis}")));
+    let block = AXES.map(|axis| register_of(&format!("%ntid.{axis}")));
+    let needs_count = plan.threads().is_none() && !plan.counted.is_empty();
+    let mut registers: BTreeSet<Name> = grid.iter().chain(&block).cloned().collect();
+    registers.extend(needs.iter().map(|special| register_of(special)));
+    registers.extend([THREAD, CTA, SIZE, REST].map(Name::new));
+    registers.extend(needs_count.then(|| Name::new(COUNT)));
+    code.registers(ScalarType::B32, &registers.iter().map(Name::as_str).collect::<Vec<_>>());
+    code.registers(ScalarType::Pred, &[SURPLUS]);
+    if plan.surplus.is_some() {
+        surplus_lanes::declare(&mut code);
+    }
+
+    let names = parameter_names(kernel, plan.launch.block);
+    code.emit("mov.u32", [CTA.into(), "%ctaid.x".into()]);
+    code.emit("ld.param.u32", [REST.into(), at(&names[0])]);
+    code.emit("sub.s32", [CTA.into(), CTA.into(), REST.into()]);
+    for (register, name) in grid.iter().zip(&names[1..]) {
+        code.emit("ld.param.u32", [register.into(), at(name)]);
+    }
+    product(&mut code, &grid);
+    // Blocks in front of the base are beyond the grid too, as unsigned numbers.
+    code.emit("setp.ge.u32", [SURPLUS.into(), CTA.into(), SIZE.into()]);
+    code.emit_if(SURPLUS, "ret", []);
+
+    for (axis, register) in block.iter().enumerate() {
+        match plan.launch.block {
+            Some(shape) => code.emit("mov.u32", [register.into(), i64::from(shape[axis]).into()]),
+            None => code.emit("ld.param.u32", [register.into(), at(&names[4 + axis])]),
+        }
+    }
+    code.emit("mov.u32", [THREAD.into(), "%tid.x".into()]);
+    leave_surplus_threads(&mut code, plan, &block, needs_count);
+    split(&mut code, needs, "tid", THREAD, plan.launch.block);
+    split(&mut code, needs, "ctaid", CTA, None);
+    if needs.contains("%nwarpid") {
+        product(&mut code, &block);
+        code.emit("add.s32", [SIZE.into(), SIZE.into(), i64::from(WARP_THREADS - 1).into()]);
+        code.emit("shr.u32", [register_of("%nwarpid").into(), SIZE.into(), 5.into()]);
+    }
+    code
+}
+
+/// Sends the threads away that the virtual block does not have, but for lanes that barriers need.
+fn leave_surplus_threads(code: &mut Code, plan: &Plan, block: &[Name; 3], needs_count: bool) {
+    let (threads, count): (Operand, Operand) = match plan.threads() {
+        Some(threads) => (i64::from(threads).into(), plan.count()),
+        None => {
+            product(code, block);
+            if needs_count {
+                code.emit("add.s32", [COUNT.into(), SIZE.into(), i64::from(WARP_THREADS - 1).into()]);
+                code.emit("and.b32", [COUNT.into(), COUNT.into(), (-i64::from(WARP_THREADS)).into()]);
+            }
+            (SIZE.into(), COUNT.into())
+        }
+    };
+    let beyond = if plan.surplus.is_some() { count } else { threads.clone() };
+    code.emit("setp.ge.u32", [SURPLUS.into(), THREAD.into(), beyond]);
+    code.emit_if(SURPLUS, "ret", []);
+    if plan.surplus.is_some() {
+        code.emit("setp.lt.u32", [surplus_lanes::ACTIVE.into(), THREAD.into(), threads]);
+    }
+}
+
+/// Multiplies three extents into [`SIZE`].
+fn product(code: &mut Code, extents: &[Name; 3]) {
+    code.emit("mul.lo.s32", [SIZE.into(), (&extents[0]).into(), (&extents[1]).into()]);
+    code.emit("mul.lo.s32", [SIZE.into(), SIZE.into(), (&extents[2]).into()]);
+}
+
+/// Splits a linear number into the components that are needed. Where the extents are known, an axis of extent 1 costs nothing, and so a one-dimensional block keeps its
+/// threads' numbers evenly spaced.
+fn split(code: &mut Code, needs: &BTreeSet<&'static str>, what: &str, linear: &str, known: Option<[u32; 3]>) {
+    let component = |axis: usize| Some(register_of(virtual_register(&format!("%{what}.{}", AXES[axis]))?));
+    let is_needed = |axis: usize| needs.contains(format!("%{what}.{}", AXES[axis]).as_str());
+    let extent = |axis: usize| register_of(&format!("%n{what}.{}", AXES[axis]));
+    let is_flat_behind = |axis: usize| known.is_some_and(|extents| extents[axis + 1..].iter().all(|&e| e == 1));
+    code.emit("mov.u32", [REST.into(), linear.into()]);
+    for axis in 0..3 {
+        if !(axis..3).any(is_needed) {
+            return;
+        }
+        let Some(register) = component(axis) else { return };
+        let is_one = known.is_some_and(|extents| extents[axis] == 1);
+        if is_needed(axis) {
+            match () {
+                () if axis == 2 || is_flat_behind(axis) => code.emit("mov.u32", [(&register).into(), REST.into()]),
+                () if is_one => code.emit("mov.u32", [(&register).into(), 0.into()]),
+                () => code.emit("rem.u32", [(&register).into(), REST.into(), (&extent(axis)).into()]),
+            }
+        }
+        if axis < 2 && is_flat_behind(axis) {
+            // Nothing is left for the axes behind; surplus lanes that stay have no place in the block anyway.
+            for behind in (axis + 1..3).filter(|&behind| is_needed(behind)) {
+                if let Some(register) = component(behind) {
+                    code.emit("mov.u32", [(&register).into(), 0.into()]);
+                }
+            }
+            return;
+        }
+        if axis < 2 && !is_one {
+            code.emit("div.u32", [REST.into(), REST.into(), (&extent(axis)).into()]);
+        }
+    }
+}

@@ -18,6 +18,9 @@ pub enum CompileError {
     /// A pass failed.
     #[error(transparent)]
     Passes(#[from] atoll_passes::PassError),
+    /// The kernels' own text cannot be read back: our bug.
+    #[error("internal error: the text of the kernels cannot be read back: {0}")]
+    Text(#[from] atoll_ptx::SyntaxErrors),
     /// The NVIDIA target failed.
     #[error(transparent)]
     Nvidia(#[from] atoll_target_nvidia::NvidiaError),

@@ -94,10 +94,13 @@ pub(crate) fn lower(
     };
     let shapes: Vec<KernelShape> = facts.iter().map(|f| KernelShape { name: f.name.as_str().into(), block: f.block }).collect();
     let options = Options { keep_ir: observer.wants(Form::Llvm), ..Options::default() };
-    let object = atoll_target_host::compile(module, &shapes, level, &options)?;
+    // Lines are those of the text that goes along with the code, so the code is made from that text.
+    let text = atoll_ptx::print(module);
+    let module = atoll_ptx::parse(&text)?;
+    let object = atoll_target_host::compile(&module, &shapes, level, &options)?;
     for (facts, native) in facts.iter_mut().zip(&object.kernels) {
         facts.scratch_bytes = native.scratch_bytes;
     }
     observer.form(Form::Llvm, "lower", &|| object.kernels.iter().filter_map(|k| k.optimised_ir.as_deref()).collect::<Vec<_>>().join("\n"));
-    Ok((object.elf, Some(atoll_ptx::print(module))))
+    Ok((object.elf, Some(text)))
 }

@@ -29,7 +29,7 @@ test-full: ## Everything that `test` samples: full models, three seeds, every ar
 	@export ATOLL_SETUP=test; $(SETUP) && ATOLL_TEST_FULL=1 tools/test.sh
 
 bench: ## The figures of BENCHMARKS.md
-	@$(SETUP) && cargo build --release --quiet -p atoll -p atoll-models $$ATOLL_BIN_FEATURES && tools/bench.sh
+	@export ATOLL_SETUP=bench; $(SETUP) && cargo build --release --quiet -p atoll -p atoll-models $$ATOLL_BIN_FEATURES && tools/bench.sh
 
 clean: ## Remove build outputs (the cache of tools and models stays)
 	cargo clean

@@ -18,6 +18,9 @@ for model in null resnet18 resnet50 densenet121 squeezenet mobilenet_v2 distilbe
 done
 cp "$ATOLL_MODELS_DIR"/{magika,common_det}.onnx "$folder"
 
+printf '\n## Kernels: atoll bench kernel\n\n'
+"$atoll" bench kernel
+
 printf '\n## Compile time, and latency against ONNX Runtime\n\n'
 "$ATOLL_VENV/bin/python" tools/bench.py "$atoll" "$folder" resnet18 resnet50 densenet121 squeezenet mobilenet_v2 distilbert common_det
 

@@ -55,3 +55,10 @@ if [ "${ATOLL_SETUP:-}" = test ] && ! command -v cargo-deny >/dev/null; then
     say "building cargo-deny (two minutes, once)"
     cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" cargo-deny
 fi
+
+# Peers of the kernel benchmark, for `make bench` alone; without them its columns stay empty.
+if [ "${ATOLL_SETUP:-}" = bench ]; then
+    [ -e /etc/OpenCL/vendors/pocl.icd ] || apt_install pocl-opencl-icd ocl-icd-libopencl1 || say "no pocl here; its column will be empty"
+    "$ATOLL_VENV/bin/python" -c 'import pyopencl' 2>/dev/null ||
+        "$ATOLL_VENV/bin/pip" install --quiet --disable-pip-version-check pyopencl==2026.1.4 || say "no pyopencl here; pocl's column will be empty"
+fi

@@ -1,5 +1,7 @@
 //! `atoll bench`
 
+#[cfg(feature = "compiler")]
+mod kernel;
 mod latency;
 mod load;
 mod overhead;
@@ -13,9 +15,10 @@ use clap::Subcommand;
 const EXAMPLES: &str = "\
 Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --rate 20 --duration 30
-  atoll bench overhead";
+  atoll bench overhead
+  atoll bench kernel";
 
-/// Measure latencies: real-time beside best-effort, and what the daemon adds to a request.
+/// Measure: real-time beside best-effort, what the daemon adds to a request, and kernels beside their peers.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -25,12 +28,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    #[cfg(feature = "compiler")]
+    Kernel(kernel::Args),
     Latency(latency::Args),
     Overhead(overhead::Args),
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.bench {
+        #[cfg(feature = "compiler")]
+        Bench::Kernel(args) => kernel::run(&args),
         Bench::Latency(args) => latency::run(&args),
         Bench::Overhead(args) => overhead::run(&args),
     }

@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "atoll-pipeline",
         &["atoll-ptx", "atoll-kgraph", "atoll-frontend", "atoll-codegen", "atoll-passes", "atoll-target-host", "atoll-target-nvidia"],
     ),
+    ("atoll-proxy-kernels", &["atoll-ptx", "atoll-kgraph", "atoll-passes"]),
     ("atoll-core", &[]),
     ("atoll-device", &["atoll-core", "atoll-kgraph"]),
     ("atoll-engine", &["atoll-core", "atoll-device", "atoll-kgraph"]),

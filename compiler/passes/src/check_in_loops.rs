@@ -1,34 +1,478 @@
-//! Looks at the loops of a kernel for places where a running block may leave. It inserts no checks so far; what a loop would need is in the design (D5 f).
+//! Lets a block that is running leave: checks of the epoch word in its long loops (design D5 f).
+//!
+//! # Where
+//! In outermost loops, or, where such a loop has few rounds, in those inside it. Never in a short loop whose rounds cannot be counted before it begins: a
+//! check there would cost the unrolling that such a loop lives by. Every other loop that is looked at gets one or a reason in the report.
+//!
+//! # When it is sound
+//! - The block may be run again after it stopped midway. That is a fact about a kernel and its buffers, handed in by the caller.
+//! - All threads of the block that have not exited reach the check equally often, so that they can agree: what decides about rounds is the same in all of them. Threads
+//!   may have exited before the loop, nowhere else.
+//! - Nothing of the block is still under way in the background when it leaves, as bulk copies into its shared memory would be.
+//!
+//! # What
+//! Every thread reads the word, all of a warp at one address, since thread 0 may have exited; `bar.red` makes the answer that of the block. A block that leaves
+//! sets the launch's evicted word and no progress byte. The check runs every few rounds, by one of two forms:
+//! - *strips*, for a loop whose rounds can be counted: the loop's bound comes nearer, and the check stands between two strips, see [`counted_loops`](crate::counted_loops).
+//! - *a count of rounds* at the loop's header, for others.
 
+use crate::code::{Code, at, prepend, rebuild};
+use crate::counted_loops::{CountedLoop, StripRegisters, is_in_table};
+use crate::cuttable::{self, NotCut, Refusal};
+use crate::epoch::{self, EPOCH_WORD, ISSUED_EPOCH, STOPPED_LABEL};
 use crate::error::PassError;
+use crate::module_facts::Dialect;
 use crate::options::PassOptions;
-use atoll_ptx::Module;
+use crate::threads::Divergence;
+use atoll_ptx::analysis::{BlockId, Cfg, CfgError, Code as KernelCode, DominatorTree, LoopId, Loops, StatementId};
+use atoll_ptx::{Body, Function, FunctionKind, Instruction, ItemKind, Module, Name, Operand, ScalarType, Statement, StatementKind};
+use std::collections::BTreeMap;
 
 /// What was done with a loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LoopOutcome {
-    /// It was left as it was.
-    Skipped {
-        /// The first line of the loop.
-        line: u32,
-        /// Why.
-        why: LoopSkipped,
+pub struct LoopOutcome {
+    /// The first line of the loop, 0 where it was built.
+    pub line: u32,
+    /// What was done.
+    pub decision: LoopDecision,
+}
+
+/// What was done with a loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoopDecision {
+    /// It has a check.
+    Checked {
+        /// Rounds between two checks.
+        every: u32,
+        /// Whether the loop was cut into strips; otherwise it counts its rounds.
+        strips: bool,
     },
+    /// It was left as it was.
+    Skipped(LoopSkipped),
 }
 
 /// Why a loop has no check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LoopSkipped {}
+pub enum LoopSkipped {
+    /// Nobody said that the kernel's blocks may be run again.
+    #[error("nothing says that a block may be run again after it stopped midway")]
+    MayNotRunAgain,
+    /// The kernel must not be cut at all.
+    #[error("the kernel must not be cut: {0}")]
+    NotCut(NotCut),
+    /// Threads of a block may go round differently often.
+    #[error("threads of one block may go round it differently often")]
+    Divergent,
+    /// Threads exit before the loop, and the target cannot do with fewer.
+    #[error("threads may exit before the loop, which asks for sm_70 and PTX 6.2")]
+    EarlyExitOnOldTarget,
+    /// The loop has another entry.
+    #[error("the function has cycles with more than one entry")]
+    Irreducible,
+    /// Too few rounds to be worth it.
+    #[error("it has {rounds} rounds")]
+    FewRounds {
+        /// How many.
+        rounds: u64,
+    },
+    /// A short loop that an assembler may unroll, and whose rounds cannot be counted before it begins.
+    #[error("it is short ({instructions} instructions), and its rounds cannot be counted before it begins")]
+    Short {
+        /// Instructions of a round.
+        instructions: u64,
+    },
+    /// Something of the block would go on after it left.
+    #[error("line {line}: `{what}` may still be under way when a block leaves")]
+    UnderWay {
+        /// The instruction.
+        what: String,
+        /// Where.
+        line: u32,
+    },
+}
 
 /// The loops of one kernel.
+#[derive(Debug, Default)]
 pub(crate) struct KernelLoops {
-    /// Byte offset of the appended parameters.
+    /// Byte offset of the appended parameters, where there are checks.
     pub(crate) params_offset: Option<u32>,
-    /// What was done with each.
+    /// What was done with each loop that was looked at.
     pub(crate) loops: Vec<LoopOutcome>,
 }
 
-/// Says for each kernel, in order, what was done with its loops.
-pub(crate) fn check_in_loops(module: &mut Module, _: &PassOptions) -> Result<Vec<KernelLoops>, PassError> {
-    Ok(module.kernels().map(|_| KernelLoops { params_offset: None, loops: Vec::new() }).collect())
+/// Instructions of one warp between two checks, about: some ten microseconds of a busy compute unit.
+const INSTRUCTIONS_BETWEEN: u64 = 4096;
+/// Rounds that a loop inside another is taken to have where nothing is known.
+const INNER_ROUNDS: u64 = 16;
+/// Fewest instructions of a round that no assembler unrolls for the unrolling's sake.
+const LONG_ROUND: u64 = 96;
+/// Most rounds between two checks.
+const EVERY_MAX: u32 = 1024;
+/// Fewest rounds of a strip: an assembler unrolls by four, or eight.
+const STRIP_MIN: u32 = 16;
+
+/// Inserts checks. Says for each kernel, in order, what was done with its loops.
+pub(crate) fn check_in_loops(module: &mut Module, options: &PassOptions) -> Result<Vec<KernelLoops>, PassError> {
+    let dialect = Dialect::of(module);
+    let mut outcomes = Vec::new();
+    let mut plans = BTreeMap::new();
+    for kernel in module.kernels() {
+        let plan =
+            plan(module, kernel, dialect, options).map_err(|source| PassError::BrokenFlow { function: kernel.name.to_string(), source })?;
+        let params_offset = plan.offset.filter(|_| !plan.checks.is_empty());
+        outcomes.push(KernelLoops { params_offset, loops: plan.outcomes.clone() });
+        if !plan.checks.is_empty() {
+            plans.insert(kernel.name.clone(), plan);
+        }
+    }
+    for item in &mut module.items {
+        let plan = match &item.kind {
+            ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.body.is_some() => plans.get(&f.name),
+            _ => None,
+        };
+        if let Some(plan) = plan
+            && let ItemKind::Function(kernel) = item.edit()
+        {
+            apply(kernel, plan, dialect);
+        }
+    }
+    Ok(outcomes)
+}
+
+/// What is to be done with one kernel.
+#[derive(Debug, Default)]
+struct Plan {
+    offset: Option<u32>,
+    outcomes: Vec<LoopOutcome>,
+    checks: Vec<Check>,
+}
+
+/// A check in one loop.
+#[derive(Debug)]
+struct Check {
+    every: u32,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// Counts rounds behind the label and directives at the start of the header, in front of this statement.
+    Count { first: StatementId },
+    /// Strips.
+    Strips { counted: CountedLoop, header: StatementId, outside: Vec<StatementId> },
+}
+
+fn plan(module: &Module, kernel: &Function, dialect: Dialect, options: &PassOptions) -> Result<Plan, CfgError> {
+    let code = KernelCode::of(kernel);
+    let cfg = Cfg::of(&code)?;
+    let dominators = DominatorTree::dominators(&cfg);
+    let loops = Loops::of(&cfg, &dominators);
+    let mut plan = Plan::default();
+    let refusal = kernel_refusal(module, kernel, options, &code, &loops)?;
+    let outermost: Vec<LoopId> = loops.iter().filter(|(_, l)| l.parent.is_none()).map(|(id, _)| id).collect();
+    let refusal = refusal.or_else(|| match epoch::planned_offset(kernel, dialect) {
+        Ok(offset) => {
+            plan.offset = Some(offset);
+            None
+        }
+        Err(reason) => Some(LoopSkipped::NotCut(reason)),
+    });
+    let planner = Planner {
+        everyone: Divergence::of(&code, &cfg),
+        left: Divergence::of_those_left(&code, &cfg, &loops),
+        every: options.check_every,
+        code,
+        cfg,
+        dominators,
+        loops,
+        dialect,
+    };
+    for id in outermost {
+        match &refusal {
+            Some(reason) => plan.outcomes.push(planner.skipped(id, reason.clone())),
+            None => planner.consider(id, &mut plan),
+        }
+    }
+    plan.outcomes.sort_by_key(|outcome| outcome.line);
+    Ok(plan)
+}
+
+/// Why no loop of a kernel can have a check.
+fn kernel_refusal(
+    module: &Module,
+    kernel: &Function,
+    options: &PassOptions,
+    code: &KernelCode<'_>,
+    loops: &Loops,
+) -> Result<Option<LoopSkipped>, CfgError> {
+    if !options.may_run_again.contains(&kernel.name) {
+        return Ok(Some(LoopSkipped::MayNotRunAgain));
+    }
+    match cuttable::check(module, kernel) {
+        Ok(_) => {}
+        Err(Refusal::NotCut(reason)) => return Ok(Some(LoopSkipped::NotCut(reason))),
+        Err(Refusal::Broken(source)) => return Err(source),
+    }
+    if !loops.is_reducible() {
+        return Ok(Some(LoopSkipped::Irreducible));
+    }
+    let under_way = code.statements().find_map(|(_, statement)| {
+        let instruction = statement.instruction().filter(|i| goes_on_alone(i))?;
+        Some(LoopSkipped::UnderWay { what: instruction.dotted(), line: statement.origin.line })
+    });
+    Ok(under_way)
+}
+
+/// Whether an instruction starts something that goes on by itself, in the block's memory or at one of its barriers: nothing may leave while it does.
+fn goes_on_alone(instruction: &Instruction) -> bool {
+    match instruction.opcode.as_str() {
+        "wgmma" | "tcgen05" => true,
+        "cp" => instruction.has("bulk"),
+        "bar" | "barrier" => instruction.has("arrive"),
+        _ => false,
+    }
+}
+
+/// Everything that decisions about the loops of one kernel look at.
+struct Planner<'k> {
+    code: KernelCode<'k>,
+    cfg: Cfg,
+    dominators: DominatorTree,
+    loops: Loops,
+    everyone: Divergence,
+    left: Divergence,
+    dialect: Dialect,
+    every: Option<u32>,
+}
+
+impl Planner<'_> {
+    /// Decides about a loop, or about those inside it.
+    fn consider(&self, id: LoopId, plan: &mut Plan) {
+        let counted = CountedLoop::of(&self.code, &self.cfg, &self.dominators, &self.loops, id);
+        let round = self.instructions_of_round(id);
+        let rounds = counted.as_ref().and_then(|counted| counted.constant_rounds(&self.code, &self.cfg, &self.loops, id));
+        let inner: Vec<LoopId> = self.loops.iter().filter(|(_, l)| l.parent == Some(id)).map(|(inner, _)| inner).collect();
+        if let Some(rounds) =
+            rounds.filter(|&rounds| self.every.map_or(rounds * round < 2 * INSTRUCTIONS_BETWEEN, |every| rounds <= every.into()))
+        {
+            if inner.is_empty() {
+                plan.outcomes.push(self.skipped(id, LoopSkipped::FewRounds { rounds }));
+            }
+            return inner.into_iter().for_each(|inner| self.consider(inner, plan));
+        }
+        match self.decide(id, counted, round, inner.is_empty()) {
+            Ok(check) => {
+                let strips = matches!(check.form, Form::Strips { .. });
+                plan.outcomes.push(LoopOutcome { line: self.line(id), decision: LoopDecision::Checked { every: check.every, strips } });
+                plan.checks.push(check);
+            }
+            Err(reason) => plan.outcomes.push(self.skipped(id, reason)),
+        }
+    }
+
+    fn decide(&self, id: LoopId, counted: Option<CountedLoop>, round: u64, is_innermost: bool) -> Result<Check, LoopSkipped> {
+        let header = self.loops.get(id).header;
+        let reached: Vec<BlockId> = self.loops.get(id).latches.iter().copied().chain([header]).collect();
+        if reached.iter().any(|&block| self.left.in_block(block)) {
+            return Err(LoopSkipped::Divergent);
+        }
+        if reached.iter().any(|&block| self.everyone.in_block(block)) && !self.dialect.counts_exits() {
+            return Err(LoopSkipped::EarlyExitOnOldTarget);
+        }
+        let every = self.every.unwrap_or_else(|| rounds_between(round));
+        if let Some(form) = counted.and_then(|counted| self.strips(id, counted)) {
+            return Ok(Check { every: self.every.unwrap_or(every.max(STRIP_MIN)), form });
+        }
+        if is_innermost && round < LONG_ROUND {
+            return Err(LoopSkipped::Short { instructions: round });
+        }
+        let first = self.cfg.block(header).statements().find(|&statement| self.code.instruction(statement).is_some());
+        // A header without an instruction falls through to the next block; no compiler makes one.
+        first.map(|first| Check { every, form: Form::Count { first } }).ok_or(LoopSkipped::Short { instructions: round })
+    }
+
+    /// The strip form, where all ways into the loop can be led past the first strip's beginning.
+    fn strips(&self, id: LoopId, counted: CountedLoop) -> Option<Form> {
+        let header = self.loops.get(id).header;
+        let first = self.cfg.block(header).statements().next()?;
+        let StatementKind::Label(label) = &self.code.statement(first).kind else { return None };
+        if is_in_table(&self.code, label) || self.code.scope(first) != self.code.scope(counted.branch) {
+            return None;
+        }
+        let jumps_here = |statement: StatementId| {
+            let jump = self.code.instruction(statement).filter(|i| i.opcode == "bra");
+            jump.is_some_and(|i| matches!(i.operands.first(), Some(Operand::Name(to)) if self.code.label_at(statement, to).is_some_and(|at| self.cfg.block_of(at) == header)))
+        };
+        let outside: Vec<StatementId> =
+            self.code.statements().map(|(id, _)| id).filter(|&statement| statement != counted.branch && jumps_here(statement)).collect();
+        Some(Form::Strips { counted, header: first, outside })
+    }
+
+    /// About how many instructions a thread runs in one round.
+    fn instructions_of_round(&self, id: LoopId) -> u64 {
+        let depth = self.loops.get(id).depth;
+        let blocks = self.loops.blocks(id).iter();
+        blocks.fold(0, |sum: u64, &block| {
+            let instructions = self.cfg.block(block).statements().filter(|&s| self.code.instruction(s).is_some()).count() as u64;
+            let inner = self.loops.depth(block).saturating_sub(depth);
+            sum.saturating_add(instructions.saturating_mul(INNER_ROUNDS.saturating_pow(inner)))
+        })
+    }
+
+    fn line(&self, id: LoopId) -> u32 {
+        let blocks = self.loops.blocks(id).iter();
+        let lines = blocks.flat_map(|&block| self.cfg.block(block).statements()).map(|s| self.code.statement(s).origin.line);
+        lines.filter(|&line| line > 0).min().unwrap_or(0)
+    }
+
+    fn skipped(&self, id: LoopId, reason: LoopSkipped) -> LoopOutcome {
+        LoopOutcome { line: self.line(id), decision: LoopDecision::Skipped(reason) }
+    }
+}
+
+/// How many rounds of so many instructions lie between two checks: a power of two.
+fn rounds_between(round: u64) -> u32 {
+    let rounds = (INSTRUCTIONS_BETWEEN / round.max(1)).next_power_of_two();
+    u32::try_from(rounds).unwrap_or(EVERY_MAX).clamp(1, EVERY_MAX)
+}
+
+// Registers of the checks.
+const ROUND: &str = "%atoll_round";
+const REMAINDER: &str = "%atoll_remainder";
+const EPOCH: &str = "%atoll_loop_epoch";
+const ISSUED: &str = "%atoll_loop_issued";
+const ADDRESS: &str = "%atoll_loop_address";
+const BETWEEN: &str = "%atoll_between";
+const NEWER: &str = "%atoll_loop_newer";
+const STOP: &str = "%atoll_stop";
+const STRIP: StripRegisters =
+    StripRegisters { narrow: "%atoll_strip", wide: "%atoll_wide_strip", far: "%atoll_far", before: "%atoll_before" };
+
+/// Puts the checks into a kernel.
+fn apply(kernel: &mut Function, plan: &Plan, dialect: Dialect) {
+    epoch::append_params(kernel);
+    let name = kernel.name.clone();
+    let Some(body) = &mut kernel.body else { return };
+    let checks = Checks { kernel: &name, dialect, checks: &plan.checks };
+    rebuild(body, &mut |id, statement, code| checks.statement(id, statement, code));
+    prepend(body, checks.declarations());
+    checks.append_way_out(body);
+}
+
+/// The checks of one kernel.
+struct Checks<'p> {
+    kernel: &'p Name,
+    dialect: Dialect,
+    checks: &'p [Check],
+}
+
+impl Checks<'_> {
+    fn declarations(&self) -> Code {
+        let mut code = Code::default();
+        code.registers(ScalarType::Pred, &[NEWER, STOP]);
+        code.registers(ScalarType::B32, &[EPOCH, ISSUED]);
+        code.registers(ScalarType::B64, &[ADDRESS]);
+        let counted = self.checks.iter().enumerate().filter_map(|(index, check)| match &check.form {
+            Form::Strips { counted, .. } => Some((index, counted.ty())),
+            Form::Count { .. } => None,
+        });
+        let counted: Vec<(usize, ScalarType)> = counted.collect();
+        if !counted.is_empty() {
+            code.registers(ScalarType::Pred, &[STRIP.far, STRIP.before]);
+        }
+        for (bits, work) in [(32, STRIP.narrow), (64, STRIP.wide)] {
+            let bounds: Vec<String> = counted.iter().filter(|(_, ty)| ty.bits() == bits).map(|(index, _)| strip_bound(*index)).collect();
+            if !bounds.is_empty() {
+                let names: Vec<&str> = bounds.iter().map(String::as_str).chain([work]).collect();
+                code.registers(if bits == 32 { ScalarType::B32 } else { ScalarType::B64 }, &names);
+            }
+        }
+        if counted.len() < self.checks.len() {
+            code.registers(ScalarType::Pred, &[BETWEEN]);
+            code.registers(ScalarType::B32, &[ROUND, REMAINDER]);
+            code.emit("mov.u32", [ROUND.into(), 0.into()]);
+        }
+        code
+    }
+
+    /// Rewrites a statement where a check has to do with it.
+    fn statement(&self, id: StatementId, mut statement: Statement, code: &mut Code) {
+        for (index, check) in self.checks.iter().enumerate() {
+            match &check.form {
+                Form::Count { first } if *first == id => self.count_round(index, check.every, code),
+                Form::Strips { counted, header, .. } if *header == id => {
+                    code.label(&strip_label(index));
+                    counted.begin_strip(code, check.every, &strip_bound(index), &STRIP);
+                }
+                Form::Strips { counted, .. } if counted.compare == id => {
+                    if let StatementKind::Instruction(comparison) = statement.edit() {
+                        counted.compare_with(comparison, &strip_bound(index));
+                    }
+                }
+                Form::Strips { counted, .. } if counted.branch == id => {
+                    code.statements.push(statement);
+                    return self.between_strips(index, counted, code);
+                }
+                Form::Strips { outside, .. } if outside.contains(&id) => {
+                    if let StatementKind::Instruction(jump) = statement.edit() {
+                        jump.operands = vec![Operand::Name(Name::from(strip_label(index)))];
+                    }
+                }
+                _ => {}
+            }
+        }
+        code.statements.push(statement);
+    }
+
+    /// In front of a round: checks if enough of them have passed.
+    fn count_round(&self, index: usize, every: u32, code: &mut Code) {
+        let round = format!("$L_atoll_round_{index}");
+        if every > 1 {
+            code.emit("add.s32", [ROUND.into(), ROUND.into(), 1.into()]);
+            code.emit("rem.u32", [REMAINDER.into(), ROUND.into(), i64::from(every).into()]);
+            code.emit("setp.ne.u32", [BETWEEN.into(), REMAINDER.into(), 0.into()]);
+            code.emit_if(BETWEEN, "bra", [round.as_str().into()]);
+        }
+        self.check(code);
+        if every > 1 {
+            code.label(&round);
+        }
+    }
+
+    /// Behind the branch of a latch: the next strip, if the loop is not over.
+    fn between_strips(&self, index: usize, counted: &CountedLoop, code: &mut Code) {
+        let over = format!("$L_atoll_over_{index}");
+        counted.end_strip(code, &over);
+        self.check(code);
+        code.emit("bra", [strip_label(index).as_str().into()]);
+        code.label(&over);
+    }
+
+    /// Reads the epoch word; all threads that are left stop together if it is newer.
+    fn check(&self, code: &mut Code) {
+        code.emit("ld.param.u64", [ADDRESS.into(), at(&epoch::named(self.kernel, EPOCH_WORD))]);
+        code.emit("ld.param.u32", [ISSUED.into(), at(&epoch::named(self.kernel, ISSUED_EPOCH))]);
+        code.emit(epoch::strong_load(self.dialect), [EPOCH.into(), at(ADDRESS)]);
+        code.emit("sub.s32", [EPOCH.into(), EPOCH.into(), ISSUED.into()]);
+        code.emit("setp.gt.s32", [NEWER.into(), EPOCH.into(), 0.into()]);
+        code.emit("bar.red.or.pred", [STOP.into(), 0.into(), NEWER.into()]);
+        code.emit_if(STOP, "bra", [STOPPED_LABEL.into()]);
+    }
+
+    /// The way out of a block that stops midway.
+    fn append_way_out(&self, body: &mut Body) {
+        let mut code = Code::default();
+        code.label(STOPPED_LABEL);
+        epoch::set_evicted(&mut code, self.kernel, self.dialect, None, ADDRESS);
+        code.emit("ret", []);
+        body.statements.extend(code.statements);
+    }
+}
+
+fn strip_label(index: usize) -> String {
+    format!("$L_atoll_strip_{index}")
+}
+
+fn strip_bound(index: usize) -> String {
+    format!("%atoll_strip_bound_{index}")
 }

@@ -3,7 +3,7 @@
 //! A check at entry makes every block all or nothing, so any kernel resumes correctly except one whose blocks wait for each other: a block that
 //! waits for one that left waits for ever (design D5 e). This module finds those kernels, and those it cannot see through.
 
-use crate::threads::waits_for_threads;
+use crate::threads::{Divergence, waits_for_threads};
 use atoll_ptx::analysis::{Cfg, CfgError, Code, DominatorTree, Loops, RegisterId, StatementId};
 use atoll_ptx::{Body, Function, FunctionKind, Immediate, Instruction, Module, Name, Operand, StateSpace, Statement, StatementKind};
 use std::collections::HashSet;
@@ -72,11 +72,13 @@ pub enum NotCut {
     /// The preemption parameters are 64-bit addresses.
     #[error("the module has {0}-bit addresses")]
     AddressSize(u32),
-    /// Before sm_70 an exited thread does not count as arrived at a barrier within its warp.
-    #[error("threads may exit before a barrier, which sm_{sm} counts by warps")]
+    /// Before sm_70 an exited thread does not count as arrived at a barrier within its warp, and before PTX 6.2 threads cannot find out who is with them.
+    #[error("threads may exit before a barrier, which asks for sm_70 and PTX 6.2; the module says sm_{sm} and {}.{}", version.0, version.1)]
     EarlyExitOnOldTarget {
         /// The target.
         sm: u32,
+        /// `.version`.
+        version: (u32, u32),
     },
 }
 
@@ -103,30 +105,57 @@ impl From<CfgError> for Refusal {
 /// Functions of the CUDA runtime library that neither wait for other threads nor launch anything.
 const HARMLESS_EXTERNALS: [&str; 5] = ["vprintf", "malloc", "free", "__assertfail", "__nv_assertfail"];
 
+/// Whether device functions that a kernel reaches wait for other threads of the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CalleesWait {
+    /// They do not.
+    Never,
+    /// Every thread that calls one waits as often as the others that call it with it.
+    Always,
+    /// It depends on what the thread finds.
+    Sometimes,
+}
+
 /// Finds what forbids cutting `kernel`. Where nothing does, says whether device functions that it can reach wait for other threads of the block.
-pub(crate) fn check(module: &Module, kernel: &Function) -> Result<bool, Refusal> {
+pub(crate) fn check(module: &Module, kernel: &Function) -> Result<CalleesWait, Refusal> {
     const CLUSTER_ATTRIBUTES: [&str; 4] = ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
     if let Some(attribute) = kernel.attributes.iter().find(|a| CLUSTER_ATTRIBUTES.contains(&a.name.as_str())) {
         return Err(NotCut::ClusterDirective { directive: attribute.name.to_string() }.into());
     }
     let functions = reachable_functions(module, kernel)?;
-    let mut waits = false;
     for function in std::iter::once(&kernel).chain(&functions) {
         let code = Code::of(function);
         for (id, statement) in code.statements() {
             let Some(instruction) = code.instruction(id) else { continue };
             let line = statement.origin.line;
             forbid_instruction(instruction, line)?;
-            if function.kind == FunctionKind::Func {
-                if instruction.opcode == "exit" {
-                    return Err(NotCut::ExitInFunction { function: function.name.to_string(), line }.into());
-                }
-                waits |= waits_for_threads(instruction);
+            if function.kind == FunctionKind::Func && instruction.opcode == "exit" {
+                return Err(NotCut::ExitInFunction { function: function.name.to_string(), line }.into());
             }
         }
         forbid_spinning(&code, &Cfg::of(&code)?)?;
     }
-    Ok(waits)
+    callees_wait(&functions)
+}
+
+/// How device functions wait for other threads. A call counts as a wait where any of the functions waits: it may be the one.
+fn callees_wait(functions: &[&Function]) -> Result<CalleesWait, Refusal> {
+    let codes: Vec<Code<'_>> = functions.iter().map(|function| Code::of(function)).collect();
+    let waiting = |code: &Code<'_>| code.statements().any(|(id, _)| code.instruction(id).is_some_and(waits_for_threads));
+    if !codes.iter().any(waiting) {
+        return Ok(CalleesWait::Never);
+    }
+    for code in &codes {
+        let cfg = Cfg::of(code)?;
+        let divergence = Divergence::of(code, &cfg);
+        for (id, _) in code.statements() {
+            let wait = code.instruction(id).filter(|i| waits_for_threads(i) || i.opcode == "call");
+            if wait.is_some_and(|instruction| !divergence.all_run(&cfg, id, instruction)) {
+                return Ok(CalleesWait::Sometimes);
+            }
+        }
+    }
+    Ok(CalleesWait::Always)
 }
 
 /// Device functions with a body that a function can call, each once, itself not included.

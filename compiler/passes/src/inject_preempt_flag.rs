@@ -14,21 +14,24 @@
 //! Since Volta a barrier waits for all threads that have not exited, and it pairs by number and not by place. So how the last thread is found depends on the body:
 //! - [`Completion::Barrier`]: every place where threads wait for each other is run by all threads equally often. Then all exits go to one epilogue
 //!   with a barrier, behind which thread 0 sets the byte.
-//! - [`Completion::Count`]: otherwise threads exit where they did. Each subtracts itself from a counter in shared memory, and the one that takes the last sets the
-//!   byte. The sequence is predicated and stands in place of every exit, a jump to a bare `ret` included: a common tail would be a point
-//!   where a warp's threads meet again, and exiting threads would wait there for threads that wait for them at a barrier.
+//! - [`Completion::Count`]: otherwise threads exit where they did. Those of a warp that end together subtract their number from a counter in shared memory, through one of
+//!   them, and whoever takes the last sets the byte. The sequence is predicated and stands in place of every exit, a jump to a bare `ret` included: a common tail
+//!   would be a point where a warp's threads meet again, and exiting threads would wait there for threads that wait for them at a barrier.
+//!
+//! A block that stops midway, by a check in a loop, did not finish: the code that it leaves through is not touched.
 //!
 //! Nothing of the pass stays in a register through the body; what is needed again is computed again.
 
 use crate::code::{Code, at, prepend};
-use crate::cuttable::{self, NotCut, Refusal, visit_statements};
+use crate::cuttable::{self, CalleesWait, NotCut, Refusal, visit_statements};
+use crate::epoch::{self, EPOCH_WORD, ISSUED_EPOCH, PROGRESS, STOPPED_LABEL};
 use crate::error::PassError;
-use crate::module_facts::{Dialect, align_up, params_bytes};
+use crate::module_facts::Dialect;
 use crate::threads::{Divergence, waits_for_threads};
-use atoll_kgraph::preempt_params;
 use atoll_ptx::analysis::{Cfg, Code as KernelCode};
 use atoll_ptx::{
-    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable,
+    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind,
+    Variable,
 };
 use std::collections::HashMap;
 
@@ -57,26 +60,13 @@ pub enum Preemption {
     NotCut(NotCut),
 }
 
-/// The appended parameters: last part of the name, type, offset from the start of the appended block.
-const APPENDED: [(&str, ScalarType, u32); 4] = [
-    (EPOCH_WORD, ScalarType::U64, preempt_params::EPOCH_WORD),
-    (EVICTED_WORD, ScalarType::U64, preempt_params::EVICTED_WORD),
-    (PROGRESS, ScalarType::U64, preempt_params::PROGRESS),
-    (ISSUED_EPOCH, ScalarType::U32, preempt_params::ISSUED_EPOCH),
-];
-const EPOCH_WORD: &str = "atoll_epoch_word";
-const EVICTED_WORD: &str = "atoll_evicted_word";
-const PROGRESS: &str = "atoll_progress";
-const ISSUED_EPOCH: &str = "atoll_issued_epoch";
-
-/// Alignment of the appended block: that of the addresses in it.
-const APPENDED_ALIGNMENT: u64 = 8;
-
 // Predicates.
 const FIRST: &str = "%atoll_first";
 const NEWER: &str = "%atoll_newer";
 const DONE: &str = "%atoll_done";
 const LEAVE: &str = "%atoll_leave";
+const AGREED: &str = "%atoll_agreed";
+const LEADER: &str = "%atoll_leader";
 const LAST: &str = "%atoll_last";
 // 32-bit registers.
 const WORD: &str = "%atoll_word";
@@ -84,6 +74,8 @@ const ISSUED: &str = "%atoll_issued";
 const BYTE: &str = "%atoll_byte";
 const X: &str = "%atoll_x";
 const Y: &str = "%atoll_y";
+const TOGETHER: &str = "%atoll_together";
+const ENDING: &str = "%atoll_ending";
 // 64-bit registers.
 const SLOT: &str = "%atoll_slot";
 const WIDE: &str = "%atoll_wide";
@@ -114,47 +106,46 @@ pub(crate) fn inject_preempt_flag(module: &mut Module) -> Result<Vec<Preemption>
 
 /// Decides what to do with a kernel.
 fn plan(module: &Module, kernel: &Function, dialect: Dialect) -> Result<Preemption, PassError> {
-    if kernel.params.iter().any(|p| p.name.ends_with(EPOCH_WORD)) {
+    if has_flag(kernel) {
         return Err(PassError::AlreadyPreemptible { kernel: kernel.name.to_string() });
     }
     match completion_of(module, kernel, dialect) {
-        // The limit on parameters is far below 4 GiB.
         Ok((offset, completion)) => Ok(Preemption::Injected { offset, completion }),
         Err(Refusal::NotCut(reason)) => Ok(Preemption::NotCut(reason)),
         Err(Refusal::Broken(source)) => Err(PassError::BrokenFlow { function: kernel.name.to_string(), source }),
     }
 }
 
+/// Whether the pass has been here.
+fn has_flag(kernel: &Function) -> bool {
+    let mut found = false;
+    if let Some(body) = &kernel.body {
+        visit_statements(body, &mut |statement| found |= matches!(&statement.kind, StatementKind::Label(name) if name == BODY_LABEL));
+    }
+    found
+}
+
 /// Where the appended parameters go and how the kernel's last thread is found.
 fn completion_of(module: &Module, kernel: &Function, dialect: Dialect) -> Result<(u32, Completion), Refusal> {
-    if dialect.address_bits != 64 {
-        return Err(NotCut::AddressSize(dialect.address_bits).into());
-    }
-    let offset = align_up(params_bytes(kernel), APPENDED_ALIGNMENT);
-    let bytes = offset.saturating_add(preempt_params::BYTES.into());
-    let limit = dialect.params_bytes_max();
-    let too_many = NotCut::TooManyParameters { bytes, limit };
-    if bytes > limit {
-        return Err(too_many.into());
-    }
-    let callees_wait = cuttable::check(module, kernel)?;
+    let offset = epoch::planned_offset(kernel, dialect)?;
+    let callees = cuttable::check(module, kernel)?;
     let code = KernelCode::of(kernel);
-    let completion = if waits_are_uniform(&code, &Cfg::of(&code)?, callees_wait) { Completion::Barrier } else { Completion::Count };
-    if completion == Completion::Count && dialect.sm < 70 {
-        return Err(NotCut::EarlyExitOnOldTarget { sm: dialect.sm }.into());
+    let completion = if waits_are_uniform(&code, &Cfg::of(&code)?, callees) { Completion::Barrier } else { Completion::Count };
+    if completion == Completion::Count && !dialect.counts_exits() {
+        return Err(NotCut::EarlyExitOnOldTarget { sm: dialect.sm, version: dialect.version }.into());
     }
-    Ok((u32::try_from(offset).map_err(|_| too_many)?, completion))
+    Ok((offset, completion))
 }
 
 /// Whether all threads run every wait equally often.
-fn waits_are_uniform(code: &KernelCode<'_>, cfg: &Cfg, callees_wait: bool) -> bool {
-    let waits = |i: &Instruction| waits_for_threads(i) || callees_wait && i.opcode == "call";
+fn waits_are_uniform(code: &KernelCode<'_>, cfg: &Cfg, callees: CalleesWait) -> bool {
+    let waits = |i: &Instruction| waits_for_threads(i) || callees != CalleesWait::Never && i.opcode == "call";
     let mut waiting = code.statements().filter_map(|(id, s)| Some((id, s.instruction().filter(|i| waits(i))?))).peekable();
     if waiting.peek().is_none() {
         return true;
     }
     let divergence = Divergence::of(code, cfg);
-    waiting.all(|(id, instruction)| instruction.guard.is_none() && !divergence.in_block(cfg.block_of(id)))
+    callees != CalleesWait::Sometimes && waiting.all(|(id, instruction)| divergence.all_run(cfg, id, instruction))
 }
 
 /// The change of one kernel.
@@ -166,20 +157,19 @@ struct Injection {
 
 impl Injection {
     fn apply(&self, kernel: &mut Function) {
-        for (purpose, ty, _) in APPENDED {
-            kernel.params.push(Variable::new(StateSpace::Param, ty, &self.named(purpose)));
-        }
+        epoch::append_params(kernel);
         let Some(body) = &mut kernel.body else { return };
+        let stopped = take_stopped_code(body);
         match self.completion {
             Completion::Barrier => self.join_exits(body),
             Completion::Count => self.count_exits(body),
         }
+        body.statements.extend(stopped);
         prepend(body, self.entry());
     }
 
-    /// The kernel's own symbol of a purpose: parameters and shared variables share one name space with everything else of the module.
     fn named(&self, purpose: &str) -> String {
-        format!("{}_{purpose}", self.kernel)
+        epoch::named(&self.kernel, purpose)
     }
 
     fn counter(&self) -> String {
@@ -189,13 +179,12 @@ impl Injection {
     /// Declarations, the check, and the way out of a block that leaves.
     fn entry(&self) -> Code {
         let mut code = Code::default();
-        code.registers(ScalarType::Pred, &[FIRST, NEWER, DONE, LEAVE]);
-        if self.completion == Completion::Count {
-            code.registers(ScalarType::Pred, &[LAST]);
-        }
+        code.registers(ScalarType::Pred, &[FIRST, NEWER, DONE, LEAVE, AGREED]);
         code.registers(ScalarType::B32, &[WORD, ISSUED, BYTE, X, Y]);
         code.registers(ScalarType::B64, &[SLOT, WIDE]);
         if self.completion == Completion::Count {
+            code.registers(ScalarType::Pred, &[LEADER, LAST]);
+            code.registers(ScalarType::B32, &[TOGETHER, ENDING]);
             code.variable(Variable { align: Some(4), ..Variable::new(StateSpace::Shared, ScalarType::B32, &self.counter()) });
         }
         self.find_first_thread(&mut code);
@@ -205,7 +194,7 @@ impl Injection {
         code.emit("ld.param.u32", [ISSUED.into(), at(&self.named(ISSUED_EPOCH))]);
         code.emit("mov.u32", [WORD.into(), ISSUED.into()]);
         code.emit("mov.u32", [BYTE.into(), 0.into()]);
-        code.emit_if(FIRST, self.strong("ld"), [WORD.into(), at(WIDE)]);
+        code.emit_if(FIRST, epoch::strong_load(self.dialect), [WORD.into(), at(WIDE)]);
         code.emit_if(FIRST, "ld.global.u8", [BYTE.into(), at(SLOT)]);
         if self.completion == Completion::Count {
             self.set_counter(&mut code);
@@ -215,14 +204,12 @@ impl Injection {
         code.emit("setp.gt.s32", [NEWER.into(), WORD.into(), 0.into()]);
         code.emit("setp.ne.u32", [DONE.into(), BYTE.into(), 0.into()]);
         code.emit("or.pred", [LEAVE.into(), NEWER.into(), DONE.into()]);
-        code.emit("bar.red.or.pred", [LEAVE.into(), 0.into(), LEAVE.into()]);
-        let stay = Guard { predicate: Name::new(LEAVE), negated: true };
-        code.emit_guarded(Some(&stay), "bra", [BODY_LABEL.into()]);
+        code.emit("bar.red.or.pred", [AGREED.into(), 0.into(), LEAVE.into()]);
+        code.emit_unless(AGREED, "bra", [BODY_LABEL.into()]);
         // A block that ran before is no reason to issue the launch again.
         code.emit("not.pred", [DONE.into(), DONE.into()]);
         code.emit("and.pred", [NEWER.into(), NEWER.into(), DONE.into()]);
-        code.emit("ld.param.u64", [WIDE.into(), at(&self.named(EVICTED_WORD))]);
-        code.emit_if(NEWER, self.strong("st"), [at(WIDE), 1.into()]);
+        epoch::set_evicted(&mut code, &self.kernel, self.dialect, Some(NEWER), WIDE);
         code.emit("ret", []);
         code.label(BODY_LABEL);
         code
@@ -280,12 +267,39 @@ impl Injection {
         body.statements = code.statements;
     }
 
-    /// Counts the threads under `guard` as finished and ends them; the last one sets the progress byte.
+    /// Counts the threads under `guard` as finished and ends them; the one that counts the last sets the progress byte.
+    ///
+    /// Threads that are here together agree on who of them ends, and wait for each other, so that what all of them wrote comes before what their leader counts.
     fn count_exit(&self, code: &mut Code, guard: Option<&Guard>) {
+        code.emit("activemask.b32", [TOGETHER.into()]);
+        match guard {
+            None => code.emit("mov.b32", [ENDING.into(), TOGETHER.into()]),
+            Some(guard) => {
+                let ends = if guard.negated { Operand::Not(guard.predicate.clone()) } else { Operand::Name(guard.predicate.clone()) };
+                code.emit("vote.sync.ballot.b32", [ENDING.into(), ends, TOGETHER.into()]);
+            }
+        }
+        code.emit("bar.warp.sync", [TOGETHER.into()]);
+        // The leader is the first of those that end.
+        code.emit("mov.u32", [Y.into(), "%lanemask_lt".into()]);
+        code.emit("and.b32", [Y.into(), Y.into(), ENDING.into()]);
+        code.emit("setp.eq.u32", [LEADER.into(), Y.into(), 0.into()]);
+        if let Some(guard) = guard {
+            let ends = Operand::Name(guard.predicate.clone());
+            if guard.negated {
+                code.emit("not.pred", [LAST.into(), ends]);
+                code.emit("and.pred", [LEADER.into(), LEADER.into(), LAST.into()]);
+            } else {
+                code.emit("and.pred", [LEADER.into(), LEADER.into(), ends]);
+            }
+        }
+        code.emit("popc.b32", [ENDING.into(), ENDING.into()]);
+        code.emit("neg.s32", [Y.into(), ENDING.into()]);
         code.emit("mov.u32", [X.into(), 0.into()]);
-        // What a thread wrote is visible to the thread that finds the count at its end, and by that one's fence to the device.
-        code.emit_guarded(guard, "atom.acq_rel.cta.shared.add.s32", [X.into(), at(&self.counter()), (-1).into()]);
-        code.emit("setp.eq.s32", [LAST.into(), X.into(), 1.into()]);
+        // The fence in front of the byte carries on to the device what the counts of the others made visible here.
+        code.emit_if(LEADER, "atom.acq_rel.cta.shared.add.s32", [X.into(), at(&self.counter()), Y.into()]);
+        code.emit("setp.eq.s32", [LAST.into(), X.into(), ENDING.into()]);
+        code.emit("and.pred", [LAST.into(), LAST.into(), LEADER.into()]);
         self.find_progress_byte(code);
         self.set_progress_byte(code, LAST);
         code.emit_guarded(guard, "ret", []);
@@ -335,16 +349,13 @@ impl Injection {
         }
         code.emit_if(FIRST, "st.shared.u32", [at(&self.counter()), X.into()]);
     }
+}
 
-    /// A load or store that sees, or is seen by, the host while kernels run.
-    fn strong(&self, opcode: &str) -> &'static str {
-        match (opcode, self.dialect.has_memory_model()) {
-            ("ld", true) => "ld.relaxed.sys.global.u32",
-            ("ld", false) => "ld.volatile.global.u32",
-            (_, true) => "st.relaxed.sys.global.u32",
-            (_, false) => "st.volatile.global.u32",
-        }
-    }
+/// Takes the code behind the label for blocks that stopped midway out of a body.
+fn take_stopped_code(body: &mut Body) -> Vec<Statement> {
+    let is_stopped = |statement: &Statement| matches!(&statement.kind, StatementKind::Label(name) if name == STOPPED_LABEL);
+    let start = body.statements.iter().position(is_stopped).unwrap_or(body.statements.len());
+    body.statements.split_off(start)
 }
 
 /// Whether an instruction of a kernel ends the thread. In a kernel `ret` does.

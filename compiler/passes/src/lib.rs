@@ -8,7 +8,9 @@
 
 mod check_in_loops;
 mod code;
+mod counted_loops;
 mod cuttable;
+mod epoch;
 mod error;
 mod inject_preempt_flag;
 mod module_facts;
@@ -23,7 +25,7 @@ mod threads;
 mod virtual_registers;
 mod virtualize_block_index;
 
-pub use check_in_loops::{LoopOutcome, LoopSkipped};
+pub use check_in_loops::{LoopDecision, LoopOutcome, LoopSkipped};
 pub use cuttable::NotCut;
 pub use error::PassError;
 pub use inject_preempt_flag::{Completion, Preemption};

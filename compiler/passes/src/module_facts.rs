@@ -39,6 +39,11 @@ impl Dialect {
         self.sm >= 70 && self.version >= (6, 0)
     }
 
+    /// Whether threads may exit before a barrier and be counted: barriers wait for those that are left, and threads can find out who is with them.
+    pub(crate) fn counts_exits(self) -> bool {
+        self.sm >= 70 && self.version >= (6, 2)
+    }
+
     /// Largest parameter list of a kernel in bytes (PTX ISA, "Kernel Function Parameters").
     pub(crate) fn params_bytes_max(self) -> u64 {
         if self.sm >= 70 && self.version >= (8, 1) { 32764 } else { 4096 }

@@ -4,8 +4,8 @@
 //! divergent where a branch on a divergent value decides whether, or how often, a thread runs it. The analysis does not follow paths and calls a
 //! register divergent when any of its definitions is; what it says is uniform is uniform, what it calls divergent may not be.
 
-use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, StatementId};
-use atoll_ptx::{Instruction, StateSpace};
+use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, Loops, StatementId};
+use atoll_ptx::{FunctionKind, Instruction, StateSpace};
 
 /// Whether the instruction makes its thread wait for, or act together with, other threads that have not exited: block barriers and the
 /// warp-wide `.sync` operations.
@@ -26,13 +26,39 @@ pub(crate) struct Divergence {
 }
 
 impl Divergence {
-    /// Analyses a kernel.
+    /// Analyses a kernel, or a device function, of whose parameters nothing is known.
     pub(crate) fn of(code: &Code<'_>, cfg: &Cfg) -> Divergence {
+        Divergence::analyse(code, cfg, &|_, _| false)
+    }
+
+    /// The same for the threads that have not exited: a branch outside of all loops by which threads leave the kernel at once is none to them.
+    pub(crate) fn of_those_left(code: &Code<'_>, cfg: &Cfg, loops: &Loops) -> Divergence {
+        let leaves_at_once = |to: BlockId| {
+            to == cfg.exit() || {
+                let mut instructions = cfg.block(to).statements().filter_map(|id| code.instruction(id));
+                instructions.next().is_some_and(|i| matches!(i.opcode.as_str(), "ret" | "exit") && i.guard.is_none())
+            }
+        };
+        Divergence::analyse(code, cfg, &|from, to| loops.innermost(from).is_none() && leaves_at_once(to))
+    }
+
+    fn analyse(code: &Code<'_>, cfg: &Cfg, is_exit: &dyn Fn(BlockId, BlockId) -> bool) -> Divergence {
         let postdominators = DominatorTree::postdominators(cfg);
         let mut divergence = Divergence { blocks: vec![false; cfg.len()], registers: vec![false; code.registers().len()] };
+        // What a function is called with, nobody wrote down here.
+        let arguments = code.function().params.iter().filter(|p| p.space == StateSpace::Reg);
+        let first = code.statements().next().map(|(id, _)| id);
+        for register in arguments.filter_map(|p| code.register_at(first?, &p.name)) {
+            divergence.registers[register.index()] = true;
+        }
         // Both sets only grow, so this ends after at most one round per register and block.
-        while divergence.spread(code, cfg, &postdominators) {}
+        while divergence.spread(code, cfg, &postdominators, is_exit) {}
         divergence
+    }
+
+    /// Whether all threads of a thread block run a statement equally often.
+    pub(crate) fn all_run(&self, cfg: &Cfg, statement: StatementId, instruction: &Instruction) -> bool {
+        instruction.guard.is_none() && !self.in_block(cfg.block_of(statement))
     }
 
     /// Whether threads of one thread block may run a basic block a different number of times.
@@ -41,7 +67,7 @@ impl Divergence {
     }
 
     /// One round over the kernel; whether anything was learnt.
-    fn spread(&mut self, code: &Code<'_>, cfg: &Cfg, postdominators: &DominatorTree) -> bool {
+    fn spread(&mut self, code: &Code<'_>, cfg: &Cfg, postdominators: &DominatorTree, is_exit: &dyn Fn(BlockId, BlockId) -> bool) -> bool {
         let mut learnt = false;
         for (id, block) in cfg.blocks() {
             for statement in block.statements() {
@@ -52,7 +78,8 @@ impl Divergence {
                 }
             }
             // Threads that part here are together again at the closest block that all ways out of here lead through.
-            if block.successors.len() > 1 && block.last().is_some_and(|last| self.differs(code, last)) {
+            let ways = block.successors.iter().filter(|edge| !is_exit(id, edge.to)).count();
+            if ways > 1 && block.last().is_some_and(|last| self.differs(code, last)) {
                 let meeting = postdominators.immediate(id);
                 for parted in reachable_before(cfg, id, meeting) {
                     learnt |= !std::mem::replace(&mut self.blocks[parted.index()], true);
@@ -78,7 +105,7 @@ impl Divergence {
 }
 
 /// The blocks that can run between the end of `from` and `until`, which itself is not among them.
-fn reachable_before(cfg: &Cfg, from: BlockId, until: Option<BlockId>) -> Vec<BlockId> {
+pub(crate) fn reachable_before(cfg: &Cfg, from: BlockId, until: Option<BlockId>) -> Vec<BlockId> {
     let mut seen = vec![false; cfg.len()];
     let mut waiting: Vec<BlockId> = cfg.block(from).successors.iter().map(|edge| edge.to).collect();
     let mut found = Vec::new();
@@ -97,7 +124,9 @@ fn follows_from_operands(code: &Code<'_>, instruction: &Instruction) -> bool {
         "ld" => match instruction.space() {
             Some(StateSpace::Const) => true,
             // The parameters of the launch; those of calls, which have declarations of their own, hold what a function returned.
-            Some(StateSpace::Param) => instruction.reads().into_iter().any(|name| code.function().params.iter().any(|p| p.name == *name)),
+            Some(StateSpace::Param) if code.function().kind == FunctionKind::Entry => {
+                instruction.reads().into_iter().any(|name| code.function().params.iter().any(|p| p.name == *name))
+            }
             _ => false,
         },
         "bar" | "barrier" => instruction.has("red"),

@@ -1,9 +1,9 @@
 //! File tests: each folder beside this file is a pass (or `pipeline`, all of them), each `NAME.ptx` in it an input, and `NAME.expected` what must come out, behind
-//! a report on every kernel. To add a test, add an input and run with `ATOLL_BLESS=1`, which writes what comes out; then read it.
+//! a report on every kernel. Kernels but those named `…_once` may be run again. To add a test, add an input and run with `ATOLL_BLESS=1`, which writes what comes out; then read it.
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
-use atoll_passes::{KernelReport, Outlining, PASSES, PassOptions, Preemption, Virtualization, transform_with};
+use atoll_passes::{KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization, transform_with};
 use atoll_target_nvidia::{Ptxas, find_ptxas};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,8 @@ fn check_folder(folder: &str, passes: &[&str]) {
 /// The report as comments, and the transformed text.
 fn run(source: &str, passes: &[&str]) -> Result<(String, String), Box<dyn std::error::Error>> {
     let mut module = atoll_ptx::parse(source)?;
-    let report = transform_with(&mut module, passes, &PassOptions::default(), &mut |_, _| {})?;
+    let may_run_again = module.kernels().map(|kernel| kernel.name.clone()).filter(|name| !name.ends_with("_once")).collect();
+    let report = transform_with(&mut module, passes, &PassOptions { may_run_again, ..PassOptions::default() }, &mut |_, _| {})?;
     Ok((report.kernels.iter().map(describe).collect(), atoll_ptx::print(&module)))
 }
 
@@ -117,7 +118,12 @@ fn describe(kernel: &KernelReport) -> String {
         Outlining::Outlined { function } => lines.push(format!("outlined as {function}")),
         Outlining::Refused(reason) => lines.push(format!("not outlined: {reason}")),
     }
-    lines.extend(kernel.loops.iter().map(|outcome| format!("loop: {outcome:?}")));
+    lines.extend(kernel.loops.iter().map(|outcome| match &outcome.decision {
+        LoopDecision::Checked { every, strips } => {
+            format!("loop at line {}: checked every {every} rounds{}", outcome.line, if *strips { ", in strips" } else { "" })
+        }
+        LoopDecision::Skipped(reason) => format!("loop at line {}: {reason}", outcome.line),
+    }));
     for (count, what) in [(kernel.unreachable_statements, "unreachable statements"), (kernel.dead_instructions, "dead instructions")] {
         lines.extend((count > 0).then(|| format!("{count} {what} removed")));
     }

@@ -1,0 +1,219 @@
+//! Loops whose rounds can be counted before they begin, and how to cut them into strips.
+//!
+//! Recognised is what compilers write: the only way back to the header is a branch at the end of the only latch, on a comparison of a counter with a bound that the loop does
+//! not change; the counter takes one constant step in every round. A strip is the same loop with a nearer bound, so an assembler that could unroll the loop can
+//! still do it. Between two strips stands whatever is to be done once in a while.
+//!
+//! A nearer bound never lets the loop go further than its own: what continues by it also continues by the real one, which is asked again behind each strip.
+
+use crate::code::Code as NewCode;
+use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, LoopId, Loops, RegisterId, StatementId, When};
+use atoll_ptx::{AddressBase, Guard, Immediate, Instruction, Name, Operand, ScalarType, StatementKind};
+
+/// A loop whose rounds can be counted.
+#[derive(Clone, Debug)]
+pub(crate) struct CountedLoop {
+    /// The comparison in the latch.
+    pub(crate) compare: StatementId,
+    /// The branch back to the header, the last instruction of the latch.
+    pub(crate) branch: StatementId,
+    /// The comparison's dotted name.
+    dotted: String,
+    relation: Relation,
+    /// Type of the comparison.
+    ty: ScalarType,
+    counter: Name,
+    bound: Operand,
+    step: i64,
+    /// The predicate that the comparison writes, and what it is to go on.
+    predicate: Name,
+    goes_on_if_false: bool,
+}
+
+/// How counter and bound relate while the loop goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Below,
+    Above,
+    Differs,
+}
+
+impl CountedLoop {
+    /// Recognises a loop.
+    pub(crate) fn of(code: &Code<'_>, cfg: &Cfg, dominators: &DominatorTree, loops: &Loops, id: LoopId) -> Option<CountedLoop> {
+        let header = loops.get(id).header;
+        let [latch] = loops.get(id).latches[..] else { return None };
+        let branch = cfg.block(latch).last()?;
+        let guard = back_branch(code, cfg, branch, header)?;
+        let predicate = code.register_at(branch, &guard.predicate)?;
+        let inside = |statement: StatementId| loops.contains(id, cfg.block_of(statement));
+        let compare = only_def(code, predicate, &inside).filter(|&def| cfg.block_of(def) == latch)?;
+        // Between comparison and branch nobody else may look at the predicate.
+        let between = (compare.index() + 1..branch.index()).map(StatementId::new);
+        if between.into_iter().any(|statement| code.accesses(statement).iter().any(|a| a.register == predicate)) {
+            return None;
+        }
+        let comparison = code.instruction(compare)?;
+        let [Operand::Name(_), Operand::Name(counter), bound] = &comparison.operands[..] else { return None };
+        let ty = comparison.ty().filter(|ty| matches!(ty.bytes(), 4 | 8))?;
+        if comparison.opcode != "setp" || comparison.guard.is_some() || comparison.modifiers.len() != 2 {
+            return None;
+        }
+        match bound {
+            Operand::Immediate(Immediate::Int(_)) => {}
+            Operand::Name(name) if code.register_at(compare, name).is_some_and(|r| defs(code, r, &inside).next().is_none()) => {}
+            _ => return None,
+        }
+        let step = step(code, cfg, dominators, loops, id, latch, compare, counter)?;
+        let relation = relation(&comparison.modifiers[0], ty, guard.negated, step)?;
+        Some(CountedLoop {
+            compare,
+            branch,
+            dotted: comparison.dotted(),
+            relation,
+            ty,
+            counter: counter.clone(),
+            bound: bound.clone(),
+            step,
+            predicate: guard.predicate.clone(),
+            goes_on_if_false: guard.negated,
+        })
+    }
+
+    /// How often the loop runs, where both ends are constants. Only the usual start is looked for: one constant in the block before the loop.
+    pub(crate) fn constant_rounds(&self, code: &Code<'_>, cfg: &Cfg, loops: &Loops, id: LoopId) -> Option<u64> {
+        let Operand::Immediate(Immediate::Int(bound)) = self.bound else { return None };
+        let counter = code.register_at(self.compare, &self.counter)?;
+        let outside = |statement: StatementId| !loops.contains(id, cfg.block_of(statement));
+        let start = code.instruction(only_def(code, counter, &outside)?).filter(|i| i.opcode == "mov" && i.guard.is_none())?;
+        let Some(Operand::Immediate(Immediate::Int(start))) = start.operands.get(1) else { return None };
+        let distance = (bound - start).checked_mul(i128::from(self.step.signum()))?;
+        u64::try_from(distance).ok().map(|distance| distance.div_ceil(self.step.unsigned_abs()).max(1))
+    }
+
+    /// Computes the bound of the next strip, of at most `rounds` rounds, into `strip_bound`.
+    pub(crate) fn begin_strip(&self, code: &mut NewCode, rounds: u32, strip_bound: &str, registers: &StripRegisters) {
+        let bits = self.ty.bits();
+        let (work, far) = (if bits == 64 { registers.wide } else { registers.narrow }, registers.far);
+        let length = i64::from(rounds) * self.step.abs();
+        let counter = || Operand::Name(self.counter.clone());
+        let (from, to) = if self.step > 0 { (counter(), self.bound.clone()) } else { (self.bound.clone(), counter()) };
+        code.emit(&format!("sub.s{bits}"), [work.into(), to, from]);
+        code.emit(&format!("setp.gt.u{bits}"), [far.into(), work.into(), length.into()]);
+        // A counter at or beyond its bound is not far from it: the first round of a loop that tests at its end runs in any case.
+        if self.relation != Relation::Differs {
+            let relation = if self.relation == Relation::Below { "lt" } else { "gt" };
+            code.emit(&format!("setp.{relation}.{}", self.ty), [registers.before.into(), counter(), self.bound.clone()]);
+            code.emit("and.pred", [far.into(), far.into(), registers.before.into()]);
+        }
+        code.emit(&format!("add.s{bits}"), [work.into(), counter(), (length * self.step.signum()).into()]);
+        code.emit(&format!("selp.b{bits}"), [strip_bound.into(), work.into(), self.bound.clone(), far.into()]);
+    }
+
+    /// The comparison with the bound of the strip in place of the loop's own.
+    pub(crate) fn compare_with(&self, comparison: &mut Instruction, strip_bound: &str) {
+        if let Some(bound) = comparison.operands.get_mut(2) {
+            *bound = Operand::from(strip_bound);
+        }
+    }
+
+    /// Behind a strip: asks the loop's own question again, and goes to `over` where it is over.
+    pub(crate) fn end_strip(&self, code: &mut NewCode, over: &str) {
+        code.emit(&self.dotted, [Operand::Name(self.predicate.clone()), Operand::Name(self.counter.clone()), self.bound.clone()]);
+        let over_if = Guard { predicate: self.predicate.clone(), negated: !self.goes_on_if_false };
+        code.emit_guarded(Some(&over_if), "bra", [over.into()]);
+    }
+
+    /// Type of counter and bound.
+    pub(crate) fn ty(&self) -> ScalarType {
+        self.ty
+    }
+}
+
+/// Registers to compute bounds of strips with.
+pub(crate) struct StripRegisters {
+    /// 32 bits.
+    pub(crate) narrow: &'static str,
+    /// 64 bits.
+    pub(crate) wide: &'static str,
+    /// A predicate.
+    pub(crate) far: &'static str,
+    /// Another one.
+    pub(crate) before: &'static str,
+}
+
+/// The guard of the branch back to the header, where the other way out of the latch leaves by falling through.
+fn back_branch<'c>(code: &Code<'c>, cfg: &Cfg, branch: StatementId, header: BlockId) -> Option<&'c Guard> {
+    let instruction = code.instruction(branch).filter(|i| i.opcode == "bra")?;
+    let back = cfg.block(cfg.block_of(branch)).successors.iter().find(|edge| edge.to == header)?;
+    instruction.guard.as_ref().filter(|_| back.when == When::Guard)
+}
+
+/// The statements among `wanted` that write a register.
+fn defs<'c>(code: &'c Code<'_>, register: RegisterId, wanted: &'c dyn Fn(StatementId) -> bool) -> impl Iterator<Item = StatementId> + 'c {
+    let writes = move |id: StatementId| code.accesses(id).iter().any(|a| a.register == register && a.role.writes());
+    code.statements().map(|(id, _)| id).filter(move |&id| wanted(id) && writes(id))
+}
+
+fn only_def(code: &Code<'_>, register: RegisterId, wanted: &dyn Fn(StatementId) -> bool) -> Option<StatementId> {
+    let mut found = defs(code, register, wanted);
+    let first = found.next()?;
+    found.next().is_none().then_some(first)
+}
+
+/// The constant that every round adds to the counter, once, before the comparison.
+#[expect(clippy::too_many_arguments, reason = "all the analyses of one function")]
+fn step(
+    code: &Code<'_>,
+    cfg: &Cfg,
+    dominators: &DominatorTree,
+    loops: &Loops,
+    id: LoopId,
+    latch: BlockId,
+    compare: StatementId,
+    counter: &Name,
+) -> Option<i64> {
+    let register = code.register_at(compare, counter)?;
+    let def = only_def(code, register, &|statement| loops.contains(id, cfg.block_of(statement)))?;
+    let block = cfg.block_of(def);
+    let once_a_round = loops.innermost(block) == Some(id) && dominators.dominates(block, latch) && (block != latch || def < compare);
+    let add = code.instruction(def).filter(|i| i.opcode == "add" && i.guard.is_none() && !i.writes_carry())?;
+    let [Operand::Name(to), Operand::Name(from), Operand::Immediate(Immediate::Int(step))] = &add.operands[..] else { return None };
+    let step = i64::try_from(*step).ok().filter(|step| *step != 0 && step.unsigned_abs() <= STEP_MAX)?;
+    (once_a_round && to == counter && from == counter && add.ty()?.bits() == code.register(register).ty.bits()).then_some(step)
+}
+
+/// Largest step: strips of as many rounds as are ever asked for stay far from the ends of 32 bits.
+const STEP_MAX: u64 = 1 << 16;
+
+/// The relation by which a loop goes on, where a nearer bound means fewer rounds.
+fn relation(compare: &str, ty: ScalarType, negated: bool, step: i64) -> Option<Relation> {
+    let is_ordered = ty.class() != atoll_ptx::types::TypeClass::Float;
+    let relation = match (compare, negated) {
+        ("lt", false) | ("ge", true) => Relation::Below,
+        ("gt", false) | ("le", true) => Relation::Above,
+        ("ne", false) | ("eq", true) => Relation::Differs,
+        _ => return None,
+    };
+    let is_towards = match relation {
+        Relation::Below => step > 0,
+        Relation::Above => step < 0,
+        Relation::Differs => true,
+    };
+    (is_ordered && is_towards).then_some(relation)
+}
+
+/// Whether a statement names the header of a loop other than by the branch at its latch, in a place that cannot be made to name another label.
+pub(crate) fn is_in_table(code: &Code<'_>, label: &Name) -> bool {
+    code.statements().any(|(_, s)| matches!(&s.kind, StatementKind::BranchTargets { targets, .. } if targets.contains(label)))
+        || code.statements().any(|(id, _)| code.instruction(id).is_some_and(|i| takes_address(i, label)))
+}
+
+fn takes_address(instruction: &Instruction, label: &Name) -> bool {
+    instruction.opcode != "bra"
+        && instruction.operands.iter().any(|operand| match operand {
+            Operand::Name(name) => name == label,
+            Operand::Address(address) => matches!(&address.base, AddressBase::Name(name) if name == label),
+            _ => false,
+        })
+}

@@ -21,8 +21,8 @@ use crate::effects::memory::Act;
 use crate::effects::memory::act;
 use crate::effects::overlap::may_overlap;
 use crate::effects::{Access, Opaque, Root, Trace};
-use crate::unstable::Unstable;
 use crate::threads::{Divergence, waits_for_threads};
+use crate::unstable::Unstable;
 use atoll_ptx::analysis::{BlockId, Cfg, DominatorTree, StatementId};
 use atoll_ptx::{Function, Instruction, Module};
 use std::collections::HashMap;
@@ -170,7 +170,11 @@ fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotAga
                 return Err(NotAgain::Clobber { store: write.line, load: read.line, root });
             }
             let new = from.iter().flat_map(|&r| to.iter().map(move |&w| (r, w))).filter(|(r, w)| r != w);
-            new.for_each(|pair| if !pairs.contains(&pair) { pairs.push(pair) });
+            new.for_each(|pair| {
+                if !pairs.contains(&pair) {
+                    pairs.push(pair)
+                }
+            });
         }
     }
     let named = pairs.into_iter().filter_map(|(r, w)| Some((trace.root(r)?.clone(), trace.root(w)?.clone())));

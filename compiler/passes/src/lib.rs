@@ -6,10 +6,12 @@
 //! What it is not: it allocates no registers, chooses no target and changes no text by pattern. A kernel that a pass cannot handle
 //! safely is left as it was, with the reason in the report.
 
+mod analyze_idempotence;
 mod check_in_loops;
 mod code;
 mod counted_loops;
 mod cuttable;
+mod effects;
 mod epoch;
 mod error;
 mod inject_preempt_flag;
@@ -22,11 +24,14 @@ mod report;
 mod shared_to_dynamic;
 mod surplus_lanes;
 mod threads;
+mod unstable;
 mod virtual_registers;
 mod virtualize_block_index;
 
+pub use analyze_idempotence::{NotAgain, Rerun, analyze_idempotence};
 pub use check_in_loops::{LoopDecision, LoopOutcome, LoopSkipped};
 pub use cuttable::NotCut;
+pub use effects::{KernelEffects, Root, analyze_effects};
 pub use error::PassError;
 pub use inject_preempt_flag::{Completion, Preemption};
 pub use options::PassOptions;

@@ -1,0 +1,207 @@
+//! What a kernel does to memory that outlives its blocks: one analysis for everybody who asks.
+//!
+//! [`analyze_effects`] answers in terms of a caller, by parameters. The passes of this crate ask the [`Trace`] underneath, which has every access with
+//! its address.
+
+mod cells;
+mod eval;
+pub(crate) mod linear;
+pub(crate) mod memory;
+pub(crate) mod overlap;
+mod provenance;
+mod roots;
+
+pub use roots::Root;
+
+use crate::cuttable::{NotCut, reachable_functions};
+use crate::threads::is_block_barrier;
+use atoll_ptx::analysis::{Code, StatementId};
+use atoll_ptx::{Function, Instruction, Module, Name, StateSpace};
+use linear::{Atoms, Linear, RootSet};
+use memory::{Act, MemoryAct, act};
+use provenance::Provenance;
+use roots::{CONSTANT, PRIVATE};
+
+/// What a kernel does, the device functions it calls included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelEffects {
+    /// What it reads, in no particular order, each once.
+    pub reads: Vec<Root>,
+    /// What it writes.
+    pub writes: Vec<Root>,
+    /// What it changes by atomic operations; also among the writes.
+    pub atomics: Vec<Root>,
+    /// The line of a load whose address cannot be followed to a parameter or variable: it may read anything.
+    pub reads_anything: Option<u32>,
+    /// The same for a store or atomic.
+    pub writes_anything: Option<u32>,
+    /// Places where the threads of a block wait for each other: barriers, not warp-wide operations.
+    pub barriers: usize,
+    /// Whether shared memory is accessed.
+    pub uses_shared: bool,
+    /// The line of the first instruction whose effects nobody here follows (textures, tensor maps, …), or of a call to a function that has no body here.
+    pub unfollowed: Option<u32>,
+}
+
+/// What a kernel does to memory.
+///
+/// ```
+/// # let text = ".version 7.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 a) {\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [a];\nst.global.u32 [%rd1], 7;\nret;\n}";
+/// let module = atoll_ptx::parse(text).unwrap();
+/// let effects = atoll_passes::analyze_effects(&module, module.function("k").unwrap());
+/// assert_eq!(effects.writes[0].to_string(), "%a");
+/// assert!(effects.reads.is_empty());
+/// ```
+pub fn analyze_effects(module: &Module, kernel: &Function) -> KernelEffects {
+    let trace = match Trace::of(module, kernel) {
+        Ok(trace) => trace,
+        Err(opaque) => return KernelEffects { unfollowed: Some(opaque.line()), ..KernelEffects::default() },
+    };
+    let mut effects = KernelEffects { unfollowed: trace.unfollowed().map(|(line, ..)| line), ..KernelEffects::default() };
+    for (_, instruction, _) in trace.instructions() {
+        effects.barriers += usize::from(is_block_barrier(instruction));
+    }
+    for access in &trace.accesses {
+        effects.uses_shared |= access.act.space == Some(StateSpace::Shared);
+        let line = Some(access.line);
+        let act = &access.act;
+        match &access.targets {
+            Some(targets) => {
+                for root in targets.iter().filter_map(|&t| trace.root(t)) {
+                    add(&mut effects.reads, root, act.reads);
+                    add(&mut effects.writes, root, act.writes);
+                    add(&mut effects.atomics, root, act.atomic);
+                }
+            }
+            None => {
+                effects.reads_anything = effects.reads_anything.or(line.filter(|_| act.reads));
+                effects.writes_anything = effects.writes_anything.or(line.filter(|_| act.writes));
+            }
+        }
+    }
+    effects
+}
+
+fn add(roots: &mut Vec<Root>, root: &Root, wanted: bool) {
+    if wanted && !roots.contains(root) {
+        roots.push(root.clone());
+    }
+}
+
+/// Why a kernel cannot be traced at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Opaque {
+    /// It calls something that has no body here.
+    Callee { name: String, line: u32 },
+    /// It is larger than the limits of the analysis.
+    TooComplex,
+}
+
+impl Opaque {
+    fn line(&self) -> u32 {
+        match self {
+            Opaque::Callee { line, .. } => *line,
+            Opaque::TooComplex => 0,
+        }
+    }
+}
+
+/// One access to memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    /// Which function it stands in; the kernel is 0.
+    pub(crate) function: usize,
+    pub(crate) statement: StatementId,
+    pub(crate) line: u32,
+    pub(crate) act: MemoryAct,
+    /// Where it goes, as far as that can be expressed.
+    pub(crate) address: Option<Linear>,
+    /// The roots it may go to; `None` for anything.
+    pub(crate) targets: Option<Vec<usize>>,
+}
+
+impl Access {
+    /// Whether only memory of the block itself, or constant memory, is touched.
+    pub(crate) fn is_private(&self) -> bool {
+        match self.act.space {
+            Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param | StateSpace::Const) => true,
+            _ => self.targets.as_ref().is_some_and(|t| t.iter().all(|&root| root == PRIVATE || root == CONSTANT && !self.act.writes)),
+        }
+    }
+}
+
+/// Every access of a kernel, and the values that addresses are made of.
+pub(crate) struct Trace<'m> {
+    provenance: Provenance<'m>,
+    pub(crate) accesses: Vec<Access>,
+}
+
+impl<'m> Trace<'m> {
+    pub(crate) fn of(module: &'m Module, kernel: &'m Function) -> Result<Trace<'m>, Opaque> {
+        let reachable = reachable_functions(module, kernel).map_err(|reason| match reason {
+            NotCut::UnknownCallee { callee, line } => Opaque::Callee { name: callee, line },
+            other => Opaque::Callee { name: other.to_string(), line: 0 },
+        })?;
+        let provenance = Provenance::of(module, kernel, &reachable).map_err(|_| Opaque::TooComplex)?;
+        let mut trace = Trace { provenance, accesses: Vec::new() };
+        trace.collect();
+        Ok(trace)
+    }
+
+    fn collect(&mut self) {
+        for function in 0..self.provenance.functions.len() {
+            for index in 0..self.provenance.functions[function].code.len() {
+                let statement = StatementId::new(index);
+                let Some(instruction) = self.provenance.instruction(function, statement) else { continue };
+                let Act::Access(act) = act(instruction) else { continue };
+                let address = self.provenance.address(function, statement, &act);
+                let into = address.as_ref().map_or(RootSet::NONE, |a| self.provenance.points_into(a));
+                let targets = match act.space {
+                    Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param) => Some(vec![PRIVATE]),
+                    Some(StateSpace::Const) => Some(vec![CONSTANT]),
+                    _ => self.provenance.roots.targets(into),
+                };
+                let line = self.provenance.functions[function].code.statement(statement).origin.line;
+                self.accesses.push(Access { function, statement, line, act, address, targets });
+            }
+        }
+    }
+
+    /// Every instruction with its function and position.
+    pub(crate) fn instructions(&self) -> impl Iterator<Item = (usize, &'m Instruction, StatementId)> + '_ {
+        self.provenance.functions.iter().enumerate().flat_map(|(index, function)| {
+            function.code.statements().filter_map(move |(id, statement)| Some((index, statement.instruction()?, id)))
+        })
+    }
+
+    /// The first instruction that is not followed: its line, its name, what it belongs to.
+    pub(crate) fn unfollowed(&self) -> Option<(u32, String, &'static str)> {
+        self.instructions().find_map(|(function, instruction, id)| match act(instruction) {
+            Act::Unfollowed(what) => Some((self.code(function).statement(id).origin.line, instruction.dotted(), what)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn code(&self, function: usize) -> &Code<'m> {
+        &self.provenance.functions[function].code
+    }
+
+    pub(crate) fn atoms(&self) -> &Atoms {
+        &self.provenance.atoms
+    }
+
+    /// How many functions there are; the kernel is the first.
+    pub(crate) fn function_count(&self) -> usize {
+        self.provenance.functions.len()
+    }
+
+    /// A root by its number; `None` for private and constant memory.
+    pub(crate) fn root(&self, index: usize) -> Option<&Root> {
+        self.provenance.roots.get(index)
+    }
+
+    /// The value of a register, where it has one value.
+    pub(crate) fn register_value(&self, function: usize, statement: StatementId, name: &Name) -> Option<Linear> {
+        self.provenance.register_value(function, statement, name)
+    }
+}

@@ -1,0 +1,117 @@
+//! Can two accesses of one block, by whichever threads and at whatever times, touch the same byte?
+//!
+//! The difference of the addresses is a constant, plus what differs between the threads and times. What is the same for a whole block cancels out; a value with a known
+//! range adds an interval; every other value adds a multiple of its coefficient. Sign or zero extension of a 32-bit sum may
+//! or may not wrap around, which adds a multiple of 2³².
+
+use super::linear::{Atoms, Class, Linear};
+
+/// Most atoms that are tried both as an interval and as a multiple.
+const RANGED_MAX: usize = 6;
+
+/// What the difference of two addresses is made of.
+struct Difference {
+    constant: i128,
+    /// Every value of the difference is known modulo this; 0 stands for 2⁶⁴ and exact.
+    modulus: i128,
+    /// A coefficient, and the range of what it is multiplied with.
+    ranged: Vec<(i128, (i128, i128))>,
+}
+
+/// Whether `write` (address and bytes) may overlap `read`. The addresses must point into the same thing.
+pub(crate) fn may_overlap(atoms: &Atoms, read: (&Linear, u64), write: (&Linear, u64)) -> bool {
+    let mut difference = Difference { constant: 0, modulus: 1 << 64, ranged: Vec::new() };
+    let Some(common) = write.0.plus(read.0, u64::MAX) else { return true };
+    // What is stable and cancels out needs no further look; the rest is taken apart copy by copy.
+    let stays = |linear: &Linear| {
+        let changing = linear.terms().iter().filter(|(atom, _)| atoms.get(*atom).class != Class::Stable);
+        changing.map(|&(atom, c)| (Linear::atom(64, atom), linear.signed(c))).collect::<Vec<_>>()
+    };
+    difference.constant = i128::from(common.signed(common.offset()));
+    let mut stable = Linear::constant(64, 0);
+    for &(atom, c) in common.terms().iter().filter(|(atom, _)| atoms.get(*atom).class == Class::Stable) {
+        stable = match stable.plus(&Linear::atom(64, atom), c) {
+            Some(sum) => sum,
+            None => return true,
+        };
+    }
+    let mut parts: Vec<(Linear, i128)> = stays(write.0).into_iter().map(|(l, c)| (l, i128::from(c))).collect();
+    parts.extend(stays(read.0).into_iter().map(|(l, c)| (l, -i128::from(c))));
+    if !difference.add_all(atoms, parts, stable) {
+        return true;
+    }
+    difference.may_lie_within(-(i128::from(write.1) - 1), i128::from(read.1) - 1)
+}
+
+impl Difference {
+    /// Adds values that differ between threads and times, and a stable sum; false where that is too much to look at.
+    fn add_all(&mut self, atoms: &Atoms, parts: Vec<(Linear, i128)>, stable: Linear) -> bool {
+        // The stable parts of what was extended cancel out only after it is taken apart, so they are collected first.
+        let mut stable_terms = stable;
+        let mut waiting = parts;
+        while let Some((linear, factor)) = waiting.pop() {
+            self.constant += i128::from(linear.signed(linear.offset())) * factor;
+            for &(atom, c) in linear.terms() {
+                let factor = i128::from(linear.signed(c)) * factor;
+                let known = atoms.get(atom);
+                if known.class == Class::Stable {
+                    match stable_terms.plus(&Linear::atom(64, atom), factor as u64) {
+                        Some(sum) => stable_terms = sum,
+                        None => return false,
+                    }
+                } else if let (Some(narrow), None) = (&known.narrow, known.range) {
+                    self.modulo(factor << narrow.width());
+                    waiting.push((narrow.clone(), factor));
+                } else {
+                    self.add(factor, known.range);
+                }
+            }
+        }
+        for &(atom, c) in stable_terms.terms() {
+            self.add(i128::from(stable_terms.signed(c)), atoms.get(atom).range);
+        }
+        self.constant %= 1 << 64;
+        self.ranged.len() <= RANGED_MAX
+    }
+
+    fn add(&mut self, factor: i128, range: Option<(i64, i64)>) {
+        match range {
+            Some((low, high)) => self.ranged.push((factor, (low.into(), high.into()))),
+            None => self.modulo(factor),
+        }
+    }
+
+    fn modulo(&mut self, factor: i128) {
+        self.modulus = gcd(self.modulus, factor.unsigned_abs() as i128);
+    }
+
+    /// Whether the difference may be one of `low..=high`.
+    fn may_lie_within(&self, low: i128, high: i128) -> bool {
+        (0..1_u32 << self.ranged.len()).all(|choice| {
+            let mut modulus = self.modulus;
+            let (mut least, mut most) = (self.constant, self.constant);
+            for (index, &(factor, (from, to))) in self.ranged.iter().enumerate() {
+                if choice >> index & 1 == 1 {
+                    // A multiple of the factor, from the smallest value on.
+                    modulus = gcd(modulus, factor.abs());
+                    least += factor * from;
+                    most += factor * from;
+                } else {
+                    least += (factor * from).min(factor * to);
+                    most += (factor * from).max(factor * to);
+                }
+            }
+            // Is there a multiple of the modulus that brings the interval to the window?
+            let first = (low - most).div_euclid(modulus) + i128::from((low - most).rem_euclid(modulus) != 0);
+            let last = (high - least).div_euclid(modulus);
+            first <= last
+        })
+    }
+}
+
+fn gcd(mut a: i128, mut b: i128) -> i128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a.max(1)
+}

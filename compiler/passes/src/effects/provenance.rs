@@ -1,0 +1,585 @@
+//! Where addresses come from: a value for every register of a kernel and of the device functions it can call.
+//!
+//! A register with one definition has the value of that definition, one with several is an atom of its own that may point into whatever any of the definitions
+//! does. What is found holds wherever the register is read, in whatever order the code runs; it needs no single-assignment form and no paths. Definitions are evaluated
+//! until nothing changes: what a value may point into only grows.
+
+use super::cells::{Cells, Held, VariableKey};
+use super::eval::Evaluation;
+use super::linear::{ATOMS_MAX, AtomId, AtomKey, Atoms, Class, Linear, RootSet};
+use super::memory::{Act, MemoryAct, act, element};
+use super::roots::{CONSTANT, PRIVATE, Root, Roots, variable_atom};
+use atoll_ptx::analysis::{Code, DefUse, RegisterId, StatementId};
+use atoll_ptx::{AddressBase, Function, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable};
+use std::collections::HashMap;
+
+/// Most rounds of evaluation; compilers' code needs three to five. Twice the depth to which pointers are handed on through registers with several definitions is enough.
+const ROUNDS_MAX: usize = 100;
+
+/// Most times that everything is evaluated anew because a parameter turned out to be a pointer.
+const RESTARTS_MAX: usize = 4;
+
+/// One function that the kernel reaches; the kernel itself is the first.
+pub(super) struct FunctionCode<'m> {
+    pub(super) code: Code<'m>,
+    /// How many definitions each register has.
+    definitions: Vec<u32>,
+}
+
+/// A call, and the functions it may reach, by position.
+struct CallSite {
+    function: usize,
+    statement: StatementId,
+    callees: Vec<usize>,
+}
+
+/// Values of registers, and what they may point into.
+pub(super) struct Provenance<'m> {
+    pub(super) functions: Vec<FunctionCode<'m>>,
+    pub(super) atoms: Atoms,
+    pub(super) roots: Roots,
+    values: Vec<Vec<Option<Linear>>>,
+    cells: Cells,
+    calls: Vec<CallSite>,
+    module_variables: HashMap<Name, &'m Variable>,
+    /// The atom of the address of each variable, and back.
+    variables: HashMap<VariableKey, AtomId>,
+    variable_of: HashMap<AtomId, VariableKey>,
+    /// Position of each kernel parameter.
+    kernel_params: HashMap<VariableKey, usize>,
+    news: bool,
+    declared: bool,
+}
+
+/// Too many values or rounds: the kernel is larger than the limits of this analysis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooComplex;
+
+fn key(variable: &Variable) -> VariableKey {
+    std::ptr::from_ref(variable).addr()
+}
+
+impl<'m> Provenance<'m> {
+    /// Evaluates a kernel and the device functions that it reaches.
+    pub(super) fn of(module: &'m Module, kernel: &'m Function, reachable: &[&'m Function]) -> Result<Provenance<'m>, TooComplex> {
+        let functions: Vec<&'m Function> = std::iter::once(kernel).chain(reachable.iter().copied()).collect();
+        let mut roots = Roots::new();
+        for (index, param) in kernel.params.iter().enumerate() {
+            if param.pointer.is_some() {
+                let set = roots.intern(Root::Param { index, offset: 0, name: param.name.clone() });
+                roots.declare(set);
+            }
+        }
+        for _ in 0..RESTARTS_MAX {
+            let mut provenance = Provenance::new(module, &functions, roots.clone());
+            provenance.settle()?;
+            if !provenance.declared {
+                return Ok(provenance);
+            }
+            roots = provenance.roots;
+        }
+        let mut provenance = Provenance::new(module, &functions, roots);
+        provenance.settle()?;
+        Ok(provenance)
+    }
+
+    fn new(module: &'m Module, functions: &[&'m Function], roots: Roots) -> Provenance<'m> {
+        let position = |name: &Name| functions.iter().position(|f| f.name == *name);
+        let mut codes = Vec::new();
+        let mut calls = Vec::new();
+        for (index, function) in functions.iter().enumerate() {
+            let code = Code::of(function);
+            let sites = DefUse::of(&code);
+            let mut definitions: Vec<u32> = (0..code.registers().len()).map(|r| sites.defs(RegisterId::new(r)).len() as u32).collect();
+            for param in function.params.iter().filter(|p| p.space == StateSpace::Reg) {
+                if let Some(register) = (!code.is_empty()).then(|| code.register_at(StatementId::new(0), &param.name)).flatten() {
+                    definitions[register.index()] += 1;
+                }
+            }
+            for (statement, _) in code.statements() {
+                let Some(call) = code.instruction(statement).filter(|i| i.opcode == "call") else { continue };
+                let callees = callees(&code, statement, call).iter().filter_map(position).collect();
+                calls.push(CallSite { function: index, statement, callees });
+            }
+            codes.push(FunctionCode { code, definitions });
+        }
+        let variables = module.items.iter().filter_map(|item| match &item.kind {
+            ItemKind::Variable(v) => Some((v.name.clone(), v)),
+            _ => None,
+        });
+        Provenance {
+            values: codes.iter().map(|f| vec![None; f.code.registers().len()]).collect(),
+            functions: codes,
+            atoms: Atoms::default(),
+            roots,
+            cells: Cells::default(),
+            calls,
+            module_variables: variables.collect(),
+            variables: HashMap::new(),
+            variable_of: HashMap::new(),
+            kernel_params: functions[0].params.iter().enumerate().map(|(i, p)| (key(p), i)).collect(),
+            news: false,
+            declared: false,
+        }
+    }
+
+    fn settle(&mut self) -> Result<(), TooComplex> {
+        for _ in 0..ROUNDS_MAX {
+            self.news = false;
+            for function in 0..self.functions.len() {
+                for statement in 0..self.functions[function].code.len() {
+                    self.evaluate(function, StatementId::new(statement));
+                }
+            }
+            self.pass_arguments();
+            if self.atoms.len() > ATOMS_MAX {
+                return Err(TooComplex);
+            }
+            if !self.news {
+                return Ok(());
+            }
+        }
+        Err(TooComplex)
+    }
+
+    fn evaluate(&mut self, function: usize, statement: StatementId) {
+        let Some(instruction) = self.instruction(function, statement) else { return };
+        match act(instruction) {
+            Act::Access(access) => self.evaluate_access(function, statement, instruction, &access),
+            Act::Call => {}
+            Act::Nothing | Act::Unfollowed(_) => Evaluation { provenance: self, function, statement, instruction }.run(),
+        }
+    }
+
+    pub(super) fn instruction(&self, function: usize, statement: StatementId) -> Option<&'m Instruction> {
+        self.functions[function].code.instruction(statement)
+    }
+
+    /// The address an access goes to; `None` where nothing is known.
+    pub(super) fn address(&mut self, function: usize, statement: StatementId, access: &MemoryAct) -> Option<Linear> {
+        match self.instruction(function, statement)?.operands.get(access.address)? {
+            Operand::Address(address) => match &address.base {
+                AddressBase::Name(name) => {
+                    let base = self.name_value(function, statement, name)?;
+                    base.with_width(64).plus(&Linear::constant(64, address.offset as u64), 1)
+                }
+                AddressBase::Absolute(value) => Some(Linear::constant(64, value.wrapping_add(address.offset as u64))),
+            },
+            _ => None,
+        }
+    }
+
+    /// What an address may point into.
+    pub(super) fn points_into(&self, address: &Linear) -> RootSet {
+        self.roots.of_sum(&self.atoms, address)
+    }
+
+    fn evaluate_access(&mut self, function: usize, statement: StatementId, instruction: &'m Instruction, access: &MemoryAct) {
+        let address = self.address(function, statement, access);
+        let width = element(instruction).bits();
+        let touches = self.touched(access, address.as_ref());
+        if access.writes && !matches!(touches, Touched::Outside) {
+            let stored: Vec<(usize, Linear)> = self.stored(function, statement, instruction, access);
+            for (lane, value) in stored {
+                self.store(&touches, lane, width, &value);
+            }
+        }
+        if instruction.opcode == "cp" {
+            self.news |= self.cells.store_shared(RootSet::UNKNOWN);
+        } else if access.reads && (!access.writes || access.atomic) {
+            self.load(function, statement, instruction, &touches, width);
+        }
+        if let Some(address) = address.as_ref().filter(|_| matches!(touches, Touched::Outside)) {
+            self.declare_if_plain(address);
+        }
+    }
+
+    /// A parameter that is used as an address by itself is a pointer.
+    fn declare_if_plain(&mut self, address: &Linear) {
+        if let [(atom, 1)] = address.terms()
+            && matches!(self.atoms.get(*atom).key, AtomKey::Param(_, _, 64))
+        {
+            let roots = self.atoms.get(*atom).roots;
+            self.declare(roots);
+        }
+    }
+
+    pub(super) fn declare(&mut self, roots: RootSet) {
+        self.declared |= self.roots.declare(roots);
+    }
+
+    /// What kind of memory an access goes to.
+    fn touched(&self, access: &MemoryAct, address: Option<&Linear>) -> Touched {
+        let into = address.map_or(RootSet::NONE, |a| self.points_into(a));
+        match access.space {
+            Some(StateSpace::Shared) => Touched::Shared,
+            Some(StateSpace::Local | StateSpace::Param) => self.place(address),
+            Some(StateSpace::Const | StateSpace::Global) => Touched::Outside,
+            _ if Roots::is_private(into) => self.place(address),
+            _ if !into.intersection(RootSet::of(PRIVATE)).is_empty() => Touched::Anything,
+            _ => Touched::Outside,
+        }
+    }
+
+    fn place(&self, address: Option<&Linear>) -> Touched {
+        let variable = address.and_then(|a| variable_atom(a, |atom| self.variable_of.contains_key(&atom)));
+        match variable {
+            Some((atom, offset)) => Touched::Variable(self.variable_of[&atom], offset),
+            None => Touched::Anything,
+        }
+    }
+
+    /// The values an access stores, with their positions.
+    fn stored(
+        &mut self,
+        function: usize,
+        statement: StatementId,
+        instruction: &'m Instruction,
+        access: &MemoryAct,
+    ) -> Vec<(usize, Linear)> {
+        let width = element(instruction).bits();
+        let mut values = Vec::new();
+        for operand in instruction.operands.iter().skip(access.address + 1) {
+            let parts = match operand {
+                Operand::Vector(parts) => parts.as_slice(),
+                one => std::slice::from_ref(one),
+            };
+            for (lane, part) in parts.iter().enumerate() {
+                values.extend(self.operand_value(function, statement, part, width).map(|value| (lane, value)));
+            }
+        }
+        values
+    }
+
+    fn store(&mut self, touched: &Touched, lane: usize, width: u32, value: &Linear) {
+        let roots = self.points_into(value);
+        self.news |= match *touched {
+            Touched::Outside => false,
+            Touched::Shared => self.cells.store_shared(roots),
+            Touched::Variable(variable, Some(offset)) => {
+                let offset = offset.saturating_add(lane as i64 * i64::from(width / 8));
+                self.cells.store((variable, offset, width), value, roots)
+            }
+            Touched::Variable(variable, None) => self.cells.tear(variable, roots),
+            Touched::Anything => self.cells.store_anywhere(roots) | self.cells.store_shared(roots),
+        };
+    }
+
+    fn load(&mut self, function: usize, statement: StatementId, instruction: &'m Instruction, touched: &Touched, width: u32) {
+        let parts = match instruction.operands.first() {
+            Some(Operand::Vector(parts)) => parts.as_slice(),
+            Some(one) => std::slice::from_ref(one),
+            None => &[],
+        };
+        for (lane, part) in parts.iter().enumerate() {
+            let Operand::Name(name) = part else { continue };
+            let register = self.functions[function].code.register_at(statement, name);
+            let Some(register_width) = register.map(|r| self.functions[function].code.register(r).ty.bits()) else { continue };
+            // Whatever is not a pointer where it was stored is none where it is loaded; memory outside may hold any.
+            let foreign = if width >= 64 { RootSet::UNKNOWN } else { RootSet::NONE };
+            let roots = match *touched {
+                Touched::Outside => foreign,
+                Touched::Shared if width < 64 => self.cells.shared().without_unknown(),
+                Touched::Shared => self.cells.shared(),
+                Touched::Anything => self.cells.anything().union(self.cells.shared()).union(foreign),
+                Touched::Variable(variable, offset) => {
+                    let at = offset.map(|o| o.saturating_add(lane as i64 * i64::from(width / 8)));
+                    match self.held(variable, at, width) {
+                        Held::Nothing => continue,
+                        Held::Value(value) if register_width == width => {
+                            self.define(function, statement, name, &value);
+                            continue;
+                        }
+                        Held::Value(_) => RootSet::NONE,
+                        Held::Several(_, roots) if register_width != width => roots,
+                        Held::Several(number, roots) => {
+                            let atom = self.atoms.intern(AtomKey::Cell(number), || (Class::Changing, None));
+                            self.news |= self.atoms.add_roots(atom, roots);
+                            self.define(function, statement, name, &Linear::atom(width, atom));
+                            continue;
+                        }
+                        Held::Mixture(roots) => roots,
+                    }
+                }
+            };
+            let value = self.result(function, statement, lane, register_width, roots, loaded_range(instruction.ty()));
+            self.define(function, statement, name, &value);
+        }
+    }
+
+    /// What a place of a variable holds; a kernel parameter holds itself.
+    fn held(&mut self, variable: VariableKey, offset: Option<i64>, width: u32) -> Held {
+        let foreign = if width >= 64 { RootSet::UNKNOWN } else { RootSet::NONE };
+        match (self.kernel_params.get(&variable).copied(), offset) {
+            (Some(index), Some(offset)) if !self.cells.is_written(variable) => Held::Value(self.parameter(index, offset, width)),
+            (Some(_), _) => Held::Mixture(self.cells.anything_in(variable).union(foreign)),
+            (None, Some(offset)) => self.cells.load((variable, offset, width)),
+            (None, None) => Held::Mixture(self.cells.anything_in(variable)),
+        }
+    }
+
+    /// Bytes of a kernel parameter.
+    fn parameter(&mut self, index: usize, offset: i64, width: u32) -> Linear {
+        let atom = self.atoms.intern(AtomKey::Param(index, offset, width), || (Class::Stable, None));
+        if let (64, Ok(offset)) = (width, u32::try_from(offset)) {
+            let name = self.functions[0].code.function().params[index].name.clone();
+            let roots = self.roots.intern(Root::Param { index, offset, name });
+            self.news |= self.atoms.add_roots(atom, roots);
+        }
+        Linear::atom(width, atom)
+    }
+
+    /// A value that comes from memory or other threads.
+    pub(super) fn result(
+        &mut self,
+        function: usize,
+        statement: StatementId,
+        position: usize,
+        width: u32,
+        roots: RootSet,
+        range: Option<(i64, i64)>,
+    ) -> Linear {
+        let atom = self.atoms.intern(AtomKey::Result(function, statement.index(), position), || (Class::Changing, range));
+        self.news |= self.atoms.add_roots(atom, roots);
+        Linear::atom(width, atom)
+    }
+
+    pub(super) fn add_roots(&mut self, atom: AtomId, roots: RootSet) {
+        self.news |= self.atoms.add_roots(atom, roots);
+    }
+
+    /// The value of a register.
+    pub(super) fn register_value(&self, function: usize, statement: StatementId, name: &Name) -> Option<Linear> {
+        let register = self.functions[function].code.register_at(statement, name)?;
+        self.values[function][register.index()].clone()
+    }
+
+    /// Gives a register one of its values.
+    pub(super) fn define(&mut self, function: usize, statement: StatementId, name: &Name, value: &Linear) {
+        let Some(register) = self.functions[function].code.register_at(statement, name) else { return };
+        self.define_register(function, register, value);
+    }
+
+    fn define_register(&mut self, function: usize, register: RegisterId, value: &Linear) {
+        let code = &self.functions[function];
+        let declared = code.code.register(register);
+        let width = declared.ty.bits();
+        let is_whole = declared.vector.is_none() && value.width() == width;
+        let is_single = code.definitions[register.index()] <= 1 && is_whole;
+        let old = self.values[function][register.index()].clone();
+        let new = if is_single || is_whole && old.as_ref().is_none_or(|old| old == value) {
+            value.clone()
+        } else {
+            let atom = self.atoms.intern(AtomKey::Register(function, register.index()), || (Class::Changing, None));
+            let roots = self.points_into(value).union(old.as_ref().map_or(RootSet::NONE, |old| self.points_into(old)));
+            self.news |= self.atoms.add_roots(atom, roots);
+            Linear::atom(width, atom)
+        };
+        if old.as_ref() != Some(&new) {
+            self.news = true;
+            self.values[function][register.index()] = Some(new);
+        }
+    }
+
+    /// The value of an operand at a width, `None` while nothing is known.
+    pub(super) fn operand_value(&mut self, function: usize, statement: StatementId, operand: &Operand, width: u32) -> Option<Linear> {
+        let value = match operand {
+            Operand::Name(name) => self.name_value(function, statement, name)?,
+            Operand::NameOffset(name, offset) => {
+                let base = self.name_value(function, statement, name)?;
+                base.plus(&Linear::constant(base.width(), *offset as u64), 1)?
+            }
+            Operand::Immediate(atoll_ptx::Immediate::Int(value)) => Linear::constant(width, *value as u64),
+            Operand::Immediate(atoll_ptx::Immediate::F32(bits)) => Linear::constant(width, u64::from(*bits)),
+            Operand::Immediate(atoll_ptx::Immediate::F64(bits)) => Linear::constant(width, *bits),
+            _ => return None,
+        };
+        (value.width() >= width).then(|| value.with_width(width))
+    }
+
+    /// The value behind a name: of a register, a special register, or the address of a variable or function.
+    pub(super) fn name_value(&mut self, function: usize, statement: StatementId, name: &Name) -> Option<Linear> {
+        let code = &self.functions[function].code;
+        if let Some(register) = code.register_at(statement, name) {
+            return if name.contains('.') { None } else { self.values[function][register.index()].clone() };
+        }
+        if name.starts_with('%') && atoll_ptx::is_special_register(name) {
+            return Some(self.special(name));
+        }
+        let variable = code.variable_at(statement, name).or_else(|| self.module_variables.get(name).copied());
+        Some(match variable {
+            Some(variable) => self.address_of(variable),
+            // A function.
+            None => {
+                let atom = self.atoms.intern(AtomKey::Special(name.to_string()), || (Class::Stable, None));
+                Linear::atom(64, atom)
+            }
+        })
+    }
+
+    fn special(&mut self, name: &Name) -> Linear {
+        let width = if name.ends_with("64") || matches!(name.as_str(), "%globaltimer" | "%gridid") { 64 } else { 32 };
+        let bounds = self.functions[0].code.function();
+        let atom = self.atoms.intern(AtomKey::Special(name.to_string()), || describe_special(name, bounds));
+        Linear::atom(width, atom)
+    }
+
+    fn address_of(&mut self, variable: &Variable) -> Linear {
+        let key = key(variable);
+        let atom = *self.variables.entry(key).or_insert_with(|| {
+            let atom = self.atoms.intern(AtomKey::Address(key), || (Class::Stable, None));
+            self.variable_of.insert(atom, key);
+            atom
+        });
+        let roots = match variable.space {
+            StateSpace::Global => {
+                let set = self.roots.intern(Root::Variable(variable.name.clone()));
+                self.roots.declare(set);
+                set
+            }
+            StateSpace::Const => RootSet::of(CONSTANT),
+            StateSpace::Tex => RootSet::UNKNOWN,
+            _ => RootSet::of(PRIVATE),
+        };
+        self.news |= self.atoms.add_roots(atom, roots);
+        Linear::atom(64, atom)
+    }
+
+    /// Hands arguments to callees, and results back.
+    fn pass_arguments(&mut self) {
+        for site in 0..self.calls.len() {
+            let CallSite { function, statement, ref callees } = self.calls[site];
+            let callees = callees.clone();
+            let Some(instruction) = self.instruction(function, statement) else { continue };
+            let list = |at: usize| match instruction.operands.get(at) {
+                Some(Operand::List(parts)) => parts.as_slice(),
+                _ => &[],
+            };
+            for callee in callees {
+                let target = self.functions[callee].code.function();
+                for (argument, param) in list(2).iter().zip(&target.params) {
+                    self.pass(function, statement, argument, callee, param);
+                }
+                for (result, returned) in list(0).iter().zip(&target.returns) {
+                    self.pass_back(function, statement, result, callee, returned);
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, function: usize, statement: StatementId, argument: &Operand, callee: usize, param: &'m Variable) {
+        if param.space == StateSpace::Reg {
+            let value = self.operand_value(function, statement, argument, param.ty.bits());
+            let code = &self.functions[callee].code;
+            let register = if code.is_empty() { None } else { code.register_at(StatementId::new(0), &param.name) };
+            if let (Some(value), Some(register)) = (value, register) {
+                self.define_register(callee, register, &value);
+            }
+        } else if let Some(from) = self.variable_operand(function, statement, argument) {
+            self.copy_variable(from, key(param));
+        } else if let Some(value) = self.operand_value(function, statement, argument, param.ty.bits()) {
+            let roots = self.points_into(&value);
+            self.news |= self.cells.store((key(param), 0, value.width()), &value, roots);
+        }
+    }
+
+    fn pass_back(&mut self, function: usize, statement: StatementId, result: &Operand, callee: usize, returned: &'m Variable) {
+        if returned.space == StateSpace::Reg {
+            let code = &self.functions[callee].code;
+            let register = if code.is_empty() { None } else { code.register_at(StatementId::new(0), &returned.name) };
+            let value = register.and_then(|r| self.values[callee][r.index()].clone());
+            if let (Some(value), Operand::Name(name)) = (value, result) {
+                self.define(function, statement, name, &value);
+            }
+        } else if let Some(to) = self.variable_operand(function, statement, result) {
+            self.copy_variable(key(returned), to);
+        } else if let (Held::Value(value), Operand::Name(name)) = (self.cells.load((key(returned), 0, returned.ty.bits())), result) {
+            self.define(function, statement, name, &value);
+        }
+    }
+
+    fn variable_operand(&self, function: usize, statement: StatementId, operand: &Operand) -> Option<VariableKey> {
+        match operand {
+            Operand::Name(name) => self.functions[function].code.variable_at(statement, name).map(key),
+            _ => None,
+        }
+    }
+
+    fn copy_variable(&mut self, from: VariableKey, to: VariableKey) {
+        for (offset, width, cell) in self.cells.of_variable(from) {
+            let value = match cell.value {
+                Some(value) => value,
+                None => {
+                    let atom = self.atoms.intern(AtomKey::Cell(cell.number), || (Class::Changing, None));
+                    self.news |= self.atoms.add_roots(atom, cell.roots);
+                    Linear::atom(width, atom)
+                }
+            };
+            self.news |= self.cells.store((to, offset, width), &value, cell.roots);
+        }
+        if self.cells.is_torn(from) {
+            let roots = self.cells.anything_in(from);
+            self.news |= self.cells.tear(to, roots);
+        }
+    }
+}
+
+/// What an access goes to.
+enum Touched {
+    /// Memory that outlives the block.
+    Outside,
+    Shared,
+    /// A local variable or parameter, at an offset where it is known.
+    Variable(VariableKey, Option<i64>),
+    /// Perhaps any variable of the thread.
+    Anything,
+}
+
+/// The names a call may go to.
+fn callees(code: &Code<'_>, statement: StatementId, call: &Instruction) -> Vec<Name> {
+    match (call.operands.get(1), call.operands.get(3)) {
+        (Some(Operand::Name(callee)), _) if !callee.starts_with('%') => vec![callee.clone()],
+        (_, Some(Operand::Name(table))) => match code.label_at(statement, table).map(|id| &code.statement(id).kind) {
+            Some(StatementKind::CallTargets { targets, .. }) => targets.clone(),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+fn loaded_range(ty: Option<ScalarType>) -> Option<(i64, i64)> {
+    match ty? {
+        ScalarType::U8 => Some((0, 255)),
+        ScalarType::U16 => Some((0, 65535)),
+        _ => None,
+    }
+}
+
+/// Most threads of a block in each dimension, on every device.
+const BLOCK_MAX: [i64; 3] = [1024, 1024, 64];
+
+/// How far a special register stays the same, and its range.
+fn describe_special(name: &str, kernel: &Function) -> (Class, Option<(i64, i64)>) {
+    let (stem, component) = name.split_once('.').unwrap_or((name, ""));
+    let dimension = ["x", "y", "z"].iter().position(|d| *d == component);
+    let threads = |d: usize| {
+        let extents = |directive: &str| {
+            let declared = kernel.attributes.iter().find(|a| a.name == directive)?;
+            let extent =
+                |d: usize| declared.arguments.get(d).map_or(Some(1), |text| text.parse::<i64>().ok().filter(|n| (1..=1024).contains(n)));
+            Some([extent(0)?, extent(1)?, extent(2)?])
+        };
+        // `.maxntid` bounds the product only.
+        let most = extents("reqntid").map(|e| e[d]).or_else(|| extents("maxntid").map(|e| e.iter().product()));
+        most.unwrap_or(i64::MAX).min(BLOCK_MAX[d])
+    };
+    match (stem, dimension) {
+        ("%tid", Some(d)) => (Class::Thread, Some((0, threads(d) - 1))),
+        ("%ntid", Some(d)) => (Class::Stable, Some((1, threads(d)))),
+        ("%ctaid" | "%nctaid", Some(_)) => (Class::Stable, Some((0, i64::from(i32::MAX)))),
+        ("%laneid", _) => (Class::Thread, Some((0, 31))),
+        ("%nsmid" | "%dynamic_smem_size" | "%total_smem_size", _) => (Class::Stable, None),
+        (stem, _) if stem.starts_with("%lanemask") => (Class::Thread, None),
+        _ => (Class::Changing, None),
+    }
+}

@@ -1,0 +1,146 @@
+//! The labelled kernels: what `analyze_idempotence` says of each, held against what is true.
+//!
+//! `idempotence/NAME.ptx` begins with the label and the reason. There must be no kernel that is said to be safe to run again and is not, and few that are
+//! refused without need. The table of all of them is `IDEMPOTENCE.md`; `ATOLL_BLESS=1` writes it.
+
+use atoll_passes::{Rerun, analyze_idempotence};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Least number of labelled kernels.
+const KERNELS_MIN: usize = 80;
+/// Largest share of kernels that are refused although they may be run again, in percent of those that may.
+const NEEDLESS_PERCENT_MAX: usize = 10;
+
+/// What is true of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+enum Label {
+    Always,
+    Disjoint(Vec<(String, String)>),
+    Never,
+}
+
+struct Case {
+    name: String,
+    label: Label,
+    why: String,
+    answer: Rerun,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/idempotence")
+}
+
+fn header<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix("// ")?.strip_prefix(key)?.strip_prefix(": "))
+}
+
+fn label(text: &str) -> Option<Label> {
+    match header(text, "label")?.split_once(' ') {
+        Some(("disjoint", pairs)) => {
+            let pair = |pair: &str| pair.trim().split_once(' ').map(|(read, written)| (read.to_owned(), written.to_owned()));
+            pairs.split(',').map(pair).collect::<Option<_>>().map(Label::Disjoint)
+        }
+        None if header(text, "label") == Some("always") => Some(Label::Always),
+        None if header(text, "label") == Some("never") => Some(Label::Never),
+        _ => None,
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder()).expect("the labelled kernels").flatten().map(|e| e.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "ptx"));
+    files.sort();
+    files.iter().map(|path| case(path)).collect()
+}
+
+fn case(path: &Path) -> Case {
+    let name = path.file_stem().and_then(|s| s.to_str()).expect("a name").to_owned();
+    let text = std::fs::read_to_string(path).expect("text");
+    let module = atoll_ptx::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+    atoll_ptx::verify(&module).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let kernel = module.function(&name).unwrap_or_else(|| panic!("{name}: no kernel of that name"));
+    let label = label(&text).unwrap_or_else(|| panic!("{name}: no `// label:`"));
+    let why = header(&text, "why").unwrap_or_else(|| panic!("{name}: no `// why:`")).to_owned();
+    Case { answer: analyze_idempotence(&module, kernel), name, label, why }
+}
+
+/// Whether the answer promises more than is true.
+fn is_false_promise(case: &Case) -> bool {
+    match (&case.label, &case.answer) {
+        (_, Rerun::Never(_)) | (Label::Always, _) => false,
+        (Label::Never, _) => true,
+        (Label::Disjoint(_), Rerun::Always) => true,
+        (Label::Disjoint(needed), Rerun::IfDisjoint(asked)) => {
+            let asked: Vec<(String, String)> =
+                asked.iter().map(|(r, w)| (r.to_string().replace('%', ""), w.to_string().replace('%', ""))).collect();
+            !needed.iter().all(|pair| asked.contains(pair))
+        }
+    }
+}
+
+fn is_needless(case: &Case) -> bool {
+    case.label != Label::Never && matches!(case.answer, Rerun::Never(_))
+}
+
+#[test]
+fn no_kernel_is_run_again_wrongly_and_few_are_refused_without_need() {
+    let cases = cases();
+    assert!(cases.len() >= KERNELS_MIN, "only {} labelled kernels", cases.len());
+    let wrong: Vec<&str> = cases.iter().filter(|c| is_false_promise(c)).map(|c| c.name.as_str()).collect();
+    assert!(wrong.is_empty(), "said to be safe to run again, and are not: {wrong:?}");
+    let may: usize = cases.iter().filter(|c| c.label != Label::Never).count();
+    let needless: Vec<String> = cases.iter().filter(|c| is_needless(c)).map(|c| format!("{}: {:?}", c.name, c.answer)).collect();
+    assert!(needless.len() * 100 <= may * NEEDLESS_PERCENT_MAX, "of {may} kernels refused without need:\n{}", needless.join("\n"));
+}
+
+#[test]
+fn the_table_in_the_documentation_is_what_comes_out() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("IDEMPOTENCE.md");
+    let table = table(&cases());
+    if std::env::var_os("ATOLL_BLESS").is_some() {
+        std::fs::write(&path, &table).expect("the page can be written");
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == table, "{} is not what comes out; ATOLL_BLESS=1 writes it", path.display());
+}
+
+fn table(cases: &[Case]) -> String {
+    let may = cases.iter().filter(|c| c.label != Label::Never).count();
+    let needless = cases.iter().filter(|c| is_needless(c)).count();
+    let wrong = cases.iter().filter(|c| is_false_promise(c)).count();
+    let mut text = String::from(INTRODUCTION);
+    let _ = writeln!(
+        text,
+        "{} kernels, {may} of which may be run again. Said to be safe and are not: {wrong}. Refused without need: {needless}, {} % of those that may.\n",
+        cases.len(),
+        needless * 100 / may.max(1)
+    );
+    text += "| kernel | true | proven | because |\n|---|---|---|---|\n";
+    for case in cases {
+        let truth = match &case.label {
+            Label::Always => "always".to_owned(),
+            Label::Never => "never".to_owned(),
+            Label::Disjoint(_) => "if disjoint".to_owned(),
+        };
+        let (answer, reason) = match &case.answer {
+            Rerun::Always => ("always".to_owned(), case.why.clone()),
+            Rerun::IfDisjoint(pairs) => {
+                let pairs: Vec<String> = pairs.iter().map(|(r, w)| format!("`{r}` from `{w}`")).collect();
+                (format!("if disjoint: {}", pairs.join(", ")), case.why.clone())
+            }
+            Rerun::Never(reason) => ("no".to_owned(), format!("{}: {reason}", case.why)),
+        };
+        let needless = if is_needless(case) { " (needless)" } else { "" };
+        let _ = writeln!(text, "| `{}` | {truth} | {answer}{needless} | {} |", case.name, reason.replace('|', "\\|"));
+    }
+    text
+}
+
+const INTRODUCTION: &str = "# Which kernels may be run again
+
+A block that was stopped midway may be run again from its start if it then does what an undisturbed run would have done. `analyze_idempotence` proves that from a kernel's
+instructions, `bind` applies it to the buffers of a node. The table below holds its answers against labels given by hand; the kernels are in
+`tests/idempotence`, with their sources. A test writes this page and fails where it is out of date (`ATOLL_BLESS=1` accepts it).
+
+";

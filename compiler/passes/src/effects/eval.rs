@@ -33,8 +33,8 @@ impl<'m> Evaluation<'_, 'm> {
                         let value = self.fit(value, width);
                         return self.define(&name, &value);
                     }
-                    Outcome::Unknown => {}
-                    Outcome::NotYet => return,
+                    Outcome::NotYet if self.provenance.waits(self.function, self.statement) => return,
+                    Outcome::Unknown | Outcome::NotYet => {}
                 }
             }
         }
@@ -89,7 +89,8 @@ impl<'m> Evaluation<'_, 'm> {
 
     fn value(&mut self, width: u32) -> Outcome {
         let instruction = self.instruction;
-        let ty = instruction.ty().unwrap_or(ScalarType::B64);
+        // Packed types such as `.s16x2` are none of the scalar ones.
+        let Some(ty) = instruction.ty() else { return Outcome::Unknown };
         let is_plain = !instruction.has("sat") && !instruction.reads_carry();
         if ty.class() == TypeClass::Float || !is_plain {
             return Outcome::Unknown;

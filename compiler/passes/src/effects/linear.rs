@@ -111,6 +111,8 @@ pub(crate) struct Atom {
     pub(crate) roots: RootSet,
     /// For an integer made wider by sign or zeros: the narrow one. Both agree in the bits of the narrow one.
     pub(crate) narrow: Option<Linear>,
+    /// For a register that moves on in steps: where it starts, and a number that all its steps are multiples of.
+    pub(crate) stride: Option<(Linear, u64)>,
 }
 
 /// A sum of atoms.
@@ -145,7 +147,7 @@ impl Atoms {
         }
         let id = AtomId(self.atoms.len() as u32);
         let (class, range) = describe();
-        self.atoms.push(Atom { key: key.clone(), class, range, roots: RootSet::NONE, narrow: None });
+        self.atoms.push(Atom { key: key.clone(), class, range, roots: RootSet::NONE, narrow: None, stride: None });
         self.ids.insert(key, id);
         id
     }
@@ -160,6 +162,23 @@ impl Atoms {
 
     pub(crate) fn set_narrow(&mut self, id: AtomId, narrow: Linear) {
         self.atoms[id.0 as usize].narrow = Some(narrow);
+    }
+
+    pub(crate) fn set_stride(&mut self, id: AtomId, start: Linear, multiple: u64) {
+        self.atoms[id.0 as usize].stride = Some((start, multiple));
+    }
+
+    /// A number that a sum is a multiple of, modulo a power of two that is one as well.
+    pub(crate) fn factor(&self, linear: &Linear) -> u64 {
+        if let Some(constant) = linear.as_constant() {
+            return linear.signed(constant).unsigned_abs();
+        }
+        let of_term = |&(atom, c): &(AtomId, u64)| {
+            let inner = self.get(atom).narrow.as_ref().map_or(0, Linear::trailing_zeros);
+            c.trailing_zeros() + inner
+        };
+        let constant = if linear.constant == 0 { linear.width } else { linear.constant.trailing_zeros() };
+        1 << linear.terms.iter().map(of_term).chain([constant]).min().unwrap_or(0).min(linear.width - 1)
     }
 
     /// How far a sum stays the same.
@@ -276,6 +295,14 @@ impl Linear {
         let of = |value: u64| if value == 0 { self.width } else { value.trailing_zeros() };
         self.terms.iter().map(|&(_, c)| of(c)).chain([of(self.constant)]).min().unwrap_or(self.width)
     }
+}
+
+/// The greatest common divisor.
+pub(crate) fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// The low bits of a width.

@@ -6,13 +6,16 @@
 
 use super::linear::{Atoms, Class, Linear};
 
+/// Most sums that are looked into: registers that start from each other would go on for ever.
+const SUMS_MAX: usize = 64;
+
 /// Most atoms that are tried both as an interval and as a multiple.
 const RANGED_MAX: usize = 6;
 
 /// What the difference of two addresses is made of.
 struct Difference {
     constant: i128,
-    /// Every value of the difference is known modulo this; 0 stands for 2⁶⁴ and exact.
+    /// Every value of the difference is known modulo this, which divides 2⁶⁴ or is a step.
     modulus: i128,
     /// A coefficient, and the range of what it is multiplied with.
     ranged: Vec<(i128, (i128, i128))>,
@@ -49,10 +52,15 @@ impl Difference {
         // The stable parts of what was extended cancel out only after it is taken apart, so they are collected first.
         let mut stable_terms = stable;
         let mut waiting = parts;
+        let mut sums = 0;
         while let Some((linear, factor)) = waiting.pop() {
-            self.constant += i128::from(linear.signed(linear.offset())) * factor;
+            sums += 1;
+            if sums > SUMS_MAX {
+                return false;
+            }
+            self.constant += product(&linear, linear.offset(), factor);
             for &(atom, c) in linear.terms() {
-                let factor = i128::from(linear.signed(c)) * factor;
+                let factor = product(&linear, c, factor);
                 let known = atoms.get(atom);
                 if known.class == Class::Stable {
                     match stable_terms.plus(&Linear::atom(64, atom), factor as u64) {
@@ -62,6 +70,10 @@ impl Difference {
                 } else if let (Some(narrow), None) = (&known.narrow, known.range) {
                     self.modulo(factor << narrow.width());
                     waiting.push((narrow.clone(), factor));
+                } else if let Some((start, multiple)) = &known.stride {
+                    self.modulo(factor * i128::from(*multiple));
+                    self.modulo(factor << start.width());
+                    waiting.push((start.clone(), factor));
                 } else {
                     self.add(factor, known.range);
                 }
@@ -85,28 +97,39 @@ impl Difference {
         self.modulus = gcd(self.modulus, factor.unsigned_abs() as i128);
     }
 
-    /// Whether the difference may be one of `low..=high`.
+    /// Whether the difference may be one of `low..=high`. Each value with a range is tried as an interval and as a multiple of its factor.
     fn may_lie_within(&self, low: i128, high: i128) -> bool {
         (0..1_u32 << self.ranged.len()).all(|choice| {
-            let mut modulus = self.modulus;
-            let (mut least, mut most) = (self.constant, self.constant);
-            for (index, &(factor, (from, to))) in self.ranged.iter().enumerate() {
-                if choice >> index & 1 == 1 {
-                    // A multiple of the factor, from the smallest value on.
-                    modulus = gcd(modulus, factor.abs());
-                    least += factor * from;
-                    most += factor * from;
-                } else {
-                    least += (factor * from).min(factor * to);
-                    most += (factor * from).max(factor * to);
-                }
-            }
+            let Some((least, most, modulus)) = self.interval(choice) else { return true };
             // Is there a multiple of the modulus that brings the interval to the window?
             let first = (low - most).div_euclid(modulus) + i128::from((low - most).rem_euclid(modulus) != 0);
             let last = (high - least).div_euclid(modulus);
             first <= last
         })
     }
+
+    /// Smallest and largest difference, and what it is known modulo; `None` where the numbers become too large.
+    fn interval(&self, choice: u32) -> Option<(i128, i128, i128)> {
+        /// Far beyond every address, far below what sums of 128 bits hold.
+        const FAR: i128 = 1 << 100;
+        let mut modulus = self.modulus;
+        let (mut least, mut most) = (self.constant, self.constant);
+        for (index, &(factor, (from, to))) in self.ranged.iter().enumerate() {
+            let (a, b) = (factor * from, factor * to);
+            if choice >> index & 1 == 1 {
+                modulus = gcd(modulus, factor.abs());
+                (least, most) = (least.checked_add(a)?, most.checked_add(a)?);
+            } else {
+                (least, most) = (least.checked_add(a.min(b))?, most.checked_add(a.max(b))?);
+            }
+        }
+        (least > -FAR && most < FAR).then_some((least, most, modulus))
+    }
+}
+
+/// A coefficient or constant of a sum times a factor, modulo 2⁶⁴ as all addresses are.
+fn product(linear: &Linear, value: u64, factor: i128) -> i128 {
+    i128::from(linear.signed(value).wrapping_mul(factor as i64))
 }
 
 fn gcd(mut a: i128, mut b: i128) -> i128 {

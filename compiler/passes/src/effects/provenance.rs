@@ -6,7 +6,7 @@
 
 use super::cells::{Cells, Held, VariableKey};
 use super::eval::Evaluation;
-use super::linear::{ATOMS_MAX, AtomId, AtomKey, Atoms, Class, Linear, RootSet};
+use super::linear::{ATOMS_MAX, AtomId, AtomKey, Atoms, Class, Linear, RootSet, gcd};
 use super::memory::{Act, MemoryAct, act, element};
 use super::roots::{CONSTANT, PRIVATE, Root, Roots, variable_atom};
 use atoll_ptx::analysis::{Code, DefUse, RegisterId, StatementId};
@@ -40,6 +40,8 @@ pub(super) struct Provenance<'m> {
     pub(super) roots: Roots,
     values: Vec<Vec<Option<Linear>>>,
     cells: Cells,
+    /// What each definition of a register with several gives it, by statement; arguments have none.
+    given: HashMap<(usize, RegisterId), HashMap<Option<StatementId>, Linear>>,
     calls: Vec<CallSite>,
     module_variables: HashMap<Name, &'m Variable>,
     /// The atom of the address of each variable, and back.
@@ -113,6 +115,7 @@ impl<'m> Provenance<'m> {
             atoms: Atoms::default(),
             roots,
             cells: Cells::default(),
+            given: HashMap::new(),
             calls,
             module_variables: variables.collect(),
             variables: HashMap::new(),
@@ -136,10 +139,32 @@ impl<'m> Provenance<'m> {
                 return Err(TooComplex);
             }
             if !self.news {
+                self.find_strides();
                 return Ok(());
             }
         }
         Err(TooComplex)
+    }
+
+    /// Finds the registers that start from one value and move on in steps.
+    fn find_strides(&mut self) {
+        for ((function, register), values) in &self.given {
+            let Some(own) = self.values[*function][register.index()].as_ref().and_then(Linear::as_atom) else { continue };
+            if self.atoms.get(own).key != AtomKey::Register(*function, register.index()) || values.contains_key(&None) {
+                continue;
+            }
+            let moves = |value: &Linear| value.terms().contains(&(own, 1));
+            let mut starts = values.values().filter(|value| !moves(value));
+            let Some(start) = starts.next().cloned() else { continue };
+            let width = start.width();
+            if starts.any(|other| *other != start) || start.terms().iter().any(|(atom, _)| *atom == own) {
+                continue;
+            }
+            let steps = values.values().filter(|value| moves(value)).filter_map(|value| value.plus(&Linear::atom(width, own), u64::MAX));
+            if let Some(multiple) = steps.map(|step| self.atoms.factor(&step)).reduce(gcd) {
+                self.atoms.set_stride(own, start, multiple);
+            }
+        }
     }
 
     fn evaluate(&mut self, function: usize, statement: StatementId) {
@@ -213,19 +238,19 @@ impl<'m> Provenance<'m> {
         let into = address.map_or(RootSet::NONE, |a| self.points_into(a));
         match access.space {
             Some(StateSpace::Shared) => Touched::Shared,
-            Some(StateSpace::Local | StateSpace::Param) => self.place(address),
+            Some(StateSpace::Local | StateSpace::Param) => self.place(address, Touched::SomeVariable),
             Some(StateSpace::Const | StateSpace::Global) => Touched::Outside,
-            _ if Roots::is_private(into) => self.place(address),
+            _ if Roots::is_private(into) => self.place(address, Touched::Anything),
             _ if !into.intersection(RootSet::of(PRIVATE)).is_empty() => Touched::Anything,
             _ => Touched::Outside,
         }
     }
 
-    fn place(&self, address: Option<&Linear>) -> Touched {
+    fn place(&self, address: Option<&Linear>, otherwise: Touched) -> Touched {
         let variable = address.and_then(|a| variable_atom(a, |atom| self.variable_of.contains_key(&atom)));
         match variable {
             Some((atom, offset)) => Touched::Variable(self.variable_of[&atom], offset),
-            None => Touched::Anything,
+            None => otherwise,
         }
     }
 
@@ -261,6 +286,7 @@ impl<'m> Provenance<'m> {
                 self.cells.store((variable, offset, width), value, roots)
             }
             Touched::Variable(variable, None) => self.cells.tear(variable, roots),
+            Touched::SomeVariable => self.cells.store_anywhere(roots),
             Touched::Anything => self.cells.store_anywhere(roots) | self.cells.store_shared(roots),
         };
     }
@@ -281,6 +307,9 @@ impl<'m> Provenance<'m> {
                 Touched::Outside => foreign,
                 Touched::Shared if width < 64 => self.cells.shared().without_unknown(),
                 Touched::Shared => self.cells.shared(),
+                // The kernel's own parameters are not among the cells; a device function has none of them.
+                Touched::SomeVariable if function == 0 => self.cells.anything().union(foreign),
+                Touched::SomeVariable => self.cells.anything(),
                 Touched::Anything => self.cells.anything().union(self.cells.shared()).union(foreign),
                 Touched::Variable(variable, offset) => {
                     let at = offset.map(|o| o.saturating_add(lane as i64 * i64::from(width / 8)));
@@ -357,15 +386,18 @@ impl<'m> Provenance<'m> {
     /// Gives a register one of its values.
     pub(super) fn define(&mut self, function: usize, statement: StatementId, name: &Name, value: &Linear) {
         let Some(register) = self.functions[function].code.register_at(statement, name) else { return };
-        self.define_register(function, register, value);
+        self.define_register(function, register, Some(statement), value);
     }
 
-    fn define_register(&mut self, function: usize, register: RegisterId, value: &Linear) {
+    fn define_register(&mut self, function: usize, register: RegisterId, site: Option<StatementId>, value: &Linear) {
         let code = &self.functions[function];
         let declared = code.code.register(register);
         let width = declared.ty.bits();
         let is_whole = declared.vector.is_none() && value.width() == width;
         let is_single = code.definitions[register.index()] <= 1 && is_whole;
+        if !is_single {
+            self.given.entry((function, register)).or_default().insert(site, value.clone());
+        }
         let old = self.values[function][register.index()].clone();
         let new = if is_single || is_whole && old.as_ref().is_none_or(|old| old == value) {
             value.clone()
@@ -394,14 +426,27 @@ impl<'m> Provenance<'m> {
             Operand::Immediate(atoll_ptx::Immediate::F64(bits)) => Linear::constant(width, *bits),
             _ => return None,
         };
-        (value.width() >= width).then(|| value.with_width(width))
+        if value.width() >= width {
+            return Some(value.with_width(width));
+        }
+        // What the upper bits are is not said.
+        let roots = self.points_into(&value);
+        let atom = self.atoms.intern(AtomKey::Pure(format!("wider:{width}"), vec![value]), || (Class::Changing, None));
+        self.add_roots(atom, roots);
+        Some(Linear::atom(width, atom))
+    }
+
+    /// Whether a statement reads a register that has no value so far.
+    pub(super) fn waits(&self, function: usize, statement: StatementId) -> bool {
+        let reads = self.functions[function].code.accesses(statement).iter().filter(|a| a.role.reads());
+        reads.into_iter().any(|a| self.values[function][a.register.index()].is_none())
     }
 
     /// The value behind a name: of a register, a special register, or the address of a variable or function.
     pub(super) fn name_value(&mut self, function: usize, statement: StatementId, name: &Name) -> Option<Linear> {
         let code = &self.functions[function].code;
         if let Some(register) = code.register_at(statement, name) {
-            return if name.contains('.') { None } else { self.values[function][register.index()].clone() };
+            return self.values[function][register.index()].clone();
         }
         if name.starts_with('%') && atoll_ptx::is_special_register(name) {
             return Some(self.special(name));
@@ -473,7 +518,7 @@ impl<'m> Provenance<'m> {
             let code = &self.functions[callee].code;
             let register = if code.is_empty() { None } else { code.register_at(StatementId::new(0), &param.name) };
             if let (Some(value), Some(register)) = (value, register) {
-                self.define_register(callee, register, &value);
+                self.define_register(callee, register, None, &value);
             }
         } else if let Some(from) = self.variable_operand(function, statement, argument) {
             self.copy_variable(from, key(param));
@@ -531,7 +576,9 @@ enum Touched {
     Shared,
     /// A local variable or parameter, at an offset where it is known.
     Variable(VariableKey, Option<i64>),
-    /// Perhaps any variable of the thread.
+    /// Some local variable or parameter.
+    SomeVariable,
+    /// Perhaps any variable of the thread, or shared memory.
     Anything,
 }
 

@@ -18,6 +18,8 @@
 mod analysis;
 mod emit;
 mod error;
+mod flushed;
+mod forms;
 mod globals;
 mod graph;
 mod lines;
@@ -200,7 +202,7 @@ impl<'a> Job<'a> {
         let graph = graph::Graph::new(program.successors());
         let phis = webs::split_into_webs(&mut program, &graph);
         let analysis = analysis::analyse(&program, &phis, self.block)?;
-        let emitted = emit::emit_kernel(&program, &analysis)?;
+        let emitted = emit::emit_kernel(&program, &analysis, level)?;
         let ir = kernel_ir(&emitted, globals, level);
         let compiled = object::compile_ir(&program.name, &ir, level, options.keep_ir)?;
         let kernel = CompiledKernel {

@@ -349,6 +349,18 @@ pub(crate) mod intrinsics {
         if cfg!(feature = "llvm19") { format!("{pointer}, i32 {align}") } else { format!("{} align {align} {}", pointer.ty, pointer.text) }
     }
 
+    /// The smaller or larger of two numbers, where −0 is below +0 and a NaN loses against a number.
+    pub(crate) fn extreme_number(w: &mut Writer, is_max: bool, a: &Val, b: &Val) -> Val {
+        if cfg!(not(feature = "llvm19")) {
+            return w.call(if is_max { "llvm.maximumnum" } else { "llvm.minimumnum" }, a.ty, &[a, b]);
+        }
+        let plain = w.call(if is_max { "llvm.maximum" } else { "llvm.minimum" }, a.ty, &[a, b]);
+        let a_is_nan = w.compare("fcmp uno", a, a);
+        let b_is_nan = w.compare("fcmp uno", b, b);
+        let value = w.select(&b_is_nan, a, &plain);
+        w.select(&a_is_nan, b, &value)
+    }
+
     /// Contiguous load of the lanes in `mask`; the others are zero.
     ///
     /// A wide load is written in pieces of one AVX2 register: where LLVM 22 has to split one itself, it takes a piece whose mask is constant false

@@ -361,10 +361,31 @@ impl<'m> Reader<'m> {
     }
 
     fn push(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
-        let ops = instruction.operands.iter().map(|o| self.operand(o, line)).collect::<Result<Vec<_>, _>>()?;
+        let mut ops = instruction.operands.iter().map(|o| self.operand(o, line)).collect::<Result<Vec<_>, _>>()?;
+        self.add_carry(instruction, &mut ops);
         let form = Instruction { guard: None, operands: Vec::new(), ..instruction.clone() };
         self.program.blocks[self.current].insts.push(Inst { form, guard, ops, line, tied: false });
         Ok(())
+    }
+
+    /// Spells the condition code out: a predicate that stands beside the destination where it is written, and behind the other operands where it is read.
+    fn add_carry(&mut self, instruction: &Instruction, ops: &mut Vec<Opnd>) {
+        if !instruction.reads_carry() && !instruction.writes_carry() {
+            return;
+        }
+        let name = Name::new("%cc.cf");
+        let known = self.scopes[0].regs.get(&name).copied();
+        let carry = known.unwrap_or_else(|| {
+            self.program.regs.push(RegInfo { name: name.clone(), elem: Elem::I1 });
+            self.scopes[0].regs.insert(name, self.program.regs.len() - 1);
+            self.program.regs.len() - 1
+        });
+        if instruction.reads_carry() {
+            ops.push(Opnd::Reg(carry));
+        }
+        if let (true, Some(first)) = (instruction.writes_carry(), ops.first_mut()) {
+            *first = Opnd::Pair(Box::new(first.clone()), Box::new(Opnd::Reg(carry)));
+        }
     }
 
     fn operand(&mut self, operand: &Operand, line: u32) -> Result<Opnd, HostError> {

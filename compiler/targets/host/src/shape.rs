@@ -5,7 +5,7 @@
 //! [`Shape::assumed`] for the one exception.
 
 use crate::program::*;
-use atoll_ptx::{Immediate, ScalarType, StateSpace};
+use atoll_ptx::{Immediate, ScalarType, StateSpace, types::TypeClass};
 
 /// No axis of a launch may have this many threads: with `grid · block` below it, a global thread index is an exact progression.
 pub(crate) const MAX_THREADS_PER_AXIS: i128 = 1 << 31;
@@ -232,7 +232,7 @@ impl Operands<'_> {
         let sources = inst.sources();
         let ty = inst.form.ty();
         let bits = ty.map_or(32, ScalarType::bits);
-        let is_int = ty.is_some_and(|t| storage(t) != elem_of(ScalarType::F32) && !elem_of(t).is_float() && t != ScalarType::Pred);
+        let is_int = ty.is_some_and(|t| matches!(t.class(), TypeClass::Bits | TypeClass::Unsigned | TypeClass::Signed)) && !inst.has("sat");
         let arg = |i: usize| sources.get(i).map_or(Some(Shape::VECTOR), |o| self.of(o));
         Some(match inst.form.opcode.as_str() {
             "mov" if sources.len() == 1 && !matches!(sources[0], Opnd::Vec(_)) && inst.ops[0].is_single() => {
@@ -309,7 +309,8 @@ impl Operands<'_> {
     fn converted(&self, inst: &Inst, a: Shape) -> Option<Shape> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let (Some(&to), Some(&from)) = (types.first(), types.last()) else { return Some(Shape::VECTOR) };
-        if elem_of(to).is_float() || elem_of(from).is_float() || inst.has("sat") {
+        let is_float = |t: ScalarType| t.class() == TypeClass::Float;
+        if types.len() != 2 || is_float(to) || is_float(from) || inst.has("sat") {
             return Some(if a.is_uniform() { Shape::uniform(a.level) } else { Shape::VECTOR });
         }
         // Registers may be wider than the type that is read from them.

@@ -62,9 +62,9 @@ fn check_on(lists: [Vec<u32>; 3], code: &str, expected: impl Fn(u32, u32, u32) -
 #[test]
 fn division_never_traps() {
     check("div.u32 %r4, %r1, %r2;", |a, b, _| a.checked_div(b).unwrap_or(u32::MAX));
-    check("rem.u32 %r4, %r1, %r2;", |a, b, _| a.checked_rem(b).unwrap_or(a));
+    check("rem.u32 %r4, %r1, %r2;", |a, b, _| a.checked_rem(b).unwrap_or(u32::MAX));
     check("div.s32 %r4, %r1, %r2;", |a, b, _| if b == 0 { u32::MAX } else { (a as i32).wrapping_div(b as i32) as u32 });
-    check("rem.s32 %r4, %r1, %r2;", |a, b, _| if b == 0 { a } else { (a as i32).wrapping_rem(b as i32) as u32 });
+    check("rem.s32 %r4, %r1, %r2;", |a, b, _| if b == 0 { u32::MAX } else { (a as i32).wrapping_rem(b as i32) as u32 });
     check("div.u32 %r4, %r1, 7;", |a, _, _| a / 7);
     check("cvt.s64.s32 %rd10, %r1; cvt.s64.s32 %rd11, %r2; div.s64 %rd12, %rd10, %rd11; cvt.u32.u64 %r4, %rd12;", |a, b, _| {
         if b == 0 { u32::MAX } else { (i64::from(a as i32)).wrapping_div(i64::from(b as i32)) as u32 }
@@ -257,10 +257,10 @@ fn half_value(bits: u16) -> f32 {
 
 #[test]
 fn an_instruction_that_is_not_supported_is_named_with_its_line() {
-    let text = ".visible .entry bad(.param .u64 a)\n{\n  .reg .b32 %r<9>;\n  dp4a.s32.s32 %r1, %r2, %r3, %r4;\n  ret;\n}";
+    let text = ".visible .entry bad(.param .u64 a)\n{\n  .reg .b32 %r<9>;\n  vadd4.s32.s32.s32 %r1, %r2, %r3, %r4;\n  ret;\n}";
     let error = try_compile(text, "bad", [32, 1, 1], CpuLevel::V3)
         .err()
         .map(|e| (e.to_string(), matches!(e, HostError::Unsupported { line: 7, .. })));
     let (message, is_right) = error.expect("it was accepted");
-    assert!(is_right && message.contains("dp4a.s32.s32"), "{message}");
+    assert!(is_right && message.contains("vadd4.s32.s32.s32"), "{message}");
 }

@@ -1,21 +1,34 @@
-//! `cvt`, and addresses from one space to another.
+//! `cvt` between integers, floats, halves and tf32; [`quarter`](super::quarter) has the 8-bit floats.
+//!
+//! Out of range, a conversion to an integer saturates, and NaN becomes 0.
 
+use super::half::is_brain;
+use super::rounding::{Rounded, Rounding};
 use super::*;
 use crate::program::{elem_of, is_signed};
-use atoll_ptx::{ScalarType, StateSpace};
+use atoll_ptx::ScalarType;
 
 impl Emitter<'_> {
-    /// `cvt.to.from d, a`
+    /// `cvt.to.from d, a` or `cvt.to.from d, a, b`
     pub(super) fn cvt(&mut self, inst: &Inst) -> Result<(), HostError> {
+        if let Some(done) = self.cvt_quarter(inst) {
+            return done;
+        }
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let [to, from] = types[..] else { return Err(self.malformed(inst, "needs two types")) };
         let lanes = self.lanes_of(inst);
-        if matches!(to, ScalarType::F16x2 | ScalarType::Bf16x2) {
-            return self.pack_halves(inst, to, lanes);
+        match (to, from, inst.ops.len()) {
+            (ScalarType::F16x2 | ScalarType::Bf16x2, ScalarType::F32, 3) => return self.pack_halves(inst, to, lanes),
+            (ScalarType::Tf32, ScalarType::F32, 2) => return self.tensor_float(inst, lanes),
+            (_, _, 2) if is_scalar(to) && is_scalar(from) => {}
+            _ => return Err(self.unsupported(inst, "")),
         }
         let value = match (is_float(to), is_float(from)) {
             (false, false) => self.int_to_int(inst, to, from, lanes)?,
-            (true, false) => self.int_to_float(inst, to, from, lanes)?,
+            (true, false) => {
+                let value = self.int_to_float(inst, to, from, lanes)?;
+                self.finished(inst, value, to)
+            }
             (false, true) => self.float_to_int(inst, to, from, lanes)?,
             (true, true) => self.float_to_float(inst, to, from, lanes)?,
         };
@@ -25,12 +38,38 @@ impl Emitter<'_> {
 
     /// `cvt.rn.f16x2.f32 d, a, b`: a goes to the upper half.
     fn pack_halves(&mut self, inst: &Inst, to: ScalarType, lanes: u32) -> Result<(), HostError> {
-        let high = self.get(self.op(inst, 1)?, Elem::F32, lanes);
-        let low = self.get(self.op(inst, 2)?, Elem::F32, lanes);
-        let (low, high) = (self.finished(inst, low), self.finished(inst, high));
-        let (low, high) = (self.float_to_half(&low, to), self.float_to_half(&high, to));
-        let value = self.join_halves(&low, &high);
+        let mut halves = Vec::new();
+        for index in [2, 1] {
+            let value = self.get(self.op(inst, index)?, Elem::F32, lanes);
+            halves.push(self.finished(inst, value, to));
+        }
+        let value = self.join_halves(&halves[0], &halves[1]);
         self.set_operand(&inst.ops[0], &value, false);
+        Ok(())
+    }
+
+    /// `cvt.tf32.f32`: 10 bits of fraction are kept; `.rna` rounds halfway cases away from zero.
+    fn tensor_float(&mut self, inst: &Inst, lanes: u32) -> Result<(), HostError> {
+        const LOST_BITS: i128 = 13;
+        let value = self.get(self.op(inst, 1)?, Elem::F32, lanes);
+        let value = self.saturated(inst, value);
+        let bits = self.w.cast("bitcast", &value, Elem::I32);
+        let half = 1i128 << (LOST_BITS - 1);
+        let rounded = if inst.has("rna") {
+            self.w.bin_const("add", &bits, half)
+        } else if inst.has("rz") {
+            bits.clone()
+        } else {
+            let odd = self.w.bin_const("lshr", &bits, LOST_BITS);
+            let odd = self.w.bin_const("and", &odd, 1);
+            let rounded = self.w.bin_const("add", &bits, half - 1);
+            self.w.bin("add", &rounded, &odd)
+        };
+        let kept = self.w.bin_const("and", &rounded, -(1 << LOST_BITS));
+        // Infinities have no fraction that could carry, NaNs must not.
+        let is_nan = self.w.compare("fcmp uno", &value, &value);
+        let kept = self.w.select(&is_nan, &constant(bits.ty, 0x7fff_e000), &kept);
+        self.set_operand(&inst.ops[0], &kept, false);
         Ok(())
     }
 
@@ -52,16 +91,49 @@ impl Emitter<'_> {
         Ok(self.w.resize(&value, Elem::int(to.bits()), false))
     }
 
+    /// An integer as a float or double, from which rounding to the target type is right.
     fn int_to_float(&mut self, inst: &Inst, to: ScalarType, from: ScalarType, lanes: u32) -> Result<Val, HostError> {
-        self.only_nearest(inst)?;
-        let value = self.get(self.op(inst, 1)?, Elem::int(from.bits()), lanes);
-        let op = if is_signed(from) { "sitofp" } else { "uitofp" };
-        let target = if to == ScalarType::F64 { Elem::F64 } else { Elem::F32 };
-        let value = self.w.cast(op, &value, target);
-        Ok(self.as_type(&value, to))
+        let operand = self.op(inst, 1)?;
+        let value = self.get(operand, Elem::int(from.bits()), lanes);
+        let (op, signed) = if is_signed(from) { ("sitofp", true) } else { ("uitofp", false) };
+        let rounding = Rounding::of(inst);
+        let is_plain = rounding == Rounding::Nearest && matches!(to, ScalarType::F32 | ScalarType::F64);
+        if is_plain {
+            return Ok(self.w.cast(op, &value, elem_of(to)));
+        }
+        if from.bits() <= 32 {
+            return Ok(self.w.cast(op, &value, Elem::F64));
+        }
+        if rounding == Rounding::Nearest {
+            let value = self.short_enough(&value, signed);
+            return Ok(value);
+        }
+        // Halves that are exact as doubles; their sum is rounded, and again the same way if the target is shorter.
+        let high = self.w.bin_const(if signed { "ashr" } else { "lshr" }, &value, 32);
+        let low = self.w.bin_const("and", &value, u32::MAX.into());
+        let (high, low) = (self.w.cast(op, &high, Elem::F64), self.w.cast("uitofp", &low, Elem::F64));
+        let high = self.w.bin("fmul", &high, &constant(high.ty, ((1u64 << 32) as f64).to_bits().into()));
+        Ok(self.rounded(Rounded::Add, rounding, &[&high, &low]))
     }
 
-    /// Out of range it saturates, NaN becomes 0.
+    /// A 64-bit integer as a double that is rounded to odd in so far as it is not exact.
+    fn short_enough(&mut self, value: &Val, signed: bool) -> Val {
+        const LOW: i128 = 16;
+        let shift = if signed { "ashr" } else { "lshr" };
+        let high = self.w.bin_const(shift, value, LOW);
+        let low = self.w.bin_const("and", value, (1 << LOW) - 1);
+        let sticky = self.w.compare("icmp ne", &low, &constant(low.ty, 0));
+        let sticky = self.w.resize(&sticky, Elem::I64, false);
+        let odd = self.w.bin("or", &high, &sticky);
+        let convert = if signed { "sitofp" } else { "uitofp" };
+        let odd = self.w.cast(convert, &odd, Elem::F64);
+        let large = self.w.bin("fmul", &odd, &constant(odd.ty, ((1u64 << LOW) as f64).to_bits().into()));
+        let plain = self.w.cast(convert, value, Elem::F64);
+        let magnitude = self.w.call("llvm.fabs", plain.ty, &[&plain]);
+        let is_large = self.w.compare("fcmp ogt", &magnitude, &constant(magnitude.ty, ((1u64 << 40) as f64).to_bits().into()));
+        self.w.select(&is_large, &large, &plain)
+    }
+
     fn float_to_int(&mut self, inst: &Inst, to: ScalarType, from: ScalarType, lanes: u32) -> Result<Val, HostError> {
         let value = self.read_float(inst, from, lanes)?;
         let value = self.integral(inst, &value);
@@ -72,58 +144,72 @@ impl Emitter<'_> {
     }
 
     fn float_to_float(&mut self, inst: &Inst, to: ScalarType, from: ScalarType, lanes: u32) -> Result<Val, HostError> {
-        if to.bits() < from.bits() {
-            self.only_nearest(inst)?;
-        }
         let mut value = self.read_float(inst, from, lanes)?;
         if ["rni", "rzi", "rmi", "rpi"].iter().any(|m| inst.has(m)) {
             value = self.integral(inst, &value);
         }
-        let value = self.finished(inst, value);
-        Ok(self.as_type(&value, to))
+        Ok(self.finished(inst, value, to))
     }
 
-    /// The source as a float or double.
+    /// The source as a float or double, flushed where the instruction does that.
     fn read_float(&mut self, inst: &Inst, from: ScalarType, lanes: u32) -> Result<Val, HostError> {
-        let operand = self.op(inst, 1)?;
+        let operand = self.op(inst, 1)?.clone();
         Ok(match from {
-            ScalarType::F16 | ScalarType::Bf16 => {
-                let bits = self.get(operand, Elem::I16, lanes);
-                self.half_to_float(&bits, from)
-            }
-            _ => self.get(operand, elem_of(from), lanes),
+            ScalarType::F16 | ScalarType::Bf16 => self.halves(&operand, from, lanes, false).remove(0),
+            // `.ftz` is about single precision alone.
+            _ => self.float_operand(&operand, from, lanes, inst.has("ftz") && from == ScalarType::F32),
         })
     }
 
-    /// A float or double as the bits of a type.
-    fn as_type(&mut self, value: &Val, to: ScalarType) -> Val {
-        match (to, value.ty.elem) {
-            (ScalarType::F64, Elem::F32) => self.w.cast("fpext", value, Elem::F64),
-            (ScalarType::F32, Elem::F64) => self.w.cast("fptrunc", value, Elem::F32),
-            (ScalarType::F16 | ScalarType::Bf16, Elem::F64) => {
-                // Rounded to odd first, so that the second rounding sees whether anything was lost.
-                let single = self.round_to_odd(value);
-                self.float_to_half(&single, to)
-            }
-            (ScalarType::F16 | ScalarType::Bf16, _) => self.float_to_half(value, to),
-            _ => value.clone(),
+    /// A float or double clamped as the modifiers say, and rounded to the bits of a type (or of one half of a pair).
+    fn finished(&mut self, inst: &Inst, value: Val, to: ScalarType) -> Val {
+        let rounding = Rounding::of(inst);
+        let value = match (to, value.ty.elem) {
+            (ScalarType::F64, _) => self.w.cast("fpext", &value, Elem::F64),
+            (ScalarType::F32, Elem::F64) => self.rounded(Rounded::Narrow, rounding, &[&value]),
+            (ScalarType::F32, _) => value,
+            (_, Elem::F64) if rounding == Rounding::Nearest => self.narrow_to_odd(&value),
+            (_, Elem::F64) => self.rounded(Rounded::Narrow, rounding, &[&value]),
+            _ => value,
+        };
+        let value = if inst.has("ftz") && to == ScalarType::F32 { self.flush(&value) } else { value };
+        let value = self.saturated(inst, value);
+        match to {
+            ScalarType::F32 | ScalarType::F64 => value,
+            _ if rounding == Rounding::Nearest => self.float_to_half(&value, to),
+            _ if is_brain(to) => self.brain_directed(&value, rounding),
+            _ => self.half_directed(&value, rounding),
         }
     }
 
-    /// A double cut to a float whose last bit is set where it is not exact.
-    fn round_to_odd(&mut self, value: &Val) -> Val {
-        let single = self.w.cast("fptrunc", value, Elem::F32);
-        let back = self.w.cast("fpext", &single, Elem::F64);
-        let bits = self.w.cast("bitcast", &single, Elem::I32);
-        // Where rounding went away from zero, step back before setting the bit.
-        let (magnitude, original) = (self.w.call("llvm.fabs", back.ty, &[&back]), self.w.call("llvm.fabs", value.ty, &[value]));
-        let went_up = self.w.compare("fcmp ogt", &magnitude, &original);
-        let step = self.w.resize(&went_up, Elem::I32, false);
-        let cut = self.w.bin("sub", &bits, &step);
-        let inexact = self.w.compare("fcmp one", &back, value);
-        let sticky = self.w.resize(&inexact, Elem::I32, false);
-        let odd = self.w.bin("or", &cut, &sticky);
-        self.w.cast("bitcast", &odd, Elem::F32)
+    /// A float to f16 in a directed mode, by F16C's instruction.
+    fn half_directed(&mut self, value: &Val, rounding: Rounding) -> Val {
+        const WIDTH: u32 = 8;
+        let lanes = value.ty.lanes;
+        let mut parts = Vec::new();
+        for index in 0..lanes.div_ceil(WIDTH) {
+            let part = match lanes {
+                1 => self.w.splat(value, WIDTH),
+                _ => self.w.shuffle(value, &(index * WIDTH..(index + 1) * WIDTH).collect::<Vec<_>>()),
+            };
+            let mode = constant(I32, rounding.number().into());
+            parts.push(self.w.call_named("llvm.x86.vcvtps2ph.256", part.ty.with(Elem::I16), &[&part, &mode]));
+        }
+        let whole = self.join(parts);
+        if lanes == 1 { self.w.extract(&whole, &constant(I32, 0)) } else { whole }
+    }
+
+    /// A float to bf16 in a directed mode: the lower half is cut off, and one added in the last place where the mode leads away from zero.
+    fn brain_directed(&mut self, value: &Val, rounding: Rounding) -> Val {
+        let bits = self.w.cast("bitcast", value, Elem::I32);
+        let away = match rounding {
+            Rounding::Up => self.w.compare("icmp sge", &bits, &constant(bits.ty, 0)),
+            Rounding::Down => self.w.compare("icmp slt", &bits, &constant(bits.ty, 0)),
+            Rounding::Zero | Rounding::Nearest => constant(bits.ty.with(Elem::I1), 0),
+        };
+        let up = self.w.bin_const("add", &bits, 0xffff);
+        let rounded = self.w.select(&away, &up, &bits);
+        self.upper_half(value, &rounded)
     }
 
     /// Rounds to an integral value as the modifiers say, towards zero without one.
@@ -139,80 +225,12 @@ impl Emitter<'_> {
         };
         self.w.call(op, value.ty, &[value])
     }
-
-    fn only_nearest(&self, inst: &Inst) -> Result<(), HostError> {
-        match inst.form.modifiers.iter().find(|m| matches!(m.as_str(), "rz" | "rm" | "rp" | "rna" | "rs")) {
-            Some(mode) => Err(self.unsupported(inst, &format!("rounding mode .{mode}"))),
-            None => Ok(()),
-        }
-    }
-
-    /// `cvta`: between a space and generic addresses, which are plain ones.
-    pub(super) fn cvta(&mut self, inst: &Inst) -> Result<(), HostError> {
-        let lanes = self.lanes_of(inst);
-        let elem = elem_of(self.ty_of(inst)?);
-        let value = self.get(self.op(inst, 1)?, elem, lanes);
-        let Some(base) = self.space_base(inst.form.space(), lanes) else {
-            self.set_operand(&inst.ops[0], &value, false);
-            return Ok(());
-        };
-        let base = self.w.resize(&base, elem, false);
-        let moved = self.w.bin(if inst.has("to") { "sub" } else { "add" }, &value, &base);
-        self.set_operand(&inst.ops[0], &moved, false);
-        Ok(())
-    }
-
-    /// What to add to an address in a space to make it a plain one; `None` where it is one already.
-    pub(super) fn space_base(&mut self, space: Option<StateSpace>, lanes: u32) -> Option<Val> {
-        let pointer = match space {
-            Some(StateSpace::Shared) => self.fixed.shared.clone(),
-            Some(StateSpace::Param) => self.fixed.params.clone(),
-            Some(StateSpace::Local) => {
-                let (base, step) = self.local_memory();
-                return Some(if lanes == 1 { base } else { self.spread(&base, step.into()) });
-            }
-            _ => return None,
-        };
-        let address = self.w.value(I64, format_args!("ptrtoint {pointer} to i64"));
-        Some(self.w.splat(&address, lanes))
-    }
-
-    /// `isspacep.space p, a`
-    pub(super) fn isspacep(&mut self, inst: &Inst) -> Result<(), HostError> {
-        let lanes = self.lanes_of(inst);
-        let address = self.get(self.op(inst, 1)?, Elem::I64, lanes);
-        let shared = self.space_base(Some(StateSpace::Shared), lanes).unwrap_or_else(|| constant(address.ty, 0));
-        let offset = self.w.bin("sub", &address, &shared);
-        let in_shared = self.within(&offset, offsets::SHARED_BYTES);
-        let scratch = self.fixed.scratch.clone();
-        let scratch = self.w.value(I64, format_args!("ptrtoint {scratch} to i64"));
-        let scratch = self.w.splat(&scratch, lanes);
-        let offset = self.w.bin("sub", &address, &scratch);
-        let in_local = self.within(&offset, offsets::SCRATCH_BYTES);
-        let holds = match inst.form.space() {
-            Some(StateSpace::Shared) => in_shared,
-            Some(StateSpace::Local) => in_local,
-            Some(StateSpace::Global) => {
-                let other = self.w.bin("or", &in_shared, &in_local);
-                self.w.bin_const("xor", &other, 1)
-            }
-            _ => return Err(self.unsupported(inst, "")),
-        };
-        self.set_operand(&inst.ops[0], &holds, false);
-        Ok(())
-    }
-
-    /// Whether an offset lies below the size in a field of the context.
-    fn within(&mut self, offset: &Val, field: usize) -> Val {
-        let context = self.context();
-        let at = self.w.offset_const(&context, field as u64);
-        let bytes = self.w.value(I32, format_args!("load i32, {at}, !invariant.load !0"));
-        let bytes = self.w.resize(&bytes, Elem::I64, false);
-        let bytes = self.w.splat(&bytes, offset.ty.lanes);
-        self.w.compare("icmp ult", offset, &bytes)
-    }
 }
 
 fn is_float(ty: ScalarType) -> bool {
-    elem_of(ty).is_float() || ty == ScalarType::Bf16
+    matches!(ty, ScalarType::F16 | ScalarType::Bf16 | ScalarType::F32 | ScalarType::F64)
+}
+
+fn is_scalar(ty: ScalarType) -> bool {
+    !matches!(ty, ScalarType::F16x2 | ScalarType::Bf16x2 | ScalarType::Tf32 | ScalarType::Pred | ScalarType::B128)
 }

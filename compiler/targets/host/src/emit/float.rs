@@ -1,167 +1,171 @@
-//! Floating-point arithmetic. Half precision is computed in single precision and rounded once.
+//! Floating-point arithmetic on f32 and f64; [`half`](super::half) does the 16-bit types.
+//!
+//! Exactly rounded operations are exact in all four rounding modes; subnormal numbers are kept unless `.ftz` says otherwise. A NaN is a NaN: its payload and sign are not NVIDIA's.
 
+use super::rounding::{Rounded, Rounding};
 use super::*;
-use crate::llvm::float;
-use crate::program::elem_of;
+use crate::llvm::{float, intrinsics};
+use crate::program::{Opnd, elem_of};
 use atoll_ptx::ScalarType;
 
 impl Emitter<'_> {
     /// Lowers a floating-point instruction.
     pub(super) fn float(&mut self, inst: &Inst) -> Result<(), HostError> {
-        if let Some(mode) = inst.form.modifiers.iter().find(|m| matches!(m.as_str(), "rz" | "rm" | "rp")) {
-            return Err(self.unsupported(inst, &format!("rounding mode .{mode}")));
-        }
         let ty = self.ty_of(inst)?;
+        if inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).any(|t| t != ty) {
+            return Err(self.unsupported(inst, "operands of different types"));
+        }
+        match ty {
+            _ if inst.form.opcode == "testp" => self.test(inst, ty),
+            ScalarType::F32 | ScalarType::F64 => self.single_or_double(inst, ty),
+            ScalarType::F16 | ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2 => self.half(inst, ty),
+            _ => Err(self.unsupported(inst, "")),
+        }
+    }
+
+    fn single_or_double(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), HostError> {
         let lanes = self.lanes_of(inst);
-        if inst.form.opcode == "testp" {
-            return self.test(inst, ty, lanes);
+        let mut arguments = Vec::new();
+        for operand in inst.ops.iter().skip(1) {
+            arguments.push(self.float_operand(operand, ty, lanes, inst.has("ftz")));
         }
-        let mut halves = Vec::new();
-        for index in 1..inst.ops.len() {
-            let operand = self.op(inst, index)?.clone();
-            halves.push(self.unpacked(&operand, ty, lanes));
-        }
-        let parts = halves.first().map_or(0, Vec::len);
-        let mut results = Vec::new();
-        for part in 0..parts {
-            let arguments: Vec<Val> = halves.iter().map(|h| h[part].clone()).collect();
-            let value = self.compute(inst, &arguments)?;
-            results.push(self.finished(inst, value));
-        }
-        let value = self.packed(&results, ty);
+        let value = self.compute(inst, &arguments)?;
+        let value = if inst.has("ftz") && may_be_subnormal(&inst.form.opcode) { self.flush(&value) } else { value };
+        let value = self.saturated(inst, value);
         self.set_operand(&inst.ops[0], &value, false);
         Ok(())
     }
 
-    /// An operand as the numbers to compute with: one, or two for a packed type.
-    fn unpacked(&mut self, operand: &crate::program::Opnd, ty: ScalarType, lanes: u32) -> Vec<Val> {
-        match ty {
-            ScalarType::F32 | ScalarType::F64 => vec![self.get(operand, elem_of(ty), lanes)],
-            ScalarType::F16 | ScalarType::Bf16 => {
-                let bits = self.get(operand, Elem::I16, lanes);
-                vec![self.half_to_float(&bits, ty)]
-            }
-            _ => {
-                let bits = self.get(operand, Elem::I32, lanes);
-                let high = self.w.bin_const("lshr", &bits, 16);
-                [bits, high]
-                    .iter()
-                    .map(|b| self.w.resize(b, Elem::I16, false))
-                    .map(|b| (b, ty))
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .map(|(b, ty)| self.half_to_float(&b, ty))
-                    .collect()
-            }
-        }
+    /// An f32 or f64 operand, flushed where the instruction does that.
+    pub(super) fn float_operand(&mut self, operand: &Opnd, ty: ScalarType, lanes: u32, ftz: bool) -> Val {
+        let value = self.get(operand, elem_of(ty), lanes);
+        let is_flushed = matches!(operand, Opnd::Reg(reg) if self.flushed[*reg]);
+        if ftz && !is_flushed { self.flush(&value) } else { value }
     }
 
-    /// The opposite of `unpacked`.
-    fn packed(&mut self, values: &[Val], ty: ScalarType) -> Val {
-        match (ty, values) {
-            (ScalarType::F32 | ScalarType::F64, [value]) => value.clone(),
-            (_, [value]) => self.float_to_half(value, ty),
-            (_, [low, high, ..]) => {
-                let (low, high) = (self.float_to_half(low, ty), self.float_to_half(high, ty));
-                self.join_halves(&low, &high)
-            }
-            (_, []) => constant(I32, 0),
-        }
+    /// Subnormal numbers to zeros of the same sign.
+    pub(super) fn flush(&mut self, value: &Val) -> Val {
+        let least = match value.ty.elem {
+            Elem::F64 => constant(value.ty, f64::MIN_POSITIVE.to_bits().into()),
+            _ => float(value.ty, f32::MIN_POSITIVE),
+        };
+        self.flush_below(value, &least)
     }
 
-    /// Two 16-bit halves as one 32-bit number.
-    pub(super) fn join_halves(&mut self, low: &Val, high: &Val) -> Val {
-        let (low, high) = (self.w.resize(low, Elem::I32, false), self.w.resize(high, Elem::I32, false));
-        let high = self.w.bin_const("shl", &high, 16);
-        self.w.bin("or", &low, &high)
-    }
-
-    /// The bits of an f16 or bf16 as a float.
-    pub(super) fn half_to_float(&mut self, bits: &Val, ty: ScalarType) -> Val {
-        if matches!(ty, ScalarType::Bf16 | ScalarType::Bf16x2) {
-            let wide = self.w.resize(bits, Elem::I32, false);
-            let top = self.w.bin_const("shl", &wide, 16);
-            return self.w.cast("bitcast", &top, Elem::F32);
-        }
-        let half = self.w.cast("bitcast", bits, Elem::F16);
-        self.w.cast("fpext", &half, Elem::F32)
-    }
-
-    /// A float rounded to the bits of an f16 or bf16, to nearest even.
-    pub(super) fn float_to_half(&mut self, value: &Val, ty: ScalarType) -> Val {
-        if matches!(ty, ScalarType::Bf16 | ScalarType::Bf16x2) {
-            let bits = self.w.cast("bitcast", value, Elem::I32);
-            let odd = self.w.bin_const("lshr", &bits, 16);
-            let odd = self.w.bin_const("and", &odd, 1);
-            let rounded = self.w.bin_const("add", &bits, 0x7fff);
-            let rounded = self.w.bin("add", &rounded, &odd);
-            let is_nan = self.w.compare("fcmp uno", value, value);
-            let chosen = self.w.select(&is_nan, &constant(bits.ty, 0x7fff_0000), &rounded);
-            let top = self.w.bin_const("lshr", &chosen, 16);
-            return self.w.resize(&top, Elem::I16, false);
-        }
-        let half = self.w.cast("fptrunc", value, Elem::F16);
-        self.w.cast("bitcast", &half, Elem::I16)
+    /// Numbers of a magnitude below `least` to zeros of the same sign.
+    pub(super) fn flush_below(&mut self, value: &Val, least: &Val) -> Val {
+        let magnitude = self.w.call("llvm.fabs", value.ty, &[value]);
+        let is_small = self.w.compare("fcmp olt", &magnitude, least);
+        let zero = self.w.call("llvm.copysign", value.ty, &[&constant(value.ty, 0), value]);
+        self.w.select(&is_small, &zero, value)
     }
 
     /// The operation itself, on floats or doubles.
     fn compute(&mut self, inst: &Inst, arguments: &[Val]) -> Result<Val, HostError> {
-        let w = &mut self.w;
-        let first = arguments.first().map_or(Ty::scalar(Elem::F32), |a| a.ty);
-        let one = match first.elem {
-            Elem::F64 => constant(first, 1f64.to_bits().into()),
-            _ => float(first, 1.0),
-        };
-        Ok(match (inst.form.opcode.as_str(), arguments) {
-            ("add", [a, b]) => w.bin("fadd", a, b),
-            ("sub", [a, b]) => w.bin("fsub", a, b),
-            ("mul", [a, b]) => w.bin("fmul", a, b),
-            ("div", [a, b]) => w.bin("fdiv", a, b),
-            ("fma" | "mad", [a, b, c]) => w.call("llvm.fma", a.ty, &[a, b, c]),
-            ("rcp", [a]) => w.bin("fdiv", &one, a),
-            ("sqrt", [a]) => w.call("llvm.sqrt", a.ty, &[a]),
-            ("rsqrt", [a]) => {
-                let root = w.call("llvm.sqrt", a.ty, &[a]);
-                w.bin("fdiv", &one, &root)
+        let opcode = inst.form.opcode.as_str();
+        let rounding = Rounding::of(inst);
+        let is_single = arguments.first().is_some_and(|a| a.ty.elem == Elem::F32);
+        Ok(match (opcode, arguments) {
+            ("add", [a, b]) => self.rounded(Rounded::Add, rounding, &[a, b]),
+            ("sub", [a, b]) => self.rounded(Rounded::Sub, rounding, &[a, b]),
+            ("mul", [a, b]) => self.rounded(Rounded::Mul, rounding, &[a, b]),
+            // `.approx` and `.full` allow 2 ulp; the exact quotient costs one instruction.
+            ("div", [a, b]) => self.rounded(Rounded::Div, rounding, &[a, b]),
+            ("fma" | "mad", [a, b, c]) => self.rounded(Rounded::Fma, rounding, &[a, b, c]),
+            ("rcp", [a]) if inst.has("approx") && !is_single => self.gross(a, |e, a| e.reciprocal(a, Rounding::Nearest)),
+            ("rcp", [a]) => self.reciprocal(a, rounding),
+            ("sqrt", [a]) => self.rounded(Rounded::Sqrt, rounding, &[a]),
+            ("rsqrt", [a]) if !is_single && inst.has("ftz") => self.gross(a, Self::inverse_root),
+            ("rsqrt", [a]) => self.inverse_root(a),
+            ("min" | "max", [first, rest @ ..]) if !rest.is_empty() => {
+                rest.iter().fold(first.clone(), |sum, next| self.extreme(inst, &sum, next))
             }
-            ("min", [a, b]) => w.call(if inst.has("NaN") { "llvm.minimum" } else { "llvm.minnum" }, a.ty, &[a, b]),
-            ("max", [a, b]) => w.call(if inst.has("NaN") { "llvm.maximum" } else { "llvm.maxnum" }, a.ty, &[a, b]),
-            ("abs", [a]) => w.call("llvm.fabs", a.ty, &[a]),
-            ("neg", [a]) => w.value(a.ty, format_args!("fneg {a}")),
+            ("abs", [a]) => self.w.call("llvm.fabs", a.ty, &[a]),
+            ("neg", [a]) => self.w.value(a.ty, format_args!("fneg {a}")),
             // PTX: the sign of a on the magnitude of b.
-            ("copysign", [a, b]) => w.call("llvm.copysign", a.ty, &[b, a]),
-            ("ex2" | "lg2" | "sin" | "cos" | "tanh", [a]) if a.ty.elem == Elem::F32 => {
-                let routine = math::Routine::of(inst.form.opcode.as_str(), a.ty.lanes);
-                let routine = routine.ok_or_else(|| self.unsupported(inst, ""))?;
-                self.math.insert(routine);
-                return Ok(self.w.call_named(&routine.symbol(), a.ty, &[a]));
-            }
+            ("copysign", [a, b]) => self.w.call("llvm.copysign", a.ty, &[b, a]),
+            ("ex2" | "lg2" | "sin" | "cos" | "tanh", [a]) if is_single => self.transcendental(inst, a)?,
             _ => return Err(self.unsupported(inst, "")),
         })
     }
 
-    /// `.sat` and `.relu`.
-    pub(super) fn finished(&mut self, inst: &Inst, value: Val) -> Val {
+    fn one(&self, ty: Ty) -> Val {
+        if ty.elem == Elem::F64 { constant(ty, 1f64.to_bits().into()) } else { float(ty, 1.0) }
+    }
+
+    fn reciprocal(&mut self, a: &Val, rounding: Rounding) -> Val {
+        let one = self.one(a.ty);
+        self.rounded(Rounded::Div, rounding, &[&one, a])
+    }
+
+    fn inverse_root(&mut self, a: &Val) -> Val {
+        let root = self.w.call("llvm.sqrt", a.ty, &[a]);
+        self.reciprocal(&root, Rounding::Nearest)
+    }
+
+    /// `rcp` and `rsqrt.approx.ftz.f64` see the upper 32 bits of their argument and give those of the result.
+    fn gross(&mut self, a: &Val, function: impl Fn(&mut Self, &Val) -> Val) -> Val {
+        let upper = |e: &mut Self, value: &Val| {
+            let bits = e.w.cast("bitcast", value, Elem::I64);
+            let bits = e.w.bin_const("and", &bits, -(1 << 32));
+            e.w.cast("bitcast", &bits, Elem::F64)
+        };
+        let a = upper(self, a);
+        let value = function(self, &a);
+        upper(self, &value)
+    }
+
+    /// One of ex2, lg2, sin, cos and tanh of floats.
+    pub(super) fn transcendental(&mut self, inst: &Inst, a: &Val) -> Result<Val, HostError> {
+        let routine = math::Routine::of(inst.form.opcode.as_str(), a.ty.lanes).ok_or_else(|| self.unsupported(inst, ""))?;
+        self.math.insert(routine);
+        Ok(self.w.call_named(&routine.symbol(), a.ty, &[a]))
+    }
+
+    /// `min` and `max`: −0 is below +0; a NaN loses against a number, or wins with `.NaN`. With `.xorsign.abs`, magnitudes, under the product of the signs.
+    pub(super) fn extreme(&mut self, inst: &Inst, a: &Val, b: &Val) -> Val {
+        let is_max = inst.form.opcode == "max";
+        let of = |e: &mut Self, a: &Val, b: &Val| match inst.has("NaN") {
+            true => e.w.call(if is_max { "llvm.maximum" } else { "llvm.minimum" }, a.ty, &[a, b]),
+            false => intrinsics::extreme_number(&mut e.w, is_max, a, b),
+        };
+        let magnitudes = |e: &mut Self| [a, b].map(|x| e.w.call("llvm.fabs", x.ty, &[x]));
+        if inst.has("xorsign") {
+            let [x, y] = magnitudes(self);
+            let value = of(self, &x, &y);
+            let [x, y] = [a, b].map(|v| self.w.cast("bitcast", v, Elem::int(v.ty.elem.bits())));
+            let sign = self.w.bin("xor", &x, &y);
+            let sign = self.w.cast("bitcast", &sign, a.ty.elem);
+            return self.w.call("llvm.copysign", a.ty, &[&value, &sign]);
+        }
+        if inst.has("abs") {
+            let [x, y] = magnitudes(self);
+            return of(self, &x, &y);
+        }
+        of(self, a, b)
+    }
+
+    /// `.sat`: between 0 and 1, NaN becomes 0. `.relu`: not below 0, NaN stays.
+    pub(super) fn saturated(&mut self, inst: &Inst, value: Val) -> Val {
         let zero = constant(value.ty, 0);
         if inst.has("relu") {
-            return self.w.call("llvm.maxnum", value.ty, &[&value, &zero]);
+            return self.w.call("llvm.maximum", value.ty, &[&value, &zero]);
         }
         if !inst.has("sat") {
             return value;
         }
-        let one = match value.ty.elem {
-            Elem::F64 => constant(value.ty, 1f64.to_bits().into()),
-            _ => float(value.ty, 1.0),
-        };
-        let value = self.w.call("llvm.maxnum", value.ty, &[&value, &zero]);
-        self.w.call("llvm.minnum", value.ty, &[&value, &one])
+        let one = self.one(value.ty);
+        let is_positive = self.w.compare("fcmp ogt", &value, &zero);
+        let value = self.w.select(&is_positive, &value, &zero);
+        let is_below = self.w.compare("fcmp olt", &value, &one);
+        self.w.select(&is_below, &value, &one)
     }
 
     /// `testp.op p, a`
-    fn test(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<(), HostError> {
+    fn test(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), HostError> {
         // Classes of LLVM's is.fpclass: NaNs, infinities, normals, subnormals, zeros.
         let class: u32 = match inst.form.modifiers.first().map(|m| m.as_str()) {
-            Some("finite") => 0b01_1111_1000 & !0b10_0000_0100,
+            Some("finite") => 0b01_1111_1000,
             Some("infinite") => 0b10_0000_0100,
             Some("number") => 0b11_1111_1100,
             Some("notanumber") => 0b11,
@@ -169,10 +173,16 @@ impl Emitter<'_> {
             Some("subnormal") => 0b00_1001_0000,
             _ => return Err(self.unsupported(inst, "")),
         };
+        let lanes = self.lanes_of(inst);
         let value = self.get(self.op(inst, 1)?, elem_of(ty), lanes);
         let name = format!("llvm.is.fpclass.{}", value.ty.mangled());
         let holds = self.w.call_named(&name, value.ty.with(Elem::I1), &[&value, &constant(I32, class.into())]);
         self.set_operand(&inst.ops[0], &holds, false);
         Ok(())
     }
+}
+
+/// Whether numbers that are not subnormal can have a subnormal result.
+fn may_be_subnormal(opcode: &str) -> bool {
+    !matches!(opcode, "min" | "max" | "abs" | "neg" | "copysign" | "sqrt" | "rsqrt" | "cos")
 }

@@ -80,6 +80,9 @@ impl Emitter<'_> {
 
     /// Lowers an instruction for the lanes of the current mask.
     fn unguarded(&mut self, inst: &Inst) -> Result<(), HostError> {
+        if let Some(word) = crate::forms::unknown_modifier(inst) {
+            return Err(self.unsupported(inst, &format!("modifier .{word}")));
+        }
         let ty = inst.form.ty();
         let is_float = ty.is_some_and(|t| elem_of(t).is_float() || matches!(t, ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2));
         match inst.form.opcode.as_str() {
@@ -168,38 +171,6 @@ impl Emitter<'_> {
             sum = self.w.bin("or", &sum, &moved);
         }
         self.set_operand(whole, &sum, false);
-    }
-
-    fn selp(&mut self, inst: &Inst) -> Result<(), HostError> {
-        let elem = elem_of(self.ty_of(inst)?);
-        let mut lanes = self.lanes_of(inst);
-        let (a, b) = (self.op(inst, 1)?, self.op(inst, 2)?);
-        let condition = self.op(inst, 3)?;
-        // Lane 0 of a choice is the choice of lane 0, also between progressions.
-        if !self.is_uniform(condition) {
-            lanes = LANES;
-        }
-        let (a, b) = (self.get(a, elem, lanes), self.get(b, elem, lanes));
-        let condition = self.get(condition, Elem::I1, lanes);
-        let value = self.w.select(&condition, &a, &b);
-        self.set_operand(&inst.ops[0], &value, false);
-        Ok(())
-    }
-
-    /// `slct.type.ctype d, a, b, c`: a where c ≥ 0.
-    fn slct(&mut self, inst: &Inst) -> Result<(), HostError> {
-        let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
-        let [ty, condition_ty] = types[..] else { return Err(self.malformed(inst, "needs two types")) };
-        let lanes = self.lanes_of(inst);
-        let a = self.get(self.op(inst, 1)?, elem_of(ty), lanes);
-        let b = self.get(self.op(inst, 2)?, elem_of(ty), lanes);
-        let c = self.get(self.op(inst, 3)?, elem_of(condition_ty), lanes);
-        let zero = constant(c.ty, 0);
-        let op = if elem_of(condition_ty).is_float() { "fcmp oge" } else { "icmp sge" };
-        let condition = self.w.compare(op, &c, &zero);
-        let value = self.w.select(&condition, &a, &b);
-        self.set_operand(&inst.ops[0], &value, false);
-        Ok(())
     }
 }
 

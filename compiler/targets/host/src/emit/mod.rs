@@ -6,18 +6,26 @@
 //!
 //! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory accesses therefore need no test.
 
+mod bits;
+mod compare;
 mod convert;
 mod faults;
 mod float;
 mod flow;
+mod half;
 mod inst;
 mod integer;
 pub(crate) mod math;
 mod memory;
+mod packed;
+mod quarter;
 mod regions;
+mod rounding;
+mod spaces;
 mod value;
 mod warp;
 
+use crate::CpuLevel;
 use crate::analysis::Analysis;
 use crate::error::HostError;
 use crate::lines::Loads;
@@ -76,6 +84,9 @@ pub(crate) struct Emitter<'a> {
     w: Writer,
     program: &'a Program,
     analysis: &'a Analysis,
+    level: CpuLevel,
+    /// Registers that never hold a subnormal f32.
+    flushed: Vec<bool>,
     /// Stack slot of each register.
     slots: Vec<Val>,
     /// Block index in x, y, z.
@@ -102,7 +113,7 @@ pub(crate) struct Emitter<'a> {
 }
 
 /// Writes a kernel's IR.
-pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis) -> Result<EmittedKernel, HostError> {
+pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLevel) -> Result<EmittedKernel, HostError> {
     let mut w = Writer::default();
     let slots = (program.regs.iter().zip(&analysis.shapes))
         .map(|(reg, shape)| w.alloca(Ty { elem: reg.elem, lanes: if shape.is_scalar() { 1 } else { LANES } }))
@@ -115,6 +126,8 @@ pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis) -> Result<Emit
         w,
         program,
         analysis,
+        level,
+        flushed: crate::flushed::flushed_registers(program),
         slots,
         ctaid: [x, y, z],
         warp,

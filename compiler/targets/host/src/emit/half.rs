@@ -1,0 +1,151 @@
+//! f16 and bf16, alone and in pairs: computed in a wider type and rounded once.
+//!
+//! Sums, differences and (of f16) products of halves are exact enough in single precision that rounding the rounded result gives the right half. A fused multiply-add is not, nor is a product of
+//! bf16, whose exponents reach as far as single precision's: those are rounded to odd first.
+
+use super::*;
+use crate::llvm::float;
+use crate::program::Opnd;
+use atoll_ptx::ScalarType;
+
+/// The least normal f16.
+const F16_MIN_POSITIVE: f32 = 6.103_515_6e-5;
+
+/// Whether a type is bf16 or a pair of them.
+pub(super) fn is_brain(ty: ScalarType) -> bool {
+    matches!(ty, ScalarType::Bf16 | ScalarType::Bf16x2)
+}
+
+impl Emitter<'_> {
+    /// Lowers an instruction on halves or pairs of them.
+    pub(super) fn half(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), HostError> {
+        let lanes = self.lanes_of(inst);
+        let ftz = inst.has("ftz");
+        if let Some(mode) = ["rz", "rm", "rp"].into_iter().find(|m| inst.has(m)) {
+            return Err(self.unsupported(inst, &format!("rounding mode .{mode}")));
+        }
+        let mut operands = Vec::new();
+        for operand in inst.ops.iter().skip(1) {
+            operands.push(self.halves(operand, ty, lanes, ftz));
+        }
+        let parts = operands.first().map_or(0, Vec::len);
+        let mut results = Vec::new();
+        for part in 0..parts {
+            let arguments: Vec<Val> = operands.iter().map(|o| o[part].clone()).collect();
+            let value = self.compute_half(inst, ty, &arguments)?;
+            let value = self.saturated(inst, value);
+            let bits = self.float_to_half(&value, ty);
+            results.push(if ftz { self.flush_half(&bits) } else { bits });
+        }
+        let value = match results.as_slice() {
+            [low, high] => self.join_halves(low, high),
+            [one] => one.clone(),
+            _ => return Err(self.malformed(inst, "has too few operands")),
+        };
+        self.set_operand(&inst.ops[0], &value, false);
+        Ok(())
+    }
+
+    /// An operand as floats: one, or two for a pair.
+    pub(super) fn halves(&mut self, operand: &Opnd, ty: ScalarType, lanes: u32, ftz: bool) -> Vec<Val> {
+        let bits = if ty.bits() == 16 {
+            vec![self.get(operand, Elem::I16, lanes)]
+        } else {
+            let pair = self.get(operand, Elem::I32, lanes);
+            let high = self.w.bin_const("lshr", &pair, 16);
+            [pair, high].iter().map(|b| self.w.resize(b, Elem::I16, false)).collect()
+        };
+        let mut values = Vec::new();
+        for bits in bits {
+            let value = self.half_to_float(&bits, ty);
+            let least = if is_brain(ty) { f32::MIN_POSITIVE } else { F16_MIN_POSITIVE };
+            values.push(if ftz { self.flush_below(&value, &float(value.ty, least)) } else { value });
+        }
+        values
+    }
+
+    /// The bits of a half without those of a subnormal number.
+    fn flush_half(&mut self, bits: &Val) -> Val {
+        // Only f16 has `.ftz`.
+        let exponent = self.w.bin_const("and", bits, 0x7c00);
+        let is_small = self.w.compare("icmp eq", &exponent, &constant(bits.ty, 0));
+        let sign = self.w.bin_const("and", bits, 0x8000);
+        self.w.select(&is_small, &sign, bits)
+    }
+
+    fn compute_half(&mut self, inst: &Inst, ty: ScalarType, arguments: &[Val]) -> Result<Val, HostError> {
+        Ok(match (inst.form.opcode.as_str(), arguments) {
+            ("add", [a, b]) => self.w.bin("fadd", a, b),
+            ("sub", [a, b]) => self.w.bin("fsub", a, b),
+            ("mul", [a, b]) if is_brain(ty) => {
+                let zero = float(a.ty, -0.0);
+                self.fused_brain(a, b, &zero)
+            }
+            ("mul", [a, b]) => self.w.bin("fmul", a, b),
+            ("fma", [a, b, c]) if is_brain(ty) => self.fused_brain(a, b, c),
+            ("fma", [a, b, c]) => self.fused_half(a, b, c),
+            ("min" | "max", [first, rest @ ..]) if !rest.is_empty() => {
+                rest.iter().fold(first.clone(), |sum, next| self.extreme(inst, &sum, next))
+            }
+            ("abs", [a]) => self.w.call("llvm.fabs", a.ty, &[a]),
+            ("neg", [a]) => self.w.value(a.ty, format_args!("fneg {a}")),
+            ("ex2" | "tanh", [a]) => self.transcendental(inst, a)?,
+            _ => return Err(self.unsupported(inst, "")),
+        })
+    }
+
+    /// a · b + c of f16s, rounded to odd in single precision, where the product is exact.
+    fn fused_half(&mut self, a: &Val, b: &Val, c: &Val) -> Val {
+        let product = self.w.bin("fmul", a, b);
+        let sum = self.w.bin("fadd", &product, c);
+        let error = self.sum_error(&product, c, &sum);
+        self.make_odd(&sum, &error)
+    }
+
+    /// The same of bf16s, by way of double precision.
+    fn fused_brain(&mut self, a: &Val, b: &Val, c: &Val) -> Val {
+        let [a, b, c] = [a, b, c].map(|x| self.w.cast("fpext", x, Elem::F64));
+        let sum = self.fused_half(&a, &b, &c);
+        self.narrow_to_odd(&sum)
+    }
+
+    /// Two 16-bit halves as one 32-bit number.
+    pub(super) fn join_halves(&mut self, low: &Val, high: &Val) -> Val {
+        let (low, high) = (self.w.resize(low, Elem::I32, false), self.w.resize(high, Elem::I32, false));
+        let high = self.w.bin_const("shl", &high, 16);
+        self.w.bin("or", &low, &high)
+    }
+
+    /// The bits of an f16 or bf16 as a float.
+    pub(super) fn half_to_float(&mut self, bits: &Val, ty: ScalarType) -> Val {
+        if is_brain(ty) {
+            let wide = self.w.resize(bits, Elem::I32, false);
+            let top = self.w.bin_const("shl", &wide, 16);
+            return self.w.cast("bitcast", &top, Elem::F32);
+        }
+        let half = self.w.cast("bitcast", bits, Elem::F16);
+        self.w.cast("fpext", &half, Elem::F32)
+    }
+
+    /// A float rounded to the bits of an f16 or bf16, to nearest even.
+    pub(super) fn float_to_half(&mut self, value: &Val, ty: ScalarType) -> Val {
+        if is_brain(ty) {
+            let bits = self.w.cast("bitcast", value, Elem::I32);
+            let odd = self.w.bin_const("lshr", &bits, 16);
+            let odd = self.w.bin_const("and", &odd, 1);
+            let rounded = self.w.bin_const("add", &bits, 0x7fff);
+            let rounded = self.w.bin("add", &rounded, &odd);
+            return self.upper_half(value, &rounded);
+        }
+        let half = self.w.cast("fptrunc", value, Elem::F16);
+        self.w.cast("bitcast", &half, Elem::I16)
+    }
+
+    /// The upper halves of rounded bits, or NaN where the value is.
+    pub(super) fn upper_half(&mut self, value: &Val, rounded: &Val) -> Val {
+        let is_nan = self.w.compare("fcmp uno", value, value);
+        let chosen = self.w.select(&is_nan, &constant(rounded.ty, 0x7fff_0000), rounded);
+        let top = self.w.bin_const("lshr", &chosen, 16);
+        self.w.resize(&top, Elem::I16, false)
+    }
+}

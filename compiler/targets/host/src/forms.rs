@@ -1,0 +1,65 @@
+//! What each instruction may say: the modifiers that the lowering obeys.
+//!
+//! A modifier that is not in the row of its opcode makes the kernel refused, so that none is ignored in silence. Types are not listed: whoever lowers the instruction looks at them. An opcode without
+//! a row is left to the lowering, which refuses what it does not know.
+
+use crate::program::Inst;
+use atoll_ptx::ScalarType;
+
+/// Roundings of results.
+const ROUNDINGS: &str = "rn rz rm rp";
+/// Comparisons of `set` and `setp`, and how they are combined with a predicate.
+const COMPARISONS: &str = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz";
+/// State spaces of loads, stores and atomics.
+const SPACES: &str = "global shared shared::cta shared::cluster local const param param::entry param::func";
+/// Memory order and scope, which are obeyed, and hints, which have no meaning on this device.
+const ACCESS: &str = "weak volatile relaxed acquire release acq_rel mmio cta cluster gpu sys unified \
+    nc ca cg cs lu cv wb wt L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate \
+    L2::evict_normal L2::evict_first L2::evict_last L2::cache_hint L2::64B L2::128B L2::256B";
+
+/// Opcodes, separated by blanks, and the words they may carry.
+const FORMS: &[(&str, &[&str])] = &[
+    ("add sub", &["cc sat ftz", ROUNDINGS]),
+    ("addc subc", &["cc"]),
+    ("mul", &["lo hi wide sat ftz", ROUNDINGS]),
+    ("mad", &["lo hi wide cc sat ftz", ROUNDINGS]),
+    ("madc", &["lo hi cc"]),
+    ("fma", &["sat ftz relu", ROUNDINGS]),
+    ("mul24", &["lo hi"]),
+    ("mad24", &["lo hi sat"]),
+    ("div rcp sqrt", &["approx full ftz", ROUNDINGS]),
+    ("rsqrt sin cos lg2 ex2 tanh", &["approx ftz"]),
+    ("rem sad popc clz brev bfe bfi dp4a not cnot shl shr fns copysign selp", &[]),
+    ("abs neg", &["ftz"]),
+    ("min max", &["ftz NaN xorsign abs relu"]),
+    ("bfind", &["shiftamt"]),
+    ("bmsk szext", &["clamp wrap"]),
+    ("shf", &["l r clamp wrap"]),
+    ("dp2a", &["lo hi"]),
+    ("and or xor", &[]),
+    ("lop3", &["and or"]),
+    ("prmt", &["f4e b4e rc8 ecl ecr rc16"]),
+    ("testp", &["finite infinite number notanumber normal subnormal"]),
+    ("set setp", &[COMPARISONS]),
+    ("slct", &["ftz"]),
+    ("mov", &[]),
+    ("cvt", &["rni rzi rmi rpi rna ftz sat relu satfinite e4m3x2 e5m2x2", ROUNDINGS]),
+    ("cvta", &["to", SPACES]),
+    ("isspacep", &[SPACES]),
+    ("ld ldu st", &["v2 v4 v8", SPACES, ACCESS]),
+    ("atom red", &["add and or xor exch min max inc dec cas noftz v2 v4 v8", SPACES, ACCESS]),
+    ("shfl", &["sync up down bfly idx"]),
+    ("vote", &["sync all any uni ballot"]),
+    ("redux", &["sync add min max and or xor"]),
+    ("activemask", &[]),
+];
+
+/// The first modifier that the lowering of the instruction would ignore.
+pub(crate) fn unknown_modifier(inst: &Inst) -> Option<&str> {
+    let (_, words) = FORMS.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| inst.form.opcode == o))?;
+    let is_known = |m: &str| {
+        let packed = matches!(m, "u16x2" | "s16x2");
+        packed || ScalarType::from_name(m).is_some() || words.iter().any(|list| list.split_ascii_whitespace().any(|w| w == m))
+    };
+    inst.form.modifiers.iter().map(|m| m.as_str()).find(|m| !is_known(m))
+}

@@ -97,10 +97,18 @@ impl Divergence {
     /// Whether what a statement writes or decides may differ between threads that run it.
     fn differs(&self, code: &Code<'_>, statement: StatementId) -> bool {
         let Some(instruction) = code.instruction(statement) else { return false };
+        // Threads give a barrier what they like, and get one answer.
+        if is_block_barrier(instruction) && instruction.has("red") {
+            return instruction.guard.as_ref().is_some_and(|guard| self.is_divergent(code, statement, &guard.predicate));
+        }
         let reads_divergent = code.accesses(statement).iter().any(|a| a.role.reads() && self.registers[a.register.index()]);
         reads_divergent
             || instruction.reads().into_iter().any(|name| is_divergent_special_register(name))
             || !follows_from_operands(code, instruction)
+    }
+
+    fn is_divergent(&self, code: &Code<'_>, statement: StatementId, register: &str) -> bool {
+        code.register_at(statement, register).is_none_or(|register| self.registers[register.index()])
     }
 }
 
@@ -129,7 +137,6 @@ fn follows_from_operands(code: &Code<'_>, instruction: &Instruction) -> bool {
             }
             _ => false,
         },
-        "bar" | "barrier" => instruction.has("red"),
         opcode => is_pure(opcode),
     }
 }

@@ -4,6 +4,7 @@
 //! Errors cover what a caller cannot foresee.
 //!
 //! - [`record`]: what crosses between the engine and a device, and how it is laid out in a ring.
+//! - [`report`]: what a launch left behind for people: why it failed, what it printed.
 //! - [`ring`], [`shm`]: the command ring, in memory that two processes share.
 //! - [`host`]: the device that runs native code on CPU cores.
 //!
@@ -13,13 +14,15 @@
 mod doorbell;
 pub mod host;
 pub mod record;
+pub mod report;
 pub mod ring;
 pub mod shm;
 
-pub use host::{HostConfig, HostDevice};
+pub use host::{CheckedBuffer, HostConfig, HostDevice};
 pub use record::*;
+pub use report::{Fault, FaultKind, LaunchReport};
 
-use atoll_core::{DeviceOffset, Epoch, PreemptLevel, QueueId};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use std::os::fd::BorrowedFd;
 
 /// What a device is and can do.
@@ -132,6 +135,11 @@ pub trait Device: Send {
 
     /// The next completion, in no particular order across queues, in submission order within one.
     fn next_completion(&mut self) -> Option<Completion>;
+
+    /// Takes what there is to tell about a launch whose completion was taken: why it failed, what it printed. `None` where that is nothing, or was too long ago.
+    fn report(&mut self, _launch: LaunchId) -> Option<LaunchReport> {
+        None
+    }
 
     /// Readable while completions wait (an eventfd; reading it is the device's business).
     fn completion_fd(&self) -> BorrowedFd<'_>;

@@ -4,10 +4,10 @@
 #[allow(unreachable_pub, reason = "the suite is shared by the tests of all devices")]
 mod suite;
 
-use atoll_device::{Device, DeviceError, HostConfig, HostDevice, LaunchStatus, ModuleImage};
+use atoll_device::{Device, DeviceError, HostConfig, HostDevice, ModuleImage};
 use atoll_kgraph::KernelFacts;
 use std::sync::OnceLock;
-use suite::rig::{Kernel, Launch, Param, Rig, Wanted, compile_kernels, facts};
+use suite::rig::{Rig, Wanted, compile_kernels, facts};
 
 fn kernels() -> &'static [u8] {
     static CODE: OnceLock<Vec<u8>> = OnceLock::new();
@@ -49,6 +49,7 @@ conforms! {
     a_launch_resumes_until_it_is_complete,
     blocks_that_are_done_are_not_run_again,
     a_trap_fails_its_launch_and_no_other,
+    a_trap_says_where_it_was,
     shared_and_scratch_memory_are_there,
     memory_is_bounded,
     a_launch_that_makes_no_sense_fails,
@@ -102,20 +103,6 @@ fn a_kernel_that_cannot_be_had_is_named() {
     assert!(load(|kernel| kernel.name = "nobody".to_owned()).contains("`nobody`"));
     assert!(load(|kernel| kernel.shared_bytes = u32::MAX).contains("shared memory"));
     assert!(load(|kernel| kernel.scratch_bytes = u32::MAX).contains("scratch memory"));
-}
-
-#[test]
-fn a_fault_fails_its_launch_and_nothing_else() {
-    let mut rig = make(Wanted::default());
-    let counts = rig.alloc(400);
-    for kind in (0..4).cycle().take(40) {
-        let launch = |at| Launch::new(Kernel::FaultAt, 100, vec![Param::At(counts), Param::U32(at), Param::U32(kind)]);
-        rig.device.fill(counts, 0, 400).unwrap();
-        assert_eq!(rig.run(1, &launch(7)).status, LaunchStatus::Failed, "fault {kind}");
-        assert_eq!(rig.u32(counts), 1, "it faulted after it began");
-        assert_eq!(rig.run(1, &launch(100)).status, LaunchStatus::Complete);
-        assert_eq!(rig.u32s(counts, 100), [1; 100]);
-    }
 }
 
 #[test]

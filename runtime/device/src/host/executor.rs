@@ -1,14 +1,19 @@
 //! The device's side of the rings: queues, modules and the threads that are its compute units.
 
 use super::arena::Arena;
-use super::compute_unit::{self, ComputeUnit};
+use super::bounds::{self, Bounds, CheckedBuffer};
+use super::compute_unit::ComputeUnit;
+use super::helpers;
 use super::launch::Launch;
 use super::link::{Link, State};
 use super::module::Module;
 use super::queue::{Bind, Chunk, Claim, DeviceQueue, Outcome, Pacing};
+use super::reports::Reports;
+use super::watchdog::{Watch, Watchdog};
 use super::{HostConfig, os};
 use crate::doorbell::FdBell;
 use crate::record::{COMMAND_WORDS, Command};
+use crate::report::{Fault, FaultKind, LaunchReport};
 use crate::ring::Corrupt;
 use crate::shm::Region;
 use crate::{DeviceError, ModuleId, ModuleImage};
@@ -32,6 +37,11 @@ pub(crate) struct Shared {
     /// How long an idle compute unit spins while none is run, and while some are.
     pub(crate) spin_ns: u64,
     pub(crate) busy_spin_ns: u64,
+    pub(crate) watches: Arc<[Watch]>,
+    pub(crate) time_limit_ns: u64,
+    reports: Arc<Reports>,
+    /// The buffers that checked code may access.
+    bounds: RwLock<Arc<Bounds>>,
     memory: Arc<Region>,
     queues: Vec<Mutex<DeviceQueue>>,
     modules: RwLock<HashMap<u32, Arc<Module>>>,
@@ -102,12 +112,16 @@ impl Shared {
 }
 
 impl Bind for Shared {
-    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, LaunchId> {
+    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, (LaunchId, Box<Fault>)> {
         let command = Command::from_words(words);
+        let record = &command.record;
         let modules = self.modules.read().unwrap_or_else(PoisonError::into_inner);
-        Launch::bind(command, &modules, &self.memory, self.shared_bytes_max).map_err(|refusal| {
-            tracing::error!(launch = command.record.launch.0, %refusal, "a launch cannot be run");
-            command.record.launch
+        let bounds = self.bounds.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Launch::bind(command, &modules, &self.memory, bounds, self.shared_bytes_max).map_err(|refusal| {
+            tracing::error!(launch = record.launch.0, %refusal, "a launch cannot be run");
+            let kernel = modules.get(&record.module.0).and_then(|module| module.kernel(record.kernel));
+            let kernel = kernel.map_or("", |kernel| &kernel.facts.name);
+            (record.launch, Box::new(Fault::of_kernel(FaultKind::Refused { reason: refusal.to_string() }, kernel)))
         })
     }
 }
@@ -123,19 +137,30 @@ pub(crate) struct Executor {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     modules_loaded: u32,
+    /// Ends after the threads, of which some may need it to end.
+    _watchdog: Watchdog,
 }
 
 impl Executor {
     pub(crate) fn start(config: &HostConfig, link: Link, memory: Arc<Region>, completion_bell: FdBell) -> Result<Executor, DeviceError> {
-        let pacing = Pacing { chunk_ns: config.chunk_ns, compute_units: u64::from(config.compute_units) };
-        let queues = (0..config.queues).map(|queue| Mutex::new(DeviceQueue::new(link.device_ends(queue), pacing))).collect();
+        let time_limit_ns = u64::try_from(config.time_limit.as_nanos()).unwrap_or(u64::MAX);
+        let pacing = Pacing { chunk_ns: config.chunk_ns, compute_units: u64::from(config.compute_units), time_limit_ns };
+        let reports = Arc::new(Reports::default());
+        let queue = |queue| Mutex::new(DeviceQueue::new(link.device_ends(queue), pacing, reports.clone()));
+        let queues = (0..config.queues).map(queue).collect();
+        let watches: Arc<[Watch]> = (0..config.compute_units).map(|_| Watch::default()).collect();
+        let watchdog = Watchdog::start(watches.clone(), link.clone(), time_limit_ns).map_err(os("start the watchdog"))?;
         let shared = Arc::new(Shared {
             link,
-            helpers: compute_unit::helpers(),
+            helpers: helpers::table(),
             scratch_bytes: AtomicU32::new(0),
             running: AtomicU32::new(0),
             spin_ns: config.spin_ns,
             busy_spin_ns: config.busy_spin_ns,
+            watches,
+            time_limit_ns,
+            reports,
+            bounds: RwLock::new(Arc::new(whole_memory(&memory))),
             memory,
             queues,
             modules: RwLock::default(),
@@ -143,7 +168,7 @@ impl Executor {
             shared_bytes_max: config.shared_bytes_max,
             compute_units: config.compute_units,
         });
-        let mut executor = Executor { shared, threads: Vec::new(), modules_loaded: 0 };
+        let mut executor = Executor { shared, threads: Vec::new(), modules_loaded: 0, _watchdog: watchdog };
         let cpus = if config.pin { allowed_cpus() } else { Vec::new() };
         for index in 0..config.compute_units {
             let cpu = cpus.get(index as usize).copied().filter(|_| cpus.len() >= config.compute_units as usize);
@@ -161,6 +186,7 @@ impl Executor {
             if let Some(cpu) = cpu {
                 pin_to(cpu);
             }
+            shared.watches[index as usize].attach();
             ComputeUnit { index, shared: &shared, shared_memory, scratch }.run();
             drop(watch);
         };
@@ -180,6 +206,24 @@ impl Executor {
         Ok(ModuleId(id))
     }
 
+    /// From the next launch on, checked code may access these buffers and no other.
+    pub(crate) fn set_checked_buffers(&mut self, buffers: &[CheckedBuffer]) -> Result<(), DeviceError> {
+        let memory = &self.shared.memory;
+        let range = |buffer: &CheckedBuffer| {
+            let outside = DeviceError::OutOfRange { at: buffer.at.0, bytes: buffer.bytes, memory_bytes: memory.bytes() };
+            let end = buffer.at.0.checked_add(buffer.bytes).and_then(|end| memory.address(end)).ok_or(outside)?;
+            Ok(bounds::Range { name: buffer.name.clone(), begin: end - buffer.bytes, end, read_only: buffer.read_only })
+        };
+        let bounds = Bounds::new(buffers.iter().map(range).collect::<Result<_, DeviceError>>()?);
+        *self.shared.bounds.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(bounds);
+        Ok(())
+    }
+
+    /// Takes the report of a launch that ended.
+    pub(crate) fn report(&self, launch: LaunchId) -> Option<LaunchReport> {
+        self.shared.reports.take(launch)
+    }
+
     pub(crate) fn unload_module(&mut self, module: ModuleId) {
         let module = self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module.0);
         // Outside the lock: unmapping code takes its time.
@@ -195,6 +239,12 @@ impl Drop for Executor {
             let _ = thread.join();
         }
     }
+}
+
+/// Device memory as one buffer, for checked code of which nobody said more.
+fn whole_memory(memory: &Region) -> Bounds {
+    let begin = memory.address(0).unwrap_or(0);
+    Bounds::new(vec![bounds::Range { name: "device memory".to_owned(), begin, end: begin + memory.bytes(), read_only: false }])
 }
 
 /// Marks the device as lost when its thread unwinds.

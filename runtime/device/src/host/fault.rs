@@ -1,31 +1,52 @@
-//! A fault inside native code ends the kernel, not the process.
+//! A fault inside native code ends the kernel, not the process; and so does a signal that stops a kernel which runs for too long.
 //!
 //! [`call`] notes where its frame is and calls the kernel. A signal that the kernel's own instruction raised (SIGSEGV, SIGBUS, SIGFPE, SIGILL) resumes the thread at that frame instead
-//! of where it faulted. Kernels are leaf code without destructors, so their frames can be dropped. Every other signal goes to whoever handled it before us.
+//! of where it faulted. Kernels are leaf code without destructors, so their frames can be dropped. [`HALT_SIGNAL`] does the same, but only while the program counter lies in the kernel's own
+//! object, never inside a helper, and only while the halt word of the call is set. Every other signal goes to whoever handled it before us.
 
 use atoll_kgraph::host_abi::{HostContext, HostKernel};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire};
 
-/// What a kernel did.
+/// How a kernel ended that did not return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct Interruption {
     /// The signal.
     pub(crate) signal: i32,
-    /// The address it is about: of the access, or of the instruction.
-    pub(crate) address: u64,
+    /// Address of the instruction.
+    pub(crate) instruction: u64,
+    /// The address of the access, where the processor said it.
+    pub(crate) address: Option<u64>,
+    /// The access was a store.
+    pub(crate) is_write: bool,
 }
 
-const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+/// Stops a kernel. Nobody else sends it to threads, and by default it does nothing.
+pub(crate) const HALT_SIGNAL: c_int = libc::SIGURG;
+
+const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, HALT_SIGNAL];
 
 /// Who handled each of [`SIGNALS`] before us.
 static PREVIOUS: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
 
+/// `si_code` of a fault that the kernel has no address for, because none like it can be mapped.
+const SI_KERNEL: c_int = 0x80;
+
+/// Bit of the page fault's error code that says that it was a store.
+const PAGE_FAULT_WRITE: i64 = 2;
+
+// Without destructors, so a signal handler may touch them.
 thread_local! {
-    /// Stack pointer of the `guarded_call` this thread is in, 0 outside. Without a destructor, so a signal handler may touch it.
+    /// Stack pointer of the `guarded_call` this thread is in, 0 outside.
     static FRAME: Cell<u64> = const { Cell::new(0) };
-    static LAST: Cell<Fault> = const { Cell::new(Fault { signal: 0, address: 0 }) };
+    /// Where the code of the kernel lies that it calls.
+    static CODE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    /// The halt word of the call.
+    static HALT: Cell<*const AtomicU32> = const { Cell::new(std::ptr::null()) };
+    static LAST: Cell<Interruption> = const { Cell::new(Interruption { signal: 0, instruction: 0, address: None, is_write: false }) };
 }
 
 /// Installs the handlers, once in a process.
@@ -37,6 +58,7 @@ pub(crate) fn install() -> std::io::Result<()> {
 
 fn install_one(signal: c_int, previous: &OnceLock<libc::sigaction>) -> Result<(), i32> {
     let error = || std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
+    let handler = if signal == HALT_SIGNAL { on_halt as *const () } else { on_fault as *const () };
     // SAFETY: all-zero is a valid `sigaction`; both pointers are to locals, and the handler has the signature that SA_SIGINFO asks for.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
@@ -45,20 +67,28 @@ fn install_one(signal: c_int, previous: &OnceLock<libc::sigaction>) -> Result<()
         }
         let _ = previous.set(old);
         let mut new: libc::sigaction = std::mem::zeroed();
-        new.sa_sigaction = on_fault as *const () as usize;
-        new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        new.sa_sigaction = handler as usize;
+        new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         libc::sigemptyset(&raw mut new.sa_mask);
         if libc::sigaction(signal, &raw const new, std::ptr::null_mut()) == 0 { Ok(()) } else { Err(error()) }
     }
 }
 
-/// Calls a kernel.
+/// Calls a kernel whose code lies in `code`; [`HALT_SIGNAL`] ends it while `halt_word` is not 0.
 ///
 /// # Safety
 /// As for [`HostKernel`].
-pub(crate) unsafe fn call(kernel: HostKernel, context: *const HostContext) -> Result<(), Fault> {
+pub(crate) unsafe fn call(
+    kernel: HostKernel,
+    code: &Range<u64>,
+    halt_word: &AtomicU32,
+    context: *const HostContext,
+) -> Result<(), Interruption> {
+    CODE.set((code.start, code.end));
+    HALT.set(halt_word);
     // SAFETY: `guarded_call` calls `kernel(context)` and leaves 0 in the thread's own cell, which lives as long as the thread.
     let faulted = FRAME.with(|frame| unsafe { guarded_call(kernel, context, frame.as_ptr()) });
+    HALT.set(std::ptr::null());
     if faulted == 0 { Ok(()) } else { Err(LAST.get()) }
 }
 
@@ -71,9 +101,37 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         // SAFETY: the arguments are those of this call.
         return unsafe { pass_on(signal, info, context) };
     }
-    LAST.set(Fault { signal, address });
+    let is_access = matches!(signal, libc::SIGSEGV | libc::SIGBUS);
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: as above.
+    let (instruction, error) = unsafe { (program_counter(context), page_fault(context)) };
+    LAST.set(Interruption {
+        signal,
+        instruction,
+        address: (is_access && code != SI_KERNEL).then_some(address),
+        is_write: is_access && error & PAGE_FAULT_WRITE != 0,
+    });
     // SAFETY: as above; `frame` is the stack of a `guarded_call` that has not returned, which is what `landing` expects.
-    unsafe { resume_at_landing(context.cast::<libc::ucontext_t>(), frame) };
+    unsafe { resume_at_landing(context, frame) };
+}
+
+/// As [`on_fault`], on a thread whose kernel has run for too long.
+unsafe extern "C" fn on_halt(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let (frame, halt_word) = (FRAME.get(), HALT.get());
+    if frame == 0 || halt_word.is_null() {
+        // SAFETY: the arguments are those of this call.
+        return unsafe { pass_on(signal, info, context) };
+    }
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler, and the halt word outlives the call that `frame` stands for.
+    let (instruction, is_halted) = unsafe { (program_counter(context), (*halt_word).load(Acquire) != 0) };
+    let (begin, end) = CODE.get();
+    // Elsewhere the kernel is in a helper; it finds the word set, or hears from us again.
+    if is_halted && (begin..end).contains(&instruction) {
+        LAST.set(Interruption { signal, instruction, address: None, is_write: false });
+        // SAFETY: as in `on_fault`.
+        unsafe { resume_at_landing(context, frame) };
+    }
 }
 
 /// Does what would have happened without us.
@@ -85,6 +143,7 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
             // SAFETY: it was registered as a handler for this signal; one without SA_SIGINFO ignores the other two arguments.
             unsafe { std::mem::transmute::<usize, Handler>(old.sa_sigaction)(signal, info, context) }
         }
+        _ if signal == HALT_SIGNAL => {}
         // Back to the default: the instruction runs again and ends the process, a signal from outside is sent again.
         _ => {
             // SAFETY: async-signal-safe calls.
@@ -94,6 +153,18 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
             }
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn program_counter(context: *const libc::ucontext_t) -> u64 {
+    // SAFETY: the caller's: a valid context of this signal.
+    unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as u64 }
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn page_fault(context: *const libc::ucontext_t) -> i64 {
+    // SAFETY: the caller's: a valid context of this signal.
+    unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -165,5 +236,15 @@ unsafe fn resume_at_landing(_context: *mut libc::ucontext_t, _frame: u64) {}
 unsafe fn guarded_call(kernel: HostKernel, context: *const HostContext, _frame: *mut u64) -> u64 {
     // SAFETY: the caller's.
     unsafe { kernel(context) };
+    0
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn program_counter(_context: *const libc::ucontext_t) -> u64 {
+    0
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn page_fault(_context: *const libc::ucontext_t) -> i64 {
     0
 }

@@ -1,6 +1,8 @@
 //! A launch as the compute units see it: checked, its kernel found, its device offsets turned into addresses.
 
+use super::bounds::Bounds;
 use super::module::{Kernel, Module};
+use super::reports::Draft;
 use crate::record::{Command, LaunchRecord, PARAMS_BYTES_MAX};
 use crate::shm::Region;
 use atoll_core::Epoch;
@@ -42,6 +44,10 @@ pub(crate) struct Launch {
     memory: Arc<Region>,
     params: Params,
     preempt: Option<Preempt>,
+    /// The buffers that checked code may access.
+    bounds: Arc<Bounds>,
+    /// What there will be to tell about it.
+    pub(crate) draft: Draft,
 }
 
 /// Where a preemptible launch keeps its state, in device memory.
@@ -56,6 +62,7 @@ impl Launch {
         command: Command,
         modules: &HashMap<u32, Arc<Module>>,
         memory: &Arc<Region>,
+        bounds: Arc<Bounds>,
         shared_bytes_max: u32,
     ) -> Result<Launch, Refusal> {
         let record = command.record;
@@ -73,11 +80,30 @@ impl Launch {
             _ => None,
         };
         let params = Params(rebase(&command, memory)?);
-        Ok(Launch { record, blocks, module, memory: memory.clone(), params, preempt })
+        Ok(Launch { record, blocks, module, memory: memory.clone(), params, preempt, bounds, draft: Draft::default() })
     }
 
     pub(crate) fn kernel(&self) -> &Kernel {
         self.module.kernel(self.record.kernel).expect("`bind` found it")
+    }
+
+    pub(crate) fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// Device memory that checked code may access: buffers, and the module's variables.
+    pub(crate) fn bounds(&self) -> [&Bounds; 2] {
+        [&self.bounds, self.module.variables()]
+    }
+
+    /// x, y, z of a block.
+    pub(crate) fn block_index(&self, linear: u64) -> [u32; 3] {
+        unflatten(linear, self.record.grid)
+    }
+
+    /// x, y, z of a thread in its block.
+    pub(crate) fn thread_index(&self, linear: u32) -> [u32; 3] {
+        unflatten(linear.into(), self.kernel().facts.block)
     }
 
     /// Address of the parameter block, valid while the launch lives.
@@ -135,6 +161,12 @@ impl Preempt {
             && memory.word(command.record.evicted_word.0).is_some();
         if is_inside { Ok(Preempt { progress }) } else { Err(Refusal::PreemptWords) }
     }
+}
+
+/// A linear index, x fastest, in a space of the given size.
+fn unflatten(linear: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
+    let (x, y) = (u64::from(x.max(1)), u64::from(y.max(1)));
+    [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]
 }
 
 /// The parameter block with addresses in place of offsets.

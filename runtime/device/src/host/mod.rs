@@ -14,25 +14,35 @@
 //! they stopped), and go on later. So a real-time launch waits for one block at most, whatever is queued, and raising the epoch is only needed to get
 //! the launches behind it out of the queue.
 //!
-//! A kernel that traps or faults fails its launch (`fault`); what a wild store hit on the way there nobody knows, which is why untrusted code belongs into an executor
-//! process (design D11). Not here: stopping a block midway. A block that never ends holds its compute unit, and the drop of the device, forever.
+//! A kernel that traps or faults fails its launch (`fault`), and so does one that runs for longer than its limit (`watchdog`); what it did is told with block, thread and line of PTX as far as they are known
+//! (`diagnose`). What a wild store hit on the way there nobody knows, unless the code was compiled with checks, which bound each access to its own buffer (`bounds`); so untrusted
+//! code belongs into an executor process (design D11). Not here: stopping a block midway so that it can be run again.
 
 mod arena;
+mod bounds;
 mod compute_unit;
 mod cpu;
+mod diagnose;
 mod elf;
 mod executor;
 mod fault;
+mod format;
+mod helpers;
 mod launch;
+mod line_table;
 mod link;
 mod module;
 mod queue;
+mod reports;
+mod watchdog;
+
+pub use bounds::CheckedBuffer;
 
 use crate::doorbell::FdBell;
 use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Command};
 use crate::ring::{Consumer, Producer, PushError};
 use crate::shm::Region;
-use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchStatus, ModuleId, ModuleImage, SubmitError};
+use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use executor::Executor;
 use link::{Link, QUEUES_MAX, State};
@@ -40,6 +50,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Release, SeqCst};
+use std::time::Duration;
 
 /// Most compute units; beyond it handing out chunks under one lock per queue would be the limit.
 const COMPUTE_UNITS_MAX: u32 = 512;
@@ -70,6 +81,8 @@ pub struct HostConfig {
     pub busy_spin_ns: u64,
     /// Whether compute units stay on a CPU of their own, where there are enough.
     pub pin: bool,
+    /// How long a launch may run before it is ended as failed; waiting behind others does not count.
+    pub time_limit: Duration,
 }
 
 impl Default for HostConfig {
@@ -87,6 +100,8 @@ impl Default for HostConfig {
             spin_ns: 2_000,
             busy_spin_ns: 20_000,
             pin: true,
+            // Far above any kernel of an inference; what is meant to take longer can say so.
+            time_limit: Duration::from_secs(10),
         }
     }
 }
@@ -129,6 +144,12 @@ impl HostDevice {
             })
             .collect();
         Ok(HostDevice { info: config.info(), link, memory, queues, completion_bell, executor })
+    }
+
+    /// From the next launch on, code that was compiled with checks may access these buffers, its module's variables and its block's own memory, and nothing else. Before the first
+    /// call it may access all device memory. Buffers do not overlap.
+    pub fn set_checked_buffers(&mut self, buffers: &[CheckedBuffer]) -> Result<(), DeviceError> {
+        self.executor.set_checked_buffers(buffers)
     }
 
     fn is_lost(&self) -> bool {
@@ -230,6 +251,10 @@ impl Device for HostDevice {
             None if self.completion_bell.silence(self.link.completion_flag()) => self.poll(),
             found => found,
         }
+    }
+
+    fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
+        self.executor.report(launch)
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {

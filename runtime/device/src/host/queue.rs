@@ -5,7 +5,9 @@
 //! each launch starts with single blocks and grows its chunks from what it measured.
 
 use super::launch::Launch;
+use super::reports::Reports;
 use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Completion, LaunchStatus};
+use crate::report::{Fault, FaultKind, LaunchReport};
 use crate::ring::{Consumer, Corrupt, Producer, PushError};
 use atoll_core::LaunchId;
 use std::ops::Range;
@@ -28,6 +30,8 @@ const ENDED_PER_CLAIM: u32 = 16;
 pub(crate) struct Chunk {
     pub(crate) launch: Arc<Launch>,
     pub(crate) blocks: Range<u64>,
+    /// When they must be done, by the launch's time limit.
+    pub(crate) deadline_ns: u64,
 }
 
 /// What became of a chunk.
@@ -62,8 +66,8 @@ impl Claim {
 
 /// Turns the words of a command into a launch.
 pub(crate) trait Bind {
-    /// The launch, or its id where it cannot be run.
-    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, LaunchId>;
+    /// The launch, or its id and why it cannot be run.
+    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, (LaunchId, Box<Fault>)>;
 }
 
 /// One device queue.
@@ -73,6 +77,7 @@ pub(crate) struct DeviceQueue {
     completions: Producer<COMPLETION_WORDS>,
     active: Option<Active>,
     pacing: Pacing,
+    reports: Arc<Reports>,
 }
 
 /// How large chunks should be.
@@ -80,6 +85,8 @@ pub(crate) struct DeviceQueue {
 pub(crate) struct Pacing {
     pub(crate) chunk_ns: u64,
     pub(crate) compute_units: u64,
+    /// How long a launch may run, by the time in which at least one compute unit runs blocks of it.
+    pub(crate) time_limit_ns: u64,
 }
 
 /// The launch at the head of the queue.
@@ -92,6 +99,9 @@ struct Active {
     returned: Vec<Range<u64>>,
     /// Chunks that are being run.
     running: u32,
+    /// When the first of these began, and how long there were some before.
+    running_since_ns: u64,
+    ran_ns: u64,
     failed: bool,
     started_ns: u64,
     ended_ns: u64,
@@ -102,8 +112,8 @@ struct Active {
 }
 
 impl DeviceQueue {
-    pub(crate) fn new(ends: (Consumer<COMMAND_WORDS>, Producer<COMPLETION_WORDS>), pacing: Pacing) -> Self {
-        DeviceQueue { commands: ends.0, completions: ends.1, active: None, pacing }
+    pub(crate) fn new(ends: (Consumer<COMMAND_WORDS>, Producer<COMPLETION_WORDS>), pacing: Pacing, reports: Arc<Reports>) -> Self {
+        DeviceQueue { commands: ends.0, completions: ends.1, active: None, pacing, reports }
     }
 
     /// The next chunk. Launches that have nothing to run end here, stale ones as evicted without a call.
@@ -114,8 +124,8 @@ impl DeviceQueue {
                 break;
             }
             let Some(active) = &mut self.active else { continue };
-            if let Some(blocks) = active.claim(self.pacing) {
-                claim.chunk = Some(Chunk { launch: active.launch.clone(), blocks });
+            if let Some((blocks, deadline_ns)) = active.claim(self.pacing, now_ns) {
+                claim.chunk = Some(Chunk { launch: active.launch.clone(), blocks, deadline_ns });
                 claim.waiting = active.waiting();
                 break;
             }
@@ -153,7 +163,8 @@ impl DeviceQueue {
         let Some(words) = self.commands.pop()? else { return Ok(false) };
         match binder.bind(&words) {
             Ok(launch) => self.active = Some(Active::new(launch, now_ns)),
-            Err(launch) => {
+            Err((launch, fault)) => {
+                self.reports.put(launch, LaunchReport { fault: Some(*fault), ..LaunchReport::default() });
                 self.report(Completion { launch, status: LaunchStatus::Failed, started_ns: now_ns, ended_ns: now_ns })?;
                 *completed += 1;
             }
@@ -169,6 +180,7 @@ impl DeviceQueue {
             (false, false) => LaunchStatus::Complete,
         };
         let launch = active.launch.record.launch;
+        self.reports.put(launch, active.launch.draft.finish());
         self.report(Completion { launch, status, started_ns: active.started_ns, ended_ns: active.ended_ns })
     }
 
@@ -191,6 +203,8 @@ impl Active {
             next: 0,
             returned,
             running: 0,
+            running_since_ns: now_ns,
+            ran_ns: 0,
             failed: false,
             started_ns: now_ns,
             ended_ns: now_ns,
@@ -205,7 +219,8 @@ impl Active {
         self.launch.blocks - self.next + self.returned.iter().map(|r| r.end - r.start).sum::<u64>()
     }
 
-    fn claim(&mut self, pacing: Pacing) -> Option<Range<u64>> {
+    /// Blocks to run, and when they must be done.
+    fn claim(&mut self, pacing: Pacing, now_ns: u64) -> Option<(Range<u64>, u64)> {
         if self.waiting() > 0 && self.launch.is_stale() {
             self.launch.set_evicted();
             self.skip_the_rest();
@@ -214,9 +229,31 @@ impl Active {
         if self.returned.is_empty() && self.launch.is_preemptible() {
             self.next = self.launch.first_missing(self.next, self.launch.blocks);
         }
+        if self.running == 0 {
+            self.running_since_ns = now_ns;
+        }
+        let ran_ns = self.ran_ns + now_ns.saturating_sub(self.running_since_ns);
+        let Some(left_ns) = pacing.time_limit_ns.checked_sub(ran_ns).filter(|left| *left > 0) else {
+            self.run_out_of_time(pacing.time_limit_ns);
+            return None;
+        };
         let range = self.take(self.chunk_blocks(pacing))?;
         self.running += 1;
-        Some(range)
+        Some((range, now_ns.saturating_add(left_ns)))
+    }
+
+    /// The launch has used up its time between two blocks.
+    fn run_out_of_time(&mut self, limit_ns: u64) {
+        if self.waiting() == 0 {
+            return;
+        }
+        let block = self.returned.iter().map(|range| range.start).chain([self.next]).min().unwrap_or(self.next);
+        self.launch.draft.fail(Fault {
+            block: Some(self.launch.block_index(block)),
+            ..Fault::of_kernel(FaultKind::TimeLimit { limit_ns }, &self.launch.kernel().facts.name)
+        });
+        self.failed = true;
+        self.skip_the_rest();
     }
 
     /// At most `count` blocks that wait, those given back first.
@@ -243,6 +280,9 @@ impl Active {
     fn finish(&mut self, outcome: &Outcome) {
         self.running -= 1;
         self.ended_ns = self.ended_ns.max(outcome.ended_ns);
+        if self.running == 0 {
+            self.ran_ns += outcome.ended_ns.saturating_sub(self.running_since_ns);
+        }
         self.measure(outcome);
         if outcome.failed {
             self.failed = true;

@@ -113,28 +113,32 @@ void note_preemptible(const struct context *c) {
     }
 }
 
-/* Traps in block `at`, counts the others. */
+/* Traps in block `at`, thread 7, with a code and an access; counts the others. */
 struct trap_params {
     uint32_t *counts;
     uint64_t at;
+    uint32_t code, access;
+    uint64_t address;
 };
 
 void trap_at(const struct context *c) {
     const struct trap_params *p = (const struct trap_params *)c->params;
     for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        *c->block_word = block;
         if (block == p->at) {
-            (*(trap *)c->helpers[0])(c, 1, __LINE__, 7, 0, 0);
+            (*(trap *)c->helpers[0])(c, p->code, 1234, 7, p->access, p->address);
             return;
         }
         p->counts[block] = 1;
     }
 }
 
-/* Block `at` faults: kind 0 stores to nowhere, 1 divides by zero, 2 is no instruction, 3 runs out of stack. Others count themselves. */
+/* Block `at` faults: kind 0 stores to `address`, 1 divides by zero, 2 is no instruction, 3 runs out of stack, 4 loads from `address`, 5 jumps there. Others count themselves. */
 struct fault_params {
     uint32_t *counts;
     uint32_t at;
     volatile uint32_t kind;
+    uint64_t address;
 };
 
 __attribute__((noinline)) static uint32_t endless(volatile uint32_t *n) {
@@ -149,15 +153,61 @@ void fault_at(const struct context *c) {
     struct fault_params *p = (struct fault_params *)c->params;
     volatile uint32_t zero = 0;
     for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        *c->block_word = block;
         p->counts[block] = 1;
         if (block != p->at)
             continue;
         switch (p->kind) {
-        case 0: *(volatile uint32_t *)(uintptr_t)(zero + 8) = 1; break;
-        case 1: zero = 7 / zero; break;
-        case 2: __builtin_trap(); break;
+        case 0: *(volatile uint32_t *)p->address = 1; break; /* store */
+        case 1: zero = 7 / zero; break; /* divide */
+        case 2: __builtin_trap(); break; /* undefined */
         case 3: endless(&zero); break;
+        case 4: zero = *(volatile uint32_t *)p->address; break; /* load */
+        case 5: (*(void (*)(void))p->address)(); break;
         }
+    }
+}
+
+/* Block `at` never ends: kind 0 looks at the halt word, 1 does not, 2 is in a helper most of the time. Others count themselves. */
+typedef int print(const struct context *, const char *format, const void *arguments, uint32_t bytes, uint32_t line, uint32_t thread);
+
+void forever_at(const struct context *c) {
+    struct fault_params *p = (struct fault_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        *c->block_word = block;
+        p->counts[block] = 1;
+        while (block == p->at) {
+            if (p->kind == 0 && *c->halt_word) {
+                (*(trap *)c->helpers[0])(c, 7, 4321, ~0u, 0, 0);
+                return;
+            }
+            if (p->kind == 2)
+                (*(print *)c->helpers[1])(c, "%%", 0, 0, 0, 0);
+            __builtin_ia32_pause(); /* spin */
+        }
+    }
+}
+
+/* Every block prints through a format at `address`, or one of its own where that is 0. */
+void print_all(const struct context *c) {
+    struct fault_params *p = (struct fault_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        struct { uint32_t block; double half; const char *name; } arguments = { (uint32_t)block, block / 2.0, "seven" };
+        const char *format = p->address ? (const char *)p->address : "block %u: %.1f %s\n";
+        p->counts[block] = (*(print *)c->helpers[1])(c, format, &arguments, sizeof arguments, 1, 0);
+    }
+}
+
+/* Asks whether thread 3 may make an access, as checked code does. */
+typedef uint32_t check(const struct context *, uint32_t access, uint32_t line, uint32_t thread, uint64_t address, uint32_t local_bytes);
+
+void checked(const struct context *c) {
+    const struct trap_params *p = (const struct trap_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        *c->block_word = block;
+        if (!(*(check *)c->helpers[2])(c, p->access, 77, 3, p->address, 16))
+            return;
+        p->counts[block] = 1;
     }
 }
 

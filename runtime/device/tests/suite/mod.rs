@@ -6,7 +6,8 @@
 pub mod rig;
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
-use atoll_device::{Completion, DeviceError, LaunchStatus, ModuleId, ModuleImage, SubmitError};
+use atoll_device::{Completion, DeviceError, FaultKind, LaunchStatus, ModuleId, ModuleImage, SubmitError};
+use atoll_kgraph::host_abi::TrapCode;
 use rig::{ARENAS_SHARED_BYTES, Kernel, Launch, Param, Rig, Wanted};
 use std::collections::HashMap;
 
@@ -239,11 +240,31 @@ pub fn blocks_that_are_done_are_not_run_again(make: Make) {
 pub fn a_trap_fails_its_launch_and_no_other(make: Make) {
     let mut rig = make(Wanted::default());
     let counts = rig.alloc(400_000);
-    let trapping = Launch::new(Kernel::TrapAt, 100_000, vec![Param::At(counts), Param::U64(5)]);
-    assert_eq!(rig.run(1, &trapping).status, LaunchStatus::Failed);
+    let trapping = rig.run(1, &Launch::trap_at(100_000, counts, 5, TrapCode::Trap));
+    assert_eq!(trapping.status, LaunchStatus::Failed);
     assert!(rig.u32s(counts, 100_000).contains(&0), "the rest of a failed launch is dropped");
-    let fine = Launch::new(Kernel::TrapAt, 100, vec![Param::At(counts), Param::U64(100)]);
-    assert_eq!(rig.run(1, &fine).status, LaunchStatus::Complete);
+    assert_eq!(rig.run(1, &Launch::trap_at(100, counts, 100, TrapCode::Trap)).status, LaunchStatus::Complete);
+}
+
+pub fn a_trap_says_where_it_was(make: Make) {
+    let mut rig = make(Wanted::default());
+    let counts = rig.alloc(400);
+    for (code, kind) in
+        [(TrapCode::Trap, FaultKind::Trap), (TrapCode::Assert, FaultKind::Assert), (TrapCode::Deadlock, FaultKind::Deadlock)]
+    {
+        let launch = Launch { grid: [5, 4, 5], ..Launch::trap_at(100, counts, 37, code) };
+        let completion = rig.run(1, &launch);
+        assert_eq!(completion.status, LaunchStatus::Failed);
+        let fault = rig.device.report(completion.launch).expect("a report").fault.expect("a fault");
+        assert_eq!(fault.kind, kind);
+        assert_eq!(
+            (fault.kernel.as_str(), fault.block, fault.thread, fault.line),
+            ("trap_at", Some([2, 3, 1]), Some([7, 0, 0]), Some(1234))
+        );
+        assert_eq!(rig.device.report(completion.launch), None, "a report is taken once");
+    }
+    let completion = rig.run(1, &Launch::trap_at(100, counts, 100, TrapCode::Trap));
+    assert_eq!(rig.device.report(completion.launch), None, "there is nothing to tell");
 }
 
 pub fn shared_and_scratch_memory_are_there(make: Make) {
@@ -251,7 +272,10 @@ pub fn shared_and_scratch_memory_are_there(make: Make) {
     let out = rig.alloc(400);
     let params = vec![Param::At(out), Param::U32(ARENAS_SHARED_BYTES), Param::U32(rig::ARENAS_SCRATCH_BYTES)];
     let mut launch = Launch::new(Kernel::Arenas, 20, params);
-    assert_eq!(rig.run(0, &launch).status, LaunchStatus::Failed, "less shared memory than the kernel wants");
+    let refused = rig.run(0, &launch);
+    assert_eq!(refused.status, LaunchStatus::Failed, "less shared memory than the kernel wants");
+    let fault = rig.device.report(refused.launch).and_then(|report| report.fault).expect("a fault");
+    assert!(fault.to_string().starts_with("kernel 'arenas' was not started: less shared memory"), "{fault}");
     launch.shared_bytes = rig.device.info().shared_bytes_max + 1;
     assert_eq!(rig.run(0, &launch).status, LaunchStatus::Failed, "more shared memory than there is");
     launch.shared_bytes = ARENAS_SHARED_BYTES;

@@ -3,6 +3,7 @@
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{Completion, Device, LaunchRecord, ModuleId, ModuleImage, SubmitError};
 use atoll_kgraph::KernelFacts;
+use atoll_kgraph::host_abi::TrapCode;
 use std::time::{Duration, Instant};
 
 /// What a test wants of its device.
@@ -31,6 +32,9 @@ pub enum Kernel {
     Arenas,
     StampFirst,
     StampLastPreemptible,
+    ForeverAt,
+    PrintAll,
+    Checked,
 }
 
 /// Shared and scratch memory of [`Kernel::Arenas`].
@@ -48,6 +52,7 @@ pub fn facts() -> Vec<KernelFacts> {
         scratch_bytes: 0,
         registers: None,
         spill_bytes: None,
+        rerun: None,
     };
     let arenas = KernelFacts { shared_bytes: ARENAS_SHARED_BYTES, scratch_bytes: ARENAS_SCRATCH_BYTES, ..fact("arenas", 16, None) };
     vec![
@@ -56,11 +61,14 @@ pub fn facts() -> Vec<KernelFacts> {
         fact("spin_preemptible", 44, Some(16)),
         fact("note", 24, None),
         fact("note_preemptible", 52, Some(24)),
-        fact("trap_at", 16, None),
-        fact("fault_at", 16, None),
+        fact("trap_at", 32, None),
+        fact("fault_at", 24, None),
         arenas,
         fact("stamp_first", 16, None),
         fact("stamp_last_preemptible", 44, Some(16)),
+        fact("forever_at", 24, None),
+        fact("print_all", 24, None),
+        fact("checked", 32, None),
     ]
 }
 
@@ -229,6 +237,18 @@ impl Launch {
         Launch { kernel: Kernel::SpinPreemptible, ..Launch::spin(blocks, counts, cycles) }.preemptible(preempt)
     }
 
+    /// Block `at` traps in thread 7 at line 1234.
+    pub fn trap_at(blocks: u32, counts: DeviceOffset, at: u64, code: TrapCode) -> Launch {
+        let params = vec![Param::At(counts), Param::U64(at), Param::U32(code as u32), Param::U32(0), Param::U64(0)];
+        Launch::new(Kernel::TrapAt, blocks, params)
+    }
+
+    /// Block `at` faults in one of the ways that `kernels.c` lists.
+    pub fn fault_at(blocks: u32, counts: DeviceOffset, at: u32, kind: u32, address: u64) -> Launch {
+        let params = vec![Param::At(counts), Param::U32(at), Param::U32(kind), Param::U64(address)];
+        Launch::new(Kernel::FaultAt, blocks, params)
+    }
+
     /// Blocks that write `tag` into a log and then wait until the gate is at least `until`.
     pub fn note(blocks: u32, log: DeviceOffset, tag: u32, gate: DeviceOffset, until: u32) -> Launch {
         Launch::new(Kernel::Note, blocks, vec![Param::At(log), Param::At(gate), Param::U32(tag), Param::U32(until)])
@@ -243,7 +263,19 @@ impl Launch {
 pub fn compile_kernels() -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
     let (source, object) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels/kernels.c"), folder.path().join("kernels.so"));
-    let flags = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-nostdlib", "-fno-stack-protector", "-fcf-protection=none"];
+    // Lines of its own, and columns that say nothing: what the compiler of kernels promises.
+    let flags = [
+        "-g1",
+        "-gno-column-info",
+        "-O2",
+        "-Wall",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-nostdlib",
+        "-fno-stack-protector",
+        "-fcf-protection=none",
+    ];
     let status = std::process::Command::new("cc").args(flags).arg("-o").arg(&object).arg(source).status().expect("a C compiler");
     assert!(status.success(), "kernels.c does not compile");
     std::fs::read(&object).expect("an object")

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod bad_input;
+mod idempotence;
 mod models;
 mod ptxas;
 mod serve;

@@ -13,6 +13,7 @@ pub mod expr;
 pub mod graph;
 pub mod host_abi;
 pub mod layout;
+pub mod rerun;
 pub mod target;
 pub mod validate;
 
@@ -20,4 +21,5 @@ pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bund
 pub use expr::{Expr, SymbolId};
 pub use graph::*;
 pub use layout::{InvocationLayout, LaunchLayout, LayoutError, Place, invocation_bytes};
+pub use rerun::{DisjointPair, NotAgain, RerunFact, kernel_may_run_again, node_may_run_again};
 pub use target::*;

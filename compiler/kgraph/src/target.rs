@@ -73,6 +73,9 @@ pub struct KernelFacts {
     /// Bytes spilled, where an assembler reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spill_bytes: Option<u32>,
+    /// Whether a block may be run again after it was stopped midway; absent where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerun: Option<crate::rerun::RerunFact>,
 }
 
 /// How a node is launched.

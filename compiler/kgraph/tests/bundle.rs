@@ -44,6 +44,7 @@ fn target() -> TargetContents {
         scratch_bytes: 0,
         registers: None,
         spill_bytes: None,
+        rerun: None,
     };
     let launch = LaunchSpec {
         kernel: KernelId(0),

@@ -42,6 +42,7 @@ fn target() -> TargetImage {
         scratch_bytes: 0,
         registers: None,
         spill_bytes: None,
+        rerun: None,
     };
     let argument = |id| Argument::Buffer { buffer: BufferId(id), offset: Expr::Const(0) };
     let launch = LaunchSpec {

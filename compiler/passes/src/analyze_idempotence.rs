@@ -23,6 +23,7 @@ use crate::effects::overlap::may_overlap;
 use crate::effects::{Access, Opaque, Root, Trace};
 use crate::threads::{Divergence, waits_for_threads};
 use crate::unstable::Unstable;
+use atoll_kgraph::{DisjointPair, RerunFact};
 use atoll_ptx::analysis::{BlockId, Cfg, DominatorTree, StatementId};
 use atoll_ptx::{Function, Instruction, Module};
 use std::collections::HashMap;
@@ -36,6 +37,28 @@ pub enum Rerun {
     IfDisjoint(Vec<(Root, Root)>),
     /// No, or not as far as could be proven.
     Never(NotAgain),
+}
+
+impl Rerun {
+    /// The fact as a bundle holds it: parameters by position. Memory of the module itself is no buffer, and no structure is ever bound to a parameter of a graph's kernel.
+    pub fn fact(&self) -> RerunFact {
+        let pairs = match self {
+            Rerun::Always => return RerunFact::Always,
+            Rerun::Never(reason) => return RerunFact::Never(reason.to_string()),
+            Rerun::IfDisjoint(pairs) => pairs,
+        };
+        let mut bound = Vec::new();
+        for pair in pairs {
+            match pair {
+                (Root::Param { index: read, offset: 0, .. }, Root::Param { index: written, offset: 0, .. }) => {
+                    bound.push(DisjointPair { read: *read as u32, written: *written as u32 });
+                }
+                (Root::Variable(_), _) | (_, Root::Variable(_)) => {}
+                (read, written) => return RerunFact::Never(format!("{read} and {written} must not overlap, and are part of a structure")),
+            }
+        }
+        if bound.is_empty() { RerunFact::Always } else { RerunFact::IfDisjoint(bound) }
+    }
 }
 
 /// Why a block may not be run again. Lines are those of the source, 0 for built statements.

@@ -1,7 +1,7 @@
 //! The compiler's API: a model artifact becomes a bundle.
 //!
 //! ```text
-//! import → transform → schedule → plan → for each target { emit → passes → lower } → write
+//! import → transform → schedule → plan → for each target { emit → analyse → passes → lower } → write
 //! ```
 //!
 //! Every stage is a function of another crate; this one calls them in order, times them, tells an [`Observer`] what happens and shows any intermediate form.
@@ -18,8 +18,9 @@ pub use targets::{Target, UnknownTarget};
 use atoll_codegen::{Emitted, Schedule};
 use atoll_frontend::memory_plan;
 use atoll_frontend::tensor_graph::TensorGraph;
-use atoll_kgraph::{BundleContents, KernelFacts, KernelGraph, TargetContents, TargetImage, write_bundle};
+use atoll_kgraph::{BundleContents, KernelFacts, KernelGraph, RerunFact, TargetContents, TargetImage, write_bundle};
 use atoll_passes::{KernelReport, TransformOptions};
+use atoll_ptx::Module;
 use observer::Clock;
 use std::path::Path;
 
@@ -59,7 +60,7 @@ pub struct CompileReport {
 
 /// Compiles an ONNX file into a bundle.
 pub fn compile(input: &Path, output: &Path, options: &CompileOptions, observer: &dyn Observer) -> Result<CompileReport, CompileError> {
-    let mut clock = Clock::new(observer, 4 + 3 * options.targets.len());
+    let mut clock = Clock::new(observer, 4 + 4 * options.targets.len());
     let graph = clock.stage(Stage::Import, || import(input))?;
     let graph = clock.stage(Stage::Transform, || transform(graph, observer))?;
     let (schedule, plan) = clock.stage(Stage::Schedule, || schedule(&graph))?;
@@ -87,7 +88,7 @@ pub fn compile(input: &Path, output: &Path, options: &CompileOptions, observer: 
 /// Shows one intermediate form of a model without writing a bundle.
 pub fn show(input: &Path, form: Form, target: Target) -> Result<String, CompileError> {
     let keep = observer::Keep::new(form);
-    let mut clock = Clock::new(&keep, 5);
+    let mut clock = Clock::new(&keep, 6);
     let graph = transform(import(input)?, &keep)?;
     if form == Form::Graph {
         return Ok(graph.to_string());
@@ -123,16 +124,26 @@ fn compile_target(
     let Emitted { mut module, kernels, launches } =
         clock.stage(Stage::Emit(target), || Ok(atoll_codegen::emit(schedule, &target.description())?))?;
     observer.form(Form::Ptx, "emit", &|| atoll_ptx::print(&module));
+    let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&module)))?;
     let report =
         clock.stage(Stage::Passes(target), || Ok(atoll_passes::transform(&mut module, &TransformOptions::default(), &mut |_, _| {})?))?;
     observer.form(Form::PtxFinal, "passes", &|| atoll_ptx::print(&module));
-    let mut facts: Vec<KernelFacts> = kernels.iter().zip(&report.kernels).map(|(kernel, report)| facts(kernel, report)).collect();
+    let mut facts: Vec<KernelFacts> =
+        kernels.iter().zip(&report.kernels).zip(reruns).map(|((kernel, report), rerun)| facts(kernel, report, rerun)).collect();
     let (code, ptx) = clock.stage(Stage::Lower(target), || targets::lower(target, &module, &mut facts, assemble, observer))?;
     let image = TargetImage { name: target.name().into(), kernels: facts, launches };
     Ok((TargetContents { image, code, ptx }, report.kernels))
 }
 
-fn facts(kernel: &atoll_codegen::EmittedKernel, report: &KernelReport) -> KernelFacts {
+/// Which kernels may be run again. What is proven is about kernels as they were written, since the passes add accesses of their own; reasons name lines of
+/// [`Form::Ptx`], which built statements do not know.
+fn reruns(module: &Module) -> Vec<RerunFact> {
+    let text = atoll_ptx::parse(&atoll_ptx::print(module));
+    let module = text.as_ref().unwrap_or(module);
+    module.kernels().map(|kernel| atoll_passes::analyze_idempotence(module, kernel).fact()).collect()
+}
+
+fn facts(kernel: &atoll_codegen::EmittedKernel, report: &KernelReport, rerun: RerunFact) -> KernelFacts {
     KernelFacts {
         name: kernel.name.clone(),
         block: kernel.block,
@@ -142,6 +153,7 @@ fn facts(kernel: &atoll_codegen::EmittedKernel, report: &KernelReport) -> Kernel
         scratch_bytes: 0,
         registers: None,
         spill_bytes: None,
+        rerun: Some(rerun),
     }
 }
 

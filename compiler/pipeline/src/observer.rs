@@ -17,6 +17,8 @@ pub enum Stage {
     Schedule,
     /// Kernels in PTX.
     Emit(Target),
+    /// What is true of the kernels as they were written.
+    Analyse(Target),
     /// PTX to PTX.
     Passes(Target),
     /// PTX to the target's code.
@@ -32,6 +34,7 @@ impl fmt::Display for Stage {
             Stage::Transform => f.write_str("fuse"),
             Stage::Schedule => f.write_str("schedule"),
             Stage::Emit(target) => write!(f, "emit {target}"),
+            Stage::Analyse(target) => write!(f, "analyse {target}"),
             Stage::Passes(target) => write!(f, "passes {target}"),
             Stage::Lower(target) => write!(f, "lower {target}"),
             Stage::Write => f.write_str("write"),

@@ -242,6 +242,7 @@ impl KernelDevice for HostBench {
             scratch_bytes: native.scratch_bytes,
             registers: None,
             spill_bytes: None,
+            rerun: None,
         };
         let image = ModuleImage { target: self.level.target_name(), code: &object.elf, kernels: std::slice::from_ref(&facts) };
         let module = self.device.load_module(image)?;

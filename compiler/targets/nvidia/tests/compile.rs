@@ -31,6 +31,7 @@ fn facts(name: &str) -> KernelFacts {
         scratch_bytes: 0,
         registers: None,
         spill_bytes: None,
+        rerun: None,
     }
 }
 

@@ -77,6 +77,7 @@ fn target(name: &str) -> TargetImage {
         scratch_bytes: 0,
         registers: None,
         spill_bytes: None,
+        rerun: None,
     };
     let address = |buffer| Argument::Buffer { buffer, offset: Expr::Const(0) };
     let number = |value| Argument::Int { dtype: DType::U32, value };

@@ -4,7 +4,7 @@ use crate::drawing;
 use crate::failure::{Blame, user_error};
 use crate::output::{Align, Table, bytes, print, print_json};
 use anyhow::{Context, Result};
-use atoll_kgraph::{BufferKind, Bundle, InvocationLayout, KernelGraph, NodeKind, Place, TargetImage};
+use atoll_kgraph::{BufferKind, Bundle, InvocationLayout, KernelGraph, NodeKind, Place, RerunFact, TargetImage, node_may_run_again};
 use atoll_protocol::TensorMetadata;
 use atoll_server::tensor_metadata;
 use serde::Serialize;
@@ -101,6 +101,22 @@ struct Kernel {
     registers: Option<u32>,
     spill_bytes: Option<u32>,
     preemptible: bool,
+    /// Whether a block may be run again after it was stopped midway.
+    rerun: RerunRow,
+}
+
+/// A kernel's fact, and what it comes to on the nodes.
+#[derive(Debug, Serialize)]
+struct RerunRow {
+    /// `always`, `if_disjoint`, `never`; absent where nobody looked.
+    proven: Option<&'static str>,
+    /// Pairs of parameters, read and written, that must not overlap.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disjoint: Vec<[u32; 2]>,
+    /// Launches whose blocks may be run again, with the symbols shown.
+    launches: usize,
+    /// Why the others may not.
+    reason: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -168,7 +184,7 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
         inputs: tensor_metadata(graph, BufferKind::Input),
         outputs: tensor_metadata(graph, BufferKind::Output),
         memory: memory(bundle, &layout, &symbols),
-        kernels: kernels(target),
+        kernels: kernels(graph, target, &layout),
         nodes: nodes.collect(),
         buffers: buffers(graph, &layout, &symbols)?,
     })
@@ -211,7 +227,7 @@ fn memory(bundle: &Bundle, layout: &InvocationLayout, symbols: &[i64]) -> Memory
     }
 }
 
-fn kernels(target: &TargetImage) -> Vec<Kernel> {
+fn kernels(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout) -> Vec<Kernel> {
     let launches = |index: usize| target.launches.iter().flatten().filter(|launch| launch.kernel.0 as usize == index).count();
     let row = |(index, kernel): (usize, &atoll_kgraph::KernelFacts)| Kernel {
         name: kernel.name.clone(),
@@ -223,8 +239,22 @@ fn kernels(target: &TargetImage) -> Vec<Kernel> {
         registers: kernel.registers,
         spill_bytes: kernel.spill_bytes,
         preemptible: kernel.preempt_offset.is_some(),
+        rerun: rerun(graph, target, layout, index),
     };
     target.kernels.iter().enumerate().map(row).collect()
+}
+
+fn rerun(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout, kernel: usize) -> RerunRow {
+    let launched = |node: &usize| target.launches[*node].as_ref().is_some_and(|launch| launch.kernel.0 as usize == kernel);
+    let outcomes: Vec<_> = (0..graph.nodes.len()).filter(launched).map(|node| node_may_run_again(graph, target, layout, node)).collect();
+    let (proven, disjoint) = match &target.kernels[kernel].rerun {
+        None => (None, Vec::new()),
+        Some(RerunFact::Always) => (Some("always"), Vec::new()),
+        Some(RerunFact::IfDisjoint(pairs)) => (Some("if_disjoint"), pairs.iter().map(|pair| [pair.read, pair.written]).collect()),
+        Some(RerunFact::Never(_)) => (Some("never"), Vec::new()),
+    };
+    let reason = outcomes.iter().find_map(|outcome| outcome.as_ref().err()).map(ToString::to_string);
+    RerunRow { proven, disjoint, launches: outcomes.iter().filter(|outcome| outcome.is_ok()).count(), reason }
 }
 
 fn buffers(graph: &KernelGraph, layout: &InvocationLayout, symbols: &[i64]) -> Result<Vec<BufferRow>> {
@@ -283,6 +313,7 @@ fn kernel_table(kernels: &[Kernel]) -> Table {
         ("scratch", Align::Right),
         ("registers", Align::Right),
         ("preemptible", Align::Left),
+        ("may run again", Align::Left),
     ]);
     for kernel in kernels {
         let [shared, scratch] = [kernel.shared_bytes, kernel.scratch_bytes].map(|n| bytes(n.into()));
@@ -296,9 +327,19 @@ fn kernel_table(kernels: &[Kernel]) -> Table {
             scratch,
             registers,
             preemptible.into(),
+            may_run_again(kernel),
         ]);
     }
     table
+}
+
+/// `yes`, or the reason; some launches of a kernel may differ from others.
+fn may_run_again(kernel: &Kernel) -> String {
+    match &kernel.rerun.reason {
+        None => "yes".into(),
+        Some(reason) if kernel.rerun.launches > 0 => format!("{} of {} launches: {reason}", kernel.rerun.launches, kernel.launches),
+        Some(reason) => format!("no: {reason}"),
+    }
 }
 
 fn node_table(nodes: &[NodeRow]) -> Table {

@@ -120,8 +120,8 @@ mod tests {
         for line in include_str!("../tests/vendors/amd.txt").lines() {
             let [cpu, registers, waves] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
             let model = device(devices.iter().find(|d| d.0 == cpu).unwrap().1);
-            let needs = KernelNeeds { registers: registers.parse().unwrap(), shared_bytes: 0, threads: model.warp_threads };
-            assert_eq!(model.occupancy(needs).warps / model.registers.parts, waves.parse().unwrap(), "{line}");
+            let needs = KernelNeeds { registers: registers.parse::<u32>().unwrap(), shared_bytes: 0, threads: model.warp_threads };
+            assert_eq!(model.occupancy(needs).warps / model.registers.parts, waves.parse::<u32>().unwrap(), "{line}");
         }
     }
 

@@ -3,6 +3,7 @@
 mod arrows;
 mod bad_input;
 mod idempotence;
+mod dkp;
 mod models;
 mod ptxas;
 mod serve;

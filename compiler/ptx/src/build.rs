@@ -108,6 +108,11 @@ impl KernelBuilder {
         Name::from(format!("$L_{stem}_{}", self.labels))
     }
 
+    /// Appends a statement of any kind.
+    pub fn statement(&mut self, kind: StatementKind) {
+        self.statements.push(Statement::built(kind));
+    }
+
     /// Puts a label here.
     pub fn place(&mut self, label: &Name) {
         self.statements.push(Statement::built(StatementKind::Label(label.clone())));

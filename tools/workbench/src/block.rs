@@ -59,22 +59,35 @@ impl ParameterBlock {
 
     fn push(&mut self, index: usize, param: &Variable, arg: &Arg, buffers: &[Buffer]) -> Result<(), BenchError> {
         let wanted = param.bytes().unwrap_or(0);
-        let given = if let Arg::Value(bytes) = arg { bytes.len() as u64 } else { 8 };
+        let given = match arg {
+            Arg::Value(bytes) | Arg::Struct { bytes, .. } => bytes.len() as u64,
+            Arg::Buffer { .. } => 8,
+        };
         if given != wanted {
             return Err(BenchError::ArgumentSize { index, parameter: describe(param), wanted, given });
         }
         match arg {
             Arg::Value(bytes) => self.bytes.extend_from_slice(bytes),
             &Arg::Buffer { index: buffer, offset } => {
-                // One past the end is an address that a kernel may be given.
-                let exists = buffers.get(buffer).is_some_and(|b| offset <= b.bytes.len() as u64);
-                if !exists {
-                    return Err(BenchError::NoSuchBuffer { index, buffer, offset });
-                }
-                self.addresses.push((self.bytes.len(), buffer, offset));
+                self.point(index, self.bytes.len(), buffer, offset, buffers)?;
                 self.bytes.extend([0; 8]);
             }
+            Arg::Struct { bytes, addresses } => {
+                for &(at, buffer, offset) in addresses {
+                    self.point(index, self.bytes.len() + at, buffer, offset, buffers)?;
+                }
+                self.bytes.extend_from_slice(bytes);
+            }
         }
+        Ok(())
+    }
+
+    /// Notes an address at a place of the block. One past a buffer's end is an address that a kernel may be given.
+    fn point(&mut self, index: usize, at: usize, buffer: usize, offset: u64, buffers: &[Buffer]) -> Result<(), BenchError> {
+        if buffers.get(buffer).is_none_or(|b| offset > b.bytes.len() as u64) {
+            return Err(BenchError::NoSuchBuffer { index, buffer, offset });
+        }
+        self.addresses.push((at, buffer, offset));
         Ok(())
     }
 }

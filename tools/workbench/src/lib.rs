@@ -58,6 +58,13 @@ pub enum Arg {
         /// Offset in bytes.
         offset: u64,
     },
+    /// A struct with addresses in it.
+    Struct {
+        /// Its bytes; where an address belongs, whatever stands there is overwritten.
+        bytes: Vec<u8>,
+        /// Byte offset in the struct, index of the buffer, offset in the buffer.
+        addresses: Vec<(usize, usize, u64)>,
+    },
 }
 
 impl Arg {

@@ -244,7 +244,7 @@ mod tests {
     fn value(text: &str) -> Vec<u8> {
         match parse(text).unwrap().args.remove(0) {
             Arg::Value(bytes) => bytes,
-            Arg::Buffer { .. } => panic!("{text} is a value"),
+            other => panic!("{text} is a value, not {other:?}"),
         }
     }
 

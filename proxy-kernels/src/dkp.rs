@@ -1,0 +1,454 @@
+//! Generates dkp modules.
+//!
+//! # The entry
+//! A dkp entry has one parameter, an array of bytes: a table of [`SLOTS`] slots, then the arguments of each. A slot says where its blocks end, which candidate runs in them and
+//! where that one's arguments lie ([`lay_out`](crate::lay_out) writes all this). A block looks up its slot, hands the arguments to the candidate's body and calls it:
+//!
+//! ```text
+//! slot      = the first whose end lies behind %ctaid.x
+//! arguments = parameter + slot's offset
+//! brx.idx   slot's candidate → { load the arguments of this candidate; call its body }
+//! ```
+//!
+//! Every candidate is called in one place, so a module grows by its candidates alone; blocks of one slot take one way, so no thread parts from its warp.
+//!
+//! # What is kept
+//! A candidate keeps its block shape, its barriers and its shared memory: the launch has blocks of the largest candidate's size and as much dynamic shared memory as
+//! the most demanding one, and `virtualize_block_index` gave each the numbers of a launch of its own.
+
+use crate::merge::Source;
+use crate::register_class::RegisterClass;
+use crate::{DeviceModel, KernelNeeds};
+use atoll_kgraph::virtual_params;
+use atoll_passes::{DYNAMIC_SHARED, KernelReport, Outlining, Virtualization};
+use atoll_ptx::build::{KernelBuilder, address, module};
+use atoll_ptx::{
+    Body, Function, Instruction, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind, Variable,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Candidates that run side by side in one launch: a real-time kernel and up to three that pad it.
+pub(crate) const SLOTS: usize = 4;
+
+/// Bytes of a slot: end, candidate, offset of the arguments, nothing.
+pub(crate) const SLOT_BYTES: usize = 16;
+
+/// Alignment of the parameter and of each slot's arguments, enough for every type.
+pub(crate) const ARGUMENTS_ALIGN: usize = 16;
+
+/// Least `.version` of an entry: what branch tables and parameter addresses need.
+const VERSION_MIN: (u32, u32) = (7, 0);
+
+/// A kernel that may share launches, as the passes `virtualize_block_index` and `outline_kernel_body` left it.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// Its module. Candidates of one module share what they have in common.
+    pub module: &'a Module,
+    /// What the passes say of it.
+    pub report: &'a KernelReport,
+    /// Its block shape.
+    pub block: [u32; 3],
+    /// Registers of a thread, as an assembler counts them.
+    pub registers: u32,
+    /// Dynamic shared memory that its launches give beyond [`KernelReport::shared_bytes`].
+    pub dynamic_shared_bytes: u32,
+}
+
+/// Why a candidate is in no module: it is launched alone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotPadded {
+    /// Its numbers are not virtual.
+    #[error("its thread and block numbers are not virtual: {0}")]
+    NotVirtual(String),
+    /// Its body is no device function.
+    #[error("its body is not a device function: {0}")]
+    NotOutlined(String),
+    /// It has memory of its own in its module.
+    #[error("it uses the module's variable `{0}`, of which a dkp module would have a copy")]
+    ModuleVariable(Name),
+    /// Static shared memory would add up.
+    #[error("{0} static shared variables could not be moved into dynamic shared memory")]
+    StaticShared(usize),
+    /// Its block does not fit the class of its registers.
+    #[error("blocks of {threads} threads with {registers} registers each are in no register class of {device}")]
+    NoClass {
+        /// Threads of its block.
+        threads: u32,
+        /// Registers of a thread.
+        registers: u32,
+        /// The device.
+        device: &'static str,
+    },
+    /// Its arguments leave no room for another kernel's.
+    #[error("its {bytes} bytes of arguments are more than half of the {room} that a launch has for all")]
+    Arguments {
+        /// Bytes of its parameter block.
+        bytes: u32,
+        /// Bytes for arguments of a launch.
+        room: u32,
+    },
+}
+
+/// The modules for a set of candidates.
+#[derive(Clone, Debug)]
+pub struct DkpModules {
+    /// One per register class that has candidates, smallest class first.
+    pub modules: Vec<DkpModule>,
+    /// Candidates that are in none, by their index in the set.
+    pub refused: Vec<(usize, NotPadded)>,
+}
+
+/// A module with one entry that runs any of its candidates side by side.
+#[derive(Clone, Debug)]
+pub struct DkpModule {
+    /// The PTX.
+    pub module: Module,
+    /// The entry's name.
+    pub entry: String,
+    /// The register class.
+    pub class: RegisterClass,
+    /// Threads of a block of the launch, a multiple of 32: the largest candidate's.
+    pub threads: u32,
+    /// Dynamic shared memory of the launch: the most demanding candidate's.
+    pub shared_bytes: u32,
+    /// Bytes of the parameter.
+    pub params_bytes: u32,
+    /// The candidates, as slots name them.
+    pub candidates: Vec<DkpCandidate>,
+}
+
+/// A candidate in a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DkpCandidate {
+    /// Its index in the set the modules were made from.
+    pub index: usize,
+    /// The kernel's name in its own module.
+    pub kernel: String,
+    /// Its block shape.
+    pub block: [u32; 3],
+    /// Bytes of its arguments, appended ones included.
+    pub params_bytes: u32,
+    /// Byte offset of [`virtual_params`] in them.
+    pub virtual_offset: u32,
+    /// Whether the block shape is among them.
+    pub takes_block: bool,
+}
+
+/// Makes the modules for a set of candidates. `params_bytes` is the size of the entry's parameter, what a launch on the device can carry.
+pub fn dkp_modules(candidates: &[Candidate<'_>], device: &'static DeviceModel, params_bytes: u32) -> DkpModules {
+    let sources = sources(candidates);
+    let mut classes: BTreeMap<RegisterClass, Vec<usize>> = BTreeMap::new();
+    let mut refused = Vec::new();
+    for (index, candidate) in candidates.iter().enumerate() {
+        match check(candidate, &sources, device, params_bytes) {
+            Ok(class) => classes.entry(class).or_default().push(index),
+            Err(reason) => refused.push((index, reason)),
+        }
+    }
+    let modules =
+        classes.into_iter().map(|(class, members)| generate(class, &members, candidates, &sources, device, params_bytes)).collect();
+    DkpModules { modules, refused }
+}
+
+/// The distinct modules of the candidates, by address.
+type Sources<'a> = BTreeMap<usize, Source<'a>>;
+
+fn sources<'a>(candidates: &[Candidate<'a>]) -> Sources<'a> {
+    let mut sources = Sources::new();
+    for candidate in candidates {
+        let number = sources.len();
+        sources.entry(key(candidate)).or_insert_with(|| Source::new(candidate.module, number));
+    }
+    sources
+}
+
+fn key(candidate: &Candidate<'_>) -> usize {
+    std::ptr::from_ref(candidate.module).addr()
+}
+
+/// The class of a candidate, or why it has none.
+fn check(
+    candidate: &Candidate<'_>,
+    sources: &Sources<'_>,
+    device: &'static DeviceModel,
+    params_bytes: u32,
+) -> Result<RegisterClass, NotPadded> {
+    let report = candidate.report;
+    match &report.virtualization {
+        Virtualization::Virtual(_) => {}
+        Virtualization::Refused(reason) => return Err(NotPadded::NotVirtual(reason.to_string())),
+        Virtualization::NotAsked => return Err(NotPadded::NotVirtual("the pass did not run".into())),
+    }
+    let function = match &report.outlining {
+        Outlining::Outlined { function } => function,
+        Outlining::Refused(reason) => return Err(NotPadded::NotOutlined(reason.to_string())),
+        Outlining::NotAsked => return Err(NotPadded::NotOutlined("the pass did not run".into())),
+    };
+    if !report.kept_shared.is_empty() {
+        return Err(NotPadded::StaticShared(report.kept_shared.len()));
+    }
+    let source = &sources[&key(candidate)];
+    if let Some(variable) = source.stateful_variable(&source.reachable(function)) {
+        return Err(NotPadded::ModuleVariable(variable.name.clone()));
+    }
+    let room = params_bytes.saturating_sub((SLOTS * SLOT_BYTES) as u32);
+    if report.params_bytes > room / 2 {
+        return Err(NotPadded::Arguments { bytes: report.params_bytes, room });
+    }
+    let threads = needs(candidate).threads;
+    let registers = candidate.registers;
+    RegisterClass::of_kernel(device, registers, threads).ok_or(NotPadded::NoClass { threads, registers, device: device.name })
+}
+
+/// What a candidate's block takes, its last warp filled up.
+fn needs(candidate: &Candidate<'_>) -> KernelNeeds {
+    let threads = candidate.block.iter().product::<u32>().next_multiple_of(32);
+    let shared_bytes = candidate.report.shared_bytes.saturating_add(candidate.dynamic_shared_bytes);
+    KernelNeeds { registers: candidate.registers, shared_bytes, threads }
+}
+
+fn generate(
+    class: RegisterClass,
+    members: &[usize],
+    candidates: &[Candidate<'_>],
+    sources: &Sources<'_>,
+    device: &DeviceModel,
+    params_bytes: u32,
+) -> DkpModule {
+    let merged = members.iter().map(|&i| needs(&candidates[i])).fold(KernelNeeds::default(), KernelNeeds::merged);
+    let entry = if class.registers == u32::MAX { "atoll_dkp".to_owned() } else { format!("atoll_dkp_{}", class.registers) };
+    let facts: Vec<DkpCandidate> = members.iter().map(|&i| facts(i, &candidates[i])).collect();
+
+    let mut module = empty_module(members.iter().map(|&i| candidates[i].module));
+    let mut wanted: BTreeMap<usize, BTreeSet<Name>> = BTreeMap::new();
+    let mut bodies = Vec::new();
+    for &index in members {
+        let candidate = &candidates[index];
+        if let Outlining::Outlined { function } = &candidate.report.outlining {
+            let source = &sources[&key(candidate)];
+            wanted.entry(key(candidate)).or_default().extend(source.reachable(function));
+            bodies.push(BodyCall {
+                name: source.name(function),
+                params: candidate.module.function(&candidate.report.name).map_or(&[], |entry| &entry.params),
+                arguments: candidate.module.function(function).map_or(&[], |body| &body.params),
+            });
+        }
+    }
+    let mut items: Vec<Item> = wanted.iter().flat_map(|(key, names)| sources[key].items(names)).collect();
+    join_dynamic_shared(&mut items);
+    module.items.extend(items);
+    let mut builder = Dispatcher::new(&entry, params_bytes);
+    builder.threads(merged.threads, class, device);
+    let function = builder.finish(&bodies);
+    let mut item = Item::built(ItemKind::Function(function));
+    item.origin.leading = "\n\n".into();
+    module.items.push(item);
+    DkpModule { module, entry, class, threads: merged.threads, shared_bytes: merged.shared_bytes, params_bytes, candidates: facts }
+}
+
+fn facts(index: usize, candidate: &Candidate<'_>) -> DkpCandidate {
+    let (virtual_offset, takes_block) = match &candidate.report.virtualization {
+        Virtualization::Virtual(launch) => (launch.offset, launch.block.is_none()),
+        _ => (0, false),
+    };
+    let virtual_bytes = if takes_block { virtual_params::BYTES } else { virtual_params::BYTES_WITHOUT_BLOCK };
+    DkpCandidate {
+        index,
+        kernel: candidate.report.name.clone(),
+        block: candidate.block,
+        params_bytes: candidate.report.params_bytes.max(virtual_offset + virtual_bytes),
+        virtual_offset,
+        takes_block,
+    }
+}
+
+/// A module of the latest `.version` and `.target` among some.
+fn empty_module<'a>(sources: impl Iterator<Item = &'a Module> + Clone) -> Module {
+    let argument = |module: &Module, name: &str| {
+        module.items.iter().find_map(|item| match &item.kind {
+            ItemKind::Directive(d) if d.name == name => d.arguments.first().cloned(),
+            _ => None,
+        })
+    };
+    let version = |module: &Module| {
+        let text = argument(module, "version")?;
+        let (major, minor) = text.split_once('.')?;
+        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    };
+    let (major, minor) = sources.clone().filter_map(version).fold(VERSION_MIN, Ord::max);
+    let generation =
+        |target: &Name| target.trim_start_matches(|c: char| !c.is_ascii_digit()).trim_end_matches(char::is_alphabetic).parse::<u32>().ok();
+    let target = sources.filter_map(|m| argument(m, "target")).max_by_key(|target| generation(target)).unwrap_or_else(|| "sm_75".into());
+    module(&format!("{major}.{minor}"), &target)
+}
+
+/// Leaves one dynamic shared array, with the largest alignment.
+fn join_dynamic_shared(items: &mut Vec<Item>) {
+    let mut align = None;
+    items.retain(|item| match &item.kind {
+        ItemKind::Variable(v) if v.name == DYNAMIC_SHARED => {
+            align = align.max(v.align);
+            false
+        }
+        _ => true,
+    });
+    // Functions that only their definition needs to be known of come once as well.
+    let mut declared = BTreeSet::new();
+    items.retain(|item| match &item.kind {
+        ItemKind::Function(f) if f.body.is_none() => declared.insert(f.name.clone()),
+        _ => true,
+    });
+    if let Some(align) = align {
+        let array = Variable {
+            linkage: Linkage::Extern,
+            align: Some(align),
+            dimensions: vec![None],
+            ..Variable::new(StateSpace::Shared, ScalarType::B8, DYNAMIC_SHARED)
+        };
+        let mut item = Item::built(ItemKind::Variable(array));
+        item.origin.leading = "\n\n".into();
+        items.insert(0, item);
+    }
+}
+
+/// Writes the entry.
+struct Dispatcher {
+    builder: KernelBuilder,
+    parameter: Name,
+    params_bytes: u32,
+}
+
+impl Dispatcher {
+    fn new(entry: &str, params_bytes: u32) -> Dispatcher {
+        let parameter = Name::from(format!("{entry}_slots"));
+        Dispatcher { builder: KernelBuilder::new(entry), parameter, params_bytes }
+    }
+
+    /// The block size, and on devices with registers to share the most a thread gets: without it an assembler would rather spill.
+    fn threads(&mut self, threads: u32, class: RegisterClass, device: &DeviceModel) {
+        self.builder.attribute("reqntid", &[&threads.to_string(), "1", "1"]);
+        if device.registers.per_thread_max != u32::MAX {
+            self.builder.attribute("maxnreg", &[&class.registers.to_string()]);
+        }
+    }
+
+    fn finish(mut self, bodies: &[BodyCall<'_>]) -> Function {
+        let (candidate, arguments) = self.find_slot();
+        let b = &mut self.builder;
+        let base = b.reg(ScalarType::U64);
+        b.emit("mov.b64", [Operand::from(&base), Operand::from(&self.parameter)]);
+        let offset = b.reg(ScalarType::U64);
+        b.emit("cvt.u64.u32", [Operand::from(&offset), Operand::from(&arguments)]);
+        b.emit("add.s64", [Operand::from(&base), Operand::from(&base), Operand::from(&offset)]);
+        let labels: Vec<Name> = bodies.iter().map(|_| b.label("candidate")).collect();
+        let table = Name::new("$L_candidates");
+        if let [_, _, ..] = labels.as_slice() {
+            b.statement(StatementKind::BranchTargets { name: table.clone(), targets: labels.clone() });
+            b.emit("brx.idx.uni", [Operand::from(&candidate), Operand::from(&table)]);
+        }
+        for (label, body) in labels.iter().zip(bodies) {
+            b.place(label);
+            let call = body.statements(b, &base);
+            b.statement(StatementKind::Block(call));
+            b.emit("ret", []);
+        }
+        let slots = Variable {
+            align: Some(ARGUMENTS_ALIGN as u32),
+            dimensions: vec![Some(self.params_bytes.into())],
+            ..Variable::new(StateSpace::Param, ScalarType::B8, &self.parameter)
+        };
+        Function { params: vec![slots], ..self.builder.finish() }
+    }
+
+    /// The candidate of this block and where its arguments lie. Slots that are not used end where the last used one does, so nobody finds them.
+    fn find_slot(&mut self) -> (Name, Name) {
+        let parameter = self.parameter.clone();
+        let at = |slot: usize, word: usize| address(&parameter, (slot * SLOT_BYTES + 4 * word) as i64);
+        let b = &mut self.builder;
+        let mut load = |slot, word| {
+            let register = b.reg(ScalarType::U32);
+            b.emit("ld.param.u32", [Operand::from(&register), at(slot, word)]);
+            register
+        };
+        let (candidate, arguments) = (load(0, 1), load(0, 2));
+        let rest: Vec<[Name; 3]> = (1..SLOTS).map(|slot| [load(slot - 1, 0), load(slot, 1), load(slot, 2)]).collect();
+        let block = b.reg(ScalarType::U32);
+        b.emit("mov.u32", [Operand::from(&block), Operand::from("%ctaid.x")]);
+        for [end, next_candidate, next_arguments] in &rest {
+            let behind = b.reg(ScalarType::Pred);
+            b.emit("setp.ge.u32", [Operand::from(&behind), Operand::from(&block), Operand::from(end)]);
+            for (kept, next) in [(&candidate, next_candidate), (&arguments, next_arguments)] {
+                b.emit("selp.b32", [Operand::from(kept), Operand::from(next), Operand::from(kept), Operand::from(&behind)]);
+            }
+        }
+        (candidate, arguments)
+    }
+}
+
+/// A call of a candidate's body.
+struct BodyCall<'a> {
+    name: Name,
+    /// The kernel's parameters: how its arguments lie.
+    params: &'a [Variable],
+    /// The body's: how they are handed over.
+    arguments: &'a [Variable],
+}
+
+impl BodyCall<'_> {
+    /// Copies the arguments from `base` and calls the body.
+    fn statements(&self, b: &mut KernelBuilder, base: &Name) -> Body {
+        let (narrow, wide) = (b.reg(ScalarType::U32), b.reg(ScalarType::U64));
+        let mut variables = Vec::new();
+        let mut statements = Vec::new();
+        let mut names = Vec::new();
+        let mut end = 0u64;
+        for (index, (param, argument)) in self.params.iter().zip(self.arguments).enumerate() {
+            let at = end.next_multiple_of(u64::from(param.alignment().max(1)));
+            end = at + param.bytes().unwrap_or(0);
+            let argument = Variable { name: Name::from(format!("argument_{index}")), ..argument.clone() };
+            names.push(Operand::Name(argument.name.clone()));
+            for piece in pieces(param) {
+                let register = if piece.bytes == 8 { &wide } else { &narrow };
+                let from = address(base, (at + piece.offset) as i64);
+                let to = address(&argument.name, piece.offset as i64);
+                // A narrow value fills its register with zeroes, and so the argument.
+                let stored = if param.dimensions.is_empty() { piece.bytes.max(4) } else { piece.bytes };
+                let load = if piece.bytes < 4 { "u" } else { "b" };
+                statements.push(instruction(&format!("ld.param.{load}{}", piece.bytes * 8), vec![register.into(), from]));
+                statements.push(instruction(&format!("st.param.b{}", stored * 8), vec![to, register.into()]));
+            }
+            variables.push(Statement::built(StatementKind::Variable(argument)));
+        }
+        variables.append(&mut statements);
+        let mut statements = variables;
+        statements.push(instruction("call.uni", vec![Operand::List(Vec::new()), Operand::Name(self.name.clone()), Operand::List(names)]));
+        Body { statements, before_open: "".into(), before_close: "\n\t".into() }
+    }
+}
+
+/// A part of a parameter that one load takes.
+struct Piece {
+    offset: u64,
+    bytes: u64,
+}
+
+/// A parameter in pieces as large as its alignment and size allow.
+fn pieces(param: &Variable) -> Vec<Piece> {
+    let total = param.bytes().unwrap_or(0);
+    let alignment = u64::from(param.alignment().max(param.ty.bytes()));
+    let mut pieces = Vec::new();
+    let mut offset = 0;
+    while offset < total {
+        let fits = |size: &u64| *size <= total - offset && offset.is_multiple_of(*size) && *size <= alignment;
+        let bytes = [8, 4, 2, 1].into_iter().find(fits).unwrap_or(1);
+        pieces.push(Piece { offset, bytes });
+        offset += bytes;
+    }
+    pieces
+}
+
+fn instruction(dotted: &str, operands: Vec<Operand>) -> Statement {
+    let mut statement = Statement::built(StatementKind::Instruction(Instruction::new(dotted, operands)));
+    statement.origin.leading = "\n\t".into();
+    statement
+}

@@ -1,0 +1,133 @@
+//! Lays out one launch of a dkp module: which candidate runs in which blocks, with which arguments.
+
+use crate::DkpModule;
+use crate::dkp::{ARGUMENTS_ALIGN, SLOT_BYTES, SLOTS};
+use atoll_kgraph::virtual_params;
+
+/// One kernel's part of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Which candidate of the module.
+    pub candidate: usize,
+    /// The kernel's own arguments, laid out as a launch of it alone has them; what passes appended for virtual numbers is filled in here.
+    pub arguments: Vec<u8>,
+    /// The kernel's grid.
+    pub grid: [u32; 3],
+    /// The first of its blocks that runs in this launch, linear.
+    pub first: u32,
+    /// How many of its blocks run.
+    pub blocks: u32,
+}
+
+/// Why ranges make no launch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// More ranges than slots, or none.
+    #[error("{0} kernels in one launch; it takes 1 to 4")]
+    Ranges(usize),
+    /// A candidate that is not there.
+    #[error("the module has no candidate {0}")]
+    Candidate(usize),
+    /// Blocks that the kernel does not have, or more than a launch can have.
+    #[error("blocks {first} to {end} of a kernel with {blocks}")]
+    Blocks {
+        /// First block.
+        first: u32,
+        /// One past the last.
+        end: u64,
+        /// Blocks of its grid.
+        blocks: u64,
+    },
+    /// The arguments are not as long as the kernel's parameters.
+    #[error("{given} bytes of arguments for candidate {candidate}, which takes {wanted}")]
+    Arguments {
+        /// Which candidate.
+        candidate: usize,
+        /// What it takes.
+        wanted: u32,
+        /// What there is.
+        given: usize,
+    },
+    /// The arguments together do not fit.
+    #[error("the kernels' arguments take {wanted} bytes, a launch has room for {room}")]
+    Room {
+        /// What they take with their slots.
+        wanted: usize,
+        /// Bytes of the parameter.
+        room: u32,
+    },
+}
+
+/// A launch: bytes of its parameter block, and its blocks in x.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DkpLaunch {
+    /// The parameter block.
+    pub params: Vec<u8>,
+    /// Byte offset of each range's arguments in the block, where addresses can be filled in.
+    pub arguments_at: Vec<usize>,
+    /// Blocks of the launch, in x alone.
+    pub blocks: u32,
+}
+
+/// Lays out a launch of some ranges, one after the other. The first range has the lowest block numbers, which devices start first.
+pub fn lay_out(module: &DkpModule, ranges: &[Range]) -> Result<DkpLaunch, LaunchError> {
+    if ranges.is_empty() || ranges.len() > SLOTS {
+        return Err(LaunchError::Ranges(ranges.len()));
+    }
+    let mut params = vec![0; SLOTS * SLOT_BYTES];
+    let mut arguments_at = Vec::new();
+    let mut begin = 0u32;
+    for (slot, range) in ranges.iter().enumerate() {
+        let end = check(module, range, begin)?;
+        params.resize(params.len().next_multiple_of(ARGUMENTS_ALIGN), 0);
+        let at = params.len();
+        // Wraps where the range starts behind the launch's own blocks; the kernel subtracts it just so.
+        params.extend(arguments(module, range, begin.wrapping_sub(range.first)));
+        for (word, value) in [end, range.candidate as u32, at as u32].into_iter().enumerate() {
+            put(&mut params, slot * SLOT_BYTES + 4 * word, value);
+        }
+        arguments_at.push(at);
+        begin = end;
+    }
+    // Slots behind the last one are never reached: their predecessors end where the launch does.
+    for slot in ranges.len()..SLOTS {
+        put(&mut params, slot * SLOT_BYTES, begin);
+    }
+    if params.len() > module.params_bytes as usize {
+        return Err(LaunchError::Room { wanted: params.len(), room: module.params_bytes });
+    }
+    params.resize(module.params_bytes as usize, 0);
+    Ok(DkpLaunch { params, arguments_at, blocks: begin })
+}
+
+/// One past the last block of the launch that belongs to a range.
+fn check(module: &DkpModule, range: &Range, begin: u32) -> Result<u32, LaunchError> {
+    let candidate = module.candidates.get(range.candidate).ok_or(LaunchError::Candidate(range.candidate))?;
+    if range.arguments.len() != candidate.params_bytes as usize {
+        let (wanted, given) = (candidate.params_bytes, range.arguments.len());
+        return Err(LaunchError::Arguments { candidate: range.candidate, wanted, given });
+    }
+    let blocks: u64 = range.grid.iter().map(|g| u64::from(*g)).product();
+    let last = u64::from(range.first) + u64::from(range.blocks);
+    let end = begin.checked_add(range.blocks).filter(|_| last <= blocks && range.blocks > 0);
+    end.ok_or(LaunchError::Blocks { first: range.first, end: last, blocks })
+}
+
+/// The arguments of a range with its virtual launch filled in.
+fn arguments(module: &DkpModule, range: &Range, base: u32) -> Vec<u8> {
+    let candidate = &module.candidates[range.candidate];
+    let mut bytes = range.arguments.clone();
+    let at = |param: u32| (candidate.virtual_offset + param) as usize;
+    put(&mut bytes, at(virtual_params::BLOCK_BASE), base);
+    for axis in 0..3 {
+        put(&mut bytes, at(virtual_params::GRID) + 4 * axis, range.grid[axis]);
+        if candidate.takes_block {
+            put(&mut bytes, at(virtual_params::BLOCK) + 4 * axis, candidate.block[axis]);
+        }
+    }
+    bytes
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}

@@ -1,0 +1,66 @@
+//! Which candidates may be in one module.
+//!
+//! A launch gives every thread the registers of the most demanding candidate that its entry can reach. So candidates are sorted into classes, and a small kernel never pays for
+//! a large one it does not meet.
+
+use crate::DeviceModel;
+
+/// Registers that the entry of a class is compiled with. 255 is the most a thread can have; the others halve the warps that fit from one to the next.
+const LADDER: [u32; 4] = [32, 64, 128, 255];
+
+/// A register class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegisterClass {
+    /// Most registers of a thread.
+    pub registers: u32,
+    /// Most threads of a block: with more, a block of this class would not fit a compute unit.
+    pub threads_max: u32,
+}
+
+impl RegisterClass {
+    /// The classes of a device, smallest first. Where registers are no limit there is one.
+    pub fn of_device(device: &DeviceModel) -> Vec<RegisterClass> {
+        if device.registers.per_thread_max == u32::MAX {
+            return vec![RegisterClass { registers: u32::MAX, threads_max: device.block_threads_max }];
+        }
+        let class = |registers: u32| {
+            let per_warp = registers.next_multiple_of(device.registers.granule);
+            let warps = device.registers.parts * (device.registers.per_part / per_warp);
+            RegisterClass { registers, threads_max: (warps * device.warp_threads).min(device.block_threads_max) }
+        };
+        LADDER.into_iter().map(class).collect()
+    }
+
+    /// The class of a kernel; `None` where its block is too large for the registers it needs.
+    pub fn of_kernel(device: &DeviceModel, registers: u32, threads: u32) -> Option<RegisterClass> {
+        let class = RegisterClass::of_device(device).into_iter().find(|class| registers <= class.registers)?;
+        (threads <= class.threads_max).then_some(class)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_a_class_fits_a_compute_unit() {
+        for device in DeviceModel::ALL.iter().filter(|d| d.registers.rounds_to_parts) {
+            for class in RegisterClass::of_device(device) {
+                let needs = crate::KernelNeeds { registers: class.registers, shared_bytes: 0, threads: class.threads_max };
+                assert!(device.occupancy(needs).blocks >= 1, "{} {class:?}", device.name);
+            }
+        }
+        let v100 = DeviceModel::find("v100").unwrap();
+        let threads: Vec<u32> = RegisterClass::of_device(v100).iter().map(|c| c.threads_max).collect();
+        assert_eq!(threads, [1024, 1024, 512, 256]);
+        assert_eq!(RegisterClass::of_kernel(v100, 100, 640), None);
+        assert_eq!(RegisterClass::of_kernel(v100, 64, 640).map(|c| c.registers), Some(64));
+    }
+
+    #[test]
+    fn registers_of_the_host_are_no_limit() {
+        let host = DeviceModel::find("host").unwrap();
+        assert_eq!(RegisterClass::of_device(host).len(), 1);
+        assert!(RegisterClass::of_kernel(host, 100_000, 1024).is_some());
+    }
+}

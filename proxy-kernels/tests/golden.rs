@@ -1,0 +1,65 @@
+//! Generated modules as text. `ATOLL_BLESS=1 cargo test -p atoll-proxy-kernels` writes what is expected anew.
+
+use atoll_passes::{PassOptions, transform_with};
+use atoll_proxy_kernels::{Candidate, DeviceModel, NotPadded, dkp_modules};
+use std::path::Path;
+
+const PASSES: [&str; 3] = ["shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"];
+
+/// Every kernel of `NAME.ptx` is a candidate, with the registers its comment line says (`// registers: KERNEL N`) and blocks of 64 threads.
+fn generate(text: &str, device: &'static DeviceModel) -> String {
+    let mut module = atoll_ptx::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let report = transform_with(&mut module, &PASSES, &PassOptions::default(), &mut |_, _| {}).unwrap();
+    let registers = |kernel: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("// registers: {kernel} ")));
+        line.map_or(32, |n| n.parse().unwrap())
+    };
+    let candidates: Vec<Candidate<'_>> = (report.kernels.iter())
+        .map(|k| Candidate { module: &module, report: k, block: [64, 1, 1], registers: registers(&k.name), dynamic_shared_bytes: 0 })
+        .collect();
+    let made = dkp_modules(&candidates, device, 512);
+    let mut out = String::new();
+    for (index, reason) in &made.refused {
+        out += &format!("// {}: not padded: {reason}\n", report.kernels[*index].name);
+    }
+    for dkp in &made.modules {
+        let names: Vec<&str> = dkp.candidates.iter().map(|c| c.kernel.as_str()).collect();
+        out += &format!("// {}: {}; {} threads, {} bytes of shared memory\n", dkp.entry, names.join(", "), dkp.threads, dkp.shared_bytes);
+        let printed = atoll_ptx::print(&dkp.module);
+        let parsed = atoll_ptx::parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+        atoll_ptx::verify(&parsed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+        out += printed.trim_start();
+    }
+    out
+}
+
+#[test]
+fn modules_are_as_expected() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dkp");
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "ptx") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for device in ["v100", "host"] {
+            let found = generate(&text, DeviceModel::find(device).unwrap());
+            let golden = path.with_extension(format!("{device}.expected"));
+            if std::env::var_os("ATOLL_BLESS").is_some() {
+                std::fs::write(&golden, &found).unwrap();
+            }
+            let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+            assert!(found == expected, "{} differs from what is generated; ATOLL_BLESS=1 accepts it:\n{found}", golden.display());
+        }
+    }
+}
+
+#[test]
+fn what_no_pass_prepared_is_refused() {
+    let module = atoll_ptx::parse(".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n").unwrap();
+    let mut copy = module.clone();
+    let report = transform_with(&mut copy, &[], &PassOptions::default(), &mut |_, _| {}).unwrap();
+    let candidate = Candidate { module: &module, report: &report.kernels[0], block: [64, 1, 1], registers: 8, dynamic_shared_bytes: 0 };
+    let made = dkp_modules(&[candidate], DeviceModel::find("v100").unwrap(), 512);
+    assert!(made.modules.is_empty() && matches!(made.refused[..], [(0, NotPadded::NotVirtual(_))]));
+}

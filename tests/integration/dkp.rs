@@ -1,0 +1,149 @@
+//! A launch that several kernels share gives exactly what each gives alone.
+
+use atoll_passes::{PassOptions, TransformReport, transform_with};
+use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, Range, dkp_modules, lay_out};
+use atoll_ptx::Module;
+use atoll_workbench::{Arg, Buffer, HostBench, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count};
+
+const CANDIDATES: &str = include_str!("../dkp/candidates.ptx");
+
+/// What a dkp launch on the host device can carry.
+const PARAMS_BYTES: u32 = 512;
+
+const PASSES: [&str; 3] = ["shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"];
+
+/// A kernel in one shape.
+#[derive(Clone, Copy)]
+struct Case {
+    entry: &'static str,
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+const CASES: [Case; 9] = [
+    Case { entry: "scale", grid: [7, 1, 1], block: [49, 1, 1] },
+    Case { entry: "scale", grid: [3, 1, 1], block: [256, 1, 1] },
+    Case { entry: "reverse", grid: [5, 1, 1], block: [49, 1, 1] },
+    Case { entry: "reverse", grid: [4, 1, 1], block: [98, 1, 1] },
+    Case { entry: "reverse", grid: [2, 3, 1], block: [196, 1, 1] },
+    Case { entry: "reverse", grid: [2, 1, 2], block: [4, 8, 3] },
+    Case { entry: "reverse", grid: [1, 2, 2], block: [7, 7, 4] },
+    Case { entry: "sums", grid: [9, 1, 1], block: [64, 1, 1] },
+    Case { entry: "sums", grid: [4, 1, 1], block: [256, 1, 1] },
+];
+
+impl Case {
+    fn threads(&self) -> u32 {
+        self.grid.iter().chain(&self.block).product()
+    }
+
+    fn blocks(&self) -> u32 {
+        self.grid.iter().product()
+    }
+
+    /// Input and output, the input different for every seed.
+    fn buffers(&self, seed: u32) -> Vec<Buffer> {
+        let input = (0..self.threads()).flat_map(|i| (i.wrapping_mul(2_654_435_761) ^ seed).to_le_bytes()).collect();
+        let buffer = |name: &str, bytes| Buffer { name: name.into(), bytes, writable: true };
+        vec![buffer("in", input), buffer("out", vec![0xEE; 4 * self.threads() as usize])]
+    }
+
+    fn args(&self, first_buffer: usize) -> Vec<Arg> {
+        let mut args = vec![Arg::buffer(first_buffer), Arg::buffer(first_buffer + 1)];
+        if self.entry == "scale" {
+            // The last threads find nothing to do.
+            args.extend([3u32, self.threads() - 5].map(|v| Arg::Value(v.to_le_bytes().to_vec())));
+        }
+        args
+    }
+
+    fn alone(&self, host: &mut HostBench, module: &Module, seed: u32) -> Vec<u8> {
+        let kernel = host.load(&Kernel { module, entry: self.entry, report: None, block: self.block }).unwrap();
+        let mut buffers = self.buffers(seed);
+        host.launch(&kernel, &Launch { grid: self.grid, shared_bytes: 0, args: self.args(0) }, &mut buffers, 1).unwrap();
+        host.unload(kernel);
+        buffers.remove(1).bytes
+    }
+}
+
+/// One dkp launch of some cases, each from its first block to its last, in ranges `parts` of (case, first block, blocks).
+fn together(host: &mut HostBench, dkp: &DkpModule, source: &Module, cases: &[Case], parts: &[(usize, u32, u32)], buffers: &mut [Buffer]) {
+    let mut ranges = Vec::new();
+    let mut addresses = Vec::new();
+    for &(index, first, blocks) in parts {
+        let candidate = &dkp.candidates[index];
+        let kernel = source.function(cases[index].entry).unwrap();
+        let own = parameter_count(kernel, Some(candidate.virtual_offset));
+        let mut block = ParameterBlock::new(kernel, own, &cases[index].args(2 * index), buffers).unwrap();
+        block.bytes.resize(candidate.params_bytes as usize, 0);
+        addresses.push(block.addresses);
+        ranges.push(Range { candidate: index, arguments: block.bytes, grid: cases[index].grid, first, blocks });
+    }
+    let launch = lay_out(dkp, &ranges).unwrap();
+    let addresses = launch.arguments_at.iter().zip(addresses).flat_map(|(at, list)| list.into_iter().map(move |(a, b, o)| (at + a, b, o)));
+    let slots = Arg::Struct { bytes: launch.params.clone(), addresses: addresses.collect() };
+    let loaded = host.load(&Kernel { module: &dkp.module, entry: &dkp.entry, report: None, block: [dkp.threads, 1, 1] }).unwrap();
+    let launch = Launch { grid: [launch.blocks, 1, 1], shared_bytes: dkp.shared_bytes, args: vec![slots] };
+    host.launch(&loaded, &launch, buffers, 1).unwrap();
+    host.unload(loaded);
+}
+
+/// The candidates' module as the passes leave it for these shapes. A module per case, since a shape may be compiled in.
+fn prepared(case: &Case, with_shape: bool) -> (Module, TransformReport) {
+    let mut module = atoll_ptx::parse(CANDIDATES).unwrap();
+    let mut options = PassOptions::default();
+    if with_shape {
+        options.blocks.insert(case.entry.into(), case.block);
+    }
+    let report = transform_with(&mut module, &PASSES, &options, &mut |_, _| {}).unwrap();
+    (module, report)
+}
+
+fn candidate<'a>(case: &Case, prepared: &'a (Module, TransformReport)) -> Candidate<'a> {
+    let report = prepared.1.kernels.iter().find(|k| k.name == case.entry).unwrap();
+    Candidate { module: &prepared.0, report, block: case.block, registers: 32, dynamic_shared_bytes: 0 }
+}
+
+#[test]
+fn any_two_kernels_give_together_what_they_give_alone() {
+    let source = atoll_ptx::parse(CANDIDATES).unwrap();
+    let device = DeviceModel::find("host").unwrap();
+    let mut host = HostBench::start(2, 1 << 20).unwrap();
+    let prepared: Vec<_> = CASES.iter().map(|case| prepared(case, true)).collect();
+    for a in 0..CASES.len() {
+        for b in a..CASES.len() {
+            let cases = [CASES[a], CASES[b]];
+            let candidates = [candidate(&CASES[a], &prepared[a]), candidate(&CASES[b], &prepared[b])];
+            let modules = dkp_modules(&candidates, device, PARAMS_BYTES);
+            assert!(modules.refused.is_empty(), "{:?}", modules.refused);
+            let dkp = &modules.modules[0];
+            let mut buffers: Vec<Buffer> = cases.iter().zip([1, 2]).flat_map(|(case, seed)| case.buffers(seed)).collect();
+            let parts = [(0, 0, cases[0].blocks()), (1, 0, cases[1].blocks())];
+            together(&mut host, dkp, &source, &cases, &parts, &mut buffers);
+            for (index, case) in cases.iter().enumerate() {
+                let expected = case.alone(&mut host, &source, index as u32 + 1);
+                assert!(buffers[2 * index + 1].bytes == expected, "{} {:?} beside case {a}/{b}", case.entry, case.block);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_kernel_goes_on_in_a_later_launch_where_it_was_left() {
+    let source = atoll_ptx::parse(CANDIDATES).unwrap();
+    let device = DeviceModel::find("host").unwrap();
+    let mut host = HostBench::start(2, 1 << 20).unwrap();
+    // Shapes by parameters this time; cases whose kernels need full warps then.
+    let cases = [CASES[1], CASES[5], CASES[7]];
+    let prepared: Vec<_> = cases.iter().map(|case| prepared(case, false)).collect();
+    let candidates: Vec<_> = cases.iter().zip(&prepared).map(|(case, p)| candidate(case, p)).collect();
+    let modules = dkp_modules(&candidates, device, PARAMS_BYTES);
+    assert!(modules.refused.is_empty(), "{:?}", modules.refused);
+    let mut buffers: Vec<Buffer> = cases.iter().zip([1, 2, 3]).flat_map(|(case, seed)| case.buffers(seed)).collect();
+    for parts in [vec![(0, 0, 3), (2, 0, 2)], vec![(1, 3, 1), (2, 2, 5), (1, 0, 2)], vec![(2, 7, 2), (1, 2, 1)]] {
+        together(&mut host, &modules.modules[0], &source, &cases, &parts, &mut buffers);
+    }
+    for (index, case) in cases.iter().enumerate() {
+        assert!(buffers[2 * index + 1].bytes == case.alone(&mut host, &source, index as u32 + 1), "{}", case.entry);
+    }
+}

@@ -169,6 +169,10 @@ impl<'a> Solver<'a> {
 
     fn solve(&mut self) {
         loop {
+            // What is never written holds anything, so also one number in all lanes.
+            for (shape, defs) in self.shapes.iter_mut().zip(&self.def_blocks) {
+                *shape = defs.is_empty().then_some(Shape::uniform(Level::Block));
+            }
             self.propagate();
             let parted = self.part_branches();
             let demoted = self.demote_assumed();
@@ -176,7 +180,6 @@ impl<'a> Solver<'a> {
                 break;
             }
             // Optimism about what has just been refuted may have spread: start over with what is known now.
-            self.shapes.fill(None);
             self.range_steps.fill(0);
         }
     }

@@ -21,6 +21,7 @@ mod outline_kernel_body;
 mod remove_dead_registers;
 mod remove_unreachable_code;
 mod report;
+mod shared_survey;
 mod shared_to_dynamic;
 mod surplus_lanes;
 mod threads;
@@ -102,6 +103,7 @@ pub const PASSES: &[Pass] = &[
             report.tell(uses, |kernel, shared| {
                 kernel.shared_bytes = shared.bytes;
                 kernel.has_dynamic_shared = shared.has_dynamic;
+                kernel.kept_shared = shared.kept;
             });
             Ok(())
         },

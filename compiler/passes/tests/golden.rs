@@ -103,6 +103,7 @@ fn describe(kernel: &KernelReport) -> String {
         let dynamic = if kernel.has_dynamic_shared { " and dynamic" } else { "" };
         lines.push(format!("{} bytes of shared memory{dynamic}", kernel.shared_bytes));
     }
+    lines.extend(kernel.kept_shared.iter().map(|reason| format!("stays static: {reason}")));
     match &kernel.preemption {
         Preemption::NotAsked => {}
         Preemption::Injected { offset, completion } => lines.push(format!("flag: parameters at {offset}, completion by {completion:?}")),

@@ -1,7 +1,10 @@
 //! The pipeline as a caller sees it: reports, hooks and refusals.
 
-use atoll_kgraph::preempt_params;
-use atoll_passes::{NotCut, PassError, Preemption, SharedError, TransformOptions, TransformReport, transform};
+use atoll_kgraph::{preempt_params, virtual_params};
+use atoll_passes::{
+    NotCut, PASSES, PassError, PassOptions, Preemption, SharedError, TransformOptions, TransformReport, Virtualization, transform,
+    transform_with,
+};
 use atoll_ptx::{Module, ScalarType, parse, print};
 
 fn source(body: &str) -> String {
@@ -91,7 +94,7 @@ fn a_branch_to_nowhere_is_the_callers_fault() {
 }
 
 #[test]
-fn shared_memory_that_cannot_be_moved_is_refused_with_its_name() {
+fn shared_memory_that_cannot_be_moved_stays_and_says_why() {
     type Expectation = fn(&SharedError) -> bool;
     let cases: [(&str, Expectation); 4] = [
         (".extern .shared .b8 x[16];\n.entry k()\n{\nst.shared.u32 [x], 1;\nret;\n}", |e| matches!(e, SharedError::External(_))),
@@ -99,16 +102,65 @@ fn shared_memory_that_cannot_be_moved_is_refused_with_its_name() {
             ".shared .b32 x;\n.entry k()\n{\n.reg .b64 %rd<2>;\nmov.b64 %rd1, {x, x};\nret;\n}",
             |e| matches!(e, SharedError::Operand { line, .. } if *line > 0),
         ),
-        (".entry k()\n{\n{\n.shared .b32 x;\nst.shared.u32 [x], 1;\n}\n{\n.shared .b32 x;\nst.shared.u32 [x], 1;\n}\nret;\n}", |e| {
-            matches!(e, SharedError::Twice(_))
-        }),
         (".shared .b32 x;\n.global .u64 p = x;\n.entry k()\n{\nst.shared.u32 [x], 1;\nret;\n}", |e| {
             matches!(e, SharedError::Initializer(_))
         }),
+        (
+            ".extern .shared .b32 x[];\n.entry k()\n{\n.reg .b64 %rd<2>;\n.shared .b32 y;\nst.shared.u32 [y], 1;\nmov.b64 %rd1, {x, x};\nret;\n}",
+            |e| matches!(e, SharedError::Operand { .. } | SharedError::InFrontOf { .. }),
+        ),
     ];
     for (body, expected) in cases {
-        let error = run(&source(body)).expect_err(body);
-        let PassError::Shared(shared) = &error else { panic!("{error}") };
-        assert!(expected(shared) && error.to_string().contains(['x', 'p']), "{error}");
+        let (report, module) = transform_names(&source(body), &["shared_to_dynamic"]).expect(body);
+        let kept = &report.kernels[0].kept_shared;
+        assert!(!kept.is_empty() && kept.iter().all(expected), "{body}: {kept:?}");
+        assert_eq!(report.kernels[0].shared_bytes, 0, "{body}");
+        assert!(kept.iter().all(|reason| reason.to_string().contains(['x', 'y', 'p'])), "{kept:?}");
+        let text = print(&module);
+        assert_eq!(text.matches(".shared .b").count(), body.matches(".shared .b").count(), "{text}");
+    }
+}
+
+fn transform_names(source: &str, names: &[&str]) -> Result<(TransformReport, Module), PassError> {
+    let mut module = parse(source).expect("the test's PTX reads well");
+    let report = transform_with(&mut module, names, &PassOptions::default(), &mut |_, _| {})?;
+    Ok((report, module))
+}
+
+#[test]
+fn passes_are_known_by_name_and_run_in_their_own_order() {
+    let error = transform_names(&source(".entry k()\n{\nret;\n}"), &["inject_preempt_flag", "inline"]).expect_err("no such pass");
+    assert!(matches!(&error, PassError::UnknownPass { name, .. } if name == "inline"), "{error}");
+    for pass in PASSES {
+        assert!(error.to_string().contains(pass.name) && !pass.doc.is_empty(), "{error}");
+    }
+    let mut module = parse(&source(".entry k()\n{\n.shared .b32 word;\nst.shared.b32 [word], 1;\nret;\n}")).expect("valid");
+    let mut seen = Vec::new();
+    let backwards = ["outline_kernel_body", "shared_to_dynamic", "inject_preempt_flag"];
+    transform_with(&mut module, &backwards, &PassOptions::default(), &mut |pass, _| seen.push(pass.to_owned())).expect("a plain kernel");
+    assert_eq!(seen, ["inject_preempt_flag", "shared_to_dynamic", "outline_kernel_body"]);
+}
+
+#[test]
+fn a_kernel_becomes_virtual_once() {
+    let (_, mut module) = transform_names(&source(".entry k()\n{\nret;\n}"), &["virtualize_block_index"]).expect("a plain kernel");
+    let again = transform_with(&mut module, &["virtualize_block_index"], &PassOptions::default(), &mut |_, _| {});
+    assert!(matches!(again, Err(PassError::AlreadyVirtual { kernel }) if kernel == "k"));
+}
+
+#[test]
+fn virtual_parameters_lie_as_the_kernel_graph_says() {
+    let text = source(".entry k(.param .u16 a)\n{\n.reg .b32 %r<2>;\nmov.u32 %r1, %tid.x;\nret;\n}");
+    for (block, bytes) in [(None, virtual_params::BYTES), (Some([64, 1, 1]), virtual_params::BYTES_WITHOUT_BLOCK)] {
+        let mut module = parse(&text).expect("valid");
+        let blocks = block.map(|block| ("k".into(), block)).into_iter().collect();
+        let options = PassOptions { blocks, ..PassOptions::default() };
+        let report = transform_with(&mut module, &["virtualize_block_index"], &options, &mut |_, _| {}).expect("a plain kernel");
+        let Virtualization::Virtual(launch) = report.kernels[0].virtualization.clone() else { panic!("{report:?}") };
+        assert_eq!((launch.offset, launch.block, report.kernels[0].params_bytes), (4, block, 4 + bytes));
+        let names: Vec<String> = module.kernels().next().expect("the kernel").params[1..].iter().map(|p| p.name.to_string()).collect();
+        let at = |offset: u32| names[(offset / 4) as usize].as_str();
+        assert_eq!((at(virtual_params::BLOCK_BASE), at(virtual_params::GRID)), ("k_atoll_block_base", "k_atoll_grid_x"));
+        assert!(block.is_some() || at(virtual_params::BLOCK) == "k_atoll_block_x");
     }
 }

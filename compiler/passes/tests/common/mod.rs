@@ -34,7 +34,8 @@ impl Loaded {
     pub(crate) fn new(module: &Module, name: &str, block: [u32; 3]) -> Option<Loaded> {
         let level = CpuLevel::of_this_machine()?;
         let shape = KernelShape { name: name.into(), block };
-        let object = compile(module, &[shape], level, &Options { threads: 1, ..Options::default() }).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let object =
+            compile(module, &[shape], level, &Options { threads: 1, ..Options::default() }).unwrap_or_else(|e| panic!("{name}: {e}"));
         let descriptor = rustix::fs::memfd_create("kernel", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
         let mut file = std::fs::File::from(descriptor);
         file.write_all(&object.elf).expect("room in memory");

@@ -3,7 +3,7 @@
 use atoll_passes::{PassOptions, TransformReport, transform_with};
 use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, Range, dkp_modules, lay_out};
 use atoll_ptx::Module;
-use atoll_workbench::{Arg, Buffer, HostBench, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count};
+use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count};
 
 const CANDIDATES: &str = include_str!("../dkp/candidates.ptx");
 
@@ -108,7 +108,7 @@ fn candidate<'a>(case: &Case, prepared: &'a (Module, TransformReport)) -> Candid
 fn any_two_kernels_give_together_what_they_give_alone() {
     let source = atoll_ptx::parse(CANDIDATES).unwrap();
     let device = DeviceModel::find("host").unwrap();
-    let mut host = HostBench::start(2, 1 << 20).unwrap();
+    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
     let prepared: Vec<_> = CASES.iter().map(|case| prepared(case, true)).collect();
     for a in 0..CASES.len() {
         for b in a..CASES.len() {
@@ -132,7 +132,7 @@ fn any_two_kernels_give_together_what_they_give_alone() {
 fn a_kernel_goes_on_in_a_later_launch_where_it_was_left() {
     let source = atoll_ptx::parse(CANDIDATES).unwrap();
     let device = DeviceModel::find("host").unwrap();
-    let mut host = HostBench::start(2, 1 << 20).unwrap();
+    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
     // Shapes by parameters this time; cases whose kernels need full warps then.
     let cases = [CASES[1], CASES[5], CASES[7]];
     let prepared: Vec<_> = cases.iter().map(|case| prepared(case, false)).collect();

@@ -46,9 +46,14 @@ pub enum BenchError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] atoll_device::DeviceError),
-    /// The kernel trapped, faulted or ran too long; the text says where.
-    #[error("{0}")]
-    Fault(String),
+    /// The kernel trapped, faulted or ran too long.
+    #[error("{fault}")]
+    Fault {
+        /// What happened, and where.
+        fault: Box<atoll_device::Fault>,
+        /// What the kernel had printed.
+        printed: String,
+    },
     /// This machine cannot run native code.
     #[error("this CPU is below x86-64-v3, no native code is made for it; use the interpreter")]
     NoNativeCode,

@@ -1,10 +1,11 @@
 //! Kernels on the host device.
 
+use crate::appended::Appended;
 use crate::block::{ParameterBlock, parameter_count};
 use crate::{BenchError, Buffer, Kernel, KernelDevice, Launch, Outcome};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::record::PARAMS_BYTES_MAX;
-use atoll_device::{Completion, Device, HostConfig, HostDevice, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
+use atoll_device::{CheckedBuffer, Completion, Device, HostConfig, HostDevice, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
 use atoll_kgraph::KernelFacts;
 use atoll_kgraph::target::preempt_params;
 use atoll_ptx::Function;
@@ -21,6 +22,25 @@ const BUFFERS_BEGIN: u64 = 1 << 16;
 /// Buffers begin at multiples of this, as `cudaMalloc` returns them.
 const BUFFER_ALIGN: u64 = 256;
 
+/// What a host device for single kernels is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostOptions {
+    /// Compute units; 0 is one per CPU.
+    pub compute_units: u32,
+    /// Bytes of buffers it holds, see [`HostBench::bytes_for`].
+    pub memory_bytes: u64,
+    /// How long a launch may run.
+    pub time_limit: Duration,
+    /// Bound every access to the buffers of the launch, and name thread and address of one that lies outside. Slow.
+    pub check: bool,
+}
+
+impl Default for HostOptions {
+    fn default() -> HostOptions {
+        HostOptions { compute_units: 0, memory_bytes: 64 << 20, time_limit: HostConfig::default().time_limit, check: false }
+    }
+}
+
 /// Evictions of a launch, for those who want to see it resumed: a wait before each, after which the epoch is raised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evictions {
@@ -33,7 +53,7 @@ pub struct Evictions {
 pub struct HostBench {
     device: HostDevice,
     level: CpuLevel,
-    memory_bytes: u64,
+    options: HostOptions,
     launches: u64,
     epoch: Epoch,
 }
@@ -44,19 +64,22 @@ pub struct HostKernel {
     module: ModuleId,
     function: Function,
     facts: KernelFacts,
+    appended: Appended,
+    /// Block shape as the kernel sees it.
+    block: [u32; 3],
     /// Parameters that are the kernel's own; behind them stand those that passes appended.
     own_params: usize,
 }
 
 impl HostBench {
-    /// Starts a device of so many compute units (0: one per CPU) that holds so many bytes of buffers.
-    pub fn start(compute_units: u32, memory_bytes: u64) -> Result<HostBench, BenchError> {
+    /// Starts a device.
+    pub fn start(options: HostOptions) -> Result<HostBench, BenchError> {
         let default = HostConfig::default();
-        let compute_units = if compute_units == 0 { default.compute_units } else { compute_units };
-        let memory_bytes = memory_bytes.saturating_add(BUFFERS_BEGIN);
-        let config = HostConfig { compute_units, memory_bytes, queues: 1, ..default };
+        let compute_units = if options.compute_units == 0 { default.compute_units } else { options.compute_units };
+        let memory_bytes = options.memory_bytes.saturating_add(BUFFERS_BEGIN);
+        let config = HostConfig { compute_units, memory_bytes, queues: 1, time_limit: options.time_limit, ..default };
         let level = CpuLevel::of_this_machine().ok_or(BenchError::NoNativeCode)?;
-        Ok(HostBench { device: HostDevice::start(config)?, level, memory_bytes, launches: 0, epoch: Epoch(0) })
+        Ok(HostBench { device: HostDevice::start(config)?, level, options, launches: 0, epoch: Epoch(0) })
     }
 
     /// Bytes of device memory that a launch on these buffers takes.
@@ -81,13 +104,13 @@ impl HostBench {
                 self.epoch = Epoch(self.epoch.0.wrapping_add(1));
                 self.device.store_epoch(bound.record.epoch_word, self.epoch);
             }
-            let completion = self.wait(kernel)?;
+            let completion = self.wait(kernel, &mut outcome)?;
             outcome.times.push(elapsed(&completion));
             if completion.status == LaunchStatus::Complete {
                 break;
             }
             outcome.evictions += 1;
-            self.resume(&mut bound)?;
+            self.resume(kernel, &mut bound)?;
         }
         self.read_back(&bound, buffers)?;
         Ok(outcome)
@@ -109,13 +132,14 @@ impl HostBench {
         for (at, buffer, offset) in block.addresses {
             set(&mut block.bytes, at, places.buffers[buffer] + offset);
         }
+        block.bytes.resize(block.bytes.len().max(kernel.appended.end() as usize), 0);
+        kernel.appended.write_virtual(&mut block.bytes, launch.grid, kernel.block);
         if let Some(offset) = kernel.facts.preempt_offset {
-            block.bytes.resize((offset + preempt_params::BYTES) as usize, 0);
             let at = |param: u32| (offset + param) as usize;
             set(&mut block.bytes, at(preempt_params::EPOCH_WORD), places.epoch_word);
             set(&mut block.bytes, at(preempt_params::EVICTED_WORD), places.evicted_word);
             set(&mut block.bytes, at(preempt_params::PROGRESS), places.progress);
-            block.bytes[at(preempt_params::ISSUED_EPOCH)..at(preempt_params::BYTES)].copy_from_slice(&self.epoch.0.to_le_bytes());
+            block.bytes[at(preempt_params::ISSUED_EPOCH)..][..4].copy_from_slice(&self.epoch.0.to_le_bytes());
             self.device.store_epoch(DeviceOffset(places.epoch_word), self.epoch);
             self.device.write(DeviceOffset(places.evicted_word), &[0; 4])?;
             self.device.fill(DeviceOffset(places.progress), 0, blocks)?;
@@ -124,7 +148,7 @@ impl HostBench {
             launch: LaunchId(self.launches),
             module: kernel.module,
             kernel: 0,
-            grid: launch.grid,
+            grid: kernel.appended.real_grid(launch.grid)?,
             shared_bytes: self.shared_bytes(kernel, launch)?,
             address_slots,
             evicted_word: DeviceOffset(places.evicted_word),
@@ -132,6 +156,9 @@ impl HostBench {
             epoch: self.epoch,
             preemptible: u32::from(kernel.facts.preempt_offset.is_some()),
         };
+        if self.options.check {
+            self.device.set_checked_buffers(&places.checked(buffers, blocks))?;
+        }
         Ok(Bound { record, params: block.bytes, places })
     }
 
@@ -163,8 +190,9 @@ impl HostBench {
         };
         let places = buffers.iter().map(|b| take(b.bytes.len() as u64)).collect();
         let progress = take(if kernel.facts.preempt_offset.is_some() { blocks } else { 0 });
-        if end > self.memory_bytes {
-            return Err(BenchError::Launch(format!("the buffers take {end} bytes, the device has {}", self.memory_bytes)));
+        let have = self.options.memory_bytes.saturating_add(BUFFERS_BEGIN);
+        if end > have {
+            return Err(BenchError::Launch(format!("the buffers take {end} bytes, the device has {have}")));
         }
         Ok(Places { buffers: places, progress, epoch_word: 256, evicted_word: 512 })
     }
@@ -176,15 +204,16 @@ impl HostBench {
     }
 
     /// Issues the launch anew under the epoch that is now.
-    fn resume(&mut self, bound: &mut Bound) -> Result<(), BenchError> {
+    fn resume(&mut self, kernel: &HostKernel, bound: &mut Bound) -> Result<(), BenchError> {
         self.device.write(bound.record.evicted_word, &[0; 4])?;
         bound.record.epoch = self.epoch;
-        let end = bound.params.len();
-        bound.params[end - 4..].copy_from_slice(&self.epoch.0.to_le_bytes());
+        if let Some(offset) = kernel.facts.preempt_offset {
+            bound.params[(offset + preempt_params::ISSUED_EPOCH) as usize..][..4].copy_from_slice(&self.epoch.0.to_le_bytes());
+        }
         Ok(())
     }
 
-    fn wait(&mut self, kernel: &HostKernel) -> Result<Completion, BenchError> {
+    fn wait(&mut self, kernel: &HostKernel, outcome: &mut Outcome) -> Result<Completion, BenchError> {
         let completion = loop {
             if let Some(completion) = self.device.next_completion() {
                 break completion;
@@ -194,9 +223,17 @@ impl HostBench {
             let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
         };
-        match completion.status {
-            LaunchStatus::Failed => Err(BenchError::Fault(format!("kernel `{}` failed", kernel.facts.name))),
-            LaunchStatus::Complete | LaunchStatus::Evicted => Ok(completion),
+        let report = self.device.report(completion.launch).unwrap_or_default();
+        outcome.printed.push_str(&report.printed);
+        outcome.printed_lost_bytes += report.printed_lost_bytes;
+        match (completion.status, report.fault) {
+            (LaunchStatus::Complete | LaunchStatus::Evicted, _) => Ok(completion),
+            (LaunchStatus::Failed, Some(fault)) => {
+                Err(BenchError::Fault { fault: Box::new(fault), printed: std::mem::take(&mut outcome.printed) })
+            }
+            (LaunchStatus::Failed, None) => {
+                Err(BenchError::Launch(format!("kernel `{}` failed, and the device does not say why", kernel.facts.name)))
+            }
         }
     }
 
@@ -223,22 +260,38 @@ struct Places {
     evicted_word: u64,
 }
 
+impl Places {
+    /// Everything that a kernel may access.
+    fn checked(&self, buffers: &[Buffer], blocks: u64) -> Vec<CheckedBuffer> {
+        let own = [
+            ("epoch word", self.epoch_word, 4, true),
+            ("evicted word", self.evicted_word, 4, false),
+            ("progress map", self.progress, blocks, false),
+        ];
+        let given = buffers.iter().zip(&self.buffers).map(|(b, &at)| (b.name.as_str(), at, b.bytes.len() as u64, !b.writable));
+        own.into_iter()
+            .chain(given)
+            .map(|(name, at, bytes, read_only)| CheckedBuffer { name: name.into(), at: DeviceOffset(at), bytes, read_only })
+            .collect()
+    }
+}
+
 impl KernelDevice for HostBench {
     type Loaded = HostKernel;
 
     fn load(&mut self, kernel: &Kernel<'_>) -> Result<HostKernel, BenchError> {
-        let shape = KernelShape { name: kernel.entry.into(), block: kernel.block };
-        let object = atoll_target_host::compile(kernel.module, &[shape], self.level, &Options::default())?;
+        let appended = Appended::of(kernel);
+        let shape = KernelShape { name: kernel.entry.into(), block: appended.real_block(kernel.block) };
+        let options = Options { check: self.options.check, ..Options::default() };
+        let object = atoll_target_host::compile(kernel.module, std::slice::from_ref(&shape), self.level, &options)?;
         let native = &object.kernels[0];
         let function = kernel.module.function(kernel.entry).expect("it was compiled").clone();
-        let preempt_offset = kernel.report.and_then(|r| r.preempt_offset());
-        let moved_bytes = kernel.report.map_or(0, |r| r.shared_bytes);
         let facts = KernelFacts {
             name: kernel.entry.to_owned(),
-            block: kernel.block,
+            block: shape.block,
             params_bytes: native.params_bytes,
-            preempt_offset,
-            shared_bytes: native.shared_static_bytes.next_multiple_of(16) + moved_bytes,
+            preempt_offset: appended.preempt,
+            shared_bytes: native.shared_static_bytes.next_multiple_of(16) + appended.shared_bytes,
             scratch_bytes: native.scratch_bytes,
             registers: None,
             spill_bytes: None,
@@ -246,8 +299,8 @@ impl KernelDevice for HostBench {
         };
         let image = ModuleImage { target: self.level.target_name(), code: &object.elf, kernels: std::slice::from_ref(&facts) };
         let module = self.device.load_module(image)?;
-        let own_params = parameter_count(&function, preempt_offset);
-        Ok(HostKernel { module, function, facts, own_params })
+        let own_params = parameter_count(&function, appended.begin());
+        Ok(HostKernel { module, function, facts, appended, block: kernel.block, own_params })
     }
 
     fn launch(&mut self, kernel: &HostKernel, launch: &Launch, buffers: &mut [Buffer], repeat: u32) -> Result<Outcome, BenchError> {
@@ -258,9 +311,12 @@ impl KernelDevice for HostBench {
                 self.device.fill(DeviceOffset(bound.places.progress), 0, blocks(launch)?)?;
             }
             self.submit(&bound)?;
-            outcome.times.push(elapsed(&self.wait(kernel)?));
+            let mut each = Outcome::default();
+            let completion = self.wait(kernel, &mut each)?;
+            outcome.times.push(elapsed(&completion));
             if repetition == 0 {
                 self.read_back(&bound, buffers)?;
+                (outcome.printed, outcome.printed_lost_bytes) = (each.printed, each.printed_lost_bytes);
             }
         }
         Ok(outcome)

@@ -7,13 +7,14 @@
 //!
 //! What it is not: a runtime. One launch at a time, nothing is shared, nothing is scheduled; functions and models go through the engine.
 
+mod appended;
 mod block;
 mod error;
 mod host;
 
 pub use block::{ParameterBlock, parameter_count};
 pub use error::BenchError;
-pub use host::{Evictions, HostBench, HostKernel};
+pub use host::{Evictions, HostBench, HostKernel, HostOptions};
 
 use atoll_passes::KernelReport;
 use atoll_ptx::Module;
@@ -92,6 +93,8 @@ pub struct Outcome {
     pub times: Vec<Duration>,
     /// What the kernel printed.
     pub printed: String,
+    /// Bytes it printed beyond what devices keep.
+    pub printed_lost_bytes: u64,
     /// How often it was evicted and resumed.
     pub evictions: u32,
 }

@@ -1,7 +1,7 @@
 //! Kernels run, are evicted and resumed, and mistakes are named.
 
 use atoll_passes::{TransformOptions, transform};
-use atoll_workbench::{Arg, Buffer, Evictions, HostBench, Kernel, KernelDevice, Launch};
+use atoll_workbench::{Arg, Buffer, Evictions, HostBench, HostOptions, Kernel, KernelDevice, Launch};
 use std::time::Duration;
 
 /// `out[i] = a[i] + k`, and through shared memory, so that passes have something to move.
@@ -58,7 +58,7 @@ fn launch(n: u32) -> Launch {
 #[test]
 fn a_kernel_runs_as_it_is_and_transformed_evicted_and_resumed() {
     let n = 1 << 20;
-    let mut host = HostBench::start(2, 64 << 20).unwrap();
+    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 64 << 20, ..HostOptions::default() }).unwrap();
     let mut module = atoll_ptx::parse(ADD).unwrap();
     let expected = bytes((0..n).map(|i| i + 5));
 
@@ -83,7 +83,7 @@ fn a_kernel_runs_as_it_is_and_transformed_evicted_and_resumed() {
 
 #[test]
 fn mistakes_of_the_caller_are_named() {
-    let mut host = HostBench::start(1, 1 << 20).unwrap();
+    let mut host = HostBench::start(HostOptions { compute_units: 1, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
     let module = atoll_ptx::parse(ADD).unwrap();
     let kernel = Kernel { module: &module, entry: "add", report: None, block: [256, 1, 1] };
     let message = host.load(&Kernel { entry: "sub", ..kernel }).unwrap_err().to_string();

@@ -4,7 +4,7 @@ use crate::failure::{Blame, user_error};
 use crate::output::{Align, Table, milliseconds, print, print_json};
 use crate::random::Random;
 use anyhow::{Context, Result};
-use atoll_workbench::{Arg, Buffer, HostBench, Kernel, KernelDevice, Launch};
+use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -211,7 +211,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Runs each kernel for a while and keeps its best time.
 fn measure(benches: &[&Bench], threads: u32, best: &mut Best) -> Result<()> {
     let module = atoll_ptx::parse(PTX).context("the measured kernels")?;
-    let mut host = HostBench::start(threads, 256 << 20)?;
+    let mut host = HostBench::start(HostOptions { compute_units: threads, memory_bytes: 256 << 20, ..HostOptions::default() })?;
     for bench in benches {
         let (mut buffers, args) = bench.arguments();
         let launch = Launch { grid: bench.grid, shared_bytes: 0, args };

@@ -6,9 +6,11 @@ use crate::output::{milliseconds, parse_bytes, print, print_json};
 use crate::samples::Distribution;
 use crate::tensors::{Summary, summary};
 use anyhow::{Context, Result};
+use atoll_device::{Fault, FaultKind};
+use atoll_passes::{KernelReport, PassOptions, Rerun, analyze_idempotence, transform_with};
 use atoll_protocol::to_f64;
-use atoll_ptx::{FunctionKind, Module};
-use atoll_workbench::{HostBench, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
+use atoll_ptx::{FunctionKind, Module, Name};
+use atoll_workbench::{BenchError, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
 use clap::ValueEnum;
 use serde_json::json;
 use std::fmt::Write;
@@ -29,7 +31,8 @@ Examples:
       --arg in:x.npy --arg inout:y.npy:z.npy --arg f32:2.0 --arg u32:1000
   atoll kernel run gemm.ptx --grid 8,8 --block 16,16 --arg in:f32:512x512:random --arg in:f32:512x512:random \\
       --arg out:f32:512x512 --arg u32:512 --repeat 100 --json
-  atoll kernel run scan.ptx --grid 1 --block 128 --shared 1K --device interp --arg inout:u32:128:arange";
+  atoll kernel run scan.ptx --grid 1 --block 128 --shared 1K --device interp --arg inout:u32:128:arange
+  atoll kernel run scan.ptx --grid 1 --block 128 --pass inject_preempt_flag,shared_to_dynamic --arg inout:u32:128:arange";
 
 /// Where a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -73,6 +76,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     threads: u32,
 
+    /// Passes to run over it first; a launch supplies what they append (`atoll ptx transform --list` shows them)
+    #[arg(long = "pass", value_name = "NAME[,NAME…]", value_delimiter = ',')]
+    passes: Vec<String>,
+
+    /// Bound every access to its own buffer, and name the thread and address of one that lies outside; slow
+    #[arg(long)]
+    check: bool,
+
+    /// Stop a launch that runs for longer
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
+    time_limit: f64,
+
     /// Launch it so often; outputs are those of the first launch
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(REPEAT_MAX)))]
     repeat: u32,
@@ -97,21 +112,35 @@ struct Ran {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let module = read(args)?;
+    let mut module = read(args)?;
     let entry = entry(&module, args)?;
+    let report = transform(&mut module, &entry, args)?;
     let mut arguments = Arguments::parse(&args.args, args.seed)?;
     let shared_bytes =
         u32::try_from(args.shared).ok().with_context(|| format!("--shared {}: no device has that much", args.shared)).blame_user()?;
     let launch = Launch { grid: args.grid, shared_bytes, args: arguments.args.clone() };
-    let kernel = Kernel { module: &module, entry: &entry, report: None, block: args.block };
+    let kernel = Kernel { module: &module, entry: &entry, report: report.as_ref(), block: args.block };
     let ran = match args.device {
-        DeviceName::Host => {
-            let bytes = HostBench::bytes_for(&arguments.buffers) + (64 << 20);
-            on(&mut HostBench::start(args.threads, bytes)?, &kernel, &launch, &mut arguments, args.repeat)
-        }
+        DeviceName::Host => on_host(&kernel, &launch, &mut arguments.buffers, args),
     }?;
     let written: Vec<(&Memory, Vec<f64>, Summary)> = outputs(&arguments, args)?;
     if args.json { print_json(&as_json(args, &entry, &ran, &written)) } else { Ok(print(&text(&ran, &written))?) }
+}
+
+/// Runs the passes that were asked for, and says what they could not do.
+fn transform(module: &mut Module, entry: &str, args: &Args) -> Result<Option<KernelReport>> {
+    if args.passes.is_empty() {
+        return Ok(None);
+    }
+    let mut options = PassOptions::default();
+    options.blocks.insert(Name::new(entry), args.block);
+    // Every argument has memory of its own here, so none overlaps another.
+    if module.function(entry).is_some_and(|kernel| !matches!(analyze_idempotence(module, kernel), Rerun::Never(_))) {
+        options.may_run_again.insert(Name::new(entry));
+    }
+    let names: Vec<&str> = args.passes.iter().map(String::as_str).collect();
+    let report = transform_with(module, &names, &options, &mut |_, _| {}).blame_user()?;
+    Ok(report.kernels.into_iter().find(|k| k.name == entry))
 }
 
 fn read(args: &Args) -> Result<Module> {
@@ -136,11 +165,45 @@ fn entry(module: &Module, args: &Args) -> Result<String> {
     }
 }
 
-fn on<D: KernelDevice>(device: &mut D, kernel: &Kernel<'_>, launch: &Launch, arguments: &mut Arguments, repeat: u32) -> Result<Ran> {
+/// Runs it as native code. A launch that faults is run once more with every access checked, which finds the thread and the address where that is not known yet.
+fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
+    let memory_bytes = HostBench::bytes_for(buffers) + (64 << 20);
+    let time_limit = Duration::from_secs_f64(args.time_limit);
+    let options = HostOptions { compute_units: args.threads, memory_bytes, time_limit, check: args.check };
+    let before = buffers.to_vec();
+    match on(&mut HostBench::start(options)?, kernel, launch, buffers, args.repeat) {
+        Err(BenchError::Fault { fault, printed }) if !args.check && matches!(fault.kind, FaultKind::BadAddress { .. }) => {
+            buffers.clone_from_slice(&before);
+            let checked = on(&mut HostBench::start(HostOptions { check: true, ..options })?, kernel, launch, buffers, 1);
+            match checked {
+                Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
+                _ => Err(failed(&fault, &printed, "; with every access checked it does not happen again")),
+            }
+        }
+        Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
+        other => other.blame_user(),
+    }
+}
+
+/// The user's kernel failed. What it printed before is shown all the same.
+fn failed(fault: &Fault, printed: &str, more: &str) -> anyhow::Error {
+    match print(printed) {
+        Ok(()) => user_error(format!("{fault}{more}")),
+        Err(error) => error.into(),
+    }
+}
+
+fn on<D: KernelDevice>(
+    device: &mut D,
+    kernel: &Kernel<'_>,
+    launch: &Launch,
+    buffers: &mut [Buffer],
+    repeat: u32,
+) -> Result<Ran, BenchError> {
     let start = Instant::now();
-    let loaded = device.load(kernel).blame_user()?;
+    let loaded = device.load(kernel)?;
     let compile = start.elapsed();
-    let outcome = device.launch(&loaded, launch, &mut arguments.buffers, repeat).blame_user()?;
+    let outcome = device.launch(&loaded, launch, buffers, repeat)?;
     Ok(Ran { compile, outcome })
 }
 
@@ -218,4 +281,10 @@ fn parse_dimensions(text: &str) -> Result<[u32; 3], String> {
         *dimension = size.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{size}` is no positive number"))?;
     }
     Ok(dimensions)
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    // A day is beyond any kernel, and a bound keeps durations what they are.
+    if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("it must be above 0 and at most 86400".into()) }
 }

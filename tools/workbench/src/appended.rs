@@ -1,0 +1,74 @@
+//! What passes appended to a kernel, which a launch must supply.
+
+use crate::{BenchError, Kernel};
+use atoll_kgraph::{preempt_params, virtual_params};
+use atoll_passes::{VirtualLaunch, Virtualization};
+
+/// Appended parameters and changed launch shapes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Appended {
+    /// Byte offset of the preemption parameters.
+    pub(crate) preempt: Option<u32>,
+    /// The virtual launch.
+    pub(crate) virtual_launch: Option<VirtualLaunch>,
+    /// Shared memory that was static.
+    pub(crate) shared_bytes: u32,
+}
+
+impl Appended {
+    /// What the report says.
+    pub(crate) fn of(kernel: &Kernel<'_>) -> Appended {
+        let Some(report) = kernel.report else { return Appended::default() };
+        let virtual_launch = match &report.virtualization {
+            Virtualization::Virtual(launch) => Some(*launch),
+            Virtualization::NotAsked | Virtualization::Refused(_) => None,
+        };
+        Appended { preempt: report.preempt_offset(), virtual_launch, shared_bytes: report.shared_bytes }
+    }
+
+    /// Where the first appended parameter lies.
+    pub(crate) fn begin(&self) -> Option<u32> {
+        [self.preempt, self.virtual_launch.map(|v| v.offset)].into_iter().flatten().min()
+    }
+
+    /// Bytes of the parameter block up to the end of the last appended parameter; 0 where there are none.
+    pub(crate) fn end(&self) -> u32 {
+        let virtual_end = self
+            .virtual_launch
+            .map_or(0, |v| v.offset + if v.block.is_none() { virtual_params::BYTES } else { virtual_params::BYTES_WITHOUT_BLOCK });
+        virtual_end.max(self.preempt.map_or(0, |offset| offset + preempt_params::BYTES))
+    }
+
+    /// The shape of a block of the real launch.
+    pub(crate) fn real_block(&self, block: [u32; 3]) -> [u32; 3] {
+        match self.virtual_launch {
+            Some(_) => [block.iter().product::<u32>().next_multiple_of(32), 1, 1],
+            None => block,
+        }
+    }
+
+    /// The grid of the real launch.
+    pub(crate) fn real_grid(&self, grid: [u32; 3]) -> Result<[u32; 3], BenchError> {
+        if self.virtual_launch.is_none() {
+            return Ok(grid);
+        }
+        let blocks = grid.iter().try_fold(1u32, |n, g| n.checked_mul(*g));
+        blocks.map(|n| [n, 1, 1]).ok_or_else(|| BenchError::Launch("a virtual grid has fewer than 2^32 blocks".into()))
+    }
+
+    /// Fills in the parameters of the virtual launch.
+    pub(crate) fn write_virtual(&self, bytes: &mut [u8], grid: [u32; 3], block: [u32; 3]) {
+        let Some(launch) = self.virtual_launch else { return };
+        let mut put = |param: u32, value: u32| {
+            let at = (launch.offset + param) as usize;
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        };
+        put(virtual_params::BLOCK_BASE, 0);
+        for (axis, (grid, block)) in (0..).zip(grid.into_iter().zip(block)) {
+            put(virtual_params::GRID + 4 * axis, grid);
+            if launch.block.is_none() {
+                put(virtual_params::BLOCK + 4 * axis, block);
+            }
+        }
+    }
+}

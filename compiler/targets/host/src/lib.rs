@@ -15,6 +15,7 @@
 //!
 //! What it is not: it neither loads nor runs code, and it changes no PTX.
 
+mod alignment;
 mod analysis;
 mod emit;
 mod error;
@@ -202,7 +203,7 @@ impl<'a> Job<'a> {
         let graph = graph::Graph::new(program.successors());
         let phis = webs::split_into_webs(&mut program, &graph);
         let analysis = analysis::analyse(&program, &phis, self.block)?;
-        let emitted = emit::emit_kernel(&program, &analysis, level)?;
+        let emitted = emit::emit_kernel(&program, &analysis, level, options.check)?;
         let ir = kernel_ir(&emitted, globals, level);
         let compiled = object::compile_ir(&program.name, &ir, level, options.keep_ir)?;
         let kernel = CompiledKernel {

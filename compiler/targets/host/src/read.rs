@@ -444,6 +444,8 @@ impl<'m> Reader<'m> {
             return Err(self.malformed(0, format!("label `{name}` does not exist")));
         }
         self.program.thread_jumps();
+        // Every thread's local memory is aligned for any access.
+        self.program.local_bytes = self.program.local_bytes.next_multiple_of(1 << crate::alignment::LOCAL_ZEROS);
         Ok(self.program)
     }
 }

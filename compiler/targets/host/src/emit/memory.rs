@@ -4,20 +4,12 @@
 //! scatter. Atomics go lane by lane, since blocks of one launch run on several compute units; those on shared memory are plain accesses, since a block
 //! stays on one.
 
+use super::access::{Address, Guarded};
 use super::*;
 use crate::llvm::intrinsics;
 use crate::program::{Opnd, is_signed, storage};
+use atoll_kgraph::host_abi::AccessKind;
 use atoll_ptx::{ScalarType, StateSpace};
-
-/// Where the lanes of an access point.
-enum Address {
-    /// All to one place.
-    Uniform(Val),
-    /// Lane 0's pointer, and the distance to the next lane's.
-    Strided(Val, i64),
-    /// One pointer per lane.
-    Each(Val),
-}
 
 /// How an access is ordered with what other threads do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +25,8 @@ enum Order {
 }
 
 impl Emitter<'_> {
-    fn address(&mut self, inst: &Inst, operand: &Opnd) -> Result<Address, HostError> {
+    /// Where an access of `bytes` bytes per lane goes, with what must stand in front of it.
+    pub(super) fn address(&mut self, inst: &Inst, operand: &Opnd, kind: AccessKind, bytes: u32) -> Result<Address, HostError> {
         let Opnd::Addr(base, offset) = operand else { return Err(self.malformed(inst, "needs an address in brackets")) };
         let space = match **base {
             Opnd::Symbol(crate::program::Symbol::Param(_)) => Some(StateSpace::Param),
@@ -42,28 +35,30 @@ impl Emitter<'_> {
         let local_step = if space == Some(StateSpace::Local) { i64::from(self.program.local_bytes) } else { 0 };
         let stride = self.stride(base).map(|s| s + local_step);
         let lanes = if stride.is_some() { 1 } else { LANES };
-        let base = self.base_address(base, space, lanes);
-        let base = if *offset == 0 { base } else { self.w.bin_const("add", &base, (*offset).into()) };
+        let sum = self.base_address(base, space, lanes);
+        let sum = if *offset == 0 { sum } else { self.w.bin_const("add", &sum, (*offset).into()) };
         // A plain base pointer with offsets lets LLVM use its indexed gathers.
         let pointer = match self.space_base(space.filter(|s| *s != StateSpace::Local), 1) {
             Some(origin) => {
                 let origin = self.w.cast("inttoptr", &origin, Elem::Ptr);
                 let ty = Ty { elem: Elem::Ptr, lanes };
-                self.w.value(ty, format_args!("getelementptr i8, {origin}, {base}"))
+                self.w.value(ty, format_args!("getelementptr i8, {origin}, {sum}"))
             }
             None => {
-                let base = match self.space_base(space, lanes) {
-                    Some(origin) => self.w.bin("add", &base, &origin),
-                    None => base,
+                let address = match self.space_base(space, lanes) {
+                    Some(origin) => self.w.bin("add", &sum, &origin),
+                    None => sum.clone(),
                 };
-                self.w.cast("inttoptr", &base, Elem::Ptr)
+                self.w.cast("inttoptr", &address, Elem::Ptr)
             }
         };
-        Ok(match stride {
+        let address = match stride {
             Some(0) => Address::Uniform(pointer),
             Some(stride) => Address::Strided(pointer, stride),
             None => Address::Each(pointer),
-        })
+        };
+        self.guard_access(&Guarded { kind, bytes, space, base, offset: *offset, sum }, &address);
+        Ok(address)
     }
 
     /// The base of an address as 64 bits. Offsets in small spaces are signed, so that one which is only formed, never used, may be negative.
@@ -110,7 +105,7 @@ impl Emitter<'_> {
         let (count, ty) = self.access(inst)?;
         let order = self.order(inst);
         let elem = storage(ty);
-        let values = match self.address(inst, self.op(inst, 1)?)? {
+        let values = match self.address(inst, self.op(inst, 1)?, AccessKind::Read, elem.bytes() * count)? {
             Address::Uniform(pointer) => (0..count).map(|i| self.load_scalar(elem, &pointer, i * elem.bytes(), order)).collect(),
             Address::Strided(pointer, stride) if stride == i64::from(elem.bytes() * count) => {
                 self.compiler_barrier(order);
@@ -246,7 +241,7 @@ impl Emitter<'_> {
         if sources.len() != count as usize {
             return Err(self.malformed(inst, "has a vector of another length than its type says"));
         }
-        match self.address(inst, self.op(inst, 0)?)? {
+        match self.address(inst, self.op(inst, 0)?, AccessKind::Write, elem.bytes() * count)? {
             Address::Uniform(pointer) => {
                 for (index, source) in sources.iter().enumerate() {
                     let value = self.last_lane(source, elem);
@@ -365,7 +360,7 @@ impl Emitter<'_> {
             return Err(self.unsupported(inst, ""));
         }
         let elem = if operation == AtomicOp::Add { storage(ty) } else { Elem::int(ty.bits()) };
-        let pointers = match self.address(inst, self.op(inst, first)?)? {
+        let pointers = match self.address(inst, self.op(inst, first)?, AccessKind::Atomic, ty.bytes())? {
             Address::Uniform(pointer) => pointer,
             Address::Strided(pointer, stride) => self.spread_pointer(&pointer, stride),
             Address::Each(pointers) => pointers,

@@ -6,6 +6,7 @@
 //!
 //! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory accesses therefore need no test.
 
+mod access;
 mod bits;
 mod compare;
 mod convert;
@@ -26,6 +27,7 @@ mod value;
 mod warp;
 
 use crate::CpuLevel;
+use crate::alignment::Alignments;
 use crate::analysis::Analysis;
 use crate::error::HostError;
 use crate::lines::Loads;
@@ -104,6 +106,9 @@ pub(crate) struct Emitter<'a> {
     keep_old: bool,
     line: u32,
     loads: Loads,
+    alignments: Alignments,
+    /// Every access asks the device first.
+    check: bool,
     flow: flow::Flow,
     regions: regions::Regions,
     /// Scratch stack arrays for lane loops, by element and use.
@@ -113,7 +118,7 @@ pub(crate) struct Emitter<'a> {
 }
 
 /// Writes a kernel's IR.
-pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLevel) -> Result<EmittedKernel, HostError> {
+pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLevel, check: bool) -> Result<EmittedKernel, HostError> {
     let mut w = Writer::default();
     let slots = (program.regs.iter().zip(&analysis.shapes))
         .map(|(reg, shape)| w.alloca(Ty { elem: reg.elem, lanes: if shape.is_scalar() { 1 } else { LANES } }))
@@ -138,6 +143,8 @@ pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLeve
         keep_old: false,
         line: 0,
         loads: Loads::of(program),
+        alignments: Alignments::of(program, analysis.block),
+        check,
         flow: flow::Flow::default(),
         regions: regions::Regions::plan(program, analysis),
         lane_arrays: HashMap::new(),

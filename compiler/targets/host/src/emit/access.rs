@@ -1,0 +1,194 @@
+//! What stands in front of an access: the question whether its address is aligned, or in checked code whether it may be made at all.
+
+use super::*;
+use crate::program::Opnd;
+use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace, TrapCode, offsets};
+use atoll_ptx::StateSpace;
+
+/// Where the lanes of an access point.
+pub(super) enum Address {
+    /// All to one place.
+    Uniform(Val),
+    /// Lane 0's pointer, and the distance to the next lane's.
+    Strided(Val, i64),
+    /// One pointer per lane.
+    Each(Val),
+}
+
+/// An access as a whole: what [`Emitter::guard_access`] has to know of it.
+pub(super) struct Guarded<'a> {
+    pub(super) kind: AccessKind,
+    /// Bytes per lane.
+    pub(super) bytes: u32,
+    pub(super) space: Option<StateSpace>,
+    /// The address as PTX says it: base and offset.
+    pub(super) base: &'a Opnd,
+    pub(super) offset: i64,
+    /// The sum of both, of lane 0 or of each lane; in a small space without its origin.
+    pub(super) sum: Val,
+}
+
+/// How to find out whether an access is aligned.
+enum Question {
+    /// By one value for all lanes.
+    One(Val),
+    /// By a value for each lane.
+    Each(Val),
+}
+
+impl Guarded<'_> {
+    /// As a helper hears of it.
+    fn bits(&self) -> u32 {
+        let space = match self.space {
+            Some(StateSpace::Global) => AccessSpace::Global,
+            Some(StateSpace::Shared) => AccessSpace::Shared,
+            Some(StateSpace::Local) => AccessSpace::Local,
+            Some(StateSpace::Const) => AccessSpace::Const,
+            Some(StateSpace::Param) => AccessSpace::Param,
+            _ => AccessSpace::Generic,
+        };
+        Access { kind: self.kind, space, bytes: u16::try_from(self.bytes).unwrap_or(u16::MAX) }.to_bits()
+    }
+}
+
+impl Emitter<'_> {
+    /// Emits what an access needs in front of it.
+    pub(super) fn guard_access(&mut self, access: &Guarded<'_>, address: &Address) {
+        if self.check {
+            self.ask_device(access, address);
+        } else if let Some(question) = self.alignment_question(access, address) {
+            self.trap_if_misaligned(access, address, question);
+        }
+    }
+
+    /// What decides whether the access is aligned; `None` where it always is.
+    fn alignment_question(&mut self, access: &Guarded<'_>, address: &Address) -> Option<Question> {
+        let align = i64::from(access.bytes);
+        if align <= 1 || access.space == Some(StateSpace::Param) {
+            return None;
+        }
+        let known = self.alignments.of_operand(access.base);
+        if known.zeros >= access.bytes.trailing_zeros() {
+            let root = match known.root {
+                None if access.offset % align == 0 => return None,
+                None => constant(I64, 0),
+                Some(at) => self.parameter(at),
+            };
+            return Some(Question::One(self.w.bin_const("add", &root, access.offset.into())));
+        }
+        match address {
+            Address::Each(_) => Some(Question::Each(access.sum.clone())),
+            Address::Strided(_, stride) if stride % align != 0 => {
+                let steps = self.spread(&access.sum, *stride);
+                Some(Question::Each(steps))
+            }
+            Address::Uniform(_) | Address::Strided(..) => Some(Question::One(access.sum.clone())),
+        }
+    }
+
+    /// The lowest bits of a parameter.
+    fn parameter(&mut self, at: u32) -> Val {
+        let params = self.fixed.params.clone();
+        let at = self.w.offset_const(&params, at.into());
+        let bits = self.w.value(Ty::scalar(Elem::I8), format_args!("load i8, {at}, !invariant.load !0"));
+        self.w.resize(&bits, Elem::I64, false)
+    }
+
+    fn trap_if_misaligned(&mut self, access: &Guarded<'_>, address: &Address, question: Question) {
+        let (cold, aligned) = (self.w.label("misaligned"), self.w.label("aligned"));
+        let rest = i128::from(access.bytes) - 1;
+        let lane = match question {
+            Question::One(value) => {
+                let low = self.w.bin_const("and", &value, rest);
+                let is_aligned = self.w.compare("icmp eq", &low, &constant(I64, 0));
+                self.w.br_if(&is_aligned, &aligned, &cold);
+                self.w.place(&cold);
+                self.some_lane(&aligned)
+            }
+            Question::Each(values) => {
+                let low = self.w.bin_const("and", &values, rest);
+                let mut wrong = self.w.compare("icmp ne", &low, &constant(low.ty, 0));
+                if let Some(mask) = self.mask.clone() {
+                    wrong = self.w.bin("and", &mask, &wrong);
+                }
+                let bits = self.mask_bits(&wrong);
+                let is_aligned = self.w.compare("icmp eq", &bits, &constant(I32, 0));
+                self.w.br_if(&is_aligned, &aligned, &cold);
+                self.w.place(&cold);
+                self.w.call("llvm.cttz", I32, &[&bits, &constant(I1, 1)])
+            }
+        };
+        let thread = self.thread_of_lane(&lane);
+        let at = self.address_of_lane(address, &lane);
+        self.trap(TrapCode::Misaligned, self.line, &thread, Some((access.bits(), &at)));
+        self.w.place(&aligned);
+    }
+
+    /// The first active lane; goes to `none` where there is no such lane, since lanes that are not there make no access.
+    fn some_lane(&mut self, none: &Label) -> Val {
+        let Some(mask) = self.mask.clone() else { return constant(I32, 0) };
+        let bits = self.mask_bits(&mask);
+        let any = self.w.compare("icmp ne", &bits, &constant(I32, 0));
+        let some = self.w.label("some_lane");
+        self.w.br_if(&any, &some, none);
+        self.w.place(&some);
+        self.w.call("llvm.cttz", I32, &[&bits, &constant(I1, 1)])
+    }
+
+    /// A lane's address as a number.
+    fn address_of_lane(&mut self, address: &Address, lane: &Val) -> Val {
+        match address {
+            Address::Uniform(pointer) => self.w.cast("ptrtoint", pointer, Elem::I64),
+            Address::Strided(pointer, stride) => {
+                let first = self.w.cast("ptrtoint", pointer, Elem::I64);
+                let lane = self.w.resize(lane, Elem::I64, false);
+                let distance = self.w.bin_const("mul", &lane, (*stride).into());
+                self.w.bin("add", &first, &distance)
+            }
+            Address::Each(pointers) => {
+                let pointer = self.w.extract(pointers, lane);
+                self.w.cast("ptrtoint", &pointer, Elem::I64)
+            }
+        }
+    }
+
+    /// Asks the device for every active lane whether the access may be made, and returns from the kernel if not.
+    fn ask_device(&mut self, access: &Guarded<'_>, address: &Address) {
+        let done = self.w.label("checked");
+        let first = self.some_lane(&done);
+        if let Address::Uniform(_) = address {
+            self.ask_for_lane(access, address, &first);
+            return self.w.place(&done);
+        }
+        let bits = self.mask.clone().map_or(constant(I32, -1), |mask| self.mask_bits(&mask));
+        let left = self.w.alloca(I32);
+        self.w.store(&bits, &left);
+        let again = self.w.label("check");
+        self.w.place(&again);
+        let now = self.w.load(I32, &left);
+        let lane = self.w.call("llvm.cttz", I32, &[&now, &constant(I1, 1)]);
+        self.ask_for_lane(access, address, &lane);
+        let below = self.w.bin_const("sub", &now, 1);
+        let rest = self.w.bin("and", &now, &below);
+        self.w.store(&rest, &left);
+        let more = self.w.compare("icmp ne", &rest, &constant(I32, 0));
+        self.w.br_if(&more, &again, &done);
+        self.w.place(&done);
+    }
+
+    fn ask_for_lane(&mut self, access: &Guarded<'_>, address: &Address, lane: &Val) {
+        let (thread, at) = (self.thread_of_lane(lane), self.address_of_lane(address, lane));
+        let function = self.helper(offsets::HELPER_CHECK);
+        let (bits, line, local_bytes) = (access.bits(), self.line, self.program.local_bytes);
+        let answer = self.w.value(
+            I32,
+            format_args!("call i32 {}(ptr %context, i32 {bits}, i32 {line}, {thread}, {at}, i32 {local_bytes})", function.text),
+        );
+        let may = self.w.compare("icmp ne", &answer, &constant(I32, 0));
+        let (yes, no) = (self.w.label("may"), self.w.label("may_not"));
+        self.w.br_if(&may, &yes, &no);
+        self.w.place(&no);
+        self.w.terminate(format_args!("ret void"));
+        self.w.place(&yes);
+    }
+}

@@ -133,14 +133,8 @@ impl<'a> Solver<'a> {
                 inst.defs().into_iter().for_each(|r| def_blocks[r].push(id));
                 inst.uses().into_iter().for_each(|r| use_blocks[r].push(id));
             }
-            match &block.term {
-                Term::Branch { pred, .. } => use_blocks[*pred].push(id),
-                Term::Barrier { reduce: Some(reduce), .. } => {
-                    use_blocks[reduce.source].push(id);
-                    def_blocks[reduce.dst].push(id);
-                }
-                _ => {}
-            }
+            block.term.uses().into_iter().for_each(|r| use_blocks[r].push(id));
+            block.term.def().into_iter().for_each(|r| def_blocks[r].push(id));
         }
         let live = live_in(program, &flow);
         let analysis = Analysis {

@@ -2,7 +2,8 @@
 
 use crate::emit::quoted;
 use crate::error::HostError;
-use atoll_ptx::{Immediate, Initializer, ItemKind, Linkage, Module, Name, ScalarType, StateSpace, Variable};
+use crate::read::function_address;
+use atoll_ptx::{Immediate, Initializer, Item, ItemKind, Linkage, Module, Name, ScalarType, StateSpace, Variable};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -37,48 +38,105 @@ pub(crate) fn definitions(module: &Module) -> Result<Globals, HostError> {
     for item in &module.items {
         let ItemKind::Variable(variable) = &item.kind else { continue };
         if matches!(variable.space, StateSpace::Global | StateSpace::Const) {
-            let text = definition(variable, item.origin.line)?;
+            let text = definition(module, variable, item.origin.line)?;
             globals.definitions.insert(variable.name.clone(), text);
         }
     }
     Ok(globals)
 }
 
-fn definition(variable: &Variable, line: u32) -> Result<String, HostError> {
+fn definition(module: &Module, variable: &Variable, line: u32) -> Result<String, HostError> {
     let unsupported = |what: String| HostError::Unsupported { kernel: variable.name.clone(), line, what };
     if variable.linkage == Linkage::Extern {
         return Err(unsupported("variables defined in another module".into()));
     }
-    let mut bytes = Vec::new();
+    let mut value = Value { module, bytes: Vec::new(), addresses: Vec::new() };
     if let Some(initializer) = &variable.initializer {
-        append(initializer, variable.ty, &mut bytes).ok_or_else(|| unsupported("addresses in initialisers".into()))?;
+        value.append(initializer, variable.ty).map_err(unsupported)?;
     }
     let declared =
         variable.bytes().filter(|b| *b <= MAX_BYTES).ok_or_else(|| unsupported(format!("module variables above {MAX_BYTES} bytes")))?;
     // An array without a size has that of its initialiser.
-    let size = if declared == 0 { bytes.len() } else { declared as usize };
-    bytes.resize(size, 0);
-    let kind = if variable.space == StateSpace::Const { "constant" } else { "global" };
-    let value = if bytes.iter().all(|b| *b == 0) { "zeroinitializer".to_owned() } else { literal(&bytes) };
-    Ok(format!("@{} = hidden {kind} [{size} x i8] {value}, align {}\n", symbol(&variable.name), variable.alignment().max(16)))
+    let size = if declared == 0 { value.bytes.len() } else { declared as usize };
+    if value.bytes.len() > size {
+        return Err(unsupported("an initialiser larger than its variable".into()));
+    }
+    value.bytes.resize(size, 0);
+    // What holds addresses is written when the object is loaded.
+    let kind = if variable.space == StateSpace::Const && value.addresses.is_empty() { "constant" } else { "global" };
+    Ok(format!("@{} = hidden {kind} {}, align {}\n", symbol(&variable.name), value.literal(), variable.alignment().max(16)))
 }
 
-/// Appends the bytes of an initialiser; `None` where it holds an address.
-fn append(initializer: &Initializer, ty: ScalarType, bytes: &mut Vec<u8>) -> Option<()> {
-    match initializer {
-        Initializer::List(items) => items.iter().try_for_each(|i| append(i, ty, bytes)),
-        Initializer::Symbol { .. } => None,
-        Initializer::Immediate(value) => {
-            let bits: i128 = match (value, ty) {
-                (Immediate::Int(v), _) => *v,
-                (Immediate::F32(b), ScalarType::F64) => f64::from(f32::from_bits(*b)).to_bits().into(),
-                (Immediate::F32(b), _) => (*b).into(),
-                (Immediate::F64(b), ScalarType::F32) => (f64::from_bits(*b) as f32).to_bits().into(),
-                (Immediate::F64(b), _) => (*b).into(),
-            };
-            bytes.extend_from_slice(&bits.to_le_bytes()[..ty.bytes() as usize]);
-            Some(())
+/// The value of a variable.
+struct Value<'m> {
+    module: &'m Module,
+    bytes: Vec<u8>,
+    /// Addresses of other variables: where each of them lies in `bytes`, the variable, and an offset from it.
+    addresses: Vec<(usize, Name, i64)>,
+}
+
+impl Value<'_> {
+    /// Appends an initialiser; the error says what is not supported.
+    fn append(&mut self, initializer: &Initializer, ty: ScalarType) -> Result<(), String> {
+        match initializer {
+            Initializer::List(items) => items.iter().try_for_each(|i| self.append(i, ty)),
+            Initializer::Symbol { name, offset, .. } => self.append_address(name, *offset, ty),
+            Initializer::Immediate(value) => {
+                let bits: i128 = match (value, ty) {
+                    (Immediate::Int(v), _) => *v,
+                    (Immediate::F32(b), ScalarType::F64) => f64::from(f32::from_bits(*b)).to_bits().into(),
+                    (Immediate::F32(b), _) => (*b).into(),
+                    (Immediate::F64(b), ScalarType::F32) => (f64::from_bits(*b) as f32).to_bits().into(),
+                    (Immediate::F64(b), _) => (*b).into(),
+                };
+                self.bytes.extend_from_slice(&bits.to_le_bytes()[..ty.bytes() as usize]);
+                Ok(())
+            }
         }
+    }
+
+    fn append_address(&mut self, name: &Name, offset: i64, ty: ScalarType) -> Result<(), String> {
+        if ty.bytes() != 8 {
+            return Err(format!("the address of `{name}` in {} bytes", ty.bytes()));
+        }
+        if let Some(address) = function_address(self.module, name) {
+            self.bytes.extend_from_slice(&address.wrapping_add_signed(offset).to_le_bytes());
+            return Ok(());
+        }
+        let is_module_variable = |item: &Item| matches!(&item.kind, ItemKind::Variable(v) if v.name == *name && matches!(v.space, StateSpace::Global | StateSpace::Const));
+        if !self.module.items.iter().any(is_module_variable) {
+            return Err(format!("the address of `{name}` in an initialiser"));
+        }
+        self.addresses.push((self.bytes.len(), name.clone(), offset));
+        self.bytes.extend_from_slice(&[0; 8]);
+        Ok(())
+    }
+
+    /// As LLVM writes it, with its type.
+    fn literal(&self) -> String {
+        let plain = |bytes: &[u8]| match bytes.iter().all(|b| *b == 0) {
+            true => format!("[{} x i8] zeroinitializer", bytes.len()),
+            false => format!("[{} x i8] {}", bytes.len(), literal(bytes)),
+        };
+        if self.addresses.is_empty() {
+            return plain(&self.bytes);
+        }
+        let (mut types, mut parts, mut from) = (Vec::new(), Vec::new(), 0);
+        let mut bytes_until = |from: usize, to: usize, parts: &mut Vec<String>| {
+            if from < to {
+                types.push(format!("[{} x i8]", to - from));
+                parts.push(plain(&self.bytes[from..to]));
+            }
+            types.push("ptr".into());
+        };
+        for (at, name, offset) in &self.addresses {
+            bytes_until(from, *at, &mut parts);
+            parts.push(format!("ptr getelementptr (i8, ptr @{}, i64 {offset})", symbol(name)));
+            from = at + 8;
+        }
+        bytes_until(from, self.bytes.len(), &mut parts);
+        types.pop();
+        format!("<{{ {} }}> <{{ {} }}>", types.join(", "), parts.join(", "))
     }
 }
 

@@ -56,13 +56,25 @@ pub(crate) enum Term {
         taken: BlockId,
         other: BlockId,
     },
-    /// All threads of the block meet before `next`.
+    /// Threads of the block meet before `next`.
     Barrier {
         next: BlockId,
+        meeting: Meeting,
         reduce: Option<Reduce>,
     },
     /// Only [`EXIT`] ends so.
     Exit,
+}
+
+/// Which threads meet at a barrier.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Meeting {
+    /// The barrier's number.
+    pub(crate) number: Opnd,
+    /// How many threads take part; all that have not left where absent.
+    pub(crate) threads: Option<Opnd>,
+    /// `bar.arrive`: counts, and goes on.
+    pub(crate) only_arrives: bool,
 }
 
 /// `bar.red`
@@ -210,6 +222,7 @@ impl Inst {
                 | "applypriority"
                 | "pmevent"
                 | "griddepcontrol"
+                | "__assertfail"
         );
         !effect_only || (opcode.starts_with("bar") && self.has("red"))
     }
@@ -273,7 +286,56 @@ impl Opnd {
     }
 }
 
+impl Meeting {
+    /// The operands that say who meets.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &Opnd> {
+        std::iter::once(&self.number).chain(&self.threads)
+    }
+}
+
 impl Term {
+    /// Registers read.
+    pub(crate) fn uses(&self) -> Vec<Reg> {
+        let mut regs = Vec::new();
+        match self {
+            Term::Branch { pred, .. } => regs.push(*pred),
+            Term::Barrier { meeting, reduce, .. } => {
+                regs.extend(reduce.iter().map(|r| r.source));
+                meeting.operands().for_each(|o| o.collect(&mut regs));
+            }
+            Term::Goto(_) | Term::Exit => {}
+        }
+        regs
+    }
+
+    /// The register written.
+    pub(crate) fn def(&self) -> Option<Reg> {
+        match self {
+            Term::Barrier { reduce, .. } => reduce.as_ref().map(|r| r.dst),
+            _ => None,
+        }
+    }
+
+    /// Renames every register read.
+    pub(crate) fn rename_uses(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
+        match self {
+            Term::Branch { pred, .. } => *pred = map(*pred),
+            Term::Barrier { meeting, reduce, .. } => {
+                meeting.number.rename(map);
+                meeting.threads.iter_mut().for_each(|t| t.rename(map));
+                reduce.iter_mut().for_each(|r| r.source = map(r.source));
+            }
+            Term::Goto(_) | Term::Exit => {}
+        }
+    }
+
+    /// Renames the register written.
+    pub(crate) fn rename_def(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
+        if let Term::Barrier { reduce: Some(reduce), .. } = self {
+            reduce.dst = map(reduce.dst);
+        }
+    }
+
     /// Where control can go.
     pub(crate) fn successors(&self) -> Vec<BlockId> {
         match self {

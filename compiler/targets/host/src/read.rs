@@ -1,4 +1,12 @@
 //! Reads a kernel of the PTX tree into a [`Program`].
+//!
+//! Functions that it calls are read in place of the calls (`call`), so that what follows sees one body: barriers, masks and shapes cross calls by themselves.
+
+mod call;
+mod formal;
+mod jump;
+
+pub(crate) use call::function_address;
 
 use crate::error::HostError;
 use crate::llvm::Elem;
@@ -11,9 +19,12 @@ use std::collections::HashMap;
 
 /// Basic blocks of one kernel. Guards against a module that unrolls without end.
 const MAX_BLOCKS: usize = 1 << 16;
+/// Instructions of one kernel, each called function counted at every call: what LLVM compiles in some tens of seconds. Guards against functions that
+/// call each other a thousandfold.
+const MAX_INSTRUCTIONS: usize = 1 << 18;
 
 /// Reads a kernel. With `one_warp`, barriers stay instructions: the lanes of a warp run in lock step anyway.
-pub(crate) fn read_kernel(module: &Module, function: &Function, one_warp: bool) -> Result<Program, HostError> {
+pub(crate) fn read_kernel<'m>(module: &'m Module, function: &'m Function, one_warp: bool) -> Result<Program, HostError> {
     let mut reader = Reader::new(module, function, one_warp)?;
     let body = function.body.as_ref().map_or_else(|| Err(reader.malformed(0, "it has no body")), Ok)?;
     reader.find_tables(body);
@@ -28,6 +39,8 @@ struct Scope {
     /// `%r<100>`: prefix, count, storage.
     ranges: Vec<(Name, u32, Elem)>,
     symbols: HashMap<Name, Symbol>,
+    /// `.param` variables of functions, by their numbers.
+    formals: HashMap<Name, usize>,
 }
 
 #[derive(Debug)]
@@ -37,12 +50,44 @@ struct Reader<'m> {
     program: Program,
     scopes: Vec<Scope>,
     labels: HashMap<Name, BlockId>,
-    /// `.branchtargets` by name.
-    tables: HashMap<Name, Vec<Name>>,
+    /// `.branchtargets`, `.calltargets` and `.callprototype` by name.
+    tables: HashMap<Name, Table>,
     placed: Vec<bool>,
     current: BlockId,
     /// Whether the current block still lacks a terminator.
     open: bool,
+    /// Where `ret` leads: out of the kernel, or behind the call.
+    returns_to: BlockId,
+    /// The functions being read, the kernel first.
+    calls: Vec<Name>,
+    /// Instructions read so far.
+    instructions: usize,
+    /// Parameters and return values of the calls being read.
+    formals: Vec<formal::Formal>,
+    /// Static variables of functions: one each, however often the function is called.
+    statics: HashMap<*const Variable, Symbol>,
+    /// Bytes of local memory in use where the reader stands; what a function had is used again once it has returned.
+    local_top: u32,
+    /// Functions whose addresses the module takes, found when first asked for.
+    address_taken: Option<Vec<&'m Function>>,
+}
+
+/// What a label of a table stands for.
+#[derive(Clone, Debug)]
+enum Table {
+    /// Labels to jump to.
+    Labels(Vec<Name>),
+    /// Functions that may be called.
+    Functions(Vec<Name>),
+    /// Functions with parameters and return values of these sizes in bytes may be called.
+    Prototype(Signature),
+}
+
+/// Sizes in bytes of parameters and return values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Signature {
+    params: Vec<Option<u64>>,
+    returns: Vec<Option<u64>>,
 }
 
 impl<'m> Reader<'m> {
@@ -59,13 +104,21 @@ impl<'m> Reader<'m> {
             placed: Vec::new(),
             current: ENTRY,
             open: true,
+            returns_to: EXIT,
+            calls: vec![function.name.clone()],
+            instructions: 0,
+            formals: Vec::new(),
+            statics: HashMap::new(),
+            local_top: 0,
+            address_taken: None,
         };
         reader.new_block()?;
         reader.new_block()?;
         reader.program.blocks[EXIT].term = Term::Exit;
         reader.placed[ENTRY] = true;
-        reader.params(function)?;
         reader.module_variables()?;
+        reader.scopes.push(Scope::default());
+        reader.params(function)?;
         reader.scopes.push(Scope::default());
         Ok(reader)
     }
@@ -93,11 +146,19 @@ impl<'m> Reader<'m> {
             let bytes = param.bytes().and_then(|b| u32::try_from(b).ok());
             let bytes = bytes.ok_or_else(|| self.malformed(0, format!("parameter `{}` is too large", param.name)))?;
             offset = offset.next_multiple_of(param.alignment().max(1));
-            self.scopes[0].symbols.insert(param.name.clone(), Symbol::Param(offset));
+            self.innermost().symbols.insert(param.name.clone(), Symbol::Param(offset));
             offset += bytes;
         }
         self.program.params_bytes = offset;
         Ok(())
+    }
+
+    fn innermost(&mut self) -> &mut Scope {
+        if self.scopes.is_empty() {
+            self.scopes.push(Scope::default());
+        }
+        let last = self.scopes.len() - 1;
+        &mut self.scopes[last]
     }
 
     fn module_variables(&mut self) -> Result<(), HostError> {
@@ -110,21 +171,29 @@ impl<'m> Reader<'m> {
     }
 
     /// Declares a variable and gives it its place.
-    fn variable(&mut self, variable: &Variable, line: u32) -> Result<(), HostError> {
+    fn variable(&mut self, variable: &'m Variable, line: u32) -> Result<(), HostError> {
         let bytes = variable.bytes().and_then(|b| u32::try_from(b).ok());
         let bytes = bytes.ok_or_else(|| self.malformed(line, format!("variable `{}` is too large", variable.name)))?;
         let align = variable.alignment().max(1);
         let symbol = match variable.space {
             StateSpace::Shared if variable.dimensions.contains(&None) => Symbol::Dynamic(0),
-            StateSpace::Shared => Symbol::Shared(reserve(&mut self.program.shared_bytes, bytes, align)),
-            StateSpace::Local => Symbol::Local(reserve(&mut self.program.local_bytes, bytes, align)),
-            StateSpace::Global | StateSpace::Const => Symbol::Global(variable.name.clone(), 0),
+            StateSpace::Shared => match self.statics.get(&std::ptr::from_ref(variable)) {
+                Some(known) => known.clone(),
+                None => Symbol::Shared(reserve(&mut self.program.shared_bytes, bytes, align)),
+            },
+            StateSpace::Local => Symbol::Local(self.reserve_local(bytes, align)),
+            StateSpace::Global | StateSpace::Const if self.scopes.len() == 1 => Symbol::Global(variable.name.clone(), 0),
             other => return Err(self.unsupported(line, format!("variables of space .{other} here"))),
         };
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.symbols.insert(variable.name.clone(), symbol);
-        }
+        self.statics.insert(std::ptr::from_ref(variable), symbol.clone());
+        self.innermost().symbols.insert(variable.name.clone(), symbol);
         Ok(())
+    }
+
+    fn reserve_local(&mut self, bytes: u32, align: u32) -> u32 {
+        let at = reserve(&mut self.local_top, bytes, align);
+        self.program.local_bytes = self.program.local_bytes.max(self.local_top);
+        at
     }
 
     /// Tables may stand behind the jumps that use them.
@@ -132,7 +201,13 @@ impl<'m> Reader<'m> {
         for statement in &body.statements {
             match &statement.kind {
                 StatementKind::BranchTargets { name, targets } => {
-                    self.tables.insert(name.clone(), targets.clone());
+                    self.tables.insert(name.clone(), Table::Labels(targets.clone()));
+                }
+                StatementKind::CallTargets { name, targets } => {
+                    self.tables.insert(name.clone(), Table::Functions(targets.clone()));
+                }
+                StatementKind::CallPrototype { name, returns, params, .. } => {
+                    self.tables.insert(name.clone(), Table::Prototype(Signature::new(params, returns)));
                 }
                 StatementKind::Block(inner) => self.find_tables(inner),
                 _ => {}
@@ -140,7 +215,8 @@ impl<'m> Reader<'m> {
         }
     }
 
-    fn body(&mut self, body: &Body) -> Result<(), HostError> {
+    fn body(&mut self, body: &'m Body) -> Result<(), HostError> {
+        let accesses = formal::Accesses::of_declared(body);
         for statement in &body.statements {
             let line = statement.origin.line;
             match &statement.kind {
@@ -153,6 +229,9 @@ impl<'m> Reader<'m> {
                     for (name, count) in &declaration.names {
                         self.declare(name, *count, declaration.ty);
                     }
+                }
+                StatementKind::Variable(variable) if variable.space == StateSpace::Param => {
+                    self.declare_formal(variable, &accesses, line)?
                 }
                 StatementKind::Variable(variable) => self.variable(variable, line)?,
                 StatementKind::Directive(_) => {}
@@ -258,7 +337,8 @@ impl<'m> Reader<'m> {
                 let target = self.label_block(target)?;
                 self.jump(guard, target, line)
             }
-            "ret" | "exit" => self.jump(guard, EXIT, line),
+            "ret" => self.jump(guard, self.returns_to, line),
+            "exit" => self.jump(guard, EXIT, line),
             "bar" | "barrier" if !self.one_warp && !instruction.has("warp") => self.barrier(instruction, guard, line),
             "trap" => {
                 self.push(instruction, guard, line)?;
@@ -268,7 +348,8 @@ impl<'m> Reader<'m> {
                 Ok(())
             }
             "brx" => self.branch_by_index(instruction, guard, line),
-            "call" => Err(self.unsupported(line, format!("`{}`", instruction.dotted()))),
+            "call" => self.call(instruction, guard, line),
+            "ld" | "st" if self.accesses_formal(instruction) => self.access_formal(instruction, guard, line),
             _ => self.push(instruction, guard, line),
         }
     }
@@ -285,87 +366,30 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// `brx.idx`: one comparison after the other, since the tables of compilers' switches that reach PTX are short. Beyond the table PTX leaves open what
-    /// happens; here the last target is taken.
-    fn branch_by_index(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
-        let (Some(index), Some(Operand::Name(table))) = (instruction.operands.first(), instruction.operands.get(1)) else {
-            return Err(self.malformed(line, "`brx.idx` needs an index and a table"));
-        };
-        let index = self.operand(index, line)?;
-        let Some(targets) = self.tables.get(table).cloned() else {
-            return Err(self.malformed(line, format!("`{table}` is no table of labels")));
-        };
-        if let Some((pred, negated)) = guard {
-            let (jump, past) = (self.new_block()?, self.new_block()?);
-            self.end(Term::Branch { pred, negated, taken: jump, other: past }, line);
-            self.start(jump);
-            self.compare_and_jump(&index, &targets, line)?;
-            self.start(past);
-            return Ok(());
-        }
-        self.compare_and_jump(&index, &targets, line)
-    }
-
-    fn compare_and_jump(&mut self, index: &Opnd, targets: &[Name], line: u32) -> Result<(), HostError> {
-        for (number, target) in targets.iter().enumerate() {
-            let target = self.label_block(target)?;
-            if number + 1 == targets.len() {
-                self.end(Term::Goto(target), line);
-                break;
-            }
-            self.program.regs.push(RegInfo { name: Name::new("%brx"), elem: Elem::I1 });
-            let pred = self.program.regs.len() - 1;
-            let ops = vec![Opnd::Reg(pred), index.clone(), Opnd::Imm(Immediate::Int(number as i128))];
-            let form = Instruction::new("setp.eq.u32", Vec::new());
-            self.program.blocks[self.current].insts.push(Inst { form, guard: None, ops, line, tied: false });
-            self.jump(Some((pred, false)), target, line)?;
-        }
-        Ok(())
-    }
-
-    fn barrier(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
-        if instruction.has("arrive") {
-            return Err(self.unsupported(line, "`bar.arrive`"));
-        }
-        let after = self.new_block()?;
-        if let Some((pred, negated)) = guard {
-            let meet = self.new_block()?;
-            self.end(Term::Branch { pred, negated, taken: meet, other: after }, line);
-            self.start(meet);
-        }
-        let reduce = if instruction.has("red") { Some(self.reduction(instruction, line)?) } else { None };
-        self.end(Term::Barrier { next: after, reduce }, line);
-        self.start(after);
-        Ok(())
-    }
-
-    fn reduction(&mut self, instruction: &Instruction, line: u32) -> Result<Reduce, HostError> {
-        let op = match instruction.modifiers.iter().find_map(|m| match m.as_str() {
-            "popc" => Some(ReduceOp::Popc),
-            "and" => Some(ReduceOp::And),
-            "or" => Some(ReduceOp::Or),
-            _ => None,
-        }) {
-            Some(op) => op,
-            None => return Err(self.malformed(line, "`bar.red` without .popc, .and or .or")),
-        };
-        let (Some(dst), Some(source)) = (instruction.operands.first(), instruction.operands.last()) else {
-            return Err(self.malformed(line, "`bar.red` needs a destination and a predicate"));
-        };
-        let Opnd::Reg(dst) = self.operand(dst, line)? else { return Err(self.malformed(line, "`bar.red` must write a register")) };
-        match self.operand(source, line)? {
-            Opnd::Reg(source) => Ok(Reduce { op, dst, source, negated: false }),
-            Opnd::Not(source) => Ok(Reduce { op, dst, source, negated: true }),
-            _ => Err(self.malformed(line, "`bar.red` must read a predicate")),
-        }
-    }
-
     fn push(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
         let mut ops = instruction.operands.iter().map(|o| self.operand(o, line)).collect::<Result<Vec<_>, _>>()?;
         self.add_carry(instruction, &mut ops);
         let form = Instruction { guard: None, operands: Vec::new(), ..instruction.clone() };
+        self.instructions += 1;
+        if self.instructions > MAX_INSTRUCTIONS {
+            return Err(
+                self.unsupported(line, format!("kernels of more than {MAX_INSTRUCTIONS} instructions with the functions that they call"))
+            );
+        }
         self.program.blocks[self.current].insts.push(Inst { form, guard, ops, line, tied: false });
         Ok(())
+    }
+
+    /// Appends an instruction that the text does not have.
+    fn emit(&mut self, dotted: &str, guard: Option<(Reg, bool)>, ops: Vec<Opnd>, line: u32) {
+        let form = Instruction::new(dotted, Vec::new());
+        self.program.blocks[self.current].insts.push(Inst { form, guard, ops, line, tied: false });
+    }
+
+    /// A register that the text does not have.
+    fn new_register(&mut self, name: &str, elem: Elem) -> Reg {
+        self.program.regs.push(RegInfo { name: Name::new(name), elem });
+        self.program.regs.len() - 1
     }
 
     /// Spells the condition code out: a predicate that stands beside the destination where it is written, and behind the other operands where it is read.
@@ -421,7 +445,13 @@ impl<'m> Reader<'m> {
         if let Some(special) = Special::from_name(name) {
             return Ok(Opnd::Special(special));
         }
+        if let Some(formal) = self.formal(name) {
+            return Ok(Opnd::Symbol(Symbol::Local(self.local_formal(formal, offset, line)?)));
+        }
         let Some(symbol) = self.symbol(name) else {
+            if let Some(address) = function_address(self.module, name) {
+                return Ok(Opnd::Imm(Immediate::Int(i128::from(address) + i128::from(offset))));
+            }
             return Err(match name.starts_with('%') {
                 true => self.unsupported(line, format!("the special register `{name}`, if it is one; it is not declared")),
                 false => self.malformed(line, format!("`{name}` is not declared")),
@@ -440,13 +470,19 @@ impl<'m> Reader<'m> {
 
     fn finish(mut self) -> Result<Program, HostError> {
         self.end(Term::Goto(EXIT), 0);
-        if let Some((name, _)) = self.labels.iter().find(|(_, block)| !self.placed[**block]) {
-            return Err(self.malformed(0, format!("label `{name}` does not exist")));
-        }
+        self.check_labels(0)?;
         self.program.thread_jumps();
         // Every thread's local memory is aligned for any access.
         self.program.local_bytes = self.program.local_bytes.next_multiple_of(1 << crate::alignment::LOCAL_ZEROS);
         Ok(self.program)
+    }
+
+    /// Every label that was jumped to must have been met.
+    fn check_labels(&self, line: u32) -> Result<(), HostError> {
+        match self.labels.iter().find(|(_, block)| !self.placed[**block]) {
+            Some((name, _)) => Err(self.malformed(line, format!("label `{name}` does not exist"))),
+            None => Ok(()),
+        }
     }
 }
 

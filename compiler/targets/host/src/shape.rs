@@ -276,7 +276,7 @@ impl Operands<'_> {
             }
             "cvt" => self.converted(inst, arg(0)?)?,
             "ld" | "ldu" => self.loaded(inst, arg(0)?),
-            "atom" => Shape::VECTOR,
+            "atom" | "vprintf" => Shape::VECTOR,
             "vote" | "redux" => Shape::uniform(Level::Warp),
             "activemask" => Shape::uniform(Level::Warp),
             "bar" | "barrier" => Shape::uniform(Level::Block),

@@ -36,14 +36,8 @@ pub(crate) fn live_in(program: &Program, graph: &Graph) -> Vec<Vec<bool>> {
 
 /// Takes liveness from the end of a block (successors' needs) to its start.
 fn walk_back(block: &Block, live: &mut [bool]) {
-    match &block.term {
-        Term::Branch { pred, .. } => live[*pred] = true,
-        Term::Barrier { reduce: Some(reduce), .. } => {
-            live[reduce.dst] = false;
-            live[reduce.source] = true;
-        }
-        _ => {}
-    }
+    block.term.def().iter().for_each(|&d| live[d] = false);
+    block.term.uses().iter().for_each(|&u| live[u] = true);
     for inst in block.insts.iter().rev() {
         // A guarded definition may leave the old value in place.
         if inst.guard.is_none() {
@@ -69,9 +63,7 @@ fn place_phis(program: &Program, graph: &Graph, dominators: &Dominators) -> Vec<
     let mut defined_in: Vec<Vec<BlockId>> = vec![Vec::new(); program.regs.len()];
     for &block in &dominators.order {
         let mut defs: Vec<Reg> = program.blocks[block].insts.iter().flat_map(Inst::defs).collect();
-        if let Term::Barrier { reduce: Some(reduce), .. } = &program.blocks[block].term {
-            defs.push(reduce.dst);
-        }
+        defs.extend(program.blocks[block].term.def());
         defs.sort_unstable();
         defs.dedup();
         defs.iter().for_each(|&d| defined_in[d].push(block));
@@ -191,16 +183,13 @@ impl Renamer {
             inst.tied = tied;
         }
         let use_of = |scope: &Scope, reg: Reg| scope.current.get(&reg).copied().unwrap_or(reg);
-        match &mut program.blocks[block].term {
-            Term::Branch { pred, .. } => *pred = use_of(scope, *pred),
-            Term::Barrier { reduce: Some(reduce), .. } => {
-                reduce.source = use_of(scope, reduce.source);
-                let value = self.value(reduce.dst);
-                define(scope, reduce.dst, value);
-                reduce.dst = value;
-            }
-            _ => {}
-        }
+        let term = &mut program.blocks[block].term;
+        term.rename_uses(&mut |reg| use_of(scope, reg));
+        term.rename_def(&mut |reg| {
+            let value = self.value(reg);
+            define(scope, reg, value);
+            value
+        });
         for &next in &graph.succs[block] {
             for index in 0..self.phis[next].len() {
                 let (reg, phi) = self.phis[next][index];
@@ -233,14 +222,8 @@ impl Renamer {
                 }
                 inst.ops.iter_mut().for_each(|o| o.rename(&mut |v| web_of(&mut self, v)));
             }
-            match &mut block.term {
-                Term::Branch { pred, .. } => *pred = web_of(&mut self, *pred),
-                Term::Barrier { reduce: Some(reduce), .. } => {
-                    reduce.source = web_of(&mut self, reduce.source);
-                    reduce.dst = web_of(&mut self, reduce.dst);
-                }
-                _ => {}
-            }
+            block.term.rename_uses(&mut |v| web_of(&mut self, v));
+            block.term.rename_def(&mut |v| web_of(&mut self, v));
         }
         let phis = std::mem::take(&mut self.phis);
         let mut out = Vec::new();

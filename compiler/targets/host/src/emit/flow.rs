@@ -143,7 +143,7 @@ impl Emitter<'_> {
                     self.goto(context, other);
                 }
             },
-            Term::Barrier { next, reduce } => {
+            Term::Barrier { next, reduce, .. } => {
                 let region = self.flow.contexts[context].region;
                 self.stop(region, block, next, reduce.as_ref());
             }

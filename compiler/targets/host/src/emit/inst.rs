@@ -100,8 +100,10 @@ impl Emitter<'_> {
             "bar" | "barrier" => self.warp_barrier(inst),
             "membar" | "fence" => self.fence(inst),
             "trap" => self.trap_instruction(),
+            "vprintf" => self.vprintf(inst),
+            "__assertfail" => self.assert_fail(inst),
             // Hints, and waits that a warp in lock step does not need.
-            "prefetch" | "prefetchu" | "nanosleep" | "applypriority" | "discard" | "pmevent" | "griddepcontrol" => Ok(()),
+            "prefetch" | "prefetchu" | "nanosleep" | "applypriority" | "discard" | "pmevent" | "griddepcontrol" | "brkpt" => Ok(()),
             "setp" | "set" => self.compare(inst),
             "selp" => self.selp(inst),
             "slct" => self.slct(inst),
@@ -178,7 +180,21 @@ fn effect(inst: &Inst) -> Effect {
     let opcode = inst.form.opcode.as_str();
     let has_effect = matches!(
         opcode,
-        "ld" | "ldu" | "st" | "atom" | "red" | "membar" | "fence" | "trap" | "shfl" | "vote" | "redux" | "activemask" | "bar" | "barrier"
+        "ld" | "ldu"
+            | "st"
+            | "atom"
+            | "red"
+            | "membar"
+            | "fence"
+            | "trap"
+            | "vprintf"
+            | "__assertfail"
+            | "shfl"
+            | "vote"
+            | "redux"
+            | "activemask"
+            | "bar"
+            | "barrier"
     ) || matches!(opcode, "div" | "rem") && inst.form.ty().is_some_and(|t| !elem_of(t).is_float());
     if has_effect { Effect::Effect } else { Effect::Pure }
 }

@@ -403,7 +403,7 @@ impl Emitter<'_> {
     }
 
     /// Vectors put where single lanes can be read from; scalars as they are.
-    fn lane_arrays_of(&mut self, values: &[Val]) -> Vec<Val> {
+    pub(super) fn lane_arrays_of(&mut self, values: &[Val]) -> Vec<Val> {
         let mut out = Vec::new();
         for (purpose, value) in values.iter().enumerate() {
             if value.ty.lanes == 1 {
@@ -419,7 +419,7 @@ impl Emitter<'_> {
     }
 
     /// One lane of what `lane_arrays_of` put away.
-    fn lane_value(&mut self, value: &Val, lane: &Val) -> Val {
+    pub(super) fn lane_value(&mut self, value: &Val, lane: &Val) -> Val {
         if value.ty.lanes == 1 {
             return value.clone();
         }
@@ -433,7 +433,7 @@ impl Emitter<'_> {
     }
 
     /// Runs `body` for every active lane, lowest first.
-    fn for_each_lane(&mut self, body: impl FnOnce(&mut Self, &Val) -> Result<(), ()>) -> Result<(), ()> {
+    pub(super) fn for_each_lane(&mut self, body: impl FnOnce(&mut Self, &Val) -> Result<(), ()>) -> Result<(), ()> {
         let bits = match self.mask.clone() {
             None => constant(I32, -1),
             Some(mask) => self.mask_bits(&mask),

@@ -19,6 +19,7 @@ mod integer;
 pub(crate) mod math;
 mod memory;
 mod packed;
+mod print;
 mod quarter;
 mod regions;
 mod rounding;
@@ -115,6 +116,8 @@ pub(crate) struct Emitter<'a> {
     lane_arrays: HashMap<(Elem, u8), Val>,
     math: BTreeSet<math::Routine>,
     globals: BTreeSet<atoll_ptx::Name>,
+    /// Definitions of strings.
+    texts: Vec<String>,
 }
 
 /// Writes a kernel's IR.
@@ -150,6 +153,7 @@ pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLeve
         lane_arrays: HashMap::new(),
         math: BTreeSet::new(),
         globals: BTreeSet::new(),
+        texts: Vec::new(),
     };
     emitter.run()
 }
@@ -181,7 +185,8 @@ impl Emitter<'_> {
         let scratch_bytes = self.regions.scratch_bytes();
         let lines = self.w.lines.metadata(&self.program.name);
         let body = self.w.finish();
-        let text = format!("define void @{}(ptr noundef %context) #0 !dbg !103 {{\n{body}}}\n", quoted(&self.program.name));
+        let texts = self.texts.concat();
+        let text = format!("{texts}define void @{}(ptr noundef %context) #0 !dbg !103 {{\n{body}}}\n", quoted(&self.program.name));
         Ok(EmittedKernel { text, lines, math: self.math, globals: self.globals, scratch_bytes })
     }
 

@@ -279,7 +279,7 @@ fn a_kernel_that_traps_fails_its_invocation_only() {
     let good = setup.submit(Class::BestEffort, 200, 1);
     let bad = submit(&setup.handle, request("f", Class::BestEffort, &[7, 0xDEAD]));
     let text = bad.error().to_string();
-    assert_eq!(text, "kernel `step` of node `step_0` (step 2 of 14) trapped or faulted on fake:0");
+    assert_eq!(text, "kernel 'step' failed (node 'step_0', step 2 of 14, on fake:0)");
     good.result();
     assert_eq!(setup.handle.statistics().functions[0].failure, 1);
 }

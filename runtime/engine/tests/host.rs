@@ -21,9 +21,18 @@ fn compile() -> Vec<u8> {
     std::fs::read(&object).expect("an object")
 }
 
+/// Far above what the toy's kernels take, also where other tests run beside them.
+const TIME_LIMIT: Duration = Duration::from_millis(500);
+
+/// In an input, where a step of the toy writes to this address, and where it never ends.
+const WILD: u32 = 0x317D;
+const HANG: u32 = 0x4A46;
+
 /// An engine with the function `f` on the host device.
 fn start(config: EngineConfig) -> (Engine, EngineHandle) {
-    let device = HostDevice::start(HostConfig { compute_units: 2, memory_bytes: 64 << 20, ..HostConfig::default() }).expect("a device");
+    let device =
+        HostDevice::start(HostConfig { compute_units: 2, memory_bytes: 64 << 20, time_limit: TIME_LIMIT, ..HostConfig::default() })
+            .expect("a device");
     let target = device.info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
     let engine = Engine::start(Box::new(device), config).expect("an engine");
     let handle = engine.handle();
@@ -80,11 +89,22 @@ fn perturbed_invocations_give_the_same_answers() {
 }
 
 #[test]
-fn a_trap_fails_its_invocation_only() {
+fn a_kernel_that_goes_wrong_fails_its_invocation_only() {
     let (_engine, handle) = start(EngineConfig::default());
     let good = input(3000, 1);
-    let answer = submit(&handle, Class::BestEffort, &good);
-    let error = submit(&handle, Class::BestEffort, &[toy::TRAP]).recv().expect("an answer").expect_err("a trap");
-    assert_eq!(error.to_string(), "kernel `step` of node `step_0` (step 2 of 14) trapped or faulted on host:0");
-    result(&answer, &good);
+    for (bad, says) in [
+        (toy::TRAP, "thread (2,0,0) at line 54: it executed `trap` (node 'step_0', step 2 of 14, on host:0)"),
+        (WILD, ": write to 0x317d, through a null pointer, outside device memory (node 'step_0', step 2 of 14, on host:0); to find"),
+        (HANG, ": it ran for longer than its limit of 500 ms (node 'step_0', step 2 of 14, on host:0)"),
+    ] {
+        let before = submit(&handle, Class::BestEffort, &good);
+        let mut input = input(100, 2);
+        input[34] = bad;
+        let failing = submit(&handle, Class::BestEffort, &input);
+        let after = submit(&handle, Class::RealTime, &good);
+        let error = failing.recv().expect("an answer").expect_err("a fault").to_string();
+        assert!(error.starts_with("kernel 'step' faulted in block (2,0,0)") && error.contains(says), "{error}");
+        result(&before, &good);
+        result(&after, &good);
+    }
 }

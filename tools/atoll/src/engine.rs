@@ -1,6 +1,6 @@
 //! Starting a device and an engine, as the common flags say.
 
-use crate::output::parse_bytes;
+use crate::output::{parse_bytes, parse_seconds};
 use anyhow::Context;
 use atoll_core::{POLICIES, POLICY_DEFAULT};
 use atoll_device::Device;
@@ -9,6 +9,7 @@ use atoll_engine::{Engine, EngineConfig};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
 
 /// Flags of every command that runs models in its own process.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,6 +30,10 @@ pub(crate) struct EngineArgs {
     /// Device memory to use, as in 512M or 2G [default: all of it; on the host half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_limit: Option<u64>,
+
+    /// End a launch as failed that runs for longer
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
+    time_limit: f64,
 
     /// Requests of one model that may wait; later ones are refused [default: 64]
     #[arg(long, value_name = "COUNT")]
@@ -73,6 +78,7 @@ impl EngineArgs {
                     compute_units: self.compute_units.map_or(default.compute_units, NonZeroU32::get),
                     // What is reserved and never touched costs nothing, but the limit should be seen in the device's own figures.
                     memory_bytes: self.memory_limit.map_or(default.memory_bytes, |limit| limit.max(1)),
+                    time_limit: Duration::from_secs_f64(self.time_limit),
                     ..default
                 };
                 Ok(Box::new(HostDevice::start(config).context("cannot start the host device")?))

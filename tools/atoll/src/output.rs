@@ -77,6 +77,13 @@ pub(crate) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
+/// A time limit of launches in seconds.
+pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    // A day is beyond any kernel, and a bound keeps durations what they are.
+    if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("it must be above 0 and at most 86400".into()) }
+}
+
 /// Reads `1500`, `64K`, `512M`, `2G`: bytes in powers of 1024.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

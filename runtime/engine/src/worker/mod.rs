@@ -246,6 +246,11 @@ impl Worker {
             LaunchStatus::Evicted => LaunchEnd::Evicted,
             LaunchStatus::Failed => LaunchEnd::Failed,
         };
+        let report = self.device.report(completion.launch).unwrap_or_default();
+        if !report.printed.is_empty() {
+            self.show_printed(task, step, &report);
+        }
+        let invocation = self.invocation(task);
         match end {
             LaunchEnd::Complete => {}
             LaunchEnd::Evicted => {
@@ -253,7 +258,7 @@ impl Worker {
                 invocation.instance.as_mut().expect("a launch has memory").note_evicted(step);
             }
             LaunchEnd::Failed => {
-                self.note_failed_launch(task, step);
+                self.note_failed_launch(task, step, report.fault.as_ref());
                 self.probe(task);
             }
         }

@@ -9,7 +9,7 @@ use crate::invocation::Invocation;
 use crate::limits::COPY_CHUNK_BYTES;
 use crate::request::{InvocationResult, OutputTensor};
 use atoll_core::{Action, DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
-use atoll_device::{DeviceError, SubmitError};
+use atoll_device::{DeviceError, Fault, FaultKind, LaunchReport, SubmitError};
 use std::sync::Arc;
 
 impl Worker {
@@ -136,8 +136,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Remembers which kernel failed, for the answer.
-    pub(super) fn note_failed_launch(&mut self, task: TaskId, step: u32) {
+    /// Shows what a kernel printed, for who looks at logs.
+    pub(super) fn show_printed(&mut self, task: TaskId, step: u32, report: &LaunchReport) {
+        let function = &self.invocation(task).submission.function.name;
+        let (text, lost_bytes) = (report.printed.trim_end(), report.printed_lost_bytes);
+        tracing::info!(target: "atoll::print", %function, task_id = task.0, step, lost_bytes, "{text}");
+    }
+
+    /// Remembers which kernel failed and why, for the answer.
+    pub(super) fn note_failed_launch(&mut self, task: TaskId, step: u32, fault: Option<&Fault>) {
         let device = self.shared.device.name.clone();
         let invocation = self.invocation(task);
         let submission = &invocation.submission;
@@ -145,7 +152,12 @@ impl Worker {
         let node = &submission.function.graph().nodes[launch.node as usize].name;
         let kernel = &submission.function.image().kernels[launch.kernel as usize].name;
         let steps = submission.binding.work.len();
-        let reason = format!("kernel `{kernel}` of node `{node}` (step {} of {steps}) trapped or faulted on {device}", step + 1);
+        let happened = fault.map_or_else(|| format!("kernel '{kernel}' failed"), ToString::to_string);
+        let mut reason = format!("{happened} (node '{node}', step {} of {steps}, on {device})", step + 1);
+        if fault.is_some_and(|fault| matches!(fault.kind, FaultKind::BadAddress { .. })) {
+            reason +=
+                &format!("; to find the thread and the buffer, run the bundle's PTX alone: atoll kernel run --entry {kernel} --check");
+        }
         tracing::warn!(function = %submission.function.name, task_id = task.0, %reason);
         // The first failure is the cause of what fails behind it.
         invocation.failure.get_or_insert(InvokeError::Device(reason));

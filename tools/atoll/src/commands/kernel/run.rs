@@ -2,7 +2,7 @@
 
 use super::argument::{Arguments, Memory, Use};
 use crate::failure::{Blame, user_error};
-use crate::output::{milliseconds, parse_bytes, print, print_json};
+use crate::output::{milliseconds, parse_bytes, parse_seconds, print, print_json};
 use crate::samples::Distribution;
 use crate::tensors::{Summary, summary};
 use anyhow::{Context, Result};
@@ -281,10 +281,4 @@ fn parse_dimensions(text: &str) -> Result<[u32; 3], String> {
         *dimension = size.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{size}` is no positive number"))?;
     }
     Ok(dimensions)
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
-    // A day is beyond any kernel, and a bound keeps durations what they are.
-    if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("it must be above 0 and at most 86400".into()) }
 }

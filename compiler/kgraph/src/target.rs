@@ -35,6 +35,24 @@ pub mod virtual_params {
     pub const BYTES: u32 = 28;
 }
 
+/// The fence parameters that the compiler appends to a kernel of a tenant that is not trusted (design D9), with natural alignment: start and mask of the tenant's region,
+/// start and mask of the shared constants (a region's size is a power of two, its mask that size less one, its start a multiple of the size), and the
+/// dynamic shared memory that the kernel itself asked for. Offsets are from the start of the appended block.
+pub mod fence_params {
+    /// Byte offset of the region's start (u64 address).
+    pub const BASE: u32 = 0;
+    /// Byte offset of the region's mask (u64).
+    pub const MASK: u32 = 8;
+    /// Byte offset of the constants' start (u64 address).
+    pub const CONSTANTS_BASE: u32 = 16;
+    /// Byte offset of the constants' mask (u64).
+    pub const CONSTANTS_MASK: u32 = 24;
+    /// Byte offset of the bytes of the kernel's own dynamic shared array (u32).
+    pub const DYNAMIC_SHARED: u32 = 32;
+    /// Bytes from the start of the block to the end of its last parameter.
+    pub const BYTES: u32 = 36;
+}
+
 /// Code and launch facts of one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetImage {

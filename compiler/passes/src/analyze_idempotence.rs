@@ -165,7 +165,7 @@ fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotAga
     for (function, instruction, id) in trace.instructions() {
         forbid(instruction, trace.code(function).statement(id).origin.line)?;
     }
-    let outside: Vec<&Access> = trace.accesses.iter().filter(|a| !a.is_private()).collect();
+    let outside: Vec<&Access> = trace.accesses.iter().filter(|a| !a.is_private).collect();
     forbid_accesses(&trace, &outside)?;
     let writes: Vec<&Access> = outside.iter().copied().filter(|a| a.act.writes).collect();
     if writes.is_empty() {
@@ -272,9 +272,9 @@ impl Order {
             waits_for_threads(instruction) && (function != 0 || instruction.guard.is_some() || divergence.in_block(cfg.block_of(id)))
         };
         // Whoever spins on shared memory orders threads without a barrier.
-        let talks = |access: &Access| access.is_private() && (access.act.strong || access.act.atomic && access.act.reads);
+        let talks = |access: &Access| access.is_private && (access.act.strong || access.act.atomic && access.act.reads);
         let by_paths = !trace.instructions().any(meets) && !trace.accesses.iter().any(talks);
-        let later = trace.accesses.iter().filter(|a| a.function == 0 && a.act.reads && !a.is_private());
+        let later = trace.accesses.iter().filter(|a| a.function == 0 && a.act.reads && !a.is_private);
         let later = later.map(|a| cfg.block_of(a.statement)).map(|block| (block, reachable(&cfg, block))).collect();
         Ok(Order { dominators: DominatorTree::dominators(&cfg), cfg, later, by_paths })
     }

@@ -16,11 +16,10 @@ pub use roots::Root;
 use crate::cuttable::{NotCut, reachable_functions};
 use crate::threads::is_block_barrier;
 use atoll_ptx::analysis::{Code, StatementId};
-use atoll_ptx::{Function, Instruction, Module, Name, StateSpace};
+use atoll_ptx::{Function, Instruction, Module, Name, StateSpace, Variable};
 use linear::{Atoms, Linear, RootSet};
 use memory::{Act, MemoryAct, act};
 use provenance::Provenance;
-use roots::{CONSTANT, PRIVATE};
 
 /// What a kernel does, the device functions it calls included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,9 +62,9 @@ pub fn analyze_effects(module: &Module, kernel: &Function) -> KernelEffects {
     }
     for access in &trace.accesses {
         effects.uses_shared |= access.act.space == Some(StateSpace::Shared);
-        let line = Some(access.line);
-        let act = &access.act;
+        let (line, act) = (Some(access.line), &access.act);
         match &access.targets {
+            _ if access.is_private => {}
             Some(targets) => {
                 for root in targets.iter().filter_map(|&t| trace.root(t)) {
                     add(&mut effects.reads, root, act.reads);
@@ -118,16 +117,8 @@ pub(crate) struct Access {
     pub(crate) address: Option<Linear>,
     /// The roots it may go to; `None` for anything.
     pub(crate) targets: Option<Vec<usize>>,
-}
-
-impl Access {
-    /// Whether only memory of the block itself, or constant memory, is touched.
-    pub(crate) fn is_private(&self) -> bool {
-        match self.act.space {
-            Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param | StateSpace::Const) => true,
-            _ => self.targets.as_ref().is_some_and(|t| t.iter().all(|&root| root == PRIVATE || root == CONSTANT && !self.act.writes)),
-        }
-    }
+    /// Whether it only touches memory of the block itself, or reads constant memory.
+    pub(crate) is_private: bool,
 }
 
 /// Every access of a kernel, and the values that addresses are made of.
@@ -156,13 +147,16 @@ impl<'m> Trace<'m> {
                 let Act::Access(act) = act(instruction) else { continue };
                 let address = self.provenance.address(function, statement, &act);
                 let into = address.as_ref().map_or(RootSet::NONE, |a| self.provenance.points_into(a));
-                let targets = match act.space {
-                    Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param) => Some(vec![PRIVATE]),
-                    Some(StateSpace::Const) => Some(vec![CONSTANT]),
-                    _ => self.provenance.roots.targets(into),
+                let roots = &self.provenance.roots;
+                let targets = roots.targets(into);
+                let is_private = match act.space {
+                    Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param | StateSpace::Const) => true,
+                    _ => targets.as_ref().is_some_and(|all| {
+                        all.iter().all(|&root| roots.is_private_root(root) || roots.is_constant_root(root) && !act.writes)
+                    }),
                 };
                 let line = self.provenance.functions[function].code.statement(statement).origin.line;
-                self.accesses.push(Access { function, statement, line, act, address, targets });
+                self.accesses.push(Access { function, statement, line, act, address, targets, is_private });
             }
         }
     }
@@ -198,6 +192,31 @@ impl<'m> Trace<'m> {
     /// A root by its number; `None` for private and constant memory.
     pub(crate) fn root(&self, index: usize) -> Option<&Root> {
         self.provenance.roots.get(index)
+    }
+
+    /// The address that an operand of an instruction stands for, `[base+offset]`.
+    pub(crate) fn address(&mut self, function: usize, statement: StatementId, operand: usize) -> Option<Linear> {
+        self.provenance.operand_address(function, statement, operand)
+    }
+
+    /// The one shared, local or constant variable that an address lies in, and where in it: the smallest and largest offset, where they are known.
+    pub(crate) fn variable(&self, address: &Linear) -> Option<(&'m Variable, Option<(i64, i64)>)> {
+        self.provenance.variable_at(address)
+    }
+
+    /// Whether a variable is declared by the module itself.
+    pub(crate) fn is_of_module(&self, variable: &Variable) -> bool {
+        self.provenance.is_of_module(variable)
+    }
+
+    /// Whether an address may be that of memory of the block itself.
+    pub(crate) fn may_be_private(&self, access: &Access) -> bool {
+        access.address.as_ref().is_some_and(|address| self.provenance.may_be_private(address))
+    }
+
+    /// Whether a value that is stored may be the address of memory of the block itself.
+    pub(crate) fn hands_out_private(&mut self, access: &Access) -> bool {
+        self.provenance.stores_private(access.function, access.statement, &access.act)
     }
 
     /// The value of a register, where it has one value.

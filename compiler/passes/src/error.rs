@@ -30,6 +30,12 @@ pub enum PassError {
         /// The kernel.
         kernel: String,
     },
+    /// The kernel went through this pass before; transform the original.
+    #[error("the kernel `{kernel}` is fenced already")]
+    AlreadyFenced {
+        /// The kernel.
+        kernel: String,
+    },
     /// Nobody knows this pass.
     #[error("there is no pass `{name}`; there are {known}")]
     UnknownPass {

@@ -14,6 +14,7 @@ mod cuttable;
 mod effects;
 mod epoch;
 mod error;
+mod fence_memory;
 mod inject_preempt_flag;
 mod module_facts;
 mod options;
@@ -34,6 +35,7 @@ pub use check_in_loops::{LoopDecision, LoopOutcome, LoopSkipped};
 pub use cuttable::NotCut;
 pub use effects::{KernelEffects, Root, analyze_effects};
 pub use error::PassError;
+pub use fence_memory::{Fencing, NotFenced};
 pub use inject_preempt_flag::{Completion, Preemption};
 pub use options::PassOptions;
 pub use outline_kernel_body::{NotOutlined, Outlining};
@@ -56,7 +58,7 @@ pub struct Pass {
 
 /// Every pass, in the order they run in.
 ///
-/// Unreachable code goes first, since analyses count it. Checks in loops come before the flag, which counts exits where a check stands behind an early one.
+/// Unreachable code goes first, since analyses count it. The fence comes before everything that reads or writes memory of the runtime. Checks in loops come before the flag, which counts exits where a check stands behind an early one.
 /// Both may need shared memory of their own, so they come before it is laid out. Numbers become virtual before the body moves, and the flag's own reading of them with the rest.
 /// Registers that all this left unread go last.
 pub const PASSES: &[Pass] = &[
@@ -66,6 +68,15 @@ pub const PASSES: &[Pass] = &[
         run: |module, _, report| {
             let counts = remove_unreachable_code::remove_unreachable_code(module)?;
             report.tell(counts, |kernel, count| kernel.unreachable_statements = count);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "fence_memory",
+        doc: "bounds every access to the memory of one tenant",
+        run: |module, _, report| {
+            let outcomes = fence_memory::fence_memory(module)?;
+            report.tell(outcomes, |kernel, outcome| kernel.fencing = outcome);
             Ok(())
         },
     },

@@ -1,6 +1,7 @@
 //! What the passes did, and what a launch must know.
 
 use crate::check_in_loops::LoopOutcome;
+use crate::fence_memory::Fencing;
 use crate::inject_preempt_flag::Preemption;
 use crate::outline_kernel_body::Outlining;
 use crate::shared_to_dynamic::SharedError;
@@ -27,6 +28,8 @@ pub struct KernelReport {
     pub has_dynamic_shared: bool,
     /// Static shared variables that the kernel can reach and that could not be moved, each with the reason.
     pub kept_shared: Vec<SharedError>,
+    /// Whether all its accesses are bounded to its tenant's memory, and why not.
+    pub fencing: Fencing,
     /// Whether it is preemptible at entry, and why not.
     pub preemption: Preemption,
     /// Byte offset of the appended [`atoll_kgraph::preempt_params`], whichever pass needed them.
@@ -63,6 +66,7 @@ impl KernelReport {
             shared_bytes: 0,
             has_dynamic_shared: false,
             kept_shared: Vec::new(),
+            fencing: Fencing::NotAsked,
             preemption: Preemption::NotAsked,
             preempt_params: None,
             loops: Vec::new(),
@@ -70,6 +74,14 @@ impl KernelReport {
             outlining: Outlining::NotAsked,
             unreachable_statements: 0,
             dead_instructions: 0,
+        }
+    }
+
+    /// Byte offset of the appended [`atoll_kgraph::fence_params`]; `None` for a kernel that does not have them.
+    pub fn fence_offset(&self) -> Option<u32> {
+        match self.fencing {
+            Fencing::Fenced { offset } => Some(offset),
+            Fencing::NotAsked | Fencing::Refused(_) => None,
         }
     }
 

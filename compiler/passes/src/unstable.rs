@@ -191,7 +191,7 @@ impl Unstable {
             Some(StateSpace::Shared) => &[|u| &mut u.shared],
             Some(StateSpace::Local | StateSpace::Param) => &[|u| &mut u.local],
             Some(StateSpace::Global) => &[|u| &mut u.outside],
-            _ if access.is_private() => &[|u| &mut u.shared, |u| &mut u.local],
+            _ if access.is_private => &[|u| &mut u.shared, |u| &mut u.local],
             _ => &[|u| &mut u.shared, |u| &mut u.local, |u| &mut u.outside],
         };
         let mut found = None;
@@ -219,7 +219,7 @@ impl Unstable {
     /// Whether several threads may write to one place of shared memory, so that one of them wins, or in an order that decides about the result.
     fn is_contested(&self, trace: &Trace<'_>, access: &Access, instruction: &Instruction) -> bool {
         let is_local = matches!(access.act.space, Some(StateSpace::Local | StateSpace::Param));
-        if is_local || !access.is_private() {
+        if is_local || !access.is_private {
             return false;
         }
         if access.act.atomic {

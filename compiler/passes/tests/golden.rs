@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
-use atoll_passes::{KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization, transform_with};
+use atoll_passes::{Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization, transform_with};
 use atoll_target_nvidia::{Ptxas, find_ptxas};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,11 @@ const NOT_ASSEMBLED: &str = "(not assembled";
 #[test]
 fn inject_preempt_flag() {
     check_folder("inject_preempt_flag", &["inject_preempt_flag"]);
+}
+
+#[test]
+fn fence_memory() {
+    check_folder("fence_memory", &["fence_memory"]);
 }
 
 #[test]
@@ -104,6 +109,11 @@ fn describe(kernel: &KernelReport) -> String {
         lines.push(format!("{} bytes of shared memory{dynamic}", kernel.shared_bytes));
     }
     lines.extend(kernel.kept_shared.iter().map(|reason| format!("stays static: {reason}")));
+    match &kernel.fencing {
+        Fencing::NotAsked => {}
+        Fencing::Fenced { offset } => lines.push(format!("fenced: parameters at {offset}")),
+        Fencing::Refused(reason) => lines.push(format!("not fenced: {reason}")),
+    }
     match &kernel.preemption {
         Preemption::NotAsked => {}
         Preemption::Injected { offset, completion } => lines.push(format!("flag: parameters at {offset}, completion by {completion:?}")),

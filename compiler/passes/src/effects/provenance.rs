@@ -8,7 +8,7 @@ use super::cells::{Cells, Held, VariableKey};
 use super::eval::Evaluation;
 use super::linear::{ATOMS_MAX, AtomId, AtomKey, Atoms, Class, Linear, RootSet, gcd};
 use super::memory::{Act, MemoryAct, act, element};
-use super::roots::{CONSTANT, PRIVATE, Root, Roots, variable_atom};
+use super::roots::{Root, Roots, variable_atom};
 use atoll_ptx::analysis::{Code, DefUse, RegisterId, StatementId};
 use atoll_ptx::{AddressBase, Function, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable};
 use std::collections::HashMap;
@@ -47,6 +47,7 @@ pub(super) struct Provenance<'m> {
     /// The atom of the address of each variable, and back.
     variables: HashMap<VariableKey, AtomId>,
     variable_of: HashMap<AtomId, VariableKey>,
+    declarations: HashMap<VariableKey, &'m Variable>,
     /// Position of each kernel parameter.
     kernel_params: HashMap<VariableKey, usize>,
     news: bool,
@@ -120,6 +121,7 @@ impl<'m> Provenance<'m> {
             module_variables: variables.collect(),
             variables: HashMap::new(),
             variable_of: HashMap::new(),
+            declarations: HashMap::new(),
             kernel_params: functions[0].params.iter().enumerate().map(|(i, p)| (key(p), i)).collect(),
             news: false,
             declared: false,
@@ -182,7 +184,12 @@ impl<'m> Provenance<'m> {
 
     /// The address an access goes to; `None` where nothing is known.
     pub(super) fn address(&mut self, function: usize, statement: StatementId, access: &MemoryAct) -> Option<Linear> {
-        match self.instruction(function, statement)?.operands.get(access.address)? {
+        self.operand_address(function, statement, access.address)
+    }
+
+    /// The address that an operand stands for.
+    pub(super) fn operand_address(&mut self, function: usize, statement: StatementId, operand: usize) -> Option<Linear> {
+        match self.instruction(function, statement)?.operands.get(operand)? {
             Operand::Address(address) => match &address.base {
                 AddressBase::Name(name) => {
                     let base = self.name_value(function, statement, name)?;
@@ -192,6 +199,37 @@ impl<'m> Provenance<'m> {
             },
             _ => None,
         }
+    }
+
+    /// The one shared, local or constant variable that an address lies in, with the range of offsets where it is known.
+    pub(super) fn variable_at(&self, address: &Linear) -> Option<(&'m Variable, Option<(i64, i64)>)> {
+        let set = self.points_into(address);
+        let of_module = |name: &Name| self.module_variables.get(name).map(|variable| key(variable));
+        let key = self.roots.variable(set).or_else(|| self.roots.module_variable(set).and_then(of_module))?;
+        let atom = self.variables.get(&key)?;
+        let offset = address.plus(&Linear::atom(64, *atom), u64::MAX).filter(|rest| rest.terms().iter().all(|(a, _)| a != atom));
+        let range = offset.and_then(|rest| match rest.as_constant() {
+            Some(constant) => Some((rest.signed(constant), rest.signed(constant))),
+            None => self.atoms.range(&rest),
+        });
+        Some((self.declarations.get(&key)?, range))
+    }
+
+    /// Whether an address may be that of memory of the block itself.
+    pub(super) fn may_be_private(&self, address: &Linear) -> bool {
+        self.roots.may_be_private(self.points_into(address))
+    }
+
+    /// Whether a variable is declared by the module itself.
+    pub(super) fn is_of_module(&self, variable: &Variable) -> bool {
+        self.module_variables.get(&variable.name).is_some_and(|v| std::ptr::eq(*v, variable))
+    }
+
+    /// Whether a store may store the address of memory of the block itself.
+    pub(super) fn stores_private(&mut self, function: usize, statement: StatementId, access: &MemoryAct) -> bool {
+        let Some(instruction) = self.instruction(function, statement) else { return false };
+        let stored = self.stored(function, statement, instruction, access);
+        stored.iter().any(|(_, value)| self.roots.may_be_private(self.points_into(value)))
     }
 
     /// What an address may point into.
@@ -240,8 +278,8 @@ impl<'m> Provenance<'m> {
             Some(StateSpace::Shared) => Touched::Shared,
             Some(StateSpace::Local | StateSpace::Param) => self.place(address, Touched::SomeVariable),
             Some(StateSpace::Const | StateSpace::Global) => Touched::Outside,
-            _ if Roots::is_private(into) => self.place(address, Touched::Anything),
-            _ if !into.intersection(RootSet::of(PRIVATE)).is_empty() => Touched::Anything,
+            _ if self.roots.is_private(into) => self.place(address, Touched::Anything),
+            _ if self.roots.may_be_private(into) => Touched::Anything,
             _ => Touched::Outside,
         }
     }
@@ -469,8 +507,9 @@ impl<'m> Provenance<'m> {
         Linear::atom(width, atom)
     }
 
-    fn address_of(&mut self, variable: &Variable) -> Linear {
+    fn address_of(&mut self, variable: &'m Variable) -> Linear {
         let key = key(variable);
+        self.declarations.insert(key, variable);
         let atom = *self.variables.entry(key).or_insert_with(|| {
             let atom = self.atoms.intern(AtomKey::Address(key), || (Class::Stable, None));
             self.variable_of.insert(atom, key);
@@ -482,9 +521,10 @@ impl<'m> Provenance<'m> {
                 self.roots.declare(set);
                 set
             }
-            StateSpace::Const => RootSet::of(CONSTANT),
+            StateSpace::Const => self.roots.intern_variable(key, true),
+            StateSpace::Shared | StateSpace::Local => self.roots.intern_variable(key, false),
             StateSpace::Tex => RootSet::UNKNOWN,
-            _ => RootSet::of(PRIVATE),
+            _ => Roots::parameters(),
         };
         self.news |= self.atoms.add_roots(atom, roots);
         Linear::atom(64, atom)

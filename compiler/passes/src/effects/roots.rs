@@ -1,5 +1,6 @@
 //! What pointers point into.
 
+use super::cells::VariableKey;
 use super::linear::{AtomId, Atoms, Linear, RootSet};
 use atoll_ptx::Name;
 
@@ -30,38 +31,93 @@ impl std::fmt::Display for Root {
     }
 }
 
-/// Memory that only the block or thread itself sees: shared, local, parameters.
-pub(super) const PRIVATE: usize = 0;
-/// Constant memory.
-pub(super) const CONSTANT: usize = 1;
+/// Parameters, of the kernel and of calls: memory of the thread.
+const PARAMETERS: usize = 0;
+/// Most variables and parameters that get roots of their own; what is left is for parameters that turn up as pointers.
+const VARIABLES_MAX: usize = 96;
 /// The sum of two pointers, or something else that is none: poison.
 const MIXED: usize = RootSet::ROOTS_MAX - 1;
 
 /// All roots of a kernel, and which of them are pointers for sure.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
-    roots: Vec<Option<Root>>,
+    roots: Vec<Place>,
     declared: RootSet,
+    /// Memory that only the block or thread itself sees: shared, local, parameters.
+    private: RootSet,
+    constant: RootSet,
+}
+
+/// One root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Parameters,
+    /// What a caller knows.
+    Outside(Root),
+    /// A shared, local or constant variable, by its key.
+    Variable(VariableKey),
 }
 
 impl Roots {
     pub(super) fn new() -> Roots {
-        let declared = RootSet::of(PRIVATE).union(RootSet::of(CONSTANT)).union(RootSet::of(MIXED));
-        Roots { roots: vec![None, None], declared }
+        let private = RootSet::of(PARAMETERS);
+        Roots { roots: vec![Place::Parameters], declared: private.union(RootSet::of(MIXED)), private, constant: RootSet::NONE }
     }
 
     /// The set of one root.
     pub(super) fn intern(&mut self, root: Root) -> RootSet {
-        let known = self.roots.iter().position(|r| r.as_ref() == Some(&root));
+        self.intern_place(Place::Outside(root))
+    }
+
+    fn intern_place(&mut self, place: Place) -> RootSet {
+        let known = self.roots.iter().position(|r| *r == place);
         let index = known.unwrap_or_else(|| {
-            self.roots.push(Some(root));
+            self.roots.push(place);
             self.roots.len() - 1
         });
         if index < MIXED { RootSet::of(index) } else { RootSet::UNKNOWN }
     }
 
+    /// The set of the parameters.
+    pub(super) fn parameters() -> RootSet {
+        RootSet::of(PARAMETERS)
+    }
+
+    /// The set of one variable in shared, local or constant memory. Where there are too many, one stands for the rest: these are pointers in any case.
+    pub(super) fn intern_variable(&mut self, variable: VariableKey, is_constant: bool) -> RootSet {
+        let known = self.roots.contains(&Place::Variable(variable));
+        let has_room = known || self.roots.len() < VARIABLES_MAX;
+        let set = if has_room { self.intern_place(Place::Variable(variable)) } else { RootSet::of(MIXED) };
+        if has_room {
+            self.declared = self.declared.union(set);
+            let kind = if is_constant { &mut self.constant } else { &mut self.private };
+            *kind = kind.union(set);
+        }
+        set
+    }
+
+    /// The root of a number that a caller knows.
     pub(super) fn get(&self, index: usize) -> Option<&Root> {
-        self.roots.get(index)?.as_ref()
+        match self.roots.get(index)? {
+            Place::Outside(root) => Some(root),
+            _ => None,
+        }
+    }
+
+    /// The variable that a set stands for, where it is just one.
+    pub(super) fn variable(&self, set: RootSet) -> Option<VariableKey> {
+        match self.roots.get(set.iter().next()?)? {
+            Place::Variable(variable) if set.is_single() => Some(*variable),
+            _ => None,
+        }
+    }
+
+    /// The variable of the module that a set stands for, where it is just one.
+    pub(super) fn module_variable(&self, set: RootSet) -> Option<&Name> {
+        match self.roots.get(set.iter().next()?)? {
+            Place::Outside(Root::Variable(name)) if set.is_single() => Some(name),
+            _ => None,
+        }
     }
 
     /// Learns that a root is a pointer and not a number; whether that is news.
@@ -123,8 +179,23 @@ impl Roots {
     }
 
     /// Whether a set holds nothing but memory of the block itself.
-    pub(super) fn is_private(set: RootSet) -> bool {
-        !set.is_empty() && set.is_subset_of(RootSet::of(PRIVATE))
+    pub(super) fn is_private(&self, set: RootSet) -> bool {
+        !set.is_empty() && set.is_subset_of(self.private)
+    }
+
+    /// Whether a set holds memory of the block itself, or what is no pointer any more and may have been one.
+    pub(super) fn may_be_private(&self, set: RootSet) -> bool {
+        !set.intersection(self.private.union(RootSet::of(MIXED))).is_empty()
+    }
+
+    /// Whether a root is memory of the block itself.
+    pub(super) fn is_private_root(&self, root: usize) -> bool {
+        RootSet::of(root).is_subset_of(self.private)
+    }
+
+    /// Whether a root is constant memory.
+    pub(super) fn is_constant_root(&self, root: usize) -> bool {
+        RootSet::of(root).is_subset_of(self.constant)
     }
 
     /// The roots an address may point into; `None` where it may point anywhere.

@@ -1,0 +1,178 @@
+//! Writing the operations that bound an operand.
+
+use super::plan::{Base, Bound, Extent, Fix};
+use super::{BASE, CONSTANTS, CONSTANTS_MASK, DYNAMIC, MASK};
+use crate::code::Code;
+use atoll_ptx::build::address;
+use atoll_ptx::{AddressBase, Instruction, Name, Operand, ScalarType, StateSpace, Statement, StatementKind};
+use std::collections::BTreeSet;
+
+/// Registers to work in, one of each for a whole function: no value outlives the access.
+const ADDRESS: &str = "%atoll_address";
+const OTHER: &str = "%atoll_other";
+const HERE: &str = "%atoll_here";
+const INDEX: &str = "%atoll_index";
+const STAYS: &str = "%atoll_stays";
+const TOO_SMALL: &str = "%atoll_too_small";
+
+/// What the operations of a function have in common.
+#[derive(Default)]
+pub(super) struct Fixes {
+    /// Sizes of accesses to the region, and among them of loads.
+    regions: BTreeSet<u64>,
+    loads: BTreeSet<u64>,
+    dynamics: BTreeSet<u64>,
+}
+
+/// The mask that keeps an access of some bytes within the region.
+fn mask_of(bytes: u64) -> String {
+    if bytes == 1 { MASK.into() } else { format!("%atoll_mask_{bytes}") }
+}
+
+/// The bits in which an address among the constants agrees with their start, and those that an aligned access has clear.
+fn outer_of(bytes: u64) -> String {
+    format!("%atoll_outer_{bytes}")
+}
+
+/// The largest offset in the dynamic shared array.
+fn limit_of(bytes: u64) -> String {
+    format!("%atoll_limit_{bytes}")
+}
+
+impl Fixes {
+    /// Writes a statement with its operands bounded.
+    pub(super) fn apply(&mut self, fixes: &[Fix], mut statement: Statement, code: &mut Code) {
+        let first = code.statements.len();
+        let StatementKind::Instruction(instruction) = statement.edit() else { return };
+        for (position, fix) in fixes.iter().enumerate() {
+            // Two operands of one instruction need two registers.
+            let result = if position == 0 { ADDRESS } else { HERE };
+            match &fix.bound {
+                Bound::Index(last) => {
+                    let Some(index) = instruction.operands.get_mut(fix.operand) else { continue };
+                    code.emit("min.u32", [INDEX.into(), index.clone(), (*last).into()]);
+                    *index = INDEX.into();
+                }
+                Bound::Region { bytes, is_load } => {
+                    self.regions.insert(*bytes);
+                    self.loads.extend(is_load.then_some(*bytes));
+                    let Some(from) = source(instruction, fix, result, code) else { continue };
+                    into_region(&from, *bytes, *is_load, result, code);
+                    instruction.operands[fix.operand] = address(&Name::new(result), 0);
+                }
+                Bound::Variable { name, space, extent, is_generic } => {
+                    if let Extent::Dynamic(bytes) = extent {
+                        self.dynamics.insert(*bytes);
+                    }
+                    let Some(from) = source(instruction, fix, result, code) else { continue };
+                    into_variable(&from, name, (*space, *is_generic), *extent, result, code);
+                    instruction.operands[fix.operand] = address(&Name::new(result), 0);
+                    if *is_generic {
+                        set_space(instruction, *space);
+                    }
+                }
+            }
+        }
+        // What stood in front of the instruction stands in front of the operations.
+        if let Some(first) = code.statements.get_mut(first) {
+            first.origin.leading = std::mem::replace(&mut statement.origin.leading, "\n\t".into());
+        }
+        code.statements.push(statement);
+    }
+
+    /// Declares and computes what the operations use.
+    pub(super) fn declare(&self, prologue: &mut Code) {
+        prologue.registers(ScalarType::B64, &[ADDRESS, OTHER, HERE]);
+        prologue.registers(ScalarType::B32, &[INDEX]);
+        prologue.registers(ScalarType::Pred, &[STAYS, TOO_SMALL]);
+        for &bytes in self.regions.iter().filter(|bytes| **bytes > 1) {
+            prologue.registers(ScalarType::B64, &[&mask_of(bytes)]);
+            prologue.emit("and.b64", [mask_of(bytes).as_str().into(), MASK.into(), (-(bytes as i64)).into()]);
+        }
+        for &bytes in &self.loads {
+            let outer = outer_of(bytes);
+            prologue.registers(ScalarType::B64, &[&outer]);
+            prologue.emit("not.b64", [outer.as_str().into(), CONSTANTS_MASK.into()]);
+            if bytes > 1 {
+                prologue.emit("or.b64", [outer.as_str().into(), outer.as_str().into(), (bytes as i64 - 1).into()]);
+            }
+        }
+        for &bytes in &self.dynamics {
+            let limit = limit_of(bytes);
+            prologue.registers(ScalarType::B64, &[&limit]);
+            prologue.emit("cvt.u64.u32", [limit.as_str().into(), DYNAMIC.into()]);
+            // An array in which not even one access has room has no place to bound it to.
+            prologue.emit("setp.lt.u64", [TOO_SMALL.into(), limit.as_str().into(), (bytes as i64).into()]);
+            prologue.emit_if(TOO_SMALL, "trap", []);
+            prologue.emit("sub.s64", [limit.as_str().into(), limit.as_str().into(), (bytes as i64).into()]);
+        }
+    }
+}
+
+/// The address an operand stands for, in a register of 64 bits.
+fn source(instruction: &Instruction, fix: &Fix, result: &str, code: &mut Code) -> Option<Operand> {
+    let Some(Operand::Address(from)) = instruction.operands.get(fix.operand) else { return None };
+    let offset = from.offset;
+    let base: Operand = match (&from.base, fix.base) {
+        (AddressBase::Absolute(value), _) => {
+            code.emit("mov.u64", [result.into(), (value.wrapping_add(offset as u64) as i64).into()]);
+            return Some(result.into());
+        }
+        (AddressBase::Name(name), Base::Wide) => name.into(),
+        (AddressBase::Name(name), Base::Narrow) => {
+            code.emit("cvt.u64.u32", [result.into(), name.into()]);
+            result.into()
+        }
+        (AddressBase::Name(name), Base::Variable) => {
+            code.emit("mov.u64", [result.into(), name.into()]);
+            result.into()
+        }
+    };
+    if offset == 0 {
+        return Some(base);
+    }
+    code.emit("add.s64", [result.into(), base, offset.into()]);
+    Some(result.into())
+}
+
+fn into_region(from: &Operand, bytes: u64, is_load: bool, result: &str, code: &mut Code) {
+    let mask = mask_of(bytes);
+    if !is_load {
+        code.emit("and.b64", [result.into(), from.clone(), mask.as_str().into()]);
+        code.emit("or.b64", [result.into(), result.into(), BASE.into()]);
+        return;
+    }
+    code.emit("and.b64", [OTHER.into(), from.clone(), outer_of(bytes).as_str().into()]);
+    code.emit("setp.eq.u64", [STAYS.into(), OTHER.into(), CONSTANTS.into()]);
+    code.emit("and.b64", [OTHER.into(), from.clone(), mask.as_str().into()]);
+    code.emit("or.b64", [OTHER.into(), OTHER.into(), BASE.into()]);
+    code.emit("selp.b64", [result.into(), from.clone(), OTHER.into(), STAYS.into()]);
+}
+
+fn into_variable(from: &Operand, name: &Name, (space, is_generic): (StateSpace, bool), extent: Extent, result: &str, code: &mut Code) {
+    let mut from = from.clone();
+    if is_generic && space != StateSpace::Global {
+        code.emit(&format!("cvta.to.{space}.u64"), [result.into(), from]);
+        from = result.into();
+    }
+    code.emit("mov.u64", [OTHER.into(), name.into()]);
+    code.emit("sub.s64", [result.into(), from, OTHER.into()]);
+    let limit: Operand = match extent {
+        Extent::Known(most) => (most as i64).into(),
+        Extent::Dynamic(bytes) => limit_of(bytes).as_str().into(),
+    };
+    code.emit("min.u64", [result.into(), result.into(), limit]);
+    code.emit("add.s64", [result.into(), OTHER.into(), result.into()]);
+}
+
+/// Gives a generic access its state space.
+fn set_space(instruction: &mut Instruction, space: StateSpace) {
+    const BEFORE: [&str; 12] =
+        ["volatile", "weak", "relaxed", "acquire", "release", "acq_rel", "mmio", "sc", "cta", "cluster", "gpu", "sys"];
+    if matches!(space, StateSpace::Local | StateSpace::Const) {
+        // Nobody else sees that memory.
+        instruction.modifiers.retain(|m| !BEFORE.contains(&m.as_str()));
+    }
+    let position = instruction.modifiers.iter().position(|m| !BEFORE.contains(&m.as_str())).unwrap_or(instruction.modifiers.len());
+    instruction.modifiers.insert(position, Name::new(space.as_str()));
+}

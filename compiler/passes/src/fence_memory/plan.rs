@@ -1,0 +1,404 @@
+//! What has to be bounded in each function, and which kernels cannot be.
+
+use super::{NotFenced, RESERVED, Rule, TABLE, fits};
+use crate::cuttable::reachable_functions;
+use crate::effects::memory::{Act, MemoryAct, act};
+use crate::effects::{Access, Opaque, Root, Trace};
+use crate::module_facts::Dialect;
+use crate::virtual_registers::with_fixed_signature;
+use atoll_ptx::analysis::{Cfg, Code, Liveness, StatementId};
+use atoll_ptx::{AddressBase, Function, FunctionKind, Instruction, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One operand, and how it is bounded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fix {
+    pub(super) operand: usize,
+    pub(super) base: Base,
+    pub(super) bound: Bound,
+}
+
+/// What an address starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    /// A register of 64 bits, or nothing.
+    Wide,
+    /// A register of 32 bits.
+    Narrow,
+    /// A variable.
+    Variable,
+}
+
+/// How an operand is bounded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// Into the region; a load may also stay among the constants.
+    Region { bytes: u64, is_load: bool },
+    /// Into a variable.
+    Variable { name: Name, space: StateSpace, extent: Extent, is_generic: bool },
+    /// At most this index.
+    Index(u32),
+}
+
+/// The largest offset in a variable at which an access fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    Known(u64),
+    /// The dynamic shared array of the launch: this many bytes less than it has.
+    Dynamic(u64),
+}
+
+/// What is to be done in one function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FunctionPlan {
+    pub(super) fixes: BTreeMap<StatementId, Vec<Fix>>,
+    /// Registers that may be read before they are written. They begin as 0: what a target makes of nothing might be one thing to a comparison and another to an access.
+    pub(super) initial: Vec<(Name, ScalarType)>,
+}
+
+type Plans = BTreeMap<Name, FunctionPlan>;
+
+/// Plans for every function that is to be fenced, and the reason for every kernel that is not.
+pub(super) fn plans(module: &Module, dialect: Dialect) -> (Plans, BTreeMap<Name, NotFenced>) {
+    let fixed = with_fixed_signature(module);
+    let mut refused = BTreeMap::new();
+    let mut of_kernels: BTreeMap<Name, Plans> = BTreeMap::new();
+    for kernel in module.kernels() {
+        match plan(module, kernel, dialect, &fixed) {
+            Ok(plans) => drop(of_kernels.insert(kernel.name.clone(), plans)),
+            Err(reason) => drop(refused.insert(kernel.name.clone(), reason)),
+        }
+    }
+    // A function is fenced for all kernels that call it, or for none. Each round but the last refuses a kernel.
+    loop {
+        let mut lost: BTreeSet<Name> = BTreeSet::new();
+        for kernel in module.kernels().filter(|k| refused.contains_key(&k.name)) {
+            lost.extend(reachable_functions(module, kernel).unwrap_or_default().iter().map(|f| f.name.clone()));
+        }
+        let mut joined = Plans::new();
+        let clash = of_kernels.iter().find_map(|(kernel, plans)| {
+            plans.iter().find_map(|(function, plan)| {
+                let differs = lost.contains(function) || joined.get(function).is_some_and(|known| known != plan);
+                joined.insert(function.clone(), plan.clone());
+                differs.then(|| (kernel.clone(), function.to_string()))
+            })
+        });
+        match clash {
+            Some((kernel, function)) => {
+                of_kernels.remove(&kernel);
+                refused.insert(kernel, NotFenced::SharedFunction { function });
+            }
+            None => return (joined, refused),
+        }
+    }
+}
+
+fn plan(module: &Module, kernel: &Function, dialect: Dialect, fixed: &BTreeSet<Name>) -> Result<Plans, NotFenced> {
+    if dialect.address_bits != 64 {
+        return Err(NotFenced::AddressSize(dialect.address_bits));
+    }
+    fits(kernel, dialect)?;
+    let trace = Trace::of(module, kernel).map_err(|opaque| match opaque {
+        Opaque::Callee { name, line } => NotFenced::UnknownCallee { callee: name, line },
+        Opaque::TooComplex => NotFenced::TooComplex,
+    })?;
+    let mut planner = Planner { undefined: undefined(&trace), trace };
+    let mut plans = Plans::new();
+    for function in 0..planner.trace.function_count() {
+        let name = planner.trace.code(function).function().name.clone();
+        if planner.trace.code(function).function().kind == FunctionKind::Func && fixed.contains(&name) {
+            return Err(NotFenced::FunctionAddress { function: name.to_string() });
+        }
+        let plan = planner.function(module, function)?;
+        plans.insert(name, plan);
+    }
+    Ok(plans)
+}
+
+/// Registers that may be read before they are written; refuses names that the fence has for itself.
+fn initial(code: &Code<'_>) -> Result<Vec<(Name, ScalarType)>, NotFenced> {
+    let declared = code.function().params.iter().chain(&code.function().returns).filter(|v| v.space == StateSpace::Reg).map(|v| (0, &v.name));
+    let in_body = code.statements().flat_map(|(_, statement)| match &statement.kind {
+        StatementKind::Registers(declaration) => {
+            declaration.names.iter().map(|(name, _)| (statement.origin.line, name)).collect::<Vec<_>>()
+        }
+        _ => Vec::new(),
+    });
+    if let Some((line, name)) = declared.chain(in_body).find(|(_, name)| name.starts_with(RESERVED)) {
+        return Err(NotFenced::Register { register: name.to_string(), line });
+    }
+    let unclear = |_| NotFenced::TooComplex;
+    let cfg = Cfg::of(code).map_err(|_| NotFenced::TooComplex)?;
+    let live = Liveness::of(code, &cfg).map_err(unclear)?;
+    let mut found = Vec::new();
+    for register in live.live_in(cfg.entry()).map(|id| code.register(id)) {
+        let is_parameter = code.function().params.iter().any(|p| p.space == StateSpace::Reg && p.name == register.name);
+        let is_plain = register.scope.index() == 0 && register.vector.is_none() && register.ty.bits() <= 64;
+        match (is_parameter, is_plain) {
+            (true, _) => {}
+            (false, true) => found.push((register.name.clone(), register.ty)),
+            (false, false) => return Err(NotFenced::Register { register: register.name.to_string(), line: 0 }),
+        }
+    }
+    Ok(found)
+}
+
+/// For each function, the registers that may hold what nobody wrote there, or what follows from such. Whatever is proven of values does not hold for them.
+fn undefined(trace: &Trace<'_>) -> Vec<Vec<bool>> {
+    (0..trace.function_count()).map(|function| undefined_in(trace.code(function), function == 0)).collect()
+}
+
+fn undefined_in(code: &Code<'_>, is_kernel: bool) -> Vec<bool> {
+    let count = code.registers().len();
+    let Some((cfg, live)) = Cfg::of(code).ok().and_then(|cfg| Liveness::of(code, &cfg).ok().map(|live| (cfg, live))) else {
+        return vec![true; count];
+    };
+    let mut undefined = vec![false; count];
+    live.live_in(cfg.entry()).for_each(|register| undefined[register.index()] = true);
+    loop {
+        let mut news = false;
+        for (id, _) in code.statements() {
+            let Some(instruction) = code.instruction(id) else { continue };
+            let reads = code.accesses(id).iter().any(|a| a.role.reads() && undefined[a.register.index()]);
+            if reads || may_load_undefined(instruction, code, is_kernel) {
+                for access in code.accesses(id).iter().filter(|a| a.role.writes()) {
+                    news |= !std::mem::replace(&mut undefined[access.register.index()], true);
+                }
+            }
+        }
+        if !news {
+            return undefined;
+        }
+    }
+}
+
+/// Whether an instruction may find what nobody stored, in memory whose content the analysis follows: local memory, and the parameters and results of calls.
+fn may_load_undefined(instruction: &Instruction, code: &Code<'_>, is_kernel: bool) -> bool {
+    let of_kernel = |name: &&Name| is_kernel && code.function().params.iter().any(|p| p.name == **name);
+    match act(instruction) {
+        Act::Access(access) if access.reads => match access.space {
+            Some(StateSpace::Param) => !instruction.reads().iter().any(of_kernel),
+            Some(StateSpace::Local) | None => true,
+            _ => false,
+        },
+        Act::Call => true,
+        _ => false,
+    }
+}
+
+struct Planner<'m> {
+    trace: Trace<'m>,
+    undefined: Vec<Vec<bool>>,
+}
+
+impl<'m> Planner<'m> {
+    fn function(&mut self, module: &'m Module, function: usize) -> Result<FunctionPlan, NotFenced> {
+        let mut plan = FunctionPlan { initial: initial(self.trace.code(function))?, ..FunctionPlan::default() };
+        let instructions: Vec<(StatementId, &'m Instruction, u32)> = {
+            let code = self.trace.code(function);
+            code.statements().filter_map(|(id, s)| Some((id, s.instruction()?, s.origin.line))).collect()
+        };
+        for (id, instruction, line) in instructions {
+            let fixes = self.instruction(module, function, id, instruction, line)?;
+            if !fixes.is_empty() {
+                plan.fixes.insert(id, fixes);
+            }
+        }
+        Ok(plan)
+    }
+
+    fn instruction(
+        &mut self,
+        module: &'m Module,
+        function: usize,
+        id: StatementId,
+        instruction: &Instruction,
+        line: u32,
+    ) -> Result<Vec<Fix>, NotFenced> {
+        let dotted = instruction.dotted();
+        let is_row = |name: &str| dotted == name || dotted.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+        let Some((_, rule)) = TABLE.iter().find(|(name, _)| is_row(name)) else {
+            return if only_computes(instruction) {
+                Ok(Vec::new())
+            } else {
+                let what = match act(instruction) {
+                    Act::Unfollowed(what) => format!(" ({what})"),
+                    _ => String::new(),
+                };
+                Err(NotFenced::Instruction { instruction: dotted, what, line })
+            };
+        };
+        match rule {
+            Rule::Jump | Rule::Wait => Ok(Vec::new()),
+            Rule::BoundIndex => self.index(function, id, instruction, line),
+            Rule::KnownCallee => known_callee(module, instruction, line).map(|()| Vec::new()),
+            Rule::BoundAddress => self.access(function, id, instruction, line),
+            Rule::BoundCopy => self.copy(function, id, instruction, line),
+            &Rule::BoundRow(operand, bytes) => self.private(function, id, operand, bytes, Some(StateSpace::Shared), line),
+        }
+    }
+
+    fn index(&self, function: usize, id: StatementId, instruction: &Instruction, line: u32) -> Result<Vec<Fix>, NotFenced> {
+        let code = self.trace.code(function);
+        let table = match instruction.operands.get(1) {
+            Some(Operand::Name(table)) => code.label_at(id, table).map(|at| &code.statement(at).kind),
+            _ => None,
+        };
+        match table {
+            Some(StatementKind::BranchTargets { targets, .. }) if !targets.is_empty() => {
+                Ok(vec![Fix { operand: 0, base: Base::Wide, bound: Bound::Index(targets.len() as u32 - 1) }])
+            }
+            _ => Err(NotFenced::EmptyTable { line }),
+        }
+    }
+
+    fn access(&mut self, function: usize, id: StatementId, instruction: &Instruction, line: u32) -> Result<Vec<Fix>, NotFenced> {
+        let found = self.trace.accesses.iter().find(|a| (a.function, a.statement) == (function, id)).cloned();
+        let unknown = || NotFenced::Instruction { instruction: instruction.dotted(), what: String::new(), line };
+        let access = found.ok_or_else(unknown)?;
+        let bytes = access.act.bytes.filter(|bytes| bytes.is_power_of_two()).ok_or_else(unknown)?;
+        let operand = access.act.address;
+        match access.act.space {
+            Some(StateSpace::Param) => self.parameter(function, id, operand, bytes, line),
+            Some(space @ (StateSpace::Shared | StateSpace::Local | StateSpace::Const)) => {
+                self.private(function, id, operand, bytes, Some(space), line)
+            }
+            Some(StateSpace::Global) => self.outside(&access, bytes),
+            None if access.is_private => self.private(function, id, operand, bytes, None, line),
+            None if self.trace.may_be_private(&access) => Err(NotFenced::GenericAddress { line }),
+            None => self.outside(&access, bytes),
+            Some(_) => Err(unknown()),
+        }
+    }
+
+    /// An access to global memory.
+    fn outside(&mut self, access: &Access, bytes: u64) -> Result<Vec<Fix>, NotFenced> {
+        let MemoryAct { writes, address, .. } = access.act;
+        let variable = access.targets.iter().flatten().find_map(|&target| match self.trace.root(target) {
+            Some(Root::Variable(name)) => Some(name.clone()),
+            _ => None,
+        });
+        if let Some(variable) = variable {
+            if !writes {
+                return self.private(access.function, access.statement, address, bytes, Some(StateSpace::Global), access.line);
+            }
+            return Err(NotFenced::ModuleVariable { variable: variable.to_string(), line: access.line });
+        }
+        if writes && self.trace.hands_out_private(access) {
+            return Err(NotFenced::PrivateAddress { line: access.line });
+        }
+        Ok(vec![Fix {
+            operand: address,
+            base: self.base(access.function, access.statement, address),
+            bound: Bound::Region { bytes, is_load: !writes },
+        }])
+    }
+
+    fn copy(&mut self, function: usize, id: StatementId, instruction: &Instruction, line: u32) -> Result<Vec<Fix>, NotFenced> {
+        let unknown = || NotFenced::Instruction { instruction: instruction.dotted(), what: String::new(), line };
+        let bytes = match act(instruction) {
+            Act::Access(MemoryAct { bytes: Some(bytes), .. }) if bytes.is_power_of_two() => bytes,
+            _ => return Err(unknown()),
+        };
+        let mut fixes = self.private(function, id, 0, bytes, Some(StateSpace::Shared), line)?;
+        fixes.push(Fix { operand: 1, base: self.base(function, id, 1), bound: Bound::Region { bytes, is_load: true } });
+        Ok(fixes)
+    }
+
+    /// Parameters are accessed by their names, within their size.
+    fn parameter(&self, function: usize, id: StatementId, operand: usize, bytes: u64, line: u32) -> Result<Vec<Fix>, NotFenced> {
+        let code = self.trace.code(function);
+        let named = match code.instruction(id).and_then(|i| i.operands.get(operand)) {
+            Some(Operand::Address(address)) => match &address.base {
+                AddressBase::Name(name) => code.variable_at(id, name).map(|variable| (variable, address.offset)),
+                AddressBase::Absolute(_) => None,
+            },
+            _ => None,
+        };
+        match named {
+            Some((variable, offset)) if fits_within(variable, (offset, offset), bytes) => Ok(Vec::new()),
+            _ => Err(NotFenced::ParameterAddress { line }),
+        }
+    }
+
+    /// An access to a shared, local or constant variable; `space` is `None` for a generic address.
+    fn private(
+        &mut self,
+        function: usize,
+        id: StatementId,
+        operand: usize,
+        bytes: u64,
+        space: Option<StateSpace>,
+        line: u32,
+    ) -> Result<Vec<Fix>, NotFenced> {
+        let name = space.map_or("private", StateSpace::as_str);
+        let unknown = || NotFenced::UnknownVariable { space: name.to_owned(), line };
+        let address = self.trace.address(function, id, operand);
+        let (variable, range) = address.and_then(|address| self.trace.variable(&address)).ok_or_else(unknown)?;
+        // The name must mean the same variable here.
+        let visible = self.trace.code(function).variable_at(id, &variable.name);
+        if space.is_some_and(|space| space != variable.space) || !visible.is_none_or(|v| std::ptr::eq(v, variable)) {
+            return Err(unknown());
+        }
+        if visible.is_none() && !self.trace.is_of_module(variable) {
+            return Err(unknown());
+        }
+        let is_proven = !self.is_undefined(function, id) && range.is_some_and(|range| fits_within(variable, range, bytes));
+        if is_proven {
+            return Ok(Vec::new());
+        }
+        let extent = match variable.bytes() {
+            Some(0) if variable.space == StateSpace::Shared => Extent::Dynamic(bytes),
+            Some(size) if size >= bytes => Extent::Known(size - bytes),
+            _ => return Err(unknown()),
+        };
+        let bound = Bound::Variable { name: variable.name.clone(), space: variable.space, extent, is_generic: space.is_none() };
+        Ok(vec![Fix { operand, base: self.base(function, id, operand), bound }])
+    }
+
+    /// What the address of an operand starts from.
+    fn base(&self, function: usize, id: StatementId, operand: usize) -> Base {
+        let code = self.trace.code(function);
+        let Some(Operand::Address(address)) = code.instruction(id).and_then(|i| i.operands.get(operand)) else { return Base::Wide };
+        match &address.base {
+            AddressBase::Absolute(_) => Base::Wide,
+            AddressBase::Name(name) => match code.register_at(id, name).map(|r| code.register(r).ty.bits()) {
+                Some(64) => Base::Wide,
+                Some(_) => Base::Narrow,
+                None => Base::Variable,
+            },
+        }
+    }
+
+    /// Whether a statement reads a register that nothing can be proven about.
+    fn is_undefined(&self, function: usize, id: StatementId) -> bool {
+        let accesses = self.trace.code(function).accesses(id);
+        accesses.iter().any(|a| a.role.reads() && self.undefined[function][a.register.index()])
+    }
+}
+
+/// Whether an access at any offset of a range lies within a variable.
+fn fits_within(variable: &Variable, (low, high): (i64, i64), bytes: u64) -> bool {
+    let end = u64::try_from(high).ok().and_then(|high| high.checked_add(bytes));
+    low >= 0 && end.zip(variable.bytes()).is_some_and(|(end, size)| end <= size)
+}
+
+fn known_callee(module: &Module, call: &Instruction, line: u32) -> Result<(), NotFenced> {
+    match call.operands.get(1) {
+        Some(Operand::Name(name)) if module.function(name).is_some_and(|f| f.body.is_some()) => Ok(()),
+        other => {
+            let callee = other.map(|operand| format!("{operand:?}")).unwrap_or_default();
+            let callee = match other {
+                Some(Operand::Name(name)) => name.to_string(),
+                _ => callee,
+            };
+            Err(NotFenced::UnknownCallee { callee, line })
+        }
+    }
+}
+
+/// Whether an instruction neither touches memory nor jumps. What changes the stack of the thread or its registers is none of these.
+fn only_computes(instruction: &Instruction) -> bool {
+    const NOT: [&str; 8] = ["alloca", "stacksave", "stackrestore", "setmaxnreg", "mbarrier", "applypriority", "prefetch", "prefetchu"];
+    act(instruction) == Act::Nothing && !NOT.contains(&instruction.opcode.as_str()) && instruction.opcode != "cp"
+}

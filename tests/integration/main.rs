@@ -4,6 +4,7 @@ mod arrows;
 mod bad_input;
 mod idempotence;
 mod dkp;
+mod faults;
 mod models;
 mod ptxas;
 mod serve;

@@ -26,7 +26,7 @@ const TRAINED: [&str; 3] = ["magika", "common_det", "silero_vad"];
 fn nodes(path: &Path, name: &str, folder: &Path) -> Result<(usize, usize, Vec<String>)> {
     let file = folder.join(format!("{name}-rerun.kg"));
     // PTX alone: nothing has to be lowered for a fact about PTX.
-    let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NvidiaSm75], assemble: false };
+    let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NVIDIA], assemble: false };
     atoll_pipeline::compile(path, &file, &options, &atoll_pipeline::Silent).with_context(|| format!("compiling {name}"))?;
     let bundle = Bundle::open(&file)?;
     let graph = bundle.graph();

@@ -70,7 +70,7 @@ pub struct TargetImage {
 pub struct KernelId(pub u32);
 
 /// What is known about one compiled kernel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelFacts {
     /// Entry point in PTX, and symbol in native code.
     pub name: String,
@@ -85,15 +85,24 @@ pub struct KernelFacts {
     /// Bytes of scratch memory one compute unit needs to run a block (host targets: values that live across barriers, local memory).
     #[serde(default)]
     pub scratch_bytes: u32,
-    /// Registers per thread, where an assembler reported them.
+    /// Registers per thread, on targets where they are shared out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registers: Option<u32>,
+    /// Whether the registers are estimated from what lives in the PTX; otherwise an assembler counted them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub registers_estimated: bool,
     /// Bytes spilled, where an assembler reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spill_bytes: Option<u32>,
     /// Whether a block may be run again after it was stopped midway; absent where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun: Option<crate::rerun::RerunFact>,
+    /// Loops in which a running block looks at the epoch word.
+    #[serde(default)]
+    pub loop_checks: u32,
+    /// Why the kernel cannot share a launch with others (design D6); `None` where it can, or where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_padded: Option<String>,
 }
 
 /// How a node is launched.

@@ -42,9 +42,7 @@ fn target() -> TargetContents {
         preempt_offset: Some(32),
         shared_bytes: 0,
         scratch_bytes: 0,
-        registers: None,
-        spill_bytes: None,
-        rerun: None,
+        ..KernelFacts::default()
     };
     let launch = LaunchSpec {
         kernel: KernelId(0),

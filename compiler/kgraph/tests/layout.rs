@@ -40,9 +40,7 @@ fn target() -> TargetImage {
         preempt_offset: Some(16),
         shared_bytes: 0,
         scratch_bytes: 0,
-        registers: None,
-        spill_bytes: None,
-        rerun: None,
+        ..KernelFacts::default()
     };
     let argument = |id| Argument::Buffer { buffer: BufferId(id), offset: Expr::Const(0) };
     let launch = LaunchSpec {

@@ -15,11 +15,11 @@ pub use error::CompileError;
 pub use observer::{Form, Observer, Silent, Stage, StageTime};
 pub use targets::{Target, UnknownTarget};
 
-use atoll_codegen::{Emitted, Schedule};
+use atoll_codegen::{Emitted, EmittedKernel, Schedule};
 use atoll_frontend::memory_plan;
 use atoll_frontend::tensor_graph::TensorGraph;
 use atoll_kgraph::{BundleContents, KernelFacts, KernelGraph, RerunFact, TargetContents, TargetImage, write_bundle};
-use atoll_passes::{KernelReport, TransformOptions};
+use atoll_passes::{KernelReport, LoopDecision, Outlining, PassOptions, TransformOptions, Virtualization};
 use atoll_ptx::Module;
 use observer::Clock;
 use std::path::Path;
@@ -125,11 +125,17 @@ fn compile_target(
         clock.stage(Stage::Emit(target), || Ok(atoll_codegen::emit(schedule, &target.description())?))?;
     observer.form(Form::Ptx, "emit", &|| atoll_ptx::print(&module));
     let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&module)))?;
-    let report =
-        clock.stage(Stage::Passes(target), || Ok(atoll_passes::transform(&mut module, &TransformOptions::default(), &mut |_, _| {})?))?;
+    let (report, not_padded) = clock.stage(Stage::Passes(target), || {
+        let report = atoll_passes::transform(&mut module, &TransformOptions::default(), &mut |_, _| {})?;
+        let not_padded = not_padded(&module, &kernels)?;
+        Ok((report, not_padded))
+    })?;
     observer.form(Form::PtxFinal, "passes", &|| atoll_ptx::print(&module));
     let mut facts: Vec<KernelFacts> =
         kernels.iter().zip(&report.kernels).zip(reruns).map(|((kernel, report), rerun)| facts(kernel, report, rerun)).collect();
+    for (facts, reason) in facts.iter_mut().zip(not_padded) {
+        facts.not_padded = reason;
+    }
     let (code, ptx) = clock.stage(Stage::Lower(target), || targets::lower(target, &module, &mut facts, assemble, observer))?;
     let image = TargetImage { name: target.name().into(), kernels: facts, launches };
     Ok((TargetContents { image, code, ptx }, report.kernels))
@@ -143,17 +149,30 @@ fn reruns(module: &Module) -> Vec<RerunFact> {
     module.kernels().map(|kernel| atoll_passes::analyze_idempotence(module, kernel).fact()).collect()
 }
 
-fn facts(kernel: &atoll_codegen::EmittedKernel, report: &KernelReport, rerun: RerunFact) -> KernelFacts {
+/// Why kernels cannot share a launch with others, found by preparing a copy for it.
+fn not_padded(module: &Module, kernels: &[EmittedKernel]) -> Result<Vec<Option<String>>, CompileError> {
+    let mut module = module.clone();
+    let blocks = kernels.iter().map(|kernel| (kernel.name.as_str().into(), kernel.block)).collect();
+    let options = PassOptions { blocks, ..PassOptions::default() };
+    let report = atoll_passes::transform_with(&mut module, &["virtualize_block_index", "outline_kernel_body"], &options, &mut |_, _| {})?;
+    let reason = |kernel: &KernelReport| match (&kernel.virtualization, &kernel.outlining) {
+        (Virtualization::Refused(reason), _) => Some(reason.to_string()),
+        (_, Outlining::Refused(reason)) => Some(reason.to_string()),
+        _ => None,
+    };
+    Ok(report.kernels.iter().map(reason).collect())
+}
+
+fn facts(kernel: &EmittedKernel, report: &KernelReport, rerun: RerunFact) -> KernelFacts {
     KernelFacts {
         name: kernel.name.clone(),
         block: kernel.block,
         params_bytes: report.params_bytes,
         preempt_offset: report.preempt_offset(),
         shared_bytes: report.shared_bytes,
-        scratch_bytes: 0,
-        registers: None,
-        spill_bytes: None,
         rerun: Some(rerun),
+        loop_checks: report.loops.iter().filter(|l| matches!(l.decision, LoopDecision::Checked { .. })).count() as u32,
+        ..KernelFacts::default()
     }
 }
 

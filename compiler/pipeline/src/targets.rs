@@ -6,6 +6,7 @@ use atoll_codegen::{HostLevel, TargetDescription};
 use atoll_kgraph::KernelFacts;
 use atoll_ptx::Module;
 use atoll_target_host::{CpuLevel, KernelShape, Options};
+use atoll_target_nvidia::Architecture;
 use std::fmt;
 use std::str::FromStr;
 
@@ -16,21 +17,27 @@ pub enum Target {
     HostV3,
     /// `host-x86-64-v4`
     HostV4,
-    /// `nvidia-sm_75`: PTX that the driver compiles for this and every newer GPU.
-    NvidiaSm75,
+    /// `nvidia-sm_75`, also written `nvidia:sm_75`: PTX that the driver compiles for this and every newer GPU; where it was assembled, machine code for this one.
+    Nvidia(Architecture),
 }
 
 /// A name that is no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no target {0}; there are host-x86-64-v3, host-x86-64-v4, nvidia-sm_75, and host for this machine")]
+#[error("there is no target {0}; there are {names}, and host for this machine", names = Target::all().map(|t| t.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownTarget(String);
 
 impl Target {
-    const ALL: [Target; 3] = [Target::HostV3, Target::HostV4, Target::NvidiaSm75];
+    /// PTX for every NVIDIA GPU from Turing on.
+    pub const NVIDIA: Target = Target::Nvidia(Architecture::TURING);
+
+    /// Every target.
+    pub fn all() -> impl Iterator<Item = Target> {
+        [Target::HostV3, Target::HostV4].into_iter().chain(Architecture::all().map(Target::Nvidia))
+    }
 
     /// The host target of this machine and PTX.
     pub fn defaults() -> Vec<Target> {
-        vec![Target::this_host(), Target::NvidiaSm75]
+        vec![Target::this_host(), Target::NVIDIA]
     }
 
     /// The best host target that this machine runs.
@@ -46,7 +53,7 @@ impl Target {
         match self {
             Target::HostV3 => "host-x86-64-v3",
             Target::HostV4 => "host-x86-64-v4",
-            Target::NvidiaSm75 => "nvidia-sm_75",
+            Target::Nvidia(architecture) => architecture.target_name(),
         }
     }
 
@@ -54,7 +61,8 @@ impl Target {
         match self {
             Target::HostV3 => TargetDescription::host(HostLevel::V3),
             Target::HostV4 => TargetDescription::host(HostLevel::V4),
-            Target::NvidiaSm75 => TargetDescription::nvidia_sm75(),
+            // One text serves them all: a newer architecture changes what it is assembled for.
+            Target::Nvidia(_) => TargetDescription::nvidia_sm75(),
         }
     }
 }
@@ -72,7 +80,8 @@ impl FromStr for Target {
         if name == "host" {
             return Ok(Target::this_host());
         }
-        Target::ALL.into_iter().find(|t| t.name() == name).ok_or_else(|| UnknownTarget(name.into()))
+        let dashed = name.replacen(':', "-", 1);
+        Target::all().find(|t| t.name() == dashed).ok_or_else(|| UnknownTarget(name.into()))
     }
 }
 
@@ -85,9 +94,13 @@ pub(crate) fn lower(
     observer: &dyn Observer,
 ) -> Result<(Vec<u8>, Option<String>), CompileError> {
     let level = match target {
-        Target::NvidiaSm75 => {
+        Target::Nvidia(architecture) => {
             let ptxas = if assemble { atoll_target_nvidia::find_ptxas() } else { None };
-            return Ok((atoll_target_nvidia::compile(module, facts, ptxas.as_ref())?.into_bytes(), None));
+            let image = atoll_target_nvidia::compile(module, facts, architecture, ptxas.as_ref())?;
+            return Ok(match image.cubin {
+                Some(cubin) => (cubin, Some(image.ptx)),
+                None => (image.ptx.into_bytes(), None),
+            });
         }
         Target::HostV3 => CpuLevel::V3,
         Target::HostV4 => CpuLevel::V4,

@@ -293,9 +293,7 @@ impl KernelDevice for HostBench {
             preempt_offset: appended.preempt,
             shared_bytes: native.shared_static_bytes.next_multiple_of(16) + appended.shared_bytes,
             scratch_bytes: native.scratch_bytes,
-            registers: None,
-            spill_bytes: None,
-            rerun: None,
+            ..KernelFacts::default()
         };
         let image = ModuleImage { target: self.level.target_name(), code: &object.elf, kernels: std::slice::from_ref(&facts) };
         let module = self.device.load_module(image)?;

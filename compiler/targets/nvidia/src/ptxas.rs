@@ -51,6 +51,15 @@ pub struct AssembleReport {
     pub warnings: Vec<String>,
 }
 
+/// A module that was assembled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembled {
+    /// Machine code for the architecture.
+    pub cubin: Vec<u8>,
+    /// What the assembler says about it.
+    pub report: AssembleReport,
+}
+
 /// Why a module was not assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
@@ -121,8 +130,8 @@ impl Ptxas {
         &self.path
     }
 
-    /// Assembles a module for an architecture such as `sm_75` and throws the code away: what counts is whether it can be done, and the report.
-    pub fn assemble(&self, ptx: &str, arch: &str) -> Result<AssembleReport, AssembleError> {
+    /// Assembles a module for an architecture such as `sm_75`.
+    pub fn assemble(&self, ptx: &str, arch: &str) -> Result<Assembled, AssembleError> {
         let io = |source| AssembleError::Io { path: self.path.clone(), source };
         let folder = tempfile::tempdir().map_err(io)?;
         let file = |name: &str| folder.path().join(name);
@@ -133,7 +142,7 @@ impl Ptxas {
         messages.truncate(MESSAGES_BYTES_MAX);
         let messages = String::from_utf8_lossy(&messages).replace(&*folder.path().to_string_lossy(), "");
         match status.code() {
-            Some(0) => Ok(AssembleReport::parse(&messages)),
+            Some(0) => Ok(Assembled { cubin: fs::read(file("module.cubin")).map_err(io)?, report: AssembleReport::parse(&messages) }),
             Some(_) => Err(AssembleError::Refused { arch: arch.to_owned(), messages }),
             None => Err(AssembleError::Crashed { status, messages }),
         }

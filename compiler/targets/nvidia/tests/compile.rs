@@ -3,7 +3,7 @@
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
 use atoll_kgraph::KernelFacts;
-use atoll_target_nvidia::{NvidiaError, Ptxas, compile, declared_version, find_ptxas, lowest_version};
+use atoll_target_nvidia::{Architecture, NvidiaError, Ptxas, compile, declared_version, find_ptxas, lowest_version};
 
 fn ptxas() -> Option<Ptxas> {
     let found = find_ptxas();
@@ -29,9 +29,7 @@ fn facts(name: &str) -> KernelFacts {
         preempt_offset: None,
         shared_bytes: 0,
         scratch_bytes: 0,
-        registers: None,
-        spill_bytes: None,
-        rerun: None,
+        ..KernelFacts::default()
     }
 }
 
@@ -70,7 +68,7 @@ fn what_is_not_known_keeps_the_declared_version() {
     for body in ["mov.u32 %r1, %clusterid.x;", "frobnicate.b32 %r1, %r2;", "add.sideways.s32 %r1, %r1, %r2;"] {
         let parsed = atoll_ptx::parse(&module("8.5", "sm_75", body)).expect("valid PTX");
         assert_eq!(lowest_version(&parsed), None, "{body}");
-        let text = compile(&parsed, &mut [], None).expect("nothing to object to");
+        let text = compile(&parsed, &mut [], Architecture::TURING, None).map(|image| image.ptx).expect("nothing to object to");
         assert!(text.starts_with(".version 8.5"), "{text}");
     }
 }
@@ -81,20 +79,23 @@ fn compile_lowers_the_version_and_learns_registers() {
     let parsed = atoll_ptx::parse(&module("8.7", "sm_75", body)).expect("valid PTX");
     let ptxas = ptxas();
     let mut kernels = [facts("k")];
-    let text = compile(&parsed, &mut kernels, ptxas.as_ref()).expect("valid PTX");
+    let image = compile(&parsed, &mut kernels, Architecture::TURING, ptxas.as_ref()).expect("valid PTX");
+    assert_eq!(image.cubin.is_some(), ptxas.is_some());
+    let text = image.ptx;
     let back = atoll_ptx::parse(&text).expect("our own text");
     assert_eq!(declared_version(&back).map(|v| v.to_string()).as_deref(), Some("6.3"));
-    assert_eq!(kernels[0].registers.is_some_and(|r| (2..64).contains(&r)), ptxas.is_some());
+    assert!(kernels[0].registers.is_some_and(|r| (2..64).contains(&r)));
+    assert_eq!(kernels[0].registers_estimated, ptxas.is_none());
     assert_eq!(kernels[0].spill_bytes, ptxas.as_ref().map(|_| 0));
 }
 
 #[test]
 fn a_newer_target_and_a_missing_kernel_are_refused() {
     let newer = atoll_ptx::parse(&module("7.8", "sm_90", "")).expect("valid PTX");
-    assert!(matches!(compile(&newer, &mut [], None), Err(NvidiaError::TooNew { declared }) if declared == "sm_90"));
+    assert!(matches!(compile(&newer, &mut [], Architecture::TURING, None), Err(NvidiaError::TooNew { declared, .. }) if declared == "sm_90"));
     let Some(ptxas) = ptxas() else { return };
     let parsed = atoll_ptx::parse(&module("6.3", "sm_75", "")).expect("valid PTX");
-    assert!(matches!(compile(&parsed, &mut [facts("other")], Some(&ptxas)), Err(NvidiaError::NoKernel(name)) if name == "other"));
+    assert!(matches!(compile(&parsed, &mut [facts("other")], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::NoKernel(name)) if name == "other"));
     let broken = atoll_ptx::parse(&module("6.3", "sm_75", "add.f32 %r1, %rd1, %f1;")).expect("reads well");
-    assert!(matches!(compile(&broken, &mut [], Some(&ptxas)), Err(NvidiaError::Assemble(_))));
+    assert!(matches!(compile(&broken, &mut [], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::Assemble(_))));
 }

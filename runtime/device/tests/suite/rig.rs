@@ -50,9 +50,7 @@ pub fn facts() -> Vec<KernelFacts> {
         preempt_offset,
         shared_bytes: 0,
         scratch_bytes: 0,
-        registers: None,
-        spill_bytes: None,
-        rerun: None,
+        ..KernelFacts::default()
     };
     let arenas = KernelFacts { shared_bytes: ARENAS_SHARED_BYTES, scratch_bytes: ARENAS_SCRATCH_BYTES, ..fact("arenas", 16, None) };
     vec![

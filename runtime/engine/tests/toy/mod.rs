@@ -75,9 +75,7 @@ fn target(name: &str) -> TargetImage {
         preempt_offset: cuttable.then_some(own_bytes),
         shared_bytes: 0,
         scratch_bytes: 0,
-        registers: None,
-        spill_bytes: None,
-        rerun: None,
+        ..KernelFacts::default()
     };
     let address = |buffer| Argument::Buffer { buffer, offset: Expr::Const(0) };
     let number = |value| Argument::Int { dtype: DType::U32, value };

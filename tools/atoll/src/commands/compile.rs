@@ -6,7 +6,7 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   atoll compile resnet50.onnx -o resnet50.kg
-  atoll compile resnet50.onnx --target host-x86-64-v3,host-x86-64-v4,nvidia-sm_75
+  atoll compile resnet50.onnx --target host,nvidia:sm_75,nvidia:sm_90 --assemble
   atoll compile resnet50.onnx --emit ptx-final --target nvidia-sm_75 | less";
 
 /// Compile an ONNX model into a bundle (.kg).
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// What to compile for: host-x86-64-v3, host-x86-64-v4, nvidia-sm_75, or host for this machine [default: host,nvidia-sm_75]
+    /// What to compile for: host for this machine, host-x86-64-v3, host-x86-64-v4, nvidia:sm_75 to nvidia:sm_121 [default: host,nvidia:sm_75]
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     target: Vec<String>,
 
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     emit: Option<Emit>,
 
-    /// Put NVIDIA kernels through ptxas: checks them, and records registers and spills
+    /// Put NVIDIA kernels through ptxas: checks them, counts registers and spills, and adds machine code
     #[arg(long)]
     assemble: bool,
 

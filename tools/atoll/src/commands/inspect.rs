@@ -4,8 +4,11 @@ use crate::drawing;
 use crate::failure::{Blame, user_error};
 use crate::output::{Align, Table, bytes, print, print_json};
 use anyhow::{Context, Result};
-use atoll_kgraph::{BufferKind, Bundle, InvocationLayout, KernelGraph, NodeKind, Place, RerunFact, TargetImage, node_may_run_again};
+use atoll_kgraph::{
+    BufferKind, Bundle, InvocationLayout, KernelFacts, KernelGraph, NodeKind, Place, RerunFact, TargetImage, node_may_run_again,
+};
 use atoll_protocol::TensorMetadata;
+use atoll_proxy_kernels::{DeviceModel, KernelNeeds, RegisterClass};
 use atoll_server::tensor_metadata;
 use serde::Serialize;
 use std::fmt::Write;
@@ -15,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   atoll inspect resnet50.kg
   atoll inspect bert.kg --symbol sequence=128 --json
+  atoll inspect resnet50.kg --target nvidia-sm_75 --device t4
   atoll inspect resnet50.kg --svg resnet50.svg
   atoll inspect resnet50.kg --dot | dot -Tpdf > resnet50.pdf";
 
@@ -33,6 +37,10 @@ pub(crate) struct Args {
     /// Show the launches for this target [default: the first]
     #[arg(long)]
     target: Option<String>,
+
+    /// The device whose occupancy is shown, v100, t4, a100, h100, mi50, … [default: host, or t4 for NVIDIA targets]
+    #[arg(long)]
+    device: Option<String>,
 
     /// Print JSON
     #[arg(long, group = "form")]
@@ -99,8 +107,14 @@ struct Kernel {
     shared_bytes: u32,
     scratch_bytes: u32,
     registers: Option<u32>,
+    /// Whether no assembler counted them.
+    registers_estimated: bool,
     spill_bytes: Option<u32>,
+    occupancy: OccupancyRow,
     preemptible: bool,
+    /// Loops in which a running block looks at the epoch word, beyond the check at entry.
+    loop_checks: u32,
+    padding: PaddingRow,
     /// Whether a block may be run again after it was stopped midway.
     rerun: RerunRow,
 }
@@ -116,6 +130,26 @@ struct RerunRow {
     /// Launches whose blocks may be run again, with the symbols shown.
     launches: usize,
     /// Why the others may not.
+    reason: Option<String>,
+}
+
+/// Blocks of a kernel that a compute unit holds at once.
+#[derive(Debug, Serialize)]
+struct OccupancyRow {
+    device: &'static str,
+    /// Absent where the registers are not known.
+    blocks: Option<u32>,
+    warps: Option<u32>,
+    /// `blocks`, `warps`, `registers` or `shared`.
+    limited_by: Option<String>,
+}
+
+/// Whether a kernel can share a launch with others.
+#[derive(Debug, Serialize)]
+struct PaddingRow {
+    /// Registers of the dkp modules that it can be in; absent where it can be in none, and on devices where registers are no limit.
+    class: Option<u32>,
+    /// Why it can be in none.
     reason: Option<String>,
 }
 
@@ -159,6 +193,7 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
     let graph = bundle.graph();
     let symbols = symbol_values(args, graph)?;
     let target = target(args, bundle)?;
+    let device = device(args, target)?;
     let layout = InvocationLayout::new(graph, target, &symbols).context("with these symbols").blame_user()?;
     let name = |ids: &[atoll_kgraph::BufferId]| ids.iter().map(|id| graph.buffers[id.0 as usize].name.clone()).collect();
     let nodes = graph.nodes.iter().enumerate().map(|(index, node)| NodeRow {
@@ -184,7 +219,7 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
         inputs: tensor_metadata(graph, BufferKind::Input),
         outputs: tensor_metadata(graph, BufferKind::Output),
         memory: memory(bundle, &layout, &symbols),
-        kernels: kernels(graph, target, &layout),
+        kernels: kernels(graph, target, &layout, device),
         nodes: nodes.collect(),
         buffers: buffers(graph, &layout, &symbols)?,
     })
@@ -214,6 +249,14 @@ fn target<'b>(args: &Args, bundle: &'b Bundle) -> Result<&'b TargetImage> {
     image.ok_or_else(|| user_error(format!("the bundle has no target {}; it has {known}", name.unwrap_or("at all"))))
 }
 
+/// The device whose compute units are looked at.
+fn device(args: &Args, target: &TargetImage) -> Result<&'static DeviceModel> {
+    let default = if target.name.starts_with("host") { "host" } else { "t4" };
+    let name = args.device.as_deref().unwrap_or(default);
+    let known = || DeviceModel::ALL.map(|device| device.name).join(", ");
+    DeviceModel::find(name).ok_or_else(|| user_error(format!("no device is called `{name}`; there are {}", known())))
+}
+
 fn memory(bundle: &Bundle, layout: &InvocationLayout, symbols: &[i64]) -> Memory {
     let weights_bytes = bundle.weights().len() as u64;
     let unshared = bundle.graph().plan.unshared_bytes.as_ref();
@@ -227,7 +270,7 @@ fn memory(bundle: &Bundle, layout: &InvocationLayout, symbols: &[i64]) -> Memory
     }
 }
 
-fn kernels(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout) -> Vec<Kernel> {
+fn kernels(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout, device: &'static DeviceModel) -> Vec<Kernel> {
     let launches = |index: usize| target.launches.iter().flatten().filter(|launch| launch.kernel.0 as usize == index).count();
     let row = |(index, kernel): (usize, &atoll_kgraph::KernelFacts)| Kernel {
         name: kernel.name.clone(),
@@ -237,11 +280,46 @@ fn kernels(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout)
         shared_bytes: kernel.shared_bytes,
         scratch_bytes: kernel.scratch_bytes,
         registers: kernel.registers,
+        registers_estimated: kernel.registers_estimated,
         spill_bytes: kernel.spill_bytes,
+        occupancy: occupancy(device, kernel),
         preemptible: kernel.preempt_offset.is_some(),
+        loop_checks: kernel.loop_checks,
+        padding: padding(device, kernel),
         rerun: rerun(graph, target, layout, index),
     };
     target.kernels.iter().enumerate().map(row).collect()
+}
+
+/// Registers of a thread, as far as the device shares them out; none where they are not known.
+fn registers(device: &DeviceModel, kernel: &KernelFacts) -> Option<u32> {
+    if device.registers.per_thread_max == u32::MAX { Some(0) } else { kernel.registers }
+}
+
+fn occupancy(device: &'static DeviceModel, kernel: &KernelFacts) -> OccupancyRow {
+    let threads = kernel.block.iter().product();
+    let found =
+        registers(device, kernel).map(|registers| device.occupancy(KernelNeeds { registers, shared_bytes: kernel.shared_bytes, threads }));
+    OccupancyRow {
+        device: device.name,
+        blocks: found.map(|o| o.blocks),
+        warps: found.map(|o| o.warps),
+        limited_by: found.map(|o| format!("{:?}", o.limit).to_lowercase()),
+    }
+}
+
+fn padding(device: &'static DeviceModel, kernel: &KernelFacts) -> PaddingRow {
+    if let Some(reason) = &kernel.not_padded {
+        return PaddingRow { class: None, reason: Some(reason.clone()) };
+    }
+    let threads = kernel.block.iter().product::<u32>().next_multiple_of(device.warp_threads);
+    match registers(device, kernel) {
+        None => PaddingRow { class: None, reason: Some("its registers are not known".into()) },
+        Some(registers) => match RegisterClass::of_kernel(device, registers, threads) {
+            None => PaddingRow { class: None, reason: Some(format!("no register class has {registers} registers for {threads} threads")) },
+            Some(class) => PaddingRow { class: Some(class.registers).filter(|registers| *registers != u32::MAX), reason: None },
+        },
+    }
 }
 
 fn rerun(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout, kernel: usize) -> RerunRow {
@@ -312,13 +390,29 @@ fn kernel_table(kernels: &[Kernel]) -> Table {
         ("shared", Align::Right),
         ("scratch", Align::Right),
         ("registers", Align::Right),
+        ("occupancy", Align::Right),
         ("preemptible", Align::Left),
+        ("padding", Align::Left),
         ("may run again", Align::Left),
     ]);
     for kernel in kernels {
         let [shared, scratch] = [kernel.shared_bytes, kernel.scratch_bytes].map(|n| bytes(n.into()));
-        let registers = kernel.registers.map_or("-".into(), |n| n.to_string());
-        let preemptible = if kernel.preemptible { "yes" } else { "no" };
+        let estimated = if kernel.registers_estimated { "~" } else { "" };
+        let registers = kernel.registers.map_or("-".into(), |n| format!("{estimated}{n}"));
+        let occupancy = match (kernel.occupancy.blocks, &kernel.occupancy.limited_by) {
+            (Some(blocks), Some(limit)) => format!("{blocks} ({limit})"),
+            _ => "-".into(),
+        };
+        let preemptible = match (kernel.preemptible, kernel.loop_checks) {
+            (false, _) => "no".into(),
+            (true, 0) => "at entry".into(),
+            (true, loops) => format!("at entry, {loops} loops"),
+        };
+        let padding = match (&kernel.padding.reason, kernel.padding.class) {
+            (Some(reason), _) => format!("no: {reason}"),
+            (None, Some(class)) => format!("class {class}"),
+            (None, None) => "yes".into(),
+        };
         table.row([
             kernel.name.clone(),
             kernel.launches.to_string(),
@@ -326,7 +420,9 @@ fn kernel_table(kernels: &[Kernel]) -> Table {
             shared,
             scratch,
             registers,
-            preemptible.into(),
+            occupancy,
+            preemptible,
+            padding,
             may_run_again(kernel),
         ]);
     }

@@ -1,0 +1,62 @@
+//! The GPUs that code is assembled for.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A compute capability: 75 for `sm_75`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Architecture(u32);
+
+/// Architectures with the names of their target images, from Turing on: older ones no current assembler knows.
+const ALL: [(u32, &str); 11] = [
+    (75, "nvidia-sm_75"),
+    (80, "nvidia-sm_80"),
+    (86, "nvidia-sm_86"),
+    (87, "nvidia-sm_87"),
+    (89, "nvidia-sm_89"),
+    (90, "nvidia-sm_90"),
+    (100, "nvidia-sm_100"),
+    (103, "nvidia-sm_103"),
+    (110, "nvidia-sm_110"),
+    (120, "nvidia-sm_120"),
+    (121, "nvidia-sm_121"),
+];
+
+/// A name that is no architecture.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no NVIDIA architecture {0}; there are {names}", names = Architecture::all().map(|a| a.to_string()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownArchitecture(String);
+
+impl Architecture {
+    /// Turing, whose PTX every newer GPU's driver takes.
+    pub const TURING: Architecture = Architecture(75);
+
+    /// Every architecture, oldest first.
+    pub fn all() -> impl Iterator<Item = Architecture> {
+        ALL.into_iter().map(|(sm, _)| Architecture(sm))
+    }
+
+    /// 75 for `sm_75`.
+    pub fn sm(self) -> u32 {
+        self.0
+    }
+
+    /// The name of the target image: `nvidia-sm_75`.
+    pub fn target_name(self) -> &'static str {
+        ALL.into_iter().find(|(sm, _)| *sm == self.0).map_or("nvidia-sm_75", |(_, name)| name)
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}", self.0)
+    }
+}
+
+impl FromStr for Architecture {
+    type Err = UnknownArchitecture;
+
+    fn from_str(name: &str) -> Result<Architecture, UnknownArchitecture> {
+        Architecture::all().find(|a| a.to_string() == name).ok_or_else(|| UnknownArchitecture(name.to_owned()))
+    }
+}

@@ -22,7 +22,7 @@ fn text(body: &str) -> String {
 }
 
 /// Runs a body; `x` is a value of 64 bits.
-fn run(body: &str, x: u64, check: bool) -> Result<Vec<u8>, Fault> {
+fn run(body: &str, x: u64, check: bool) -> Result<Vec<u8>, Box<Fault>> {
     let text = text(body);
     let module = atoll_ptx::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let options = HostOptions { compute_units: 2, memory_bytes: 1 << 20, time_limit: TIME_LIMIT, check };
@@ -40,7 +40,7 @@ fn run(body: &str, x: u64, check: bool) -> Result<Vec<u8>, Fault> {
             let fine = Launch { args: vec![Arg::buffer(0), Arg::buffer(1), Arg::Value(vec![0; 8])], ..launch };
             let again = host.launch(&loaded, &fine, &mut buffers, 1);
             assert!(matches!(again, Ok(_) | Err(BenchError::Fault { .. })), "the device goes on");
-            Err(*fault)
+            Err(fault)
         }
         Err(other) => panic!("{other}"),
     }
@@ -52,7 +52,7 @@ fn here(body: &str) -> Option<u32> {
 }
 
 /// Runs a body that must fault at its `// here`, in any block.
-fn faults(body: &str, x: u64, check: bool) -> Fault {
+fn faults(body: &str, x: u64, check: bool) -> Box<Fault> {
     let fault = run(body, x, check).expect_err(body);
     assert_eq!((fault.kernel.as_str(), fault.line), ("k", here(body)), "{fault}\n{body}");
     assert!(fault.block.is_some_and(|[x, y, z]| x < BLOCKS && y == 0 && z == 0), "{fault}");

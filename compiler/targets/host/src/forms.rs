@@ -17,6 +17,9 @@ const ACCESS: &str = "weak volatile relaxed acquire release acq_rel mmio cta clu
     nc ca cg cs lu cv wb wt L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate \
     L2::evict_normal L2::evict_first L2::evict_last L2::cache_hint L2::64B L2::128B L2::256B";
 
+/// Shapes of matrix products.
+const SHAPES: &str = "m8n8k4 m16n8k4 m16n8k8 m16n8k16 m16n8k32 m8n8k16 m16n16k16 m16n16k8 m32n8k16 m8n32k16";
+
 /// Opcodes, separated by blanks, and the words they may carry.
 const FORMS: &[(&str, &[&str])] = &[
     ("add sub", &["cc sat ftz", ROUNDINGS]),
@@ -52,6 +55,10 @@ const FORMS: &[(&str, &[&str])] = &[
     ("vote", &["sync all any uni ballot"]),
     ("redux", &["sync add min max and or xor"]),
     ("activemask", &[]),
+    ("cp", &["async ca cg commit_group wait_group wait_all shared shared::cta shared::cluster global L2::cache_hint L2::64B L2::128B L2::256B"]),
+    ("mma", &["sync aligned row col satfinite", SHAPES]),
+    ("wmma", &["mma load store a b c d sync aligned row col satfinite", SHAPES, SPACES]),
+    ("ldmatrix stmatrix movmatrix", &["sync aligned m8n8 x1 x2 x4 trans shared shared::cta"]),
 ];
 
 /// The first modifier that the lowering of the instruction would ignore.

@@ -206,6 +206,9 @@ impl Inst {
     /// Whether operand 0 is what the instruction writes.
     pub(crate) fn has_destination(&self) -> bool {
         let opcode = self.form.opcode.as_str();
+        if opcode == "cp" || matches!(self.ops.first(), Some(Opnd::Addr(..))) {
+            return false;
+        }
         let effect_only = matches!(
             opcode,
             "st" | "red"

@@ -281,7 +281,7 @@ impl Operands<'_> {
             "activemask" => Shape::uniform(Level::Warp),
             "bar" | "barrier" => Shape::uniform(Level::Block),
             "shfl" => self.shuffled(inst, sources)?,
-            "match" => Shape::VECTOR,
+            "match" | "mma" | "wmma" | "ldmatrix" | "movmatrix" => Shape::VECTOR,
             _ => self.all(sources)?,
         })
     }

@@ -93,6 +93,16 @@ impl Emitter<'_> {
             "ld" | "ldu" => self.load(inst),
             "st" => self.store(inst),
             "atom" | "red" => self.atomic(inst),
+            "cp" => self.asynchronous_copy(inst),
+            "mma" => self.matrix_product(inst),
+            "wmma" => match inst.form.modifiers.first().map(|m| m.as_str()) {
+                Some("load") => self.load_fragment(inst),
+                Some("store") => self.store_fragment(inst),
+                _ => self.matrix_product(inst),
+            },
+            "ldmatrix" => self.load_matrices(inst),
+            "stmatrix" => self.store_matrices(inst),
+            "movmatrix" => self.transpose_matrix(inst),
             "shfl" => self.shuffle(inst),
             "vote" => self.vote(inst),
             "activemask" => self.activemask(inst),
@@ -182,6 +192,10 @@ fn effect(inst: &Inst) -> Effect {
         opcode,
         "ld" | "ldu"
             | "st"
+            | "cp"
+            | "ldmatrix"
+            | "stmatrix"
+            | "wmma"
             | "atom"
             | "red"
             | "membar"

@@ -1,8 +1,7 @@
-//! Loads, stores and atomics.
+//! Loads, stores and fences.
 //!
 //! An access whose lanes have one address is one scalar access; lanes that follow each other are vector accesses; anything else is a gather or
-//! scatter. Atomics go lane by lane, since blocks of one launch run on several compute units; those on shared memory are plain accesses, since a block
-//! stays on one.
+//! scatter.
 
 use super::access::{Address, Guarded};
 use super::*;
@@ -27,10 +26,22 @@ enum Order {
 impl Emitter<'_> {
     /// Where an access of `bytes` bytes per lane goes, with what must stand in front of it.
     pub(super) fn address(&mut self, inst: &Inst, operand: &Opnd, kind: AccessKind, bytes: u32) -> Result<Address, HostError> {
+        self.address_in(inst, operand, inst.form.space(), kind, bytes)
+    }
+
+    /// The same in a space that is not the instruction's first.
+    pub(super) fn address_in(
+        &mut self,
+        inst: &Inst,
+        operand: &Opnd,
+        space: Option<StateSpace>,
+        kind: AccessKind,
+        bytes: u32,
+    ) -> Result<Address, HostError> {
         let Opnd::Addr(base, offset) = operand else { return Err(self.malformed(inst, "needs an address in brackets")) };
         let space = match **base {
             Opnd::Symbol(crate::program::Symbol::Param(_)) => Some(StateSpace::Param),
-            _ => inst.form.space(),
+            _ => space,
         };
         let local_step = if space == Some(StateSpace::Local) { i64::from(self.program.local_bytes) } else { 0 };
         let stride = self.stride(base).map(|s| s + local_step);
@@ -204,7 +215,7 @@ impl Emitter<'_> {
         first
     }
 
-    fn spread_pointer(&mut self, pointer: &Val, stride: i64) -> Val {
+    pub(super) fn spread_pointer(&mut self, pointer: &Val, stride: i64) -> Val {
         let steps = self.progression(Elem::I64, stride);
         self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i8, {pointer}, {steps}"))
     }
@@ -219,7 +230,7 @@ impl Emitter<'_> {
             .collect()
     }
 
-    fn offset_each(&mut self, pointers: &Val, bytes: u32) -> Val {
+    pub(super) fn offset_each(&mut self, pointers: &Val, bytes: u32) -> Val {
         if bytes == 0 { pointers.clone() } else { self.w.value(pointers.ty, format_args!("getelementptr i8, {pointers}, i64 {bytes}")) }
     }
 
@@ -349,49 +360,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// `atom` and `red`, lane by lane.
-    pub(super) fn atomic(&mut self, inst: &Inst) -> Result<(), HostError> {
-        let ty = self.ty_of(inst)?;
-        let returns = inst.form.opcode == "atom";
-        let first = usize::from(returns);
-        let operation = inst.form.modifiers.iter().find_map(|m| AtomicOp::of(m, ty));
-        let Some(operation) = operation else { return Err(self.unsupported(inst, "")) };
-        if inst.form.modifiers.iter().any(|m| matches!(m.as_str(), "v2" | "v4" | "v8")) || ty.bits() < 32 || ty.bits() > 64 {
-            return Err(self.unsupported(inst, ""));
-        }
-        let elem = if operation == AtomicOp::Add { storage(ty) } else { Elem::int(ty.bits()) };
-        let pointers = match self.address(inst, self.op(inst, first)?, AccessKind::Atomic, ty.bytes())? {
-            Address::Uniform(pointer) => pointer,
-            Address::Strided(pointer, stride) => self.spread_pointer(&pointer, stride),
-            Address::Each(pointers) => pointers,
-        };
-        let mut operands = vec![pointers];
-        for index in first + 1..inst.ops.len() {
-            let source = self.op(inst, index)?;
-            let lanes = if self.is_uniform(source) { 1 } else { LANES };
-            operands.push(self.get(source, elem, lanes));
-        }
-        let is_shared = inst.form.space() == Some(StateSpace::Shared);
-        let wants_old = returns && !matches!(self.op(inst, 0)?, Opnd::Sink);
-        let result = wants_old.then(|| self.lane_array(elem, 7));
-        let lanes = self.lane_arrays_of(&operands);
-        self.for_each_lane(|e, lane| {
-            let arguments: Vec<Val> = lanes.iter().map(|l| e.lane_value(l, lane)).collect();
-            let old = if is_shared { e.plain_update(operation, &arguments)? } else { e.atomic_update(inst, operation, &arguments)? };
-            if let Some(result) = &result {
-                let at = e.lane_slot(result, elem, lane);
-                e.w.store(&old, &at);
-            }
-            Ok(())
-        })
-        .map_err(|()| self.malformed(inst, "has too few operands"))?;
-        if let Some(result) = result {
-            let old = self.w.load(Ty { elem, lanes: LANES }, &result);
-            self.set_operand(&inst.ops[0], &old, false);
-        }
-        Ok(())
-    }
-
     /// A stack array of one element per lane; `purpose` tells arrays in use at the same time apart.
     pub(super) fn lane_array(&mut self, elem: Elem, purpose: u8) -> Val {
         if let Some(array) = self.lane_arrays.get(&(elem, purpose)) {
@@ -433,7 +401,7 @@ impl Emitter<'_> {
     }
 
     /// Runs `body` for every active lane, lowest first.
-    pub(super) fn for_each_lane(&mut self, body: impl FnOnce(&mut Self, &Val) -> Result<(), ()>) -> Result<(), ()> {
+    pub(super) fn for_each_lane<R>(&mut self, body: impl FnOnce(&mut Self, &Val) -> R) -> R {
         let bits = match self.mask.clone() {
             None => constant(I32, -1),
             Some(mask) => self.mask_bits(&mask),
@@ -444,63 +412,14 @@ impl Emitter<'_> {
         self.w.place(&again);
         let now = self.w.load(I32, &left);
         let lane = self.w.call("llvm.cttz", I32, &[&now, &constant(I1, 0)]);
-        body(self, &lane)?;
+        let result = body(self, &lane);
         let below = self.w.bin_const("sub", &now, 1);
         let rest = self.w.bin("and", &now, &below);
         self.w.store(&rest, &left);
         let more = self.w.compare("icmp ne", &rest, &constant(I32, 0));
         self.w.br_if(&more, &again, &out);
         self.w.place(&out);
-        Ok(())
-    }
-
-    fn atomic_update(&mut self, inst: &Inst, operation: AtomicOp, arguments: &[Val]) -> Result<Val, ()> {
-        let order = if ["acquire", "release", "acq_rel"].iter().any(|m| inst.has(m)) { "acq_rel" } else { "monotonic" };
-        let (pointer, value) = (arguments.first().ok_or(())?, arguments.get(1).ok_or(())?);
-        if operation == AtomicOp::CompareAndSwap {
-            let new = arguments.get(2).ok_or(())?;
-            let ty = value.ty;
-            let failure = if order == "acq_rel" { "acquire" } else { "monotonic" };
-            let both = self.w.value(ty, format_args!("cmpxchg {pointer}, {value}, {new} {order} {failure}"));
-            return Ok(self.w.value(ty, format_args!("extractvalue {{ {ty}, i1 }} {}, 0", both.text)));
-        }
-        let op = operation.rmw(value.ty.elem);
-        Ok(self.w.value(value.ty, format_args!("atomicrmw {op} {pointer}, {value} {order}")))
-    }
-
-    /// An update that no other thread can see halfway.
-    fn plain_update(&mut self, operation: AtomicOp, arguments: &[Val]) -> Result<Val, ()> {
-        let (pointer, value) = (arguments.first().ok_or(())?, arguments.get(1).ok_or(())?);
-        let w = &mut self.w;
-        let ty = value.ty;
-        let old = w.load(ty, pointer);
-        let new = match operation {
-            AtomicOp::Add => w.bin(if ty.elem.is_float() { "fadd" } else { "add" }, &old, value),
-            AtomicOp::And => w.bin("and", &old, value),
-            AtomicOp::Or => w.bin("or", &old, value),
-            AtomicOp::Xor => w.bin("xor", &old, value),
-            AtomicOp::Exchange => value.clone(),
-            AtomicOp::Min(signed) => w.call(if signed { "llvm.smin" } else { "llvm.umin" }, ty, &[&old, value]),
-            AtomicOp::Max(signed) => w.call(if signed { "llvm.smax" } else { "llvm.umax" }, ty, &[&old, value]),
-            AtomicOp::Increment => {
-                let next = w.bin_const("add", &old, 1);
-                let wraps = w.compare("icmp uge", &old, value);
-                w.select(&wraps, &constant(ty, 0), &next)
-            }
-            AtomicOp::Decrement => {
-                let next = w.bin_const("sub", &old, 1);
-                let is_zero = w.compare("icmp eq", &old, &constant(ty, 0));
-                let above = w.compare("icmp ugt", &old, value);
-                let wraps = w.bin("or", &is_zero, &above);
-                w.select(&wraps, value, &next)
-            }
-            AtomicOp::CompareAndSwap => {
-                let same = w.compare("icmp eq", &old, value);
-                w.select(&same, arguments.get(2).ok_or(())?, &old)
-            }
-        };
-        w.store(&new, pointer);
-        Ok(old)
+        result
     }
 
     /// `membar` and `fence`.
@@ -514,57 +433,5 @@ impl Emitter<'_> {
             self.w.effect(format_args!("fence seq_cst"));
         }
         Ok(())
-    }
-}
-
-/// What an atomic does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AtomicOp {
-    Add,
-    And,
-    Or,
-    Xor,
-    Exchange,
-    /// Signed or not.
-    Min(bool),
-    Max(bool),
-    Increment,
-    Decrement,
-    CompareAndSwap,
-}
-
-impl AtomicOp {
-    fn of(word: &str, ty: ScalarType) -> Option<AtomicOp> {
-        Some(match word {
-            "add" => AtomicOp::Add,
-            "and" => AtomicOp::And,
-            "or" => AtomicOp::Or,
-            "xor" => AtomicOp::Xor,
-            "exch" => AtomicOp::Exchange,
-            "min" => AtomicOp::Min(is_signed(ty)),
-            "max" => AtomicOp::Max(is_signed(ty)),
-            "inc" => AtomicOp::Increment,
-            "dec" => AtomicOp::Decrement,
-            "cas" => AtomicOp::CompareAndSwap,
-            _ => return None,
-        })
-    }
-
-    /// LLVM's name for it.
-    fn rmw(self, elem: Elem) -> &'static str {
-        match self {
-            AtomicOp::Add if elem.is_float() => "fadd",
-            AtomicOp::Add => "add",
-            AtomicOp::And => "and",
-            AtomicOp::Or => "or",
-            AtomicOp::Xor => "xor",
-            AtomicOp::Exchange | AtomicOp::CompareAndSwap => "xchg",
-            AtomicOp::Min(true) => "min",
-            AtomicOp::Min(false) => "umin",
-            AtomicOp::Max(true) => "max",
-            AtomicOp::Max(false) => "umax",
-            AtomicOp::Increment => "uinc_wrap",
-            AtomicOp::Decrement => "udec_wrap",
-        }
     }
 }

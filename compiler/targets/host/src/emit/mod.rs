@@ -7,16 +7,20 @@
 //! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory accesses therefore need no test.
 
 mod access;
+mod atomic;
 mod bits;
 mod compare;
 mod convert;
+mod copy;
 mod faults;
 mod float;
 mod flow;
+mod fragments;
 mod half;
 mod inst;
 mod integer;
 pub(crate) mod math;
+mod matrix;
 mod memory;
 mod packed;
 mod print;

@@ -1,0 +1,233 @@
+//! Matrix products of a warp: `mma.sync` and `wmma.mma`.
+//!
+//! *Where elements live.* A matrix is cut into tiles of 8 rows (of A; columns of B) by as many numbers as four registers hold; lane l holds the l mod 4-th register of row l div 4. A result has tiles of 8 by 8, of
+//! which each lane holds two neighbours. Registers go through the tiles along the rows of A first, then along k. That is the ISA's layout of `mma`; the fragments of `wmma` have no
+//! layout that a program may know, and get the same one.
+//!
+//! *How sums are rounded.* Products of f16, bf16 and tf32 (of which only the 10 bits of fraction are looked at) are exact. They are added to the f32 accumulator in ascending k, one fused multiply-add each, so with one
+//! rounding per product; an f16 result is rounded once more at the end. f64 goes the same way in double precision. NVIDIA adds several products before it rounds and does not say in which order: results differ from its
+//! by no more than 2·k units in the last place of the largest partial sum.
+//! Integers wrap around, or saturate with `.satfinite`.
+//!
+//! *How it is fast.* For each k, the column of A and the row of B are put beside the accumulators by one constant shuffle each; what follows is fused multiply-adds of whole registers.
+
+use super::*;
+use crate::program::Opnd;
+use atoll_ptx::ScalarType;
+use std::collections::hash_map::Entry;
+
+/// Rows of A, or columns of B, in a tile.
+const TILE: u32 = 8;
+/// Lanes that share a row of a tile.
+const ROW_LANES: u32 = 4;
+
+/// Sizes of a product: m × k by k × n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MatrixShape {
+    pub(super) m: u32,
+    pub(super) n: u32,
+    pub(super) k: u32,
+}
+
+impl MatrixShape {
+    /// The shape of a modifier: `m16n8k16`.
+    pub(super) fn of(inst: &Inst) -> Option<MatrixShape> {
+        inst.form.modifiers.iter().find_map(|word| {
+            let (m, rest) = word.strip_prefix('m')?.split_once('n')?;
+            let (n, k) = rest.split_once('k')?;
+            Some(MatrixShape { m: m.parse().ok()?, n: n.parse().ok()?, k: k.parse().ok()? })
+        })
+    }
+}
+
+/// Numbers of a factor that one register holds.
+pub(super) fn per_register(ty: ScalarType) -> u32 {
+    match ty {
+        ScalarType::F16 | ScalarType::Bf16 => 2,
+        ScalarType::S8 | ScalarType::U8 => 4,
+        _ => 1,
+    }
+}
+
+/// Shapes by the type of the factors.
+fn is_known(shape: MatrixShape, ty: ScalarType, is_wmma: bool) -> bool {
+    let MatrixShape { m, n, k } = shape;
+    let wide = [(16, 16), (32, 8), (8, 32)].contains(&(m, n));
+    match (ty, is_wmma) {
+        (ScalarType::F16 | ScalarType::Bf16 | ScalarType::S8 | ScalarType::U8, true) => wide && k == 16,
+        (ScalarType::Tf32, true) => (m, n, k) == (16, 16, 8),
+        (ScalarType::F64, true) => (m, n, k) == (8, 8, 4),
+        (ScalarType::F16 | ScalarType::Bf16, false) => (m, n) == (16, 8) && (k == 8 || k == 16),
+        (ScalarType::Tf32, false) => (m, n) == (16, 8) && (k == 4 || k == 8),
+        (ScalarType::S8 | ScalarType::U8, false) => (m, n, k) == (8, 8, 16) || (m, n) == (16, 8) && (k == 16 || k == 32),
+        (ScalarType::F64, false) => (m, n, k) == (8, 8, 4) || (m, n) == (16, 8) && [4, 8, 16].contains(&k),
+        _ => false,
+    }
+}
+
+/// A product on its way.
+struct Product {
+    shape: MatrixShape,
+    /// Numbers of A and B by register and place in it, 32 lanes each.
+    a: Vec<Val>,
+    b: Vec<Val>,
+    per: u32,
+    /// What was put beside the accumulators already, by factor, number and lane or lanes.
+    placed: HashMap<(bool, u32, u32), Val>,
+}
+
+impl Emitter<'_> {
+    /// `mma.sync.aligned.shape.row.col.d.a.b.c` and `wmma.mma.sync.aligned.row.col.shape…`
+    pub(super) fn matrix_product(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let is_wmma = inst.form.opcode == "wmma";
+        let (Some(shape), [d, a, b, c]) = (MatrixShape::of(inst), inst.ops.as_slice()) else {
+            return Err(self.malformed(inst, "needs a shape and four operands"));
+        };
+        let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
+        let (d_ty, a_ty, b_ty, c_ty) = match types[..] {
+            [d, a, b, c] => (d, a, b, c),
+            // `wmma` of halves names the accumulators only.
+            [d, c] if is_wmma => (d, ScalarType::F16, ScalarType::F16, c),
+            _ => return Err(self.malformed(inst, "needs the types of its matrices")),
+        };
+        let is_in_order = is_wmma || inst.has("row") && inst.has("col");
+        if !is_in_order || !is_known(shape, a_ty, is_wmma) || !agree(a_ty, b_ty, c_ty, d_ty) {
+            return Err(self.unsupported(inst, "a product of this shape and these types"));
+        }
+        let per = per_register(a_ty);
+        let (a_registers, b_registers) = (shape.m * shape.k / (LANES * per), shape.n * shape.k / (LANES * per));
+        let factors = Product {
+            shape,
+            a: self.factor(inst, a, a_registers, a_ty)?,
+            b: self.factor(inst, b, b_registers, b_ty)?,
+            per,
+            placed: HashMap::new(),
+        };
+        let count = shape.m * shape.n / LANES;
+        let start = self.accumulators(inst, c, count, c_ty)?;
+        let sums = self.multiply(inst, factors, start);
+        self.write_accumulators(inst, d, &sums, d_ty)
+    }
+
+    /// The registers of a vector operand, at least `count`.
+    pub(super) fn registers<'i>(&self, inst: &Inst, operand: &'i Opnd, count: u32) -> Result<&'i [Opnd], HostError> {
+        let parts = match operand {
+            Opnd::Vec(parts) => parts.as_slice(),
+            single => std::slice::from_ref(single),
+        };
+        if parts.len() < count as usize {
+            return Err(self.malformed(inst, "has a matrix of too few registers"));
+        }
+        Ok(parts)
+    }
+
+    /// The numbers of a factor, in the order of registers and of places in a register.
+    fn factor(&mut self, inst: &Inst, operand: &Opnd, count: u32, ty: ScalarType) -> Result<Vec<Val>, HostError> {
+        let mut numbers = Vec::new();
+        for register in &self.registers(inst, operand, count)?[..count as usize] {
+            match ty {
+                ScalarType::F16 | ScalarType::Bf16 => {
+                    let pair = if ty == ScalarType::F16 { ScalarType::F16x2 } else { ScalarType::Bf16x2 };
+                    numbers.extend(self.halves(register, pair, LANES, false));
+                }
+                ScalarType::Tf32 => {
+                    let bits = self.get(register, Elem::I32, LANES);
+                    let bits = self.w.bin_const("and", &bits, -0x2000);
+                    numbers.push(self.w.cast("bitcast", &bits, Elem::F32));
+                }
+                ScalarType::F64 => numbers.push(self.get(register, Elem::F64, LANES)),
+                _ => {
+                    let bytes = self.get(register, Elem::I32, LANES);
+                    numbers.extend((0..4).map(|i| self.sub_register(&bytes, 8 * i, 8, ty == ScalarType::S8)));
+                }
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// The accumulators that go in: `count` numbers per lane.
+    fn accumulators(&mut self, inst: &Inst, operand: &Opnd, count: u32, ty: ScalarType) -> Result<Vec<Val>, HostError> {
+        if ty == ScalarType::F16 {
+            let registers = self.registers(inst, operand, count / 2)?.to_vec();
+            return Ok(registers[..count as usize / 2].iter().flat_map(|r| self.halves(r, ScalarType::F16x2, LANES, false)).collect());
+        }
+        let registers = self.registers(inst, operand, count)?.to_vec();
+        Ok(registers[..count as usize].iter().map(|r| self.get(r, crate::program::elem_of(ty), LANES)).collect())
+    }
+
+    fn write_accumulators(&mut self, inst: &Inst, operand: &Opnd, sums: &[Val], ty: ScalarType) -> Result<(), HostError> {
+        let values: Vec<Val> = match ty {
+            ScalarType::F16 => {
+                let halves: Vec<Val> = sums.iter().map(|s| self.float_to_half(s, ty)).collect();
+                halves.chunks(2).map(|pair| self.join_halves(&pair[0], &pair[1])).collect()
+            }
+            _ => sums.to_vec(),
+        };
+        for (register, value) in self.registers(inst, operand, values.len() as u32)?.iter().zip(&values) {
+            self.set_operand(register, value, false);
+        }
+        Ok(())
+    }
+
+    /// Adds the products to the accumulators.
+    fn multiply(&mut self, inst: &Inst, mut factors: Product, start: Vec<Val>) -> Vec<Val> {
+        let is_int = !start[0].ty.elem.is_float();
+        let saturates = is_int && inst.has("satfinite");
+        // Sums of bytes stay far from overflow; what went in is added last where that must saturate.
+        let mut sums: Vec<Val> = if saturates { start.iter().map(|s| constant(s.ty, 0)).collect() } else { start.clone() };
+        let row_tiles = factors.shape.m / TILE;
+        for k in 0..factors.shape.k {
+            for (index, sum) in sums.iter_mut().enumerate() {
+                let (tile, half) = (index as u32 / 2, index as u32 % 2);
+                let a = self.column_of_a(&mut factors, tile % row_tiles, k);
+                let b = self.row_of_b(&mut factors, tile / row_tiles, half, k);
+                *sum = if is_int {
+                    let product = self.w.bin("mul", &a, &b);
+                    self.w.bin("add", sum, &product)
+                } else {
+                    self.w.call("llvm.fma", sum.ty, &[&a, &b, sum])
+                };
+            }
+        }
+        if saturates {
+            sums = sums.iter().zip(&start).map(|(s, c)| self.w.call("llvm.sadd.sat", s.ty, &[s, c])).collect();
+        }
+        sums
+    }
+
+    /// Beside each lane's results, the number of column k of A in their row.
+    fn column_of_a(&mut self, factors: &mut Product, tile: u32, k: u32) -> Val {
+        let (k_tile, lane, place) = (k / (ROW_LANES * factors.per), k / factors.per % ROW_LANES, k % factors.per);
+        let number = (k_tile * (factors.shape.m / TILE) + tile) * factors.per + place;
+        let pattern: Vec<u32> = (0..LANES).map(|l| l / ROW_LANES * ROW_LANES + lane).collect();
+        self.placed(&mut factors.placed, (true, number, lane), &factors.a[number as usize], &pattern)
+    }
+
+    /// Beside each lane's first or second result of a tile, the number of row k of B in its column.
+    fn row_of_b(&mut self, factors: &mut Product, tile: u32, half: u32, k: u32) -> Val {
+        let k_tiles = factors.shape.k / (ROW_LANES * factors.per);
+        let (k_tile, lane, place) = (k / (ROW_LANES * factors.per), k / factors.per % ROW_LANES, k % factors.per);
+        let number = (tile * k_tiles + k_tile) * factors.per + place;
+        let pattern: Vec<u32> = (0..LANES).map(|l| (2 * (l % ROW_LANES) + half) * ROW_LANES + lane).collect();
+        self.placed(&mut factors.placed, (false, number, 2 * lane + half), &factors.b[number as usize], &pattern)
+    }
+
+    fn placed(&mut self, placed: &mut HashMap<(bool, u32, u32), Val>, key: (bool, u32, u32), number: &Val, pattern: &[u32]) -> Val {
+        match placed.entry(key) {
+            Entry::Occupied(entry) => entry.get().clone(),
+            Entry::Vacant(entry) => entry.insert(self.w.shuffle(number, pattern)).clone(),
+        }
+    }
+}
+
+/// Whether factors and accumulators of these types go together.
+fn agree(a: ScalarType, b: ScalarType, c: ScalarType, d: ScalarType) -> bool {
+    use ScalarType::*;
+    match a {
+        F16 => b == a && [c, d].iter().all(|t| matches!(t, F16 | F32)),
+        Bf16 | Tf32 => b == a && c == F32 && d == F32,
+        F64 => b == a && c == F64 && d == F64,
+        S8 | U8 => matches!(b, S8 | U8) && c == S32 && d == S32,
+        _ => false,
+    }
+}

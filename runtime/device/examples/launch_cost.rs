@@ -16,36 +16,26 @@ fn main() {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[path = "../tests/suite/rig.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the rig belongs to the conformance suite")]
-mod rig;
+mod common;
 
 #[cfg(target_arch = "x86_64")]
 mod measure {
-    use crate::rig::{Launch, Rig, compile_kernels};
-    use atoll_device::{HostConfig, HostDevice};
-    use std::arch::x86_64::_rdtsc;
-    use std::time::{Duration, Instant};
+    use crate::common::rig::{Launch, Rig};
+    use crate::common::{arguments, cycles_per_us, start};
+    use atoll_device::HostConfig;
+    use std::time::Instant;
 
     /// Blocks of a launch, and how long one takes in nanoseconds.
     const SHAPES: [(u32, u64); 7] = [(1, 0), (2, 0), (2, 5_000), (8, 5_000), (8, 20_000), (64, 2_000), (4096, 100)];
 
-    fn cycles_per_ns() -> f64 {
-        // SAFETY: every x86-64 CPU has the instruction.
-        let now = || unsafe { _rdtsc() };
-        let (start, cycles) = (Instant::now(), now());
-        std::thread::sleep(Duration::from_millis(100));
-        (now() - cycles) as f64 / start.elapsed().as_nanos() as f64
-    }
-
     pub(crate) fn main() {
-        let arguments: Vec<u32> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+        let arguments = arguments();
         let default = HostConfig::default();
         let compute_units = arguments.first().copied().unwrap_or(default.compute_units);
         let busy_spin_ns = arguments.get(1).map_or(default.busy_spin_ns, |us| u64::from(*us) * 1000);
-        let per_ns = cycles_per_ns();
+        let per_ns = cycles_per_us() / 1000.0;
         let config = HostConfig { compute_units, busy_spin_ns, memory_bytes: 64 << 20, ..default };
-        let mut rig = Rig::new(Box::new(HostDevice::start(config).expect("a host device")), &compile_kernels());
+        let mut rig = start(config);
         let counts = rig.alloc(4096 * 4);
 
         println!("{compute_units} compute units, {busy_spin_ns} ns of spinning while others run; µs per launch, best of 5");

@@ -18,17 +18,15 @@ fn main() {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[path = "../tests/suite/rig.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the rig belongs to the conformance suite")]
-mod rig;
+mod common;
 
 #[cfg(target_arch = "x86_64")]
 mod measure {
-    use crate::rig::{Kernel, Launch, Param, Preempt, Rig, compile_kernels};
+    use crate::common::rig::{Kernel, Launch, Param, Preempt, Rig};
+    use crate::common::{arguments, cycles_per_us, now, start};
     use atoll_core::{DeviceOffset, Epoch};
-    use atoll_device::{HostConfig, HostDevice, LaunchStatus};
-    use std::arch::x86_64::_rdtsc;
-    use std::time::{Duration, Instant};
+    use atoll_device::{HostConfig, LaunchStatus};
+    use std::time::Duration;
 
     const QUEUED: [u32; 4] = [10, 100, 1000, 10_000];
     const BLOCKS_PER_LAUNCH: u32 = 64;
@@ -51,19 +49,8 @@ mod measure {
         preempt: Preempt,
     }
 
-    fn now() -> u64 {
-        // SAFETY: every x86-64 CPU has the instruction.
-        unsafe { _rdtsc() }
-    }
-
-    fn cycles_per_us() -> f64 {
-        let (start, cycles) = (Instant::now(), now());
-        std::thread::sleep(Duration::from_millis(100));
-        (now() - cycles) as f64 / start.elapsed().as_micros() as f64
-    }
-
     pub(crate) fn main() {
-        let arguments: Vec<u32> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+        let arguments = arguments();
         let default = HostConfig::default();
         let compute_units = arguments.first().copied().unwrap_or(default.compute_units);
         let block_us = arguments.get(1).copied().unwrap_or(20);
@@ -97,7 +84,7 @@ mod measure {
     impl Bench {
         fn new(config: HostConfig, block_cycles: u64) -> Bench {
             let compute_units = config.compute_units;
-            let mut rig = Rig::new(Box::new(HostDevice::start(config).expect("a host device")), &compile_kernels());
+            let mut rig = start(config);
             let stamps = rig.alloc(u64::from(compute_units) * 16);
             let progress = rig.alloc(u64::from(QUEUED[3] * BLOCKS_PER_LAUNCH));
             let preempt = rig.preempt(0);

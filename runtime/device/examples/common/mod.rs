@@ -1,0 +1,33 @@
+//! What the examples that measure share: the conformance suite's rig on a host device, and the time stamp counter.
+#![allow(dead_code, unreachable_pub, reason = "each example uses its part")]
+
+#[path = "../../tests/suite/rig.rs"]
+pub mod rig;
+
+use atoll_device::{HostConfig, HostDevice};
+use rig::{Rig, compile_kernels};
+use std::arch::x86_64::_rdtsc;
+use std::time::{Duration, Instant};
+
+/// The numbers on the command line, in order.
+pub fn arguments() -> Vec<u32> {
+    std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect()
+}
+
+/// A host device with the suite's kernels.
+pub fn start(config: HostConfig) -> Rig {
+    Rig::new(Box::new(HostDevice::start(config).expect("a host device")), &compile_kernels())
+}
+
+/// The time stamp counter, which the kernels read too.
+pub fn now() -> u64 {
+    // SAFETY: every x86-64 CPU has the instruction.
+    unsafe { _rdtsc() }
+}
+
+/// How fast it counts.
+pub fn cycles_per_us() -> f64 {
+    let (start, cycles) = (Instant::now(), now());
+    std::thread::sleep(Duration::from_millis(100));
+    (now() - cycles) as f64 / start.elapsed().as_micros() as f64
+}

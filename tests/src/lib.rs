@@ -2,6 +2,8 @@
 //!
 //! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published sizes of every model and three seeds; otherwise small variants and one seed.
 
+pub mod stopping;
+
 use anyhow::{Context, Result, bail, ensure};
 use atoll_device::host::{HostConfig, HostDevice};
 use atoll_engine::{Class, Engine, EngineConfig, EngineHandle, FunctionOptions, InputTensor, InvocationRequest, InvocationResult};

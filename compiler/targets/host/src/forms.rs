@@ -39,6 +39,7 @@ const FORMS: &[(&str, &[&str])] = &[
     ("bmsk szext", &["clamp wrap"]),
     ("shf", &["l r clamp wrap"]),
     ("dp2a", &["lo hi"]),
+    ("vadd2 vadd4 vsub2 vsub4 vabsdiff2 vabsdiff4 vmin2 vmin4 vmax2 vmax4", &["sat add"]),
     ("and or xor", &[]),
     ("lop3", &["and or"]),
     ("prmt", &["f4e b4e rc8 ecl ecr rc16"]),
@@ -55,9 +56,15 @@ const FORMS: &[(&str, &[&str])] = &[
     ("vote", &["sync all any uni ballot"]),
     ("redux", &["sync add min max and or xor"]),
     ("activemask", &[]),
-    ("cp", &["async ca cg commit_group wait_group wait_all shared shared::cta shared::cluster global L2::cache_hint L2::64B L2::128B L2::256B"]),
-    ("mma", &["sync aligned row col satfinite", SHAPES]),
-    ("wmma", &["mma load store a b c d sync aligned row col satfinite", SHAPES, SPACES]),
+    (
+        "cp",
+        &[
+            "async ca cg commit_group wait_group wait_all shared shared::cta shared::cluster global L2::cache_hint L2::64B L2::128B L2::256B",
+        ],
+    ),
+    // Products of f64 may say that they round to nearest.
+    ("mma", &["sync aligned row col satfinite rn", SHAPES]),
+    ("wmma", &["mma load store a b c d sync aligned row col satfinite rn", SHAPES, SPACES]),
     ("ldmatrix stmatrix movmatrix", &["sync aligned m8n8 x1 x2 x4 trans shared shared::cta"]),
 ];
 

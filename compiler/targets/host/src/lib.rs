@@ -7,6 +7,23 @@
 //! are the same in all lanes or step evenly, and which branches part lanes; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises, compiles and
 //! links.
 //!
+//! *Numbers.* Every operation that PTX defines exactly is exact: all rounding modes, `.ftz`, `.sat`, carries, halves rounded once. A NaN is a NaN; its payload is not NVIDIA's. Approximate
+//! instructions err by at most this much, which the tests check, against what the ISA allows (ulp: units in the last place):
+//!
+//! | instruction | here | the ISA |
+//! |---|---|---|
+//! | `div.approx`, `div.full`, `rcp.approx`, `sqrt.approx` (f32) | ½ ulp | 2, 2, 1 ulp, 2⁻²³ |
+//! | `rsqrt.approx.f32` | 1½ ulp, 2⁻²³ relative | 2⁻²²·⁹ relative |
+//! | `ex2.approx.f32` | 1 ulp (2⁻¹⁴⁹ absolute where the result is subnormal) | 2 ulp |
+//! | `lg2.approx.f32` | 1 ulp or 10⁻¹⁰ absolute | 2⁻²²·⁶ |
+//! | `sin.approx.f32`, `cos.approx.f32` | 2 ulp or 2⁻²³ absolute up to 10⁴, then a number in −1..=1 | 2⁻²⁰·⁵ absolute up to 2π, 2⁻¹⁴·⁷ up to 100π |
+//! | `tanh.approx.f32` | 6 ulp | 2⁻¹¹ relative |
+//! | `ex2`, `tanh` of f16 and bf16 | those of f32, rounded | 2⁻⁹·⁹, 2⁻¹⁰·⁹; 2⁻⁷, 2⁻⁸ |
+//! | `rcp`, `rsqrt.approx.ftz.f64` | 2⁻²⁰: 32 bits in, 32 out | as here |
+//! | `mma`, `wmma` of floats | each product added in ascending k, one rounding each | not said |
+//!
+//! Integer quotients and remainders by zero are all ones in every width, signed or not: what the code gives that NVIDIA's assembler writes for them.
+//!
 //! Invariants:
 //! - a kernel is specialised on its block shape, never on its grid or parameters;
 //! - no floating-point operation is fused or reordered that PTX keeps apart;

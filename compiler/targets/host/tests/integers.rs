@@ -77,6 +77,27 @@ fn products() {
 }
 
 #[test]
+fn numbers_side_by_side() {
+    let lanes = |v: &[u64], of: &dyn Fn(i32, i32) -> i32, signed: bool| -> Vec<i32> {
+        let byte = |x: u64, i: u32| if signed { i32::from((x >> (8 * i)) as i8) } else { i32::from((x >> (8 * i)) as u8) };
+        (0..4).map(|i| of(byte(v[0], i), byte(v[1], i))).collect()
+    };
+    let joined = |all: Vec<i32>| all.iter().enumerate().map(|(i, &x)| u64::from(x as u8) << (8 * i)).sum::<u64>();
+    let three = &[I32, I32, I32];
+    check("vadd4.u32.u32.u32 %d, %a, %b, %c;", I32, three, |v| joined(lanes(v, &|a, b| a + b, false)));
+    check("vadd4.s32.s32.s32.sat %d, %a, %b, %c;", I32, three, |v| joined(lanes(v, &|a, b| (a + b).clamp(-128, 127), true)));
+    check("vsub4.u32.u32.u32.sat %d, %a, %b, %c;", I32, three, |v| joined(lanes(v, &|a, b| (a - b).max(0), false)));
+    check("vabsdiff4.u32.u32.u32.add %d, %a, %b, %c;", I32, three, |v| {
+        (v[2] + lanes(v, &|a, b| (a - b).abs(), false).iter().sum::<i32>() as u64) & 0xffff_ffff
+    });
+    check("vmax4.s32.s32.s32 %d, %a, %b, %c;", I32, three, |v| joined(lanes(v, &|a, b| a.max(b), true)));
+    check("vmin2.s32.s32.s32 %d, %a, %b, %c;", I32, three, |v| {
+        let half = |s: u32| u64::from(((v[0] >> s) as i16).min((v[1] >> s) as i16) as u16) << s;
+        half(0) | half(16)
+    });
+}
+
+#[test]
 fn quotients_of_every_width() {
     check("div.s16 %d, %a, %b;", I16, &[I16, I16], |v| {
         if v[1] == 0 { 0xffff } else { u64::from((v[0] as i16).wrapping_div(v[1] as i16) as u16) }

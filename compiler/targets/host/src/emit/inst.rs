@@ -93,6 +93,11 @@ impl Emitter<'_> {
             "ld" | "ldu" => self.load(inst),
             "st" => self.store(inst),
             "atom" | "red" => self.atomic(inst),
+            "createpolicy" => {
+                // A hint to caches that this device does not have; any number will do.
+                self.set_operand(self.op(inst, 0)?, &constant(I64, 0), false);
+                Ok(())
+            }
             "cp" => self.asynchronous_copy(inst),
             "mma" => self.matrix_product(inst),
             "wmma" => match inst.form.modifiers.first().map(|m| m.as_str()) {

@@ -100,12 +100,7 @@ impl Emitter<'_> {
     /// Number of elements per lane, and their type in memory.
     fn access(&self, inst: &Inst) -> Result<(u32, ScalarType), HostError> {
         let ty = self.ty_of(inst)?;
-        let count = match inst.form.modifiers.iter().find_map(|m| m.strip_prefix('v')) {
-            Some("2") => 2,
-            Some("4") => 4,
-            Some("8") => 8,
-            _ => 1,
-        };
+        let count = [("v2", 2), ("v4", 4), ("v8", 8)].into_iter().find(|(word, _)| inst.has(word)).map_or(1, |(_, count)| count);
         if storage(ty) == Elem::I1 {
             return Err(self.malformed(inst, "cannot access predicates in memory"));
         }
@@ -114,6 +109,13 @@ impl Emitter<'_> {
 
     pub(super) fn load(&mut self, inst: &Inst) -> Result<(), HostError> {
         let (count, ty) = self.access(inst)?;
+        let targets = match self.op(inst, 0)? {
+            Opnd::Vec(parts) => parts.clone(),
+            single => vec![single.clone()],
+        };
+        if targets.len() != count as usize {
+            return Err(self.malformed(inst, "has a vector of another length than its type says"));
+        }
         let order = self.order(inst);
         let elem = storage(ty);
         let values = match self.address(inst, self.op(inst, 1)?, AccessKind::Read, elem.bytes() * count)? {
@@ -131,10 +133,6 @@ impl Emitter<'_> {
                 self.compiler_barrier(order);
                 self.load_each(elem, count, &pointers, order)
             }
-        };
-        let targets = match self.op(inst, 0)? {
-            Opnd::Vec(parts) => parts.clone(),
-            single => vec![single.clone()],
         };
         for (target, value) in targets.iter().zip(values) {
             self.set_operand(target, &value, is_signed(ty));

@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Infer(commands::infer::Args),
     #[cfg(feature = "compiler")]
     Kernel(commands::kernel::Args),
+    #[cfg(feature = "compiler")]
+    Ptx(commands::ptx::Args),
     Models(commands::models::Args),
     Doctor(commands::doctor::Args),
     Bench(commands::bench::Args),

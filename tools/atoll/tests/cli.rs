@@ -100,6 +100,35 @@ fn a_bundle_is_shown_in_every_form() {
     }
 }
 
+#[cfg(feature = "compiler")]
+#[test]
+fn passes_are_listed_run_and_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let source = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 a)\n{\n.reg .b32 %r<2>;\nmov.u32 %r1, %tid.x;\nret;\n}\n";
+    std::fs::write(path("k.ptx"), source).unwrap();
+    assert!(stdout(&atoll(&["ptx", "transform", "--list"])).contains("inject_preempt_flag"));
+
+    let both = ["ptx", "transform", "--pass", "virtualize_block_index,inject_preempt_flag", "--block", "k=64", &path("k.ptx")];
+    let output = atoll(&both);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("preemptible; preemption parameters at byte 8"));
+    assert!(stdout(&output).contains("k_atoll_block_base"));
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&atoll(&[&both[..], &["--json", "-o", &path("out.ptx")]].concat()))).unwrap();
+    assert_eq!(json["kernels"][0]["preempt_params_offset"], 8);
+    assert_eq!(json["kernels"][0]["virtualization"]["block"], serde_json::json!([64, 1, 1]));
+    assert!(std::fs::read_to_string(path("out.ptx")).unwrap().contains("k_atoll_epoch_word"));
+
+    for arguments in [
+        vec!["--pass", "inline"],
+        vec!["--pass", "outline_kernel_body", "--block", "x=4"],
+        vec!["--pass", "outline_kernel_body", "--block", "0"],
+    ] {
+        let (code, message) = refused(&[&["ptx", "transform"], &arguments[..], &[&path("k.ptx")]].concat());
+        assert_eq!(code, 2, "{message}");
+    }
+}
+
 #[test]
 fn shells_get_completions() {
     for shell in ["bash", "fish", "zsh"] {

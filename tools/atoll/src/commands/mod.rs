@@ -9,6 +9,8 @@ pub(crate) mod inspect;
 #[cfg(feature = "compiler")]
 pub(crate) mod kernel;
 pub(crate) mod models;
+#[cfg(feature = "compiler")]
+pub(crate) mod ptx;
 pub(crate) mod serve;
 
 use crate::cli::Command;
@@ -22,6 +24,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Infer(args) => infer::run(&args),
         #[cfg(feature = "compiler")]
         Command::Kernel(args) => kernel::run(args),
+        #[cfg(feature = "compiler")]
+        Command::Ptx(args) => ptx::run(args),
         Command::Models(args) => models::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(args),

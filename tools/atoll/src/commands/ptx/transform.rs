@@ -1,0 +1,221 @@
+//! `atoll ptx transform`
+
+use crate::failure::{Blame, user_error};
+use crate::output::{Align, Table, print, print_json};
+use anyhow::{Context, Result};
+use atoll_passes::{
+    KernelReport, LoopDecision, Outlining, PASSES, PassError, PassOptions, Preemption, Rerun, TransformReport, Virtualization,
+    analyze_idempotence, transform_with,
+};
+use atoll_ptx::{Module, Name};
+use serde_json::{Value, json};
+use std::io::Write as _;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll ptx transform --list
+  atoll ptx transform --pass inject_preempt_flag,shared_to_dynamic kernels.ptx -o preemptible.ptx
+  atoll ptx transform --pass virtualize_block_index,outline_kernel_body --block 16,16 gemm.ptx --json
+  atoll ptx transform --pass check_in_loops --may-run-again reduce reduce.ptx";
+
+/// Run passes over the kernels of a PTX file, and say for each kernel what was done, and what was not and why.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The PTX file
+    #[arg(required_unless_present = "list")]
+    file: Option<PathBuf>,
+
+    /// Passes to run; whatever the order here, they run in that of --list
+    #[arg(long = "pass", value_name = "NAME[,NAME…]", value_delimiter = ',', required_unless_present = "list")]
+    passes: Vec<String>,
+
+    /// Where to write the transformed file [default: standard output, and the report to standard error]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Threads of a block in x, y and z, for passes that can use it; for one kernel as KERNEL=X[,Y,Z]
+    #[arg(long = "block", value_name = "[KERNEL=]X[,Y,Z]")]
+    blocks: Vec<String>,
+
+    /// A kernel whose blocks may be run again on the buffers it gets; those for which that always holds need not be named
+    #[arg(long, value_name = "KERNEL")]
+    may_run_again: Vec<String>,
+
+    /// Rounds of a loop between two checks [default: by the size of the loop]
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
+    check_every: Option<u32>,
+
+    /// Show all passes
+    #[arg(long)]
+    list: bool,
+
+    /// Print the report as JSON; without --output the transformed text is in it
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let Some(path) = args.file.as_ref().filter(|_| !args.list) else { return list(args.json) };
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string()).blame_user()?;
+    let mut module = atoll_ptx::parse(&text).map_err(|e| user_error(format!("{}:{e}", path.display())))?;
+    let options = options(args, &module)?;
+    let names: Vec<&str> = args.passes.iter().map(String::as_str).collect();
+    let report = transform_with(&mut module, &names, &options, &mut |_, _| {}).map_err(|error| match error {
+        bug @ PassError::InvalidOutput { .. } => anyhow::Error::new(bug),
+        fault => user_error(format!("{}: {fault}", path.display())),
+    })?;
+    let transformed = atoll_ptx::print(&module);
+    if let Some(output) = &args.output {
+        std::fs::write(output, &transformed).with_context(|| output.display().to_string()).blame_user()?;
+    }
+    match (args.json, &args.output) {
+        (true, Some(_)) => print_json(&as_json(&report)),
+        (true, None) => print_json(&json!({ "kernels": as_json(&report)["kernels"], "ptx": transformed })),
+        (false, Some(_)) => Ok(print(&as_text(&report))?),
+        (false, None) => {
+            // Where standard error is closed nobody wants the report.
+            let _ = std::io::stderr().write_all(as_text(&report).as_bytes());
+            Ok(print(&transformed)?)
+        }
+    }
+}
+
+fn list(json: bool) -> Result<()> {
+    if json {
+        return print_json(&PASSES.iter().map(|pass| json!({ "name": pass.name, "does": pass.doc })).collect::<Vec<_>>());
+    }
+    let mut table = Table::new([("pass", Align::Left), ("what it does", Align::Left)]);
+    PASSES.iter().for_each(|pass| table.row([pass.name.to_owned(), pass.doc.to_owned()]));
+    Ok(print(&table.to_string())?)
+}
+
+/// What the passes are told: the shapes given here, and which kernels may be run again.
+fn options(args: &Args, module: &Module) -> Result<PassOptions> {
+    let mut options = PassOptions { check_every: args.check_every, ..PassOptions::default() };
+    let known = |name: &str| match module.kernels().find(|kernel| kernel.name == name) {
+        Some(kernel) => Ok(kernel.name.clone()),
+        None => Err(user_error(format!("there is no kernel `{name}`"))),
+    };
+    // A shape for one kernel goes before one for all.
+    for shape in args.blocks.iter().filter(|shape| !shape.contains('=')) {
+        let block = parse_block(shape)?;
+        options.blocks.extend(module.kernels().map(|kernel| (kernel.name.clone(), block)));
+    }
+    for (name, shape) in args.blocks.iter().filter_map(|shape| shape.split_once('=')) {
+        options.blocks.insert(known(name)?, parse_block(shape)?);
+    }
+    for name in &args.may_run_again {
+        options.may_run_again.insert(known(name)?);
+    }
+    let always = |name: &Name| module.function(name).is_some_and(|kernel| analyze_idempotence(module, kernel) == Rerun::Always);
+    options.may_run_again.extend(module.kernels().map(|kernel| kernel.name.clone()).filter(always));
+    Ok(options)
+}
+
+/// `256`, `16,16` or `8x8x4`.
+fn parse_block(text: &str) -> Result<[u32; 3]> {
+    let extents: Option<Vec<u32>> = text.split([',', 'x']).map(|extent| extent.trim().parse().ok().filter(|e| *e > 0)).collect();
+    match extents.as_deref() {
+        Some(&[x]) => Ok([x, 1, 1]),
+        Some(&[x, y]) => Ok([x, y, 1]),
+        Some(&[x, y, z]) => Ok([x, y, z]),
+        _ => Err(user_error(format!("--block {text}: one to three positive numbers are wanted"))),
+    }
+}
+
+/// What happened to a kernel, a line for each pass that had something to say.
+fn as_text(report: &TransformReport) -> String {
+    let mut text = String::new();
+    for kernel in &report.kernels {
+        let dynamic = if kernel.has_dynamic_shared { " and what it had" } else { "" };
+        text.push_str(&format!(
+            "{}: {} bytes of parameters, {} bytes of dynamic shared memory{dynamic}\n",
+            kernel.name, kernel.params_bytes, kernel.shared_bytes
+        ));
+        lines(kernel).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+    }
+    text
+}
+
+fn lines(kernel: &KernelReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    let parameters = |offset: u32| format!("preemption parameters at byte {offset}");
+    match &kernel.preemption {
+        Preemption::NotAsked => lines.extend(kernel.preempt_offset().map(parameters)),
+        Preemption::Injected { offset, completion } => {
+            lines.push(format!("preemptible; {}; completion by {completion:?}", parameters(*offset)))
+        }
+        Preemption::NotCut(reason) => lines.push(format!("not preemptible: {reason}")),
+    }
+    lines.extend(kernel.loops.iter().map(|found| match &found.decision {
+        LoopDecision::Checked { every, strips } => {
+            format!("loop at line {}: checks every {every} rounds{}", found.line, if *strips { ", in strips" } else { "" })
+        }
+        LoopDecision::Skipped(reason) => format!("loop at line {}: no check: {reason}", found.line),
+    }));
+    lines.extend(kernel.kept_shared.iter().map(|reason| format!("stays static: {reason}")));
+    match &kernel.virtualization {
+        Virtualization::NotAsked => {}
+        Virtualization::Virtual(launch) => {
+            let block = launch.block.map_or("among them".to_owned(), |b| format!("{}x{}x{} compiled in", b[0], b[1], b[2]));
+            let full = if launch.needs_full_warps { "; blocks of whole warps only" } else { "" };
+            lines.push(format!("virtual numbers; parameters at byte {}, block shape {block}{full}", launch.offset));
+        }
+        Virtualization::Refused(reason) => lines.push(format!("real numbers: {reason}")),
+    }
+    match &kernel.outlining {
+        Outlining::NotAsked => {}
+        Outlining::Outlined { function } => lines.push(format!("body in {function}")),
+        Outlining::Refused(reason) => lines.push(format!("body stays: {reason}")),
+    }
+    for (count, what) in [(kernel.unreachable_statements, "unreachable statements"), (kernel.dead_instructions, "dead instructions")] {
+        lines.extend((count > 0).then(|| format!("{count} {what} taken away")));
+    }
+    lines
+}
+
+fn as_json(report: &TransformReport) -> Value {
+    json!({ "kernels": report.kernels.iter().map(kernel_as_json).collect::<Vec<_>>() })
+}
+
+/// Everything a launcher needs, and every reason.
+fn kernel_as_json(kernel: &KernelReport) -> Value {
+    let preemption = match &kernel.preemption {
+        Preemption::NotAsked => Value::Null,
+        Preemption::Injected { completion, .. } => json!({ "injected": true, "completion": format!("{completion:?}").to_lowercase() }),
+        Preemption::NotCut(reason) => json!({ "injected": false, "reason": reason.to_string() }),
+    };
+    let loops = kernel.loops.iter().map(|found| match &found.decision {
+        LoopDecision::Checked { every, strips } => json!({ "line": found.line, "checked_every": every, "strips": strips }),
+        LoopDecision::Skipped(reason) => json!({ "line": found.line, "reason": reason.to_string() }),
+    });
+    let virtualization = match &kernel.virtualization {
+        Virtualization::NotAsked => Value::Null,
+        Virtualization::Virtual(launch) => json!({
+            "virtual": true, "params_offset": launch.offset, "block": launch.block,
+            "needs_full_warps": launch.needs_full_warps, "surplus_lanes_stay": launch.surplus_lanes_stay,
+        }),
+        Virtualization::Refused(reason) => json!({ "virtual": false, "reason": reason.to_string() }),
+    };
+    let outlining = match &kernel.outlining {
+        Outlining::NotAsked => Value::Null,
+        Outlining::Outlined { function } => json!({ "outlined": true, "function": function }),
+        Outlining::Refused(reason) => json!({ "outlined": false, "reason": reason.to_string() }),
+    };
+    json!({
+        "name": kernel.name,
+        "params_bytes": kernel.params_bytes,
+        "preempt_params_offset": kernel.preempt_offset(),
+        "shared_bytes": kernel.shared_bytes,
+        "has_dynamic_shared": kernel.has_dynamic_shared,
+        "kept_static": kernel.kept_shared.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "preemption": preemption,
+        "loops": loops.collect::<Vec<_>>(),
+        "virtualization": virtualization,
+        "outlining": outlining,
+        "unreachable_statements": kernel.unreachable_statements,
+        "dead_instructions": kernel.dead_instructions,
+    })
+}

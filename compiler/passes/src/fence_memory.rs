@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | store, atomic | `(address & mask) \| base` | two operations; what lay outside of the region lands somewhere in it |
 //! | load | itself where `(address & ~mask) == base` of the constants, else as a store | a comparison and a selection more |
+//! | the same, in the form [`FenceForm::Trap`] | itself, behind a trap where it lies in neither | comparisons |
 //! | shared, local, constant memory | `variable + min(address − variable, size − bytes)` | the variable that the address is derived from; nothing where the offset is known to fit |
 //! | generic address | as global, unless it is derived from a private variable: then as that, in its own state space | analysis; both at once is refused |
 //! | `brx.idx` | the index is at most the last of the table | |
@@ -28,6 +29,7 @@ mod plan;
 use crate::code::{Code, at, prepend, rebuild};
 use crate::error::PassError;
 use crate::module_facts::{Dialect, align_up, params_bytes};
+use crate::options::FenceForm;
 use atoll_kgraph::target::fence_params;
 use atoll_ptx::{Function, FunctionKind, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable};
 use bounds::Fixes;
@@ -204,7 +206,7 @@ const CONSTANTS_MASK: &str = "%atoll_constants_mask";
 const DYNAMIC: &str = "%atoll_dynamic";
 
 /// Fences every kernel that can be. Says for each kernel with a body, in order, what was done.
-pub(crate) fn fence_memory(module: &mut Module) -> Result<Vec<Fencing>, PassError> {
+pub(crate) fn fence_memory(module: &mut Module, form: FenceForm) -> Result<Vec<Fencing>, PassError> {
     let dialect = Dialect::of(module);
     if let Some(kernel) = module.kernels().find(|k| k.params.iter().any(|p| p.name.ends_with(REGISTERS[0].2))) {
         return Err(PassError::AlreadyFenced { kernel: kernel.name.to_string() });
@@ -221,7 +223,7 @@ pub(crate) fn fence_memory(module: &mut Module) -> Result<Vec<Fencing>, PassErro
     for item in &mut module.items {
         let fenced = matches!(&item.kind, ItemKind::Function(f) if plans.contains_key(&f.name));
         if fenced && let ItemKind::Function(function) = item.edit() {
-            apply(function, &plans, &extended);
+            apply(function, &plans, &extended, form);
         }
     }
     Ok(outcomes)
@@ -238,7 +240,7 @@ fn fits(kernel: &Function, dialect: Dialect) -> Result<(), NotFenced> {
     if bytes > limit { Err(NotFenced::TooManyParameters { bytes, limit }) } else { Ok(()) }
 }
 
-fn apply(function: &mut Function, plans: &BTreeMap<Name, FunctionPlan>, extended: &BTreeSet<Name>) {
+fn apply(function: &mut Function, plans: &BTreeMap<Name, FunctionPlan>, extended: &BTreeSet<Name>, form: FenceForm) {
     let Some(plan) = plans.get(&function.name) else { return };
     let mut prologue = Code::default();
     if function.kind == FunctionKind::Entry {
@@ -254,7 +256,7 @@ fn apply(function: &mut Function, plans: &BTreeMap<Name, FunctionPlan>, extended
     }
     // A declaration in front of the definition has no body.
     let Some(body) = &mut function.body else { return };
-    let mut fixes = Fixes::default();
+    let mut fixes = Fixes::new(form);
     rebuild(body, &mut |id, mut statement, code| {
         let calls = statement.instruction().and_then(called).filter(|callee| extended.contains(*callee)).is_some();
         if calls && let StatementKind::Instruction(call) = statement.edit() {

@@ -37,7 +37,7 @@ pub use effects::{KernelEffects, Root, analyze_effects};
 pub use error::PassError;
 pub use fence_memory::{Fencing, NotFenced};
 pub use inject_preempt_flag::{Completion, Preemption};
-pub use options::PassOptions;
+pub use options::{FenceForm, PassOptions};
 pub use outline_kernel_body::{NotOutlined, Outlining};
 pub use report::{KernelReport, TransformReport};
 pub use shared_to_dynamic::{DYNAMIC_SHARED, SharedError};
@@ -74,8 +74,8 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "fence_memory",
         doc: "bounds every access to the memory of one tenant",
-        run: |module, _, report| {
-            let outcomes = fence_memory::fence_memory(module)?;
+        run: |module, options, report| {
+            let outcomes = fence_memory::fence_memory(module, options.fence_form)?;
             report.tell(outcomes, |kernel, outcome| kernel.fencing = outcome);
             Ok(())
         },

@@ -3,6 +3,16 @@
 use atoll_ptx::{Function, Name};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What becomes of an access that lies outside of its tenant's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FenceForm {
+    /// It lands somewhere inside. Nobody else notices, which is what GPUs ask for, where a trap ends the whole context.
+    #[default]
+    Mask,
+    /// The thread traps. Addresses stay what they are, so that a target that turns neighbouring accesses into vectors still sees neighbours.
+    Trap,
+}
+
 /// Facts and choices for passes, by kernel name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassOptions {
@@ -10,6 +20,8 @@ pub struct PassOptions {
     pub blocks: BTreeMap<Name, [u32; 3]>,
     /// Kernels whose blocks may be run again after they stopped midway, for whatever buffers they are launched on. Without that fact no loop gets a check.
     pub may_run_again: BTreeSet<Name>,
+    /// How `fence_memory` bounds accesses to global memory.
+    pub fence_form: FenceForm,
     /// How many rounds of a loop lie between two checks; chosen by the size of the loop where absent.
     pub check_every: Option<u32>,
 }

@@ -5,13 +5,11 @@
 mod common;
 
 use atoll_kgraph::fence_params;
-use atoll_passes::{Fencing, PassOptions, transform_with};
+use atoll_passes::{FenceForm, Fencing, PassOptions, transform_with};
 use common::Loaded;
 
 /// Size of the tenant's region and of the constants.
 const REGION_BYTES: usize = 4096;
-/// Bytes around them that nobody may touch.
-const AROUND_BYTES: usize = 2 * REGION_BYTES;
 /// What lies around.
 const GUARD: u8 = 0x5A;
 
@@ -20,44 +18,62 @@ struct Ground {
     memory: Vec<u8>,
     region: usize,
     constants: usize,
+    /// Of each of the two.
+    size: usize,
 }
 
 impl Ground {
-    fn new() -> Ground {
-        let memory = vec![GUARD; 2 * REGION_BYTES + 3 * AROUND_BYTES + REGION_BYTES];
+    fn new(size: usize) -> Ground {
+        let memory = vec![GUARD; 8 * size];
         let start = memory.as_ptr().addr();
-        let region = (start + AROUND_BYTES).next_multiple_of(REGION_BYTES) - start;
-        Ground { memory, region, constants: region + REGION_BYTES + AROUND_BYTES }
+        let region = (start + size).next_multiple_of(size) - start;
+        Ground { memory, region, constants: region + 3 * size, size }
     }
 
     fn address(&self, offset: usize) -> u64 {
         (self.memory.as_ptr().addr() + offset) as u64
     }
 
-    /// The appended parameters behind the kernel's own.
-    fn params(&self, own: &[u64], offset: u32, dynamic_shared_bytes: u32) -> Vec<u8> {
-        let mut params: Vec<u8> = own.iter().flat_map(|value| value.to_le_bytes()).collect();
-        params.resize(offset as usize, 0);
-        let mask = REGION_BYTES as u64 - 1;
+    fn region_bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.region..self.region + self.size]
+    }
+
+    /// A kernel's own parameters with the appended ones behind them.
+    fn params(&self, mut own: Vec<u8>, offset: u32, dynamic_shared_bytes: u32) -> Vec<u8> {
+        own.resize(offset as usize, 0);
+        let mask = self.size as u64 - 1;
         let words = [self.address(self.region), mask, self.address(self.constants), mask];
-        words.iter().for_each(|word| params.extend(word.to_le_bytes()));
-        params.extend(dynamic_shared_bytes.to_le_bytes());
-        assert_eq!(params.len(), (offset + fence_params::BYTES) as usize);
-        params
+        words.iter().for_each(|word| own.extend(word.to_le_bytes()));
+        own.extend(dynamic_shared_bytes.to_le_bytes());
+        assert_eq!(own.len(), (offset + fence_params::BYTES) as usize);
+        own
     }
 
     /// Whether every byte outside of the region is as it was.
     fn is_intact_outside(&self) -> bool {
         let (before, rest) = self.memory.split_at(self.region);
-        before.iter().chain(&rest[REGION_BYTES..]).all(|byte| *byte == GUARD)
+        before.iter().chain(&rest[self.size..]).all(|byte| *byte == GUARD)
+    }
+}
+
+/// Two parameters of 64 bits.
+fn pair(first: u64, second: u64) -> Vec<u8> {
+    [first, second].iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Fences a kernel; an error says why that cannot be.
+fn fenced(source: &str, entry: &str, form: FenceForm) -> Result<(atoll_ptx::Module, u32), String> {
+    let mut module = atoll_ptx::parse(source).expect("the test's PTX reads well");
+    let options = PassOptions { fence_form: form, ..PassOptions::default() };
+    let report = transform_with(&mut module, &["fence_memory"], &options, &mut |_, _| {}).expect("valid");
+    match &report.kernels.iter().find(|k| k.name == entry).expect("the kernel").fencing {
+        Fencing::Fenced { offset } => Ok((module, *offset)),
+        other => Err(format!("{entry}: {other:?}")),
     }
 }
 
 fn fence(source: &str, entry: &str) -> Option<(Loaded, u32)> {
-    let mut module = atoll_ptx::parse(source).expect("the test's PTX reads well");
-    let report = transform_with(&mut module, &["fence_memory"], &PassOptions::default(), &mut |_, _| {}).expect("valid");
-    let kernel = report.kernels.iter().find(|k| k.name == entry).expect("the kernel");
-    let Fencing::Fenced { offset } = kernel.fencing else { panic!("{entry}: {:?}", kernel.fencing) };
+    let (module, offset) = fenced(source, entry, FenceForm::Mask).unwrap_or_else(|reason| panic!("{reason}"));
     let loaded = Loaded::new(&module, entry, [32, 1, 1]);
     if loaded.is_none() {
         eprintln!("SKIPPED: the host target does not support this processor");
@@ -71,7 +87,8 @@ const HOSTILE: &str = include_str!("fence/hostile.ptx");
 fn targets(ground: &Ground) -> Vec<u64> {
     let word = 0_u64;
     let near = [0_i64, -1, -4, -16, 1, 3, 15].map(|by| by as u64);
-    let edges = [ground.region, ground.region + REGION_BYTES, ground.constants, ground.constants + REGION_BYTES, ground.region - AROUND_BYTES];
+    let edges =
+        [ground.region, ground.region + REGION_BYTES, ground.constants, ground.constants + REGION_BYTES, ground.region - REGION_BYTES];
     let mut targets: Vec<u64> = edges.iter().flat_map(|&edge| near.map(|by| ground.address(edge).wrapping_add(by))).collect();
     targets.extend([0, 1, u64::MAX, u64::MAX - 3, 1 << 63, (&raw const word).addr() as u64]);
     targets
@@ -81,9 +98,9 @@ fn targets(ground: &Ground) -> Vec<u64> {
 fn a_hostile_kernel_touches_nothing_outside_its_region() {
     for entry in ["writes_everywhere", "updates_everywhere", "private_out_of_bounds", "jumps_out_of_the_table"] {
         let Some((kernel, offset)) = fence(HOSTILE, entry) else { return };
-        let mut ground = Ground::new();
+        let mut ground = Ground::new(REGION_BYTES);
         for target in targets(&ground) {
-            kernel.run([2, 1, 1], 0..2, 256, &ground.params(&[target, target ^ 0xFFFF_FFFF], offset, 256));
+            kernel.run([2, 1, 1], 0..2, 256, &ground.params(pair(target, target ^ 0xFFFF_FFFF), offset, 256));
             assert!(ground.is_intact_outside(), "{entry} at {target:#x} reached beyond its region");
         }
         let region = ground.region;
@@ -95,19 +112,90 @@ fn a_hostile_kernel_touches_nothing_outside_its_region() {
 #[test]
 fn what_is_read_is_of_the_region_or_of_the_constants() {
     let Some((kernel, offset)) = fence(HOSTILE, "reads_everywhere") else { return };
-    let mut ground = Ground::new();
+    let mut ground = Ground::new(REGION_BYTES);
     let (region, constants) = (ground.region, ground.constants);
     for target in targets(&ground) {
         ground.memory.fill(GUARD);
         ground.memory[region..region + REGION_BYTES].fill(1);
         ground.memory[constants..constants + REGION_BYTES].fill(2);
-        kernel.run([1, 1, 1], 0..1, 0, &ground.params(&[target, ground.address(region)], offset, 0));
+        kernel.run([1, 1, 1], 0..1, 0, &ground.params(pair(target, ground.address(region)), offset, 0));
         let read = &ground.memory[region..region + 32 * 4];
         assert!(read.iter().all(|byte| matches!(byte, 1 | 2)), "from {target:#x} came {read:x?}");
     }
     // Constants are found where they are.
     ground.memory[region..region + REGION_BYTES].fill(1);
     ground.memory[constants..constants + REGION_BYTES].fill(2);
-    kernel.run([1, 1, 1], 0..1, 0, &ground.params(&[ground.address(constants), ground.address(region)], offset, 0));
+    kernel.run([1, 1, 1], 0..1, 0, &ground.params(pair(ground.address(constants), ground.address(region)), offset, 0));
     assert!(ground.memory[region..region + 32 * 4].iter().all(|byte| *byte == 2));
+}
+
+/// Buffers in a region and the parameter block for a launch line of a labelled kernel, see `idempotence/sources.cu`; `None` for arguments that hold addresses of others.
+fn arguments(line: &str, region: &mut [u8]) -> Option<([u32; 3], [u32; 3], Vec<u8>)> {
+    let address = region.as_ptr().addr() as u64;
+    let mut words = line.split(' ');
+    let mut shape = || {
+        let extents: Vec<u32> = words.next().expect("a shape").split(',').map(|e| e.parse().expect("a number")).collect();
+        [extents[0], *extents.get(1).unwrap_or(&1), *extents.get(2).unwrap_or(&1)]
+    };
+    let (grid, block) = (shape(), shape());
+    let (mut params, mut used, mut state) = (Vec::new(), 0, 1_u32);
+    for word in words {
+        let (kind, value) = word.split_once(':')?;
+        let (bytes, bound) = value.split_once(':').unwrap_or((value, "16"));
+        let width = if kind == "idx64" { 8 } else { 4 };
+        let mut put = |value: &[u8]| {
+            params.resize(params.len().next_multiple_of(value.len()), 0);
+            params.extend_from_slice(value);
+        };
+        match kind {
+            "u32" => put(&value.parse::<u32>().expect("a number").to_le_bytes()),
+            "f32" => put(&value.parse::<f32>().expect("a number").to_le_bytes()),
+            "buf" | "zero" | "idx" | "idx64" => {
+                let bytes: usize = bytes.parse().expect("a size");
+                let bound: u32 = bound.parse().expect("a bound");
+                for element in region[used..used + bytes].chunks_exact_mut(width) {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    let number = if kind == "zero" { 0 } else { u64::from((state >> 8) % bound) };
+                    element.copy_from_slice(&number.to_le_bytes()[..width]);
+                }
+                put(&(address + used as u64).to_le_bytes());
+                used = (used + bytes).next_multiple_of(256);
+            }
+            _ => return None,
+        }
+    }
+    Some((grid, block, params))
+}
+
+#[test]
+fn honest_kernels_do_what_they_did() {
+    let mut ran = 0;
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/idempotence");
+    for entry in std::fs::read_dir(folder).expect("the labelled kernels").flatten() {
+        let path = entry.path();
+        let Some(name) = path.file_name().and_then(|n| n.to_str()?.strip_suffix(".ptx")) else { continue };
+        // One stores what a clock says, two wait for others.
+        if matches!(name, "measure_time" | "spin_on_flag" | "lock") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("text");
+        let line = text.lines().find_map(|line| line.strip_prefix("// launch: ")).expect("a launch");
+        let mut ground = Ground::new(16 * REGION_BYTES);
+        let Some((grid, block, params)) = arguments(line, ground.region_bytes()) else { continue };
+        let blocks = grid.iter().map(|&extent| u64::from(extent)).product();
+        let Some(kernel) = Loaded::new(&atoll_ptx::parse(&text).expect("its PTX reads well"), name, block) else { return };
+        kernel.run(grid, 0..blocks, 0, &params);
+        let expected = ground.region_bytes().to_vec();
+        // Kernels take turns in the form: each has to be compiled.
+        let form = if ran % 2 == 0 { FenceForm::Mask } else { FenceForm::Trap };
+        let Ok((module, offset)) = fenced(&text, name, form) else { continue };
+        ground.region_bytes().fill(GUARD);
+        let Some((_, _, params)) = arguments(line, ground.region_bytes()) else { continue };
+        let params = ground.params(params, offset, 0);
+        Loaded::new(&module, name, block).expect("the plain one was loaded").run(grid, 0..blocks, 0, &params);
+        assert!(ground.region_bytes() == expected, "{name} computes something else when fenced by {form:?}");
+        assert!(ground.is_intact_outside(), "{name}, fenced by {form:?}, reached beyond its region");
+        ran += 1;
+    }
+    assert!(ran > 60, "only {ran} fenced kernels ran");
 }

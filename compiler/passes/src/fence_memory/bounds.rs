@@ -3,8 +3,9 @@
 use super::plan::{Base, Bound, Extent, Fix};
 use super::{BASE, CONSTANTS, CONSTANTS_MASK, DYNAMIC, MASK};
 use crate::code::Code;
+use crate::options::FenceForm;
 use atoll_ptx::build::address;
-use atoll_ptx::{AddressBase, Instruction, Name, Operand, ScalarType, StateSpace, Statement, StatementKind};
+use atoll_ptx::{AddressBase, Guard, Instruction, Name, Operand, ScalarType, StateSpace, Statement, StatementKind};
 use std::collections::BTreeSet;
 
 /// Registers to work in, one of each for a whole function: no value outlives the access.
@@ -13,11 +14,12 @@ const OTHER: &str = "%atoll_other";
 const HERE: &str = "%atoll_here";
 const INDEX: &str = "%atoll_index";
 const STAYS: &str = "%atoll_stays";
+const TAKEN: &str = "%atoll_taken";
 const TOO_SMALL: &str = "%atoll_too_small";
 
 /// What the operations of a function have in common.
-#[derive(Default)]
 pub(super) struct Fixes {
+    form: FenceForm,
     /// Sizes of accesses to the region, and among them of loads.
     regions: BTreeSet<u64>,
     loads: BTreeSet<u64>,
@@ -34,12 +36,26 @@ fn outer_of(bytes: u64) -> String {
     format!("%atoll_outer_{bytes}")
 }
 
+/// The largest offset in the region.
+fn region_limit_of(bytes: u64) -> String {
+    format!("%atoll_region_limit_{bytes}")
+}
+
+/// The largest offset among the constants.
+fn constants_limit_of(bytes: u64) -> String {
+    format!("%atoll_constants_limit_{bytes}")
+}
+
 /// The largest offset in the dynamic shared array.
 fn limit_of(bytes: u64) -> String {
     format!("%atoll_limit_{bytes}")
 }
 
 impl Fixes {
+    pub(super) fn new(form: FenceForm) -> Fixes {
+        Fixes { form, regions: BTreeSet::new(), loads: BTreeSet::new(), dynamics: BTreeSet::new() }
+    }
+
     /// Writes a statement with its operands bounded.
     pub(super) fn apply(&mut self, fixes: &[Fix], mut statement: Statement, code: &mut Code) {
         let first = code.statements.len();
@@ -57,6 +73,10 @@ impl Fixes {
                     self.regions.insert(*bytes);
                     self.loads.extend(is_load.then_some(*bytes));
                     let Some(from) = source(instruction, fix, result, code) else { continue };
+                    if self.form == FenceForm::Trap {
+                        trap_outside(&from, *bytes, *is_load, instruction.guard.as_ref(), code);
+                        continue;
+                    }
                     into_region(&from, *bytes, *is_load, result, code);
                     instruction.operands[fix.operand] = address(&Name::new(result), 0);
                 }
@@ -84,7 +104,23 @@ impl Fixes {
     pub(super) fn declare(&self, prologue: &mut Code) {
         prologue.registers(ScalarType::B64, &[ADDRESS, OTHER, HERE]);
         prologue.registers(ScalarType::B32, &[INDEX]);
-        prologue.registers(ScalarType::Pred, &[STAYS, TOO_SMALL]);
+        prologue.registers(ScalarType::Pred, &[STAYS, TAKEN, TOO_SMALL]);
+        match self.form {
+            FenceForm::Mask => self.declare_masks(prologue),
+            FenceForm::Trap => self.declare_limits(prologue),
+        }
+        for &bytes in &self.dynamics {
+            let limit = limit_of(bytes);
+            prologue.registers(ScalarType::B64, &[&limit]);
+            prologue.emit("cvt.u64.u32", [limit.as_str().into(), DYNAMIC.into()]);
+            // An array in which not even one access has room has no place to bound it to.
+            prologue.emit("setp.lt.u64", [TOO_SMALL.into(), limit.as_str().into(), (bytes as i64).into()]);
+            prologue.emit_if(TOO_SMALL, "trap", []);
+            prologue.emit("sub.s64", [limit.as_str().into(), limit.as_str().into(), (bytes as i64).into()]);
+        }
+    }
+
+    fn declare_masks(&self, prologue: &mut Code) {
         for &bytes in self.regions.iter().filter(|bytes| **bytes > 1) {
             prologue.registers(ScalarType::B64, &[&mask_of(bytes)]);
             prologue.emit("and.b64", [mask_of(bytes).as_str().into(), MASK.into(), (-(bytes as i64)).into()]);
@@ -97,14 +133,18 @@ impl Fixes {
                 prologue.emit("or.b64", [outer.as_str().into(), outer.as_str().into(), (bytes as i64 - 1).into()]);
             }
         }
-        for &bytes in &self.dynamics {
-            let limit = limit_of(bytes);
-            prologue.registers(ScalarType::B64, &[&limit]);
-            prologue.emit("cvt.u64.u32", [limit.as_str().into(), DYNAMIC.into()]);
-            // An array in which not even one access has room has no place to bound it to.
-            prologue.emit("setp.lt.u64", [TOO_SMALL.into(), limit.as_str().into(), (bytes as i64).into()]);
-            prologue.emit_if(TOO_SMALL, "trap", []);
-            prologue.emit("sub.s64", [limit.as_str().into(), limit.as_str().into(), (bytes as i64).into()]);
+    }
+
+    /// The largest offsets at which an access fits; a region is larger than every access.
+    fn declare_limits(&self, prologue: &mut Code) {
+        for (sizes, mask, limit_of) in
+            [(&self.regions, MASK, region_limit_of as fn(u64) -> String), (&self.loads, CONSTANTS_MASK, constants_limit_of)]
+        {
+            for &bytes in sizes {
+                let limit = limit_of(bytes);
+                prologue.registers(ScalarType::B64, &[&limit]);
+                prologue.emit("sub.s64", [limit.as_str().into(), mask.into(), (bytes as i64 - 1).into()]);
+            }
         }
     }
 }
@@ -147,6 +187,26 @@ fn into_region(from: &Operand, bytes: u64, is_load: bool, result: &str, code: &m
     code.emit("and.b64", [OTHER.into(), from.clone(), mask.as_str().into()]);
     code.emit("or.b64", [OTHER.into(), OTHER.into(), BASE.into()]);
     code.emit("selp.b64", [result.into(), from.clone(), OTHER.into(), STAYS.into()]);
+}
+
+/// Traps where an access that is made lies neither in the region nor, as a load, among the constants.
+fn trap_outside(from: &Operand, bytes: u64, is_load: bool, guard: Option<&Guard>, code: &mut Code) {
+    code.emit("sub.s64", [OTHER.into(), from.clone(), BASE.into()]);
+    code.emit("setp.gt.u64", [STAYS.into(), OTHER.into(), region_limit_of(bytes).as_str().into()]);
+    if is_load {
+        code.emit("sub.s64", [OTHER.into(), from.clone(), CONSTANTS.into()]);
+        code.emit("setp.gt.and.u64", [STAYS.into(), OTHER.into(), constants_limit_of(bytes).as_str().into(), STAYS.into()]);
+    }
+    if let Some(guard) = guard {
+        let taken: Operand = (&guard.predicate).into();
+        if guard.negated {
+            code.emit("not.pred", [TAKEN.into(), taken]);
+            code.emit("and.pred", [STAYS.into(), STAYS.into(), TAKEN.into()]);
+        } else {
+            code.emit("and.pred", [STAYS.into(), STAYS.into(), taken]);
+        }
+    }
+    code.emit_if(STAYS, "trap", []);
 }
 
 fn into_variable(from: &Operand, name: &Name, (space, is_generic): (StateSpace, bool), extent: Extent, result: &str, code: &mut Code) {

@@ -117,7 +117,8 @@ fn plan(module: &Module, kernel: &Function, dialect: Dialect, fixed: &BTreeSet<N
 
 /// Registers that may be read before they are written; refuses names that the fence has for itself.
 fn initial(code: &Code<'_>) -> Result<Vec<(Name, ScalarType)>, NotFenced> {
-    let declared = code.function().params.iter().chain(&code.function().returns).filter(|v| v.space == StateSpace::Reg).map(|v| (0, &v.name));
+    let declared =
+        code.function().params.iter().chain(&code.function().returns).filter(|v| v.space == StateSpace::Reg).map(|v| (0, &v.name));
     let in_body = code.statements().flat_map(|(_, statement)| match &statement.kind {
         StatementKind::Registers(declaration) => {
             declaration.names.iter().map(|(name, _)| (statement.origin.line, name)).collect::<Vec<_>>()

@@ -82,17 +82,15 @@ fn a_fault_says_what_happened_where() {
 fn a_launch_that_takes_too_long_is_ended() {
     let mut rig = rig_on(device());
     let counts = rig.alloc(400);
-    for (kind, line) in [(0, Some(4321)), (1, None), (2, None), (1, None)] {
+    for kind in [0, 1, 2, 1] {
         let start = Instant::now();
         let launch = Launch { kernel: Kernel::ForeverAt, ..Launch::fault_at(100, counts, 37, kind, 0) };
         let fault = fault(&mut rig, &launch);
         assert!(start.elapsed() >= TIME_LIMIT);
         assert_eq!(fault.kind, FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 });
         assert_eq!((fault.kernel.as_str(), fault.block), ("forever_at", Some([37, 0, 0])), "{fault}");
-        match line {
-            Some(line) => assert_eq!(fault.line, Some(line)),
-            None => assert!(fault.line.is_some(), "{fault}"),
-        }
+        // The kernel that looks at the halt word may be told by a signal all the same, where it does not get a CPU in time.
+        assert!(fault.line.is_some() && (kind == 0 || fault.line != Some(4321)), "{fault}");
     }
 }
 

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long a call may go on after its halt word was set, before it gets the signal; and again after each signal that found it inside a helper.
-const GRACE: Duration = Duration::from_millis(2);
+const GRACE: Duration = Duration::from_millis(10);
 
 /// How often the watchdog looks, at most and at least; in between it is an eighth of the limit.
 const LOOK_MIN: Duration = Duration::from_millis(2);

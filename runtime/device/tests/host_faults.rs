@@ -12,7 +12,7 @@ use rig::{Kernel, Launch, Param, Rig, compile_kernels};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-const TIME_LIMIT: Duration = Duration::from_millis(40);
+const TIME_LIMIT: Duration = Duration::from_millis(100);
 
 fn config() -> HostConfig {
     HostConfig { compute_units: 2, memory_bytes: 16 << 20, pin: false, time_limit: TIME_LIMIT, ..HostConfig::default() }

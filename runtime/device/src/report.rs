@@ -123,6 +123,7 @@ impl fmt::Display for What<'_> {
             FaultKind::Unreachable => f.write_str("it ran into code that cannot be reached"),
             FaultKind::Deadlock => f.write_str("its threads wait for each other and none can go on"),
             FaultKind::Misaligned => write!(f, "misaligned {}", Target(fault)),
+            FaultKind::OutOfBounds if fault.place.is_none() => write!(f, "{} outside every buffer", Target(fault)),
             FaultKind::OutOfBounds => write!(f, "{}", Target(fault)),
             FaultKind::BadAddress { .. } if fault.address.is_none() => write!(f, "{}", Target(fault)),
             FaultKind::BadAddress { .. } => write!(f, "{} outside device memory", Target(fault)),

@@ -180,7 +180,7 @@ fn checked_accesses_keep_to_their_buffers() {
         (Write, Global, 4, at((2 << 20) + 64), "right behind the end of 'y' (64 bytes)"),
         (Read, Global, 4, at((2 << 20) - 4), "4 bytes in front of 'y' (64 bytes)"),
         (Atomic, Global, 8, at((2 << 20) + 4), "misaligned atomic update of 8 bytes"),
-        (Read, Generic, 4, Param::U64(0), "bytes in front of"),
+        (Read, Generic, 4, Param::U64(0), "at 0x0, through a null pointer, outside every buffer"),
         (Read, Shared, 4, at(1 << 20), "'shared memory' (64 bytes)"),
         (Read, Local, 4, at(1 << 20), "'local memory' (16 bytes)"),
         (Write, Params, 4, at(1 << 20), "'parameters' (32 bytes)"),

@@ -3,6 +3,9 @@
 use atoll_core::DeviceOffset;
 use atoll_kgraph::host_abi::AccessKind;
 
+/// Further away than this from a buffer, an access was not meant for it.
+const NEAR_BYTES: u64 = 1 << 30;
+
 /// A buffer that checked kernels may access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedBuffer {
@@ -66,7 +69,7 @@ impl Bounds {
         self.ranges[..behind].last()
     }
 
-    /// Where an address is, as seen from the nearest range.
+    /// Where an address is, as seen from the nearest range; `None` where none is near.
     pub(crate) fn describe(&self, address: u64, bytes: u64) -> Option<String> {
         let before = self.before(address);
         if let Some(range) = before.filter(|range| address < range.end) {
@@ -81,7 +84,8 @@ impl Bounds {
         let after = self.ranges.iter().find(|range| range.begin > address);
         let behind = before.map(|range| (address - range.end, range, "behind the end of"));
         let ahead = after.map(|range| (range.begin - address, range, "in front of"));
-        let (distance, range, side) = behind.into_iter().chain(ahead).min_by_key(|(distance, ..)| *distance)?;
+        let (distance, range, side) =
+            behind.into_iter().chain(ahead).min_by_key(|(distance, ..)| *distance).filter(|(distance, ..)| *distance < NEAR_BYTES)?;
         let distance = if distance == 0 { "right".to_owned() } else { format!("{distance} bytes") };
         Some(format!("{distance} {side} '{}' ({} bytes)", range.name, range.end - range.begin))
     }
@@ -119,6 +123,7 @@ mod tests {
         assert_eq!(place(1020), "4 bytes behind the end of 'in' (16 bytes)");
         assert_eq!(place(1900), "100 bytes in front of 'out' (100 bytes)");
         assert_eq!(place(2100), "right behind the end of 'out' (100 bytes)");
+        assert_eq!(bounds.describe(1 << 40, 1), None);
         assert_eq!(Bounds::default().describe(1, 1), None);
     }
 }

@@ -145,7 +145,8 @@ impl ComputeUnit<'_> {
             (Ok(()), Some(note)) => diagnose::of_trap(&unit, &note, limits),
             (Ok(()), None) => return true,
         };
-        tracing::error!(launch = launch.record.launch.0, "{fault}");
+        // Whoever takes the report tells people.
+        tracing::debug!(launch = launch.record.launch.0, "{fault}");
         launch.draft.fail(fault);
         false
     }

@@ -76,7 +76,8 @@ fn accesses_to_nowhere_are_named() {
     ] {
         let fault = faults(body, 64, false);
         assert_eq!(fault.kind, address, "{fault}");
-        assert!(fault.to_string().contains("through a null pointer"), "{fault}");
+        // Any block may be first, and the address grows with it.
+        assert!(fault.to_string().ends_with("outside device memory") && fault.address.is_some_and(|a| a < 1 << 24), "{fault}");
     }
     let fault = faults("ld.global.u32 %r3, [%x]; // here\nst.global.u32 [%d1], %r3;", 1 << 63, false);
     assert!(fault.to_string().ends_with("access at an address that no memory can have"), "{fault}");

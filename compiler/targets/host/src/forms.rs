@@ -1,7 +1,7 @@
 //! What each instruction may say: the modifiers that the lowering obeys.
 //!
-//! A modifier that is not in the row of its opcode makes the kernel refused, so that none is ignored in silence. Types are not listed: whoever lowers the instruction looks at them. An opcode without
-//! a row is left to the lowering, which refuses what it does not know.
+//! An opcode without a row, or a modifier that is not in its row, makes the kernel refused, so that nothing is ignored in silence. Types are not listed: whoever lowers the instruction looks at
+//! them.
 
 use crate::program::Inst;
 use atoll_ptx::ScalarType;
@@ -47,7 +47,7 @@ const FORMS: &[(&str, &[&str])] = &[
     ("set setp", &[COMPARISONS]),
     ("slct", &["ftz"]),
     ("mov", &[]),
-    ("cvt", &["rni rzi rmi rpi rna ftz sat relu satfinite e4m3x2 e5m2x2", ROUNDINGS]),
+    ("cvt", &["pack rni rzi rmi rpi rna ftz sat relu satfinite e4m3x2 e5m2x2", ROUNDINGS]),
     ("cvta", &["to", SPACES]),
     ("isspacep", &[SPACES]),
     ("ld ldu st", &["v2 v4 v8", SPACES, ACCESS]),
@@ -55,7 +55,14 @@ const FORMS: &[(&str, &[&str])] = &[
     ("shfl", &["sync up down bfly idx"]),
     ("vote", &["sync all any uni ballot"]),
     ("redux", &["sync add min max and or xor"]),
-    ("activemask", &[]),
+    ("match", &["sync any all"]),
+    ("activemask trap brkpt exit ret nanosleep pmevent vprintf __assertfail", &[]),
+    ("bar barrier", &["cta warp sync arrive red popc and or aligned"]),
+    ("membar fence", &["cta cluster gl gpu sys sc acq_rel acquire release proxy alias async global shared::cta shared::cluster"]),
+    // Hints and their words.
+    ("prefetch prefetchu applypriority discard", &[SPACES, "L1 L2 L2::evict_last L2::evict_normal tensormap"]),
+    ("createpolicy", &["fractional range cvt L2", ACCESS]),
+    ("griddepcontrol", &["launch_dependents wait"]),
     (
         "cp",
         &[
@@ -68,9 +75,19 @@ const FORMS: &[(&str, &[&str])] = &[
     ("ldmatrix stmatrix movmatrix", &["sync aligned m8n8 x1 x2 x4 trans shared shared::cta"]),
 ];
 
+/// The row of an opcode.
+fn row(opcode: &str) -> Option<&'static [&'static str]> {
+    FORMS.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| opcode == o)).map(|row| row.1)
+}
+
+/// Whether there is a lowering for an opcode, in some form.
+pub(crate) fn is_known(opcode: &str) -> bool {
+    row(opcode).is_some()
+}
+
 /// The first modifier that the lowering of the instruction would ignore.
 pub(crate) fn unknown_modifier(inst: &Inst) -> Option<&str> {
-    let (_, words) = FORMS.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| inst.form.opcode == o))?;
+    let words = row(&inst.form.opcode)?;
     let is_known = |m: &str| {
         let packed = matches!(m, "u16x2" | "s16x2");
         packed || ScalarType::from_name(m).is_some() || words.iter().any(|list| list.split_ascii_whitespace().any(|w| w == m))

@@ -98,6 +98,17 @@ fn numbers_side_by_side() {
 }
 
 #[test]
+fn saturated_pairs() {
+    let sat = |x: u64, low: i32, high: i32| (x as i32).clamp(low, high) as u32;
+    check("cvt.pack.sat.s16.s32 %d, %a, %b;", I32, &[I32, I32], |v| {
+        u64::from(sat(v[0], -0x8000, 0x7fff) << 16 | sat(v[1], -0x8000, 0x7fff) & 0xffff)
+    });
+    check("cvt.pack.sat.u8.s32.b32 %d, %a, %b, %c;", I32, &[I32, I32, I32], |v| {
+        u64::from((v[2] as u32) << 16 | sat(v[0], 0, 255) << 8 | sat(v[1], 0, 255))
+    });
+}
+
+#[test]
 fn quotients_of_every_width() {
     check("div.s16 %d, %a, %b;", I16, &[I16, I16], |v| {
         if v[1] == 0 { 0xffff } else { u64::from((v[0] as i16).wrapping_div(v[1] as i16) as u16) }

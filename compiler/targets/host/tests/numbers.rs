@@ -410,7 +410,7 @@ fn comparisons_with_nan() {
         });
         check(&format!("set.{name}.f32.f64 %d, %a, %b;"), F32, &[F64, F64], |v| fb(f32::from(u8::from(holds(g(v[0]), g(v[1]))))));
     }
-    check("set.lt.and.s32.f32 %d, %a, %b, %p0;", I32, &[F32, F32], |_| 0);
+    check("setp.ne.u32 %p0, 0, 0; set.lt.and.s32.f32 %d, %a, %b, %p0;", I32, &[F32, F32], |_| 0);
     check("slct.b32.f32 %d, %a, %b, %c;", I32, &[I32, I32, F32], |v| if f(v[2]) >= 0.0 { v[0] } else { v[1] });
     for (name, holds) in [
         ("finite", f32::is_finite as fn(f32) -> bool),
@@ -422,4 +422,36 @@ fn comparisons_with_nan() {
     ] {
         check(&format!("testp.{name}.f32 %p0, %a; selp.b32 %d, 1, 0, %p0;"), I32, &[F32], |v| u64::from(holds(f(v[0]))));
     }
+}
+
+#[test]
+fn odds_and_ends() {
+    check("copysign.f32 %d, %a, %b;", F32, &[F32, F32], |v| (v[0] & 0x8000_0000) | (v[1] & 0x7fff_ffff));
+    check("neg.f64 %d, %a;", F64, &[F64], |v| v[0] ^ 1 << 63);
+    check("abs.f16 %d, %a;", F16, &[F16], |v| v[0] & 0x7fff);
+    check("mad.rz.f32 %d, %a, %b, %c;", F32, &[F32, F32, F32], |v| fb(fma32(3, f(v[0]), f(v[1]), f(v[2]))));
+    check("div.full.f32 %d, %a, %b;", F32, &[F32, F32], |v| fb(f(v[0]) / f(v[1])));
+    check("div.approx.ftz.f32 %d, %a, %b;", F32, &[F32, F32], |v| fb(ftz(ftz(f(v[0])) / ftz(f(v[1])))));
+    check("sqrt.approx.ftz.f32 %d, %a;", F32, &[F32], |v| fb(ftz(f(v[0])).sqrt()));
+    // The upper halves of argument and result.
+    let upper = |bits: u64| bits & !0xffff_ffff;
+    let flush = |x: f64| if x.is_subnormal() { 0f64.copysign(x) } else { x };
+    check("rcp.approx.ftz.f64 %d, %a;", F64, &[F64], |v| upper(flush(1.0 / flush(g(upper(v[0])))).to_bits()));
+    check("rsqrt.approx.ftz.f64 %d, %a;", F64, &[F64], |v| upper((1.0 / flush(g(upper(v[0]))).sqrt()).to_bits()));
+    check(
+        "setp.ne.u32 %p0, 0, 0; set.gt.or.u32.f32 %d, %a, %b, %p0;",
+        I32,
+        &[F32, F32],
+        |v| if f(v[0]) > f(v[1]) { 0xffff_ffff } else { 0 },
+    );
+    check("setp.ne.u32 %p0, 0, 0; setp.gt.and.f32 %p1, %a, %b, !%p0; selp.b32 %d, 1, 0, %p1;", I32, &[F32, F32], |v| {
+        u64::from(f(v[0]) > f(v[1]))
+    });
+    check("ex2.approx.ftz.f32 %d, 0f00000001;", F32, &[F32], |_| fb(1.0));
+    check("lg2.approx.ftz.f32 %d, 0f80000001;", F32, &[F32], |_| fb(f32::NEG_INFINITY));
+    // Of numbers that have an exact result.
+    check("cvt.rzi.s32.f16 %r2, %a; cvt.rn.f16.s32 %h0, %r2; ex2.approx.f16 %d, %h0;", F16, &[F16], |v| {
+        f16_bits(2f64.powf(f64::from(f16(v[0]).trunc() as i32)))
+    });
+    check("tanh.approx.bf16 %d, %a;", Bf16, &[Bf16], |v| bf16_bits(bf16(v[0]).tanh()));
 }

@@ -295,3 +295,32 @@ fn a_trap_is_reported_with_its_line() {
         assert_eq!(kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut out)), Some((1, 9)));
     });
 }
+
+#[test]
+fn lanes_with_the_same_value_find_each_other() {
+    let text = "
+.visible .entry op(.param .u64 in, .param .u64 out)
+{
+  .reg .b32 %r<8>; .reg .b64 %x<8>; .reg .pred %p<3>;
+  ld.param.u64 %x1, [in]; ld.param.u64 %x2, [out]; mov.u32 %r0, %tid.x; mul.wide.u32 %x3, %r0, 4; mul.wide.u32 %x5, %r0, 12;
+  add.u64 %x1, %x1, %x3; add.u64 %x2, %x2, %x5; ld.global.u32 %r1, [%x1]; cvt.u64.u32 %x4, %r1;
+  match.any.sync.b32 %r2, %r1, -1;
+  match.all.sync.b64 %r3|%p1, %x4, -1; selp.b32 %r4, 2, 0, %p1; add.u32 %r3, %r3, %r4;
+  mov.u32 %r5, 0; setp.gt.u32 %p2, %r0, 19; @%p2 match.any.sync.b32 %r5, %r1, 0xfff00000;
+  st.global.u32 [%x2], %r2; st.global.u32 [%x2+4], %r3; st.global.u32 [%x2+8], %r5; ret;
+}";
+    at_every_level(text, "op", [32, 1, 1], |kernel| {
+        for modulus in [1, 3, 32] {
+            let mut input: Vec<u32> = (0..32).map(|i| i % modulus + 7).collect();
+            let mut out = vec![0u32; 96];
+            kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut input).slice(&mut out));
+            for lane in 0..32 {
+                let same = |lanes: std::ops::Range<usize>| lanes.filter(|&i| input[i] == input[lane]).map(|i| 1u32 << i).sum::<u32>();
+                assert_eq!(out[3 * lane], same(0..32), "any, lane {lane} modulo {modulus}");
+                // All lanes, as −1, and 2 for their agreement.
+                assert_eq!(out[3 * lane + 1], u32::from(modulus == 1), "all, lane {lane} modulo {modulus}");
+                assert_eq!(out[3 * lane + 2], if lane > 19 { same(20..32) } else { 0 }, "some, lane {lane} modulo {modulus}");
+            }
+        }
+    });
+}

@@ -14,6 +14,9 @@ impl Emitter<'_> {
         if let Some(done) = self.cvt_quarter(inst) {
             return done;
         }
+        if inst.has("pack") {
+            return self.cvt_pack(inst);
+        }
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let [to, from] = types[..] else { return Err(self.malformed(inst, "needs two types")) };
         let lanes = self.lanes_of(inst);

@@ -43,13 +43,16 @@ impl Emitter<'_> {
         if ftz && !is_flushed { self.flush(&value) } else { value }
     }
 
-    /// Subnormal numbers to zeros of the same sign.
+    /// Subnormal numbers to zeros of the same sign: what has no exponent keeps only its sign.
     pub(super) fn flush(&mut self, value: &Val) -> Val {
-        let least = match value.ty.elem {
-            Elem::F64 => constant(value.ty, f64::MIN_POSITIVE.to_bits().into()),
-            _ => float(value.ty, f32::MIN_POSITIVE),
-        };
-        self.flush_below(value, &least)
+        let elem = value.ty.elem;
+        let bits = self.w.cast("bitcast", value, Elem::int(elem.bits()));
+        let (exponent, sign): (i128, i128) = if elem == Elem::F64 { (0x7ff << 52, 1 << 63) } else { (0xff << 23, 1 << 31) };
+        let exponent = self.w.bin_const("and", &bits, exponent);
+        let has_none = self.w.compare("icmp eq", &exponent, &constant(bits.ty, 0));
+        let sign = self.w.bin_const("and", &bits, sign);
+        let flushed = self.w.select(&has_none, &sign, &bits);
+        self.w.cast("bitcast", &flushed, elem)
     }
 
     /// Numbers of a magnitude below `least` to zeros of the same sign.

@@ -80,6 +80,9 @@ impl Emitter<'_> {
 
     /// Lowers an instruction for the lanes of the current mask.
     fn unguarded(&mut self, inst: &Inst) -> Result<(), HostError> {
+        if !crate::forms::is_known(&inst.form.opcode) {
+            return Err(self.unsupported(inst, ""));
+        }
         if let Some(word) = crate::forms::unknown_modifier(inst) {
             return Err(self.unsupported(inst, &format!("modifier .{word}")));
         }
@@ -110,6 +113,7 @@ impl Emitter<'_> {
             "movmatrix" => self.transpose_matrix(inst),
             "shfl" => self.shuffle(inst),
             "vote" => self.vote(inst),
+            "match" => self.match_lanes(inst),
             "activemask" => self.activemask(inst),
             "redux" => self.redux(inst),
             "bar" | "barrier" => self.warp_barrier(inst),
@@ -210,6 +214,7 @@ fn effect(inst: &Inst) -> Effect {
             | "__assertfail"
             | "shfl"
             | "vote"
+            | "match"
             | "redux"
             | "activemask"
             | "bar"

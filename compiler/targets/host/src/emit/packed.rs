@@ -1,7 +1,7 @@
 //! Pairs of 16-bit integers in a register, dot products of bytes, and the older instructions on two or four numbers in a register.
 
 use super::*;
-use crate::program::Opnd;
+use crate::program::{Opnd, is_signed};
 use atoll_ptx::ScalarType;
 
 impl Emitter<'_> {
@@ -97,6 +97,34 @@ impl Emitter<'_> {
                 let moved = self.w.bin_const("shl", &cut, at.into());
                 sum = self.w.bin("or", &sum, &moved);
             }
+        }
+        self.set_operand(&inst.ops[0], &sum, false);
+        Ok(())
+    }
+
+    /// `cvt.pack.sat.type.s32 d, a, b`: both saturated to 16 bits, a above b. `cvt.pack.sat.type.s32.b32 d, a, b, c`: to 8 bits, with the lower half of c above them.
+    pub(super) fn cvt_pack(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
+        let to = match (&types[..], inst.ops.len()) {
+            ([to @ (ScalarType::U16 | ScalarType::S16), ScalarType::S32], 3) => *to,
+            ([to @ (ScalarType::U8 | ScalarType::S8), ScalarType::S32, ScalarType::B32], 4) => *to,
+            _ => return Err(self.unsupported(inst, "")),
+        };
+        let (lanes, bits) = (self.lanes_of(inst), to.bits());
+        let (low, high) = if is_signed(to) { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+        let mut sum = constant(Ty { elem: Elem::I32, lanes }, 0);
+        for (index, at) in [(2, 0), (1, bits)] {
+            let value = self.get(self.op(inst, index)?, Elem::I32, lanes);
+            let value = self.w.call("llvm.smax", value.ty, &[&value, &constant(value.ty, low)]);
+            let value = self.w.call("llvm.smin", value.ty, &[&value, &constant(value.ty, high)]);
+            let cut = self.w.bin_const("and", &value, (1 << bits) - 1);
+            let moved = self.w.bin_const("shl", &cut, at.into());
+            sum = self.w.bin("or", &sum, &moved);
+        }
+        if let Some(above) = inst.ops.get(3) {
+            let above = self.get(above, Elem::I32, lanes);
+            let moved = self.w.bin_const("shl", &above, (2 * bits).into());
+            sum = self.w.bin("or", &sum, &moved);
         }
         self.set_operand(&inst.ops[0], &sum, false);
         Ok(())

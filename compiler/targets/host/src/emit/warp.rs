@@ -129,6 +129,44 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// `match.any.sync d, a, mask`: the lanes with the same value. `match.all.sync d|p, a, mask`: all lanes if they agree, else none, and whether they do.
+    pub(super) fn match_lanes(&mut self, inst: &Inst) -> Result<(), HostError> {
+        let elem = Elem::int(self.ty_of(inst)?.bits());
+        let value = self.get(self.op(inst, 1)?, elem, LANES);
+        let mask = self.mask_value();
+        let (to, pred) = match self.op(inst, 0)? {
+            Opnd::Pair(to, pred) => ((**to).clone(), (**pred).clone()),
+            single => (single.clone(), Opnd::Sink),
+        };
+        if inst.has("all") {
+            let bits = self.mask_bits(&mask);
+            let first = self.w.call("llvm.cttz", I32, &[&bits, &constant(I1, 0)]);
+            let same = self.equal_lanes(&value, &first, &mask);
+            let agree = self.w.compare("icmp eq", &same, &bits);
+            let lanes = self.w.select(&agree, &bits, &constant(I32, 0));
+            self.set_operand(&to, &lanes, false);
+            self.set_operand(&pred, &agree, false);
+            return Ok(());
+        }
+        let mut groups = Val { ty: Ty { elem: Elem::I32, lanes: LANES }, text: "poison".into() };
+        for lane in 0..LANES {
+            let lane = constant(I32, lane.into());
+            let group = self.equal_lanes(&value, &lane, &mask);
+            groups = self.w.value(groups.ty, format_args!("insertelement {groups}, {group}, {lane}"));
+        }
+        self.set_operand(&to, &groups, false);
+        Ok(())
+    }
+
+    /// The lanes of a mask that have the value of one lane, as bits.
+    fn equal_lanes(&mut self, value: &Val, lane: &Val, mask: &Val) -> Val {
+        let one = self.w.extract(value, lane);
+        let one = self.w.splat(&one, LANES);
+        let same = self.w.compare("icmp eq", value, &one);
+        let same = self.w.bin("and", mask, &same);
+        self.mask_bits(&same)
+    }
+
     pub(super) fn activemask(&mut self, inst: &Inst) -> Result<(), HostError> {
         let mask = self.mask_value();
         let bits = self.mask_bits(&mask);

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::missing_panics_doc, reason = "each test binary uses its part; a failed expectation is the test's failure")]
 
+pub(crate) mod forms;
 pub(crate) mod op;
 
 use atoll_kgraph::host_abi::{HOST_ABI_SYMBOL, HOST_ABI_VERSION, HostContext, HostHelpers, HostKernel};

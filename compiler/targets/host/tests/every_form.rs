@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::forms::{Form, all};
+use common::forms::{self, Form};
 use common::op::{Kind, operands};
 use common::{Args, Launch, levels, try_compile};
 use std::collections::BTreeMap;
@@ -32,9 +32,23 @@ fn kernel(forms: &[Form], count: usize, uniform: bool) -> String {
 }
 
 #[test]
-fn every_form_is_the_same_at_every_level_and_as_a_scalar() {
+fn integers_agree() {
+    check_all(forms::of_integers());
+}
+
+#[test]
+fn floats_agree() {
+    check_all(forms::of_floats());
+}
+
+#[test]
+fn comparisons_and_conversions_agree() {
+    check_all(forms::between_types());
+}
+
+fn check_all(forms: Vec<Form>) {
     let mut groups: BTreeMap<String, Vec<Form>> = BTreeMap::new();
-    for form in all() {
+    for form in forms {
         groups.entry(format!("{:?}", form.operands)).or_default().push(form);
     }
     for forms in groups.values().flat_map(|g| g.chunks(BATCH)) {

@@ -32,15 +32,24 @@ impl Forms {
     }
 }
 
-/// All of them.
-pub(crate) fn all() -> Vec<Form> {
+/// Integer arithmetic and work on bits.
+pub(crate) fn of_integers() -> Vec<Form> {
+    collected(&[integers, bits])
+}
+
+/// Arithmetic of floats and halves.
+pub(crate) fn of_floats() -> Vec<Form> {
+    collected(&[floats, halves])
+}
+
+/// Comparisons and conversions.
+pub(crate) fn between_types() -> Vec<Form> {
+    collected(&[comparisons, conversions])
+}
+
+fn collected(parts: &[fn(&mut Forms)]) -> Vec<Form> {
     let mut forms = Forms::default();
-    integers(&mut forms);
-    bits(&mut forms);
-    floats(&mut forms);
-    halves(&mut forms);
-    comparisons(&mut forms);
-    conversions(&mut forms);
+    parts.iter().for_each(|add| add(&mut forms));
     forms.0
 }
 

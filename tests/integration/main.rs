@@ -2,6 +2,7 @@
 
 mod arrows;
 mod bad_input;
+mod corpus;
 mod idempotence;
 mod dkp;
 mod faults;

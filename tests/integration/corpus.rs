@@ -1,0 +1,118 @@
+//! Kernels of other compilers: read, printed, run, and compared with NumPy.
+
+use anyhow::{Context, Result, bail, ensure};
+use atoll_ptx::Module;
+use atoll_tests::corpus::{Argument, Case, Inputs, Tolerance, cases, folder, ptx_files};
+use atoll_tests::{python, skip};
+use atoll_workbench::{Buffer, HostBench, HostOptions, Kernel, KernelDevice, Outcome};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Modules by path, so that each is read once.
+fn modules() -> Result<BTreeMap<PathBuf, Module>> {
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path)?;
+        let module = atoll_ptx::parse(&text).map_err(|e| anyhow::anyhow!("{}:{e}", path.display()))?;
+        Ok((path, module))
+    };
+    ptx_files()?.into_iter().map(read).collect()
+}
+
+#[test]
+fn every_file_is_valid_and_prints_as_it_is_written() -> Result<()> {
+    for (path, module) in modules()? {
+        atoll_ptx::verify(&module).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
+        ensure!(atoll_ptx::print(&module) == std::fs::read_to_string(&path)?, "{} is printed otherwise", path.display());
+    }
+    Ok(())
+}
+
+/// Launches of all cases, on every PTX there is of them, with memory before and after.
+#[derive(Default)]
+struct Recording {
+    runs: Vec<Value>,
+    memory: Vec<u8>,
+}
+
+impl Recording {
+    fn note(&mut self, case: &Case, ptx: &Path, inputs: &Inputs, after: &[Buffer]) -> Result<()> {
+        let mut buffers = inputs.buffers.iter().zip(after);
+        let mut args = Vec::new();
+        for argument in case.arguments()? {
+            args.push(match argument {
+                Argument::Literal { ty, value } if ty.starts_with('f') => json!({ "value": value }),
+                Argument::Literal { value, .. } => json!({ "value": value as i64 }),
+                Argument::Memory { usage, ty, shape, .. } => {
+                    let (before, after) = buffers.next().context("a buffer for each argument")?;
+                    let mut put = |bytes: &[u8]| {
+                        self.memory.resize(self.memory.len().next_multiple_of(16), 0);
+                        self.memory.extend_from_slice(bytes);
+                        self.memory.len() - bytes.len()
+                    };
+                    json!({ "use": usage, "type": ty, "shape": shape, "before": put(&before.bytes), "after": put(&after.bytes) })
+                }
+            });
+        }
+        let tolerance = match &case.tolerance {
+            Tolerance::Within(bound) => json!(bound),
+            Tolerance::Exact(word) => json!(word),
+        };
+        self.runs.push(json!({
+            "case": case.name, "ptx": ptx.file_name().map(|n| n.to_string_lossy()), "grid": inputs.launch.grid, "block": inputs.block,
+            "args": args, "tolerance": tolerance, "compare": case.compare,
+        }));
+        Ok(())
+    }
+
+    /// NumPy's opinion.
+    fn compare(&self) -> Result<()> {
+        let dir = tempfile::tempdir()?;
+        std::fs::write(dir.path().join("manifest.json"), serde_json::to_vec(&self.runs)?)?;
+        std::fs::write(dir.path().join("memory.bin"), &self.memory)?;
+        let output = Command::new(python()).arg("-B").arg(folder().join("check.py")).arg(dir.path()).output()?;
+        let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{said}{failed}");
+        Ok(())
+    }
+}
+
+fn run(host: &mut HostBench, module: &Module, case: &Case, inputs: &Inputs) -> Result<(Outcome, Vec<Buffer>)> {
+    let kernel = host.load(&Kernel { module, entry: &case.name, report: None, block: inputs.block })?;
+    let mut buffers = inputs.buffers.clone();
+    let outcome = host.launch(&kernel, &inputs.launch, &mut buffers, 1);
+    host.unload(kernel);
+    Ok((outcome?, buffers))
+}
+
+#[test]
+fn the_host_device_agrees_with_numpy() -> Result<()> {
+    let modules = modules()?;
+    let mut host = HostBench::start(HostOptions { compute_units: 2, ..HostOptions::default() })?;
+    let mut recording = Recording::default();
+    let mut failures = Vec::new();
+    for case in cases()? {
+        for ptx in case.ptx_files()? {
+            let module = &modules[&ptx];
+            for launch in 0..case.launches.len() {
+                let inputs = case.inputs(launch)?;
+                let name = ptx.file_name().unwrap_or_default().to_string_lossy();
+                match run(&mut host, module, &case, &inputs) {
+                    Ok((outcome, _)) if outcome.printed != case.printed => failures.push(format!("{} ({name}) printed {:?}", case.name, outcome.printed)),
+                    Ok((_, after)) => recording.note(&case, &ptx, &inputs, &after)?,
+                    Err(error) => failures.push(format!("{} ({name}, block {:?}): {error}", case.name, inputs.block)),
+                }
+            }
+        }
+    }
+    if !python().exists() {
+        skip("no Python environment, so nothing was compared with NumPy");
+    } else if let Err(error) = recording.compare() {
+        failures.push(error.to_string());
+    }
+    if !failures.is_empty() {
+        bail!("{} kernels fail:\n{}", failures.len(), failures.join("\n"));
+    }
+    Ok(())
+}

@@ -1,0 +1,567 @@
+"""What each kernel of the corpus should compute, in NumPy.
+
+A function has the name of its case and the kernel's arguments: arrays for memory, which it fills or changes in place, and numbers.
+"""
+
+import numpy as np
+
+F32, F64 = np.float32, np.float64
+ERF = np.vectorize(__import__("math").erf, otypes=[F64])
+
+
+def bfloat(bits):
+    return (bits.astype(np.uint32) << 16).view(F32)
+
+
+def to_bfloat(values):
+    bits = values.astype(F32).view(np.uint32).astype(np.uint64)
+    return bfloat(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16))
+
+
+def directed(exact, towards):
+    """Rounds float64 or long double values to float32 towards one side: -1 down, 1 up, 0 to zero."""
+    near = exact.astype(F32)
+    wide = near.astype(exact.dtype)
+    down = np.where(wide > exact, np.nextafter(near, F32(-np.inf)), near)
+    up = np.where(wide < exact, np.nextafter(near, F32(np.inf)), near)
+    return {-1: down, 1: up, 0: np.where(exact < 0, up, down)}[towards].astype(F32)
+
+
+# elementwise
+
+
+def saxpy(x, y, a, n):
+    y[:n] = F32(a) * x[:n] + y[:n]
+
+
+def grid_stride(x, y, n):
+    y[:] = np.sqrt(np.abs(x)) + 1 / (1 + x * x)
+
+
+def activations(x, y, n):
+    v = x.astype(F64)
+    y[0] = np.maximum(v, 0)
+    y[1] = 1 / (1 + np.exp(-v))
+    y[2] = 0.5 * v * (1 + np.tanh(0.7978845608 * (v + 0.044715 * v**3)))
+    y[3] = np.log1p(np.exp(v))
+    y[4] = np.sin(v) * np.cos(2 * v)
+
+
+def clamp_bytes(x, y, z, n):
+    y[:] = np.clip(x, 0, 255)
+    z[:] = (x >> 3).astype(np.int16)
+
+
+def wide_integers(a, b, out, n):
+    x, y = [int(v) & (2**64 - 1) for v in a], [int(v) & (2**64 - 1) for v in b]
+    mask = 2**64 - 1
+    out[0] = [(p * q + (p ^ q >> 7)) & mask for p, q in zip(x, y)]
+    out[1] = [p * q >> 64 for p, q in zip(x, y)]
+    out[2] = [p // q if q else 0 for p, q in zip(x, y)]
+    out[3] = [p % q if q else p for p, q in zip(x, y)]
+    out[4] = [(int(abs(int(p)) // abs(int(q)) * (1 if (p < 0) == (q < 0) else -1)) if q else 0) & mask for p, q in zip(a, b)]
+
+
+def bit_tricks(a, b, out, n):
+    mask = 0xFFFFFFFF
+
+    def signed(v, bits=32):
+        return (v & (1 << bits) - 1) - (1 << bits if v >> (bits - 1) & 1 else 0)
+
+    for i, (x, y) in enumerate(zip(a.tolist(), b.tolist())):
+        out[0, i] = bin(x).count("1") + 32 * (32 - x.bit_length())
+        pool = x | y << 32
+        chosen = sum((pool >> 8 * (0x5140 >> 4 * k & 7) & 0xFF) << 8 * k for k in range(4))
+        out[1, i] = int(f"{x:032b}"[::-1], 2) ^ chosen
+        pair = y << 32 | x
+        left = pair << (y & 31) >> 32 & mask
+        right = pair >> min(y & 63, 32) & mask
+        out[2, i] = (left + right) & mask
+        first = (x & -x).bit_length()
+        dot = sum(signed(x >> 8 * k, 8) * signed(y >> 8 * k, 8) for k in range(4)) + 7
+        out[3, i] = (first + dot) & mask
+        sad = abs(signed(x) - signed(y)) + 5
+        product = signed(x, 24) * signed(y, 24)
+        out[4, i] = (sad + (x * y >> 32) + product) & mask
+        out[5, i] = (y % 97 + x // (y | 1)) & mask
+
+
+def rounding(a, b, out, n):
+    x, y = a.astype(np.longdouble), b.astype(np.longdouble)
+    out[0] = directed(x + y, 0)
+    out[1] = directed(x + y, 1)
+    out[2] = directed(x * y, -1)
+    out[3] = directed(x * y + x, 0)
+    out[4] = directed(x / y, 1)
+    out[5] = directed(np.sqrt(np.abs(x)), -1)
+    whole = np.rint((a * F32(1000)).astype(F64))
+    terms = [directed(whole, 0), np.rint(b), np.floor(a), np.ceil(b), np.trunc(a)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = (total + term).astype(F32)
+    out[6] = total
+    out[7] = np.clip(a * b, 0, 1)
+
+
+def doubles(a, b, out, n):
+    product = (a.astype(np.longdouble) * b + 1).astype(F64)
+    out[0] = product / (1 + np.abs(a))
+    out[1] = np.sqrt(np.abs(b)) - a.astype(F32).astype(F64)
+    out[2] = np.trunc(a * 1e6) + np.trunc(b)
+
+
+def halves(a, b, out, n):
+    x, y = a.astype(F64), b.astype(F64)
+    out[0] = (x + y).astype(np.float16)
+    out[1] = (x * y).astype(np.float16)
+    out[2] = (x * y + x).astype(np.float16)
+    out[3] = (a.astype(F32) / F32(3)).astype(np.float16)
+    out[4] = np.where(a > b, a, -b)
+
+
+def half_pairs(a, b, out, n):
+    out[:] = (a.astype(F64) * b + np.minimum(a, b)).astype(np.float16)
+
+
+def bfloats(a, b, out, n):
+    out[:] = bfloat(a) * F32(2) + to_bfloat(bfloat(b) * F32(1.7))
+
+
+def interleave(a, out, n):
+    out[0::2] = a[:, [0, 2]]
+    out[1::2] = a[:, [1, 3]]
+
+
+def black_scholes(price, strike, years, call, put, n):
+    s, x, t = (v.astype(F64) for v in (price, strike, years))
+    d1 = (np.log(s / x) + (0.02 + 0.045) * t) / (0.3 * np.sqrt(t))
+    n1, n2 = (0.5 * (1 + ERF(d / np.sqrt(2))) for d in (d1, d1 - 0.3 * np.sqrt(t)))
+    discount = np.exp(-0.02 * t)
+    call[:] = s * n1 - x * discount * n2
+    put[:] = x * discount * (1 - n2) - s * (1 - n1)
+
+
+def philox(out, key, n):
+    c = [np.arange(n, dtype=np.uint64), *(np.full(n, v, np.uint64) for v in (0, 7, 11))]
+    k, mask = [key, key ^ 0x12345678], np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        p0, p1 = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [p1 >> np.uint64(32) ^ c[1] ^ np.uint64(k[0]), p1 & mask, p0 >> np.uint64(32) ^ c[3] ^ np.uint64(k[1]), p0 & mask]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    out[:] = c[0] ^ c[1] ^ c[2] ^ c[3]
+
+
+# blocks
+
+
+def block_sum(x, out, n):
+    padded = np.zeros(len(out) * 256)
+    padded[:n] = x
+    out[:] = padded.reshape(-1, 256).sum(1)
+
+
+def dynamic_sum(x, out, n):
+    out[:] = x.sum(1)
+
+
+def argmax(x, out, n):
+    out[:] = x.argmax(1)
+
+
+def scan_inclusive(x, out):
+    out[:] = x.reshape(-1, 256).cumsum(1).reshape(-1)
+
+
+def scan_exclusive(x, out):
+    rows = x.reshape(-1, 256)
+    out[:] = (rows.cumsum(1) - rows).reshape(-1)
+
+
+def bitonic_sort(x):
+    x[:] = np.sort(x.reshape(-1, 512)).reshape(-1)
+
+
+def odd_even_sort(x, n):
+    x[:] = np.sort(x.reshape(-1, n)).reshape(-1)
+
+
+def transpose_naive(x, y, rows, columns):
+    y[:] = x.T
+
+
+transpose_tiled = transpose_naive
+
+
+def permute_axes(x, y, a, b, c):
+    y[:] = x.transpose(2, 0, 1)
+
+
+def stencil_2d(x, y, n):
+    p = np.pad(x, 1)
+    y[:] = F32(0.5) * x + F32(0.125) * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:])
+
+
+def stencil_3d(x, y, n):
+    inner = x[:-2, 1:-1, 1:-1] + x[2:, 1:-1, 1:-1] + x[1:-1, :-2, 1:-1] + x[1:-1, 2:, 1:-1] + x[1:-1, 1:-1, :-2] + x[1:-1, 1:-1, 2:]
+    y[1:-1, 1:-1, 1:-1] = inner - 6 * x[1:-1, 1:-1, 1:-1]
+
+
+def softmax_rows(x, y, n):
+    e = np.exp(x.astype(F64) - x.max(1, keepdims=True))
+    y[:] = e / e.sum(1, keepdims=True)
+
+
+def layer_norm(x, gain, y, n):
+    v = x.astype(F64)
+    y[:] = (v - v.mean(1, keepdims=True)) / np.sqrt(v.var(1, keepdims=True) + 1e-5) * gain
+
+
+def max_pool(x, y, n):
+    y[:] = x.reshape(-1, n // 2, 2, n // 2, 2).max((2, 4))
+
+
+def conv_direct(x, w, y, channels, n):
+    p = np.pad(x.astype(F64), ((0, 0), (1, 1), (1, 1)))
+    y[:] = sum(np.einsum("kc,chw->khw", w[:, :, i, j], p[:, i : i + n, j : j + n]) for i in range(3) for j in range(3))
+
+
+def conv_depthwise(x, w, y, n):
+    p = np.pad(x.astype(F64), ((0, 0), (1, 1), (1, 1)))
+    y[:] = sum(w[:, 3 * i + j, None, None] * p[:, i : i + n, j : j + n] for i in range(3) for j in range(3))
+
+
+def odd_blocks(x, y, *, grid, block):
+    size = int(np.prod(block))
+    count = grid[0] * size
+    rows = x[:count].reshape(-1, size)
+    y[:count] = (rows[:, ::-1] + np.arange(size)).reshape(-1)
+
+
+def game_of_life(x, y, n):
+    around = sum(np.roll(x.astype(int), (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j)
+    y[:] = (around == 3) | ((around == 2) & (x > 0))
+
+
+# matrices
+
+
+def gemm_naive(a, b, c, m, n, k):
+    c[:] = a.astype(F64) @ b
+
+
+def gemm_tiled(a, b, c, n):
+    c[:] = a.astype(F64) @ b
+
+
+gemm_registers = gemm_double = gemm_wmma = gemm_mma = gemm_tiled
+
+
+def gemm_bytes(a, b, c, n, words):
+    c[:] = a.astype(int) @ b.astype(int).T
+
+
+def gemv(a, x, y, n):
+    y[:] = a.astype(F64) @ x
+
+
+def attention(q, k, v, out, n):
+    score = q.astype(F64) @ k.T / np.sqrt(32)
+    e = np.exp(score - score.max(1, keepdims=True))
+    out[:] = e / e.sum(1, keepdims=True) @ v
+
+
+def lu_panel(a, n):
+    v = a.astype(F64)
+    for k in range(n - 1):
+        v[k + 1 :, k] /= v[k, k]
+        v[k + 1 :, k + 1 :] -= np.outer(v[k + 1 :, k], v[k, k + 1 :])
+    a[:] = v
+
+
+def floyd_warshall(d, n):
+    for k in range(n):
+        d[:] = np.minimum(d, d[:, k, None] + d[None, k])
+
+
+# warps
+
+
+def warp_sums(x, out):
+    rows = x.reshape(-1, 32)
+    out[:, 0] = np.repeat(rows.sum(1), 32)
+    out[:, 1] = np.repeat(rows.max(1), 32)
+    out[:, 2] = rows.cumsum(1).reshape(-1)
+
+
+def votes(x, out):
+    for base in range(0, len(x), 32):
+        v = [int(e) for e in x[base : base + 32]]
+        mask = 0xFFFFFFFF
+        odd = sum((e & 1) << i for i, e in enumerate(v))
+        same = len({e >> 8 for e in v}) == 1
+        bits = all(e > -1000 for e in v) | any(e > 90 for e in v) << 1 | same << 2
+        unsigned = [e & mask for e in v]
+        either = 0
+        for e in unsigned:
+            either |= e
+        for i, e in enumerate(v):
+            like = sum(((f & 3) == (e & 3)) << j for j, f in enumerate(v))
+            reduced = (sum(unsigned) & mask) ^ max(unsigned) ^ either
+            out[base + i] = [odd, (bits | (mask if same else 0) << 3) & mask, like, reduced]
+
+
+def compact(x, out, counts):
+    for warp, row in enumerate(x.reshape(-1, 32)):
+        kept = row[row > 0]
+        out[warp * 32 : warp * 32 + len(kept)] = kept
+        counts[warp] = len(kept)
+
+
+def divergent_groups(x, out):
+    for base in range(0, len(x), 32):
+        v = x[base : base + 32]
+        odd, two = (v & 1) == 1, ((v & 1) == 0) & ((v & 2) == 2)
+        result = v.copy()
+        if odd.any():
+            result[odd] = v[odd][0] + odd.sum()
+        if two.any():
+            result[two] = -two.sum() - v[two].min()
+        out[base : base + 32] = result
+
+
+def tiled_groups(x, out):
+    out[:] = np.repeat(x.reshape(-1, 8).astype(F64).sum(1), 8)
+
+
+def histogram_global(x, bins, n):
+    bins[:] = np.bincount(x, minlength=256)
+
+
+histogram_shared = histogram_global
+
+
+def atomics(x, out, wide, total, n):
+    v = x.astype(np.int64)
+    out[0] += v.sum()
+    out[1] = max(out[1], v.max())
+    out[2] = min(out[2], v.min())
+    for e in x:
+        out[3] &= e | 0xFF
+        out[4] |= e
+        out[5] ^= e
+    out[6] = (out[6] + n) % 100
+    out[7] -= 2 * v.sum()
+    wide[0] = int(sum(int(e) * 1000003 for e in v)) & (2**64 - 1)
+    total[0] = np.fmod(v, 64).sum()
+
+
+def atomic_float_max(x, out, n):
+    out[0] = x.max().view(np.uint32)
+
+
+def aggregated_count(x, counter, n):
+    counter[0] = (x % 3 == 0).sum()
+
+
+def edges(begin):
+    return np.repeat(np.arange(len(begin) - 1), np.diff(begin))
+
+
+def bfs_level(begin, to, level, changed, depth, nodes):
+    reached = to[level[edges(begin)] == depth]
+    new = reached[level[reached] == -1]
+    level[new] = depth + 1
+    changed[0] = len(new) > 0
+
+
+def sssp_relax(begin, to, weight, source, distance, nodes):
+    np.minimum.at(distance, to, source[edges(begin)] + weight)
+
+
+def spmv_scalar(begin, to, value, x, y, rows):
+    sums = np.zeros(rows)
+    np.add.at(sums, edges(begin), value.astype(F64) * x[to])
+    y[:] = sums
+
+
+spmv_vector = spmv_scalar
+
+
+def embedding(index, table, out, width):
+    out[:] = table[index]
+
+
+def roots(parent):
+    found = np.arange(len(parent))
+    for i in found:
+        at = i
+        while parent[at] != at:
+            at = parent[at]
+        found[i] = at
+    return found
+
+
+def connect(a, b, parent, edges):
+    for p, q in zip(a, b):
+        r = roots(parent)
+        parent[max(r[p], r[q])] = min(r[p], r[q])
+
+
+def spin_lock(lock, total, x):
+    total[0] = x.sum()
+
+
+def scan_lookback(x, out, state, prefix):
+    out[:] = x.cumsum()
+    state[:] = 1
+    prefix[:] = out[127::128]
+
+
+# control
+
+
+def exit_before_barrier(x, out, n):
+    v = np.where(np.arange(len(x)) < n, x, 0)
+    pairs = v.reshape(-1, 2).sum(1).repeat(2)
+    out[:n] = pairs[:n]
+
+
+def exit_before_barriers(x, out):
+    rows = x.reshape(-1, 96)
+    left = np.roll(rows, 1, 1)
+    keep = (rows % 7 != 0) & (left % 5 != 0)
+    out.reshape(-1, 96)[keep] = ((left + rows) * 3 + left)[keep]
+
+
+def exit_in_barrier_loop(rounds, out):
+    ran = np.minimum(rounds, 40)
+    out[ran > 0] = ran[ran > 0]
+
+
+def collatz(x, steps, n):
+    for i, v in enumerate(x.tolist()):
+        count = 0
+        while v != 1 and count < 500:
+            v = (3 * v + 1) & 0xFFFFFFFF if v & 1 else v >> 1
+            count += 1
+        steps[i] = count
+
+
+def mandelbrot(out, width, height, limit):
+    cx = (F32(-2) + F32(3) * np.arange(width, dtype=F32) / F32(width))[None].repeat(height, 0)
+    cy = (F32(-1) + F32(2) * np.arange(height, dtype=F32) / F32(height))[:, None].repeat(width, 1)
+    x, y = np.zeros_like(cx), np.zeros_like(cx)
+    alive = np.ones_like(cx, bool)
+    for _ in range(limit):
+        alive &= x * x + y * y < 4
+        out[alive] += 1
+        x, y = np.where(alive, x * x - y * y + cx, x), np.where(alive, F32(2) * x * y + cy, y)
+
+
+def interpreter(program, length, x, out):
+    def wrap(v):
+        return (v + 2**31) % 2**32 - 2**31
+
+    for i, value in enumerate(x.tolist()):
+        other = i
+        for op in program.tolist():
+            match (op + value) & 7:
+                case 0:
+                    value = wrap(value + other)
+                case 1:
+                    value ^= 0x55
+                case 2:
+                    value = wrap(value * 3 + 1)
+                case 3:
+                    other = value >> 2
+                case 4:
+                    value = wrap(value - (other << 1))
+                case 5:
+                    value = ~value
+                case 6:
+                    other = wrap(other + 7)
+                case _:
+                    value = wrap(bin(value & 0xFFFFFFFF).count("1") + other)
+        out[i] = value
+
+
+def structs(x, out, n):
+    i = np.arange(n) % 5
+    second = np.stack([i, i * i, -i])
+    out[:] = 2 * x + sum(x[k].astype(F64) * second[k % 3] for k in range(4))
+
+
+def function_table(x, out, n):
+    i = np.arange(n)
+    which = x.astype(np.int64) % 2**32 % 3
+    out[:] = np.choose(which, [x + i, x - i, x * i])
+
+
+def barrier_in_function(x, out):
+    rows = x.reshape(-1, 4, 32)
+    out[:] = rows[:, :, ::-1].reshape(-1)
+
+
+def constant_table(x, out, n):
+    primes = np.array([2, 3, 5, 7, 11, 13, 17, 19])
+    out[:] = x % primes[np.arange(n) & 7] + primes[x & 7]
+
+
+def local_array(x, out, n):
+    for i, v in enumerate(x.tolist()):
+        digits = [0] * 10
+        v = abs(v)
+        while v:
+            digits[v % 10] += 1
+            v //= 10
+        code = 0
+        for d in digits:
+            code = code * 3 + d % 3
+        out[i] = code
+
+
+def static_and_dynamic(x, out):
+    rows = x.reshape(-1, 64)
+    out[:] = (2 * rows[:, ::-1] + np.roll(rows, -1, 1)).reshape(-1)
+
+
+def producer_consumer(x, out, rounds):
+    out[:] = 2 * x.sum(1)[:, ::-1].reshape(-1)
+
+
+def barrier_votes(x, out, *, grid, block):
+    for row, result in zip(x.reshape(grid[0], -1), out.reshape(grid[0], -1)):
+        result[:] = (row > 0).sum() * 4 + 2 * (row > -90).all() + (row > 90).any()
+
+
+def prints(x):
+    pass
+
+
+def nbody(bodies, out, n):
+    p, w = bodies[:, :3].astype(F64), bodies[:, 3].astype(F64)
+    delta = p[None] - p[:, None]
+    inverse = ((delta**2).sum(2) + 0.01) ** -1.5
+    out[:, :3] = (delta * (w * inverse)[:, :, None]).sum(1)
+    out[:, 3] = 0
+
+
+def crc32(x, out, size, n):
+    import zlib
+
+    out[:] = [zlib.crc32(row.tobytes()) for row in x]
+
+
+def kmeans_assign(points, centres, out, n, k):
+    out[:] = ((points[:, None].astype(F64) - centres[None]) ** 2).sum(2).argmin(1)
+
+
+def find_text(text, pattern, found, n, length):
+    found[0] = sum((text[i : i + length] == pattern).all() for i in range(n - length + 1))
+
+
+def knapsack(weight, value, best, items, capacity):
+    row = np.zeros(capacity + 1, int)
+    for w, v in zip(weight, value):
+        row[w:] = np.maximum(row[w:], row[: len(row) - w] + v)
+    best[0] = row[-1]

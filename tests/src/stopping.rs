@@ -1,8 +1,8 @@
 //! Stopping blocks in the middle, anywhere, and running them again: what holds claims of idempotence against what really happens.
 //!
-//! A kernel is given *fuel* for each of its blocks: in front of every store and barrier, and behind everything by which threads hear of each other, a thread takes one unit
-//! and exits where there is none left. What a block has stored by then is what an execution stopped at that point leaves behind, whichever way its threads
-//! took turns. No thread goes on with what an exited one should have given it.
+//! A kernel is given *fuel* for each of its blocks: every store to memory outside of the block takes one unit, and is not made where none is left. What has been stored by
+//! then is what an execution stopped at that point leaves behind, whichever way the block's threads took turns. Threads go on, so that nobody misses what an
+//! exited one should have given it; only nothing of it is seen any more.
 
 use anyhow::{Context, Result, ensure};
 use atoll_ptx::build::address;
@@ -49,14 +49,18 @@ pub struct Trial<'a> {
     pub buffers: Vec<Buffer>,
 }
 
-/// Stops every block at a random place and runs it again, `rounds` times; gives the number of rounds after which memory was not what one undisturbed run leaves.
-pub fn differences(bench: &mut HostBench, trial: &Trial<'_>, rounds: u64, seed: u64) -> Result<u64> {
+/// Stops every block at a random place and runs it again, `rounds` times; gives the number of rounds after which memory was not what
+/// one undisturbed run leaves, and that memory.
+pub fn differences(bench: &mut HostBench, trial: &Trial<'_>, rounds: u64, seed: u64) -> Result<(u64, Vec<Buffer>)> {
     let mut expected = trial.buffers.clone();
     let plain = Kernel { module: trial.module, entry: trial.entry, report: None, block: trial.block };
     let kernel = bench.load(&plain)?;
     bench.launch(&kernel, &trial.launch, &mut expected, 1)?;
     bench.unload(kernel);
 
+    if rounds == 0 {
+        return Ok((0, expected));
+    }
     let module = stoppable(trial.module, trial.entry);
     let kernel = bench.load(&Kernel { module: &module, ..plain })?;
     let mut launch = trial.launch.clone();
@@ -76,7 +80,7 @@ pub fn differences(bench: &mut HostBench, trial: &Trial<'_>, rounds: u64, seed: 
 
     let mut buffers = trial.buffers.clone();
     let used: Vec<u32> = run(&mut buffers, fuel(&mut |_| FULL))?.into_iter().map(|left| FULL - left).collect();
-    ensure!(buffers == expected, "{} computes something else with fuel", trial.entry);
+    ensure!(buffers == expected, "{} computes something else with fuel: {}", trial.entry, first_difference(&buffers, &expected));
     let mut random = Random::new(seed);
     let mut different = 0;
     for _ in 0..rounds {
@@ -86,13 +90,24 @@ pub fn differences(bench: &mut HostBench, trial: &Trial<'_>, rounds: u64, seed: 
         different += u64::from(buffers != expected);
     }
     bench.unload(kernel);
-    Ok(different)
+    Ok((different, expected))
+}
+
+/// The first word of memory that is not what it should be.
+fn first_difference(found: &[Buffer], expected: &[Buffer]) -> String {
+    for (found, expected) in found.iter().zip(expected) {
+        let words = found.bytes.chunks(4).zip(expected.bytes.chunks(4)).enumerate();
+        if let Some((at, (found_word, word))) = words.into_iter().find(|(_, (a, b))| a != b) {
+            return format!("word {at} of `{}` is {found_word:x?} instead of {word:x?}", found.name);
+        }
+    }
+    "nothing differs".into()
 }
 
 const AT: &str = "%fuel_at";
 const WIDE: &str = "%fuel_wide";
 const LEFT: &str = "%fuel_left";
-const EMPTY: &str = "%fuel_empty";
+const STORES: &str = "%fuel_stores";
 
 /// The module with a kernel that takes fuel: the address of one word per block, its last parameter.
 pub fn stoppable(module: &Module, entry: &str) -> Module {
@@ -134,7 +149,7 @@ fn prologue(param: &Name) -> Vec<Statement> {
         Statement::built(StatementKind::Registers(RegisterDeclaration { vector: None, ty, names }))
     };
     let mut code =
-        vec![registers(ScalarType::B64, &[AT, WIDE]), registers(ScalarType::B32, &[LEFT]), registers(ScalarType::Pred, &[EMPTY])];
+        vec![registers(ScalarType::B64, &[AT, WIDE]), registers(ScalarType::B32, &[LEFT]), registers(ScalarType::Pred, &[STORES])];
     let mut emit = |dotted: &str, operands: &[Operand]| code.push(built(dotted, operands.to_vec()));
     let [at, wide, left]: [Operand; 3] = [AT.into(), WIDE.into(), LEFT.into()];
     emit("mov.u64", &[at.clone(), 0.into()]);
@@ -154,39 +169,26 @@ fn prologue(param: &Name) -> Vec<Statement> {
     code
 }
 
-/// Takes one unit, and exits where none is left.
-fn check() -> [Statement; 3] {
-    let mut leave = Instruction::new("exit", Vec::new());
-    leave.guard = Some(Guard { predicate: Name::new(EMPTY), negated: false });
-    let mut exit = Statement::built(StatementKind::Instruction(leave));
-    exit.origin.leading = "\n\t".into();
-    [
-        built("atom.global.add.u32", vec![LEFT.into(), address(&Name::new(AT), 0), (-1).into()]),
-        built("setp.le.s32", vec![EMPTY.into(), LEFT.into(), 0.into()]),
-        exit,
-    ]
-}
-
+/// Puts a question for fuel in front of every store to memory outside of the block, and its answer into the store's guard.
 fn checked(body: Body) -> Body {
     let mut statements = Vec::new();
-    for statement in body.statements {
-        let (before, after) = match &statement.kind {
-            StatementKind::Instruction(instruction) => places(instruction),
-            // A call with its parameters: what it stores, it stores at once.
-            StatementKind::Block(_) => (true, true),
-            _ => (false, false),
-        };
-        statements.extend(before.then(check).into_iter().flatten());
+    for mut statement in body.statements {
+        if let Some(guard) = statement.instruction().filter(|i| stores_outside(i)).map(|i| i.guard.clone()) {
+            statements.push(built("atom.global.add.u32", vec![LEFT.into(), address(&Name::new(AT), 0), (-1).into()]));
+            statements.push(built("setp.gt.s32", vec![STORES.into(), LEFT.into(), 0.into()]));
+            if let Some(guard) = guard {
+                let taken = if guard.negated { Operand::Not(guard.predicate) } else { Operand::Name(guard.predicate) };
+                statements.push(built("setp.gt.and.s32", vec![STORES.into(), LEFT.into(), 0.into(), taken]));
+            }
+            if let StatementKind::Instruction(store) = statement.edit() {
+                store.guard = Some(Guard { predicate: Name::new(STORES), negated: false });
+            }
+        }
         statements.push(statement);
-        statements.extend(after.then(check).into_iter().flatten());
     }
     Body { statements, ..body }
 }
 
-/// Whether a check stands before an instruction, and behind it.
-fn places(instruction: &Instruction) -> (bool, bool) {
-    let stores = matches!(instruction.opcode.as_str(), "st" | "atom" | "red")
-        && !matches!(instruction.space(), Some(StateSpace::Param | StateSpace::Local));
-    let meets = matches!(instruction.opcode.as_str(), "bar" | "barrier" | "shfl" | "vote" | "match" | "redux");
-    (stores || meets, meets)
+fn stores_outside(instruction: &Instruction) -> bool {
+    matches!(instruction.opcode.as_str(), "st" | "atom" | "red") && matches!(instruction.space(), None | Some(StateSpace::Global))
 }

@@ -52,7 +52,9 @@ impl<'m> Evaluation<'_, 'm> {
 
     /// Every register written becomes an atom that may point into what the operands do.
     fn define_results(&mut self) {
-        let roots = self.operand_roots();
+        // Rows of matrices are read from shared memory; the address says nothing about them.
+        let is_row = self.instruction.opcode == "ldmatrix";
+        let roots = if is_row { self.provenance.shared_roots() } else { self.operand_roots() };
         let written: Vec<Name> = self.instruction.writes().into_iter().cloned().collect();
         for (position, name) in written.iter().enumerate() {
             let Some(width) = self.width_of(name) else { continue };

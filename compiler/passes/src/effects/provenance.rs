@@ -220,6 +220,11 @@ impl<'m> Provenance<'m> {
         self.roots.may_be_private(self.points_into(address))
     }
 
+    /// What 32 bits from shared memory may be a part of.
+    pub(super) fn shared_roots(&self) -> RootSet {
+        self.cells.shared().without_unknown()
+    }
+
     /// Whether a variable is declared by the module itself.
     pub(super) fn is_of_module(&self, variable: &Variable) -> bool {
         self.module_variables.get(&variable.name).is_some_and(|v| std::ptr::eq(*v, variable))

@@ -565,3 +565,55 @@ def knapsack(weight, value, best, items, capacity):
     for w, v in zip(weight, value):
         row[w:] = np.maximum(row[w:], row[: len(row) - w] + v)
     best[0] = row[-1]
+
+
+# Triton; `_` are the two addresses of unused memory
+
+
+def triton_add(x, y, out, n, *_):
+    out[:] = x + y
+
+
+def triton_softmax(x, out, n, *_):
+    softmax_rows(x, out, n)
+
+
+def triton_layer_norm(x, gain, bias, out, n, *_):
+    layer_norm(x, gain, out, n)
+    out += bias
+
+
+def triton_matmul(a, b, c, n, *_):
+    gemm_tiled(a, b, c, n)
+
+
+def triton_attention(q, k, v, out, n, *_):
+    attention(q, k, v, out, n)
+
+
+def triton_dropout(x, out, n, p, seed, *_):
+    mask = np.uint64(0xFFFFFFFF)
+    c, k = [np.arange(n, dtype=np.uint64), *(np.zeros(n, np.uint64) for _ in range(3))], [seed, 0]
+    for _ in range(10):
+        p0, p1 = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [p1 >> np.uint64(32) ^ c[1] ^ np.uint64(k[0]), p1 & mask, p0 >> np.uint64(32) ^ c[3] ^ np.uint64(k[1]), p0 & mask]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    bits = c[0].astype(np.uint32).view(np.int32)
+    uniform = np.where(bits < 0, -bits - 1, bits).astype(F32) * F32(4.6566127342e-10)
+    out[:] = np.where(uniform > F32(p), x / F32(1 - p), 0)
+
+
+def triton_sum(x, out, n, *_):
+    out[0] = x.sum()
+
+
+def triton_cumsum(x, out, *_):
+    scan_inclusive(x, out)
+
+
+def triton_sort(x, out, *_):
+    out[:] = np.sort(x.reshape(-1, 128)).reshape(-1)
+
+
+def triton_histogram(x, bins, n, *_):
+    bins[:] = np.bincount(x, minlength=256)

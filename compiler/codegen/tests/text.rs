@@ -49,7 +49,7 @@ fn every_kernel_assembles_without_spills() {
             let ptxas = &ptxas;
             scope.spawn(move || {
                 let text = atoll_ptx::print(&joined(&models, &TargetDescription::nvidia_sm75()));
-                let report = ptxas.assemble(&text, arch).unwrap_or_else(|e| panic!("{arch}: {e}"));
+                let report = ptxas.assemble(&text, arch).unwrap_or_else(|e| panic!("{arch}: {e}")).report;
                 for (name, kernel) in &report.kernels {
                     assert_eq!((kernel.spill_store_bytes, kernel.spill_load_bytes), (0, 0), "{name} spills on {arch}");
                 }

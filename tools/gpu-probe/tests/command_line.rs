@@ -62,7 +62,7 @@ fn every_kernel_assembles() {
     for file in files {
         let ptx = std::fs::read_to_string(&file).expect("text");
         for architecture in ARCHITECTURES {
-            let report = ptxas.assemble(&ptx, architecture).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            let report = ptxas.assemble(&ptx, architecture).unwrap_or_else(|error| panic!("{}: {error}", file.display())).report;
             let spilling: Vec<_> = report.kernels.iter().filter(|(_, kernel)| kernel.spill_store_bytes > 0).collect();
             assert!(spilling.is_empty(), "{}: {spilling:?}", file.display());
         }

@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-frontend", &["atoll-kgraph"]),
     ("atoll-codegen", &["atoll-ptx", "atoll-kgraph", "atoll-frontend"]),
     ("atoll-passes", &["atoll-ptx", "atoll-kgraph"]),
+    ("atoll-interp", &["atoll-ptx"]),
     ("atoll-target-host", &["atoll-ptx", "atoll-kgraph"]),
     ("atoll-target-nvidia", &["atoll-ptx", "atoll-kgraph"]),
     (

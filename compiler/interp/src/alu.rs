@@ -1,0 +1,110 @@
+//! Instructions that compute registers from registers and touch nothing else: each becomes one function of its source values.
+//!
+//! Values are held in 64 bits; the upper bits of a narrower source are zero. A result may have upper bits: whoever writes it to a register cuts it to the register's width,
+//! which is how a signed result gets sign-extended into a wider register.
+
+mod bits;
+mod compare;
+mod convert;
+mod float;
+mod integer;
+mod packed;
+
+use crate::format::{self, Format, Rounding};
+use atoll_ptx::types::TypeClass;
+use atoll_ptx::{Instruction, ScalarType};
+
+/// From source values (the carry last, where it is read) to the result and a second one: the carry, or `q` of `p|q`.
+pub(crate) type Function = Box<dyn Fn(&[u64]) -> [u64; 2] + Send + Sync>;
+
+/// A decoded arithmetic instruction.
+pub(crate) struct Alu {
+    /// What it computes.
+    pub(crate) function: Function,
+    /// How many sources it takes, without the carry.
+    pub(crate) sources: usize,
+    /// Whether the carry is the last source.
+    pub(crate) carry_in: bool,
+    /// Whether the second result is the carry.
+    pub(crate) carry_out: bool,
+}
+
+impl Alu {
+    fn new(sources: usize, f: impl Fn(&[u64]) -> u64 + Send + Sync + 'static) -> Alu {
+        Alu { function: Box::new(move |s| [f(s), 0]), sources, carry_in: false, carry_out: false }
+    }
+
+    fn pair(sources: usize, f: impl Fn(&[u64]) -> [u64; 2] + Send + Sync + 'static) -> Alu {
+        Alu { function: Box::new(f), sources, carry_in: false, carry_out: false }
+    }
+}
+
+/// What an instruction is, or why it is refused; `None` where it belongs to another family.
+type Decoded = Result<Option<Alu>, String>;
+
+/// Decodes an arithmetic instruction.
+pub(crate) fn decode(i: &Instruction) -> Decoded {
+    for family in [packed::decode, compare::decode, convert::decode, bits::decode, integer::decode, float::decode] {
+        if let Some(alu) = family(i)? {
+            return Ok(Some(alu));
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses modifiers that are neither types nor in the list.
+fn only(i: &Instruction, allowed: &[&str]) -> Result<(), String> {
+    let stranger = i.modifiers.iter().find(|m| ScalarType::from_name(m).is_none() && !allowed.contains(&m.as_str()));
+    stranger.map_or(Ok(()), |m| Err(format!("the modifier .{m} is not covered")))
+}
+
+/// The type of the operation.
+fn ty(i: &Instruction) -> Result<ScalarType, String> {
+    i.ty().ok_or_else(|| "it has no type that is covered".to_owned())
+}
+
+fn is_signed(ty: ScalarType) -> bool {
+    ty.class() == TypeClass::Signed
+}
+
+/// An integer register's value.
+fn int(ty: ScalarType, bits: u64) -> i128 {
+    let unused = 128 - ty.bits();
+    let shifted = u128::from(bits) << unused;
+    if is_signed(ty) { (shifted as i128) >> unused } else { (shifted >> unused) as i128 }
+}
+
+/// The least and the largest number of an integer type.
+fn range(ty: ScalarType) -> (i128, i128) {
+    let bits = ty.bits();
+    if is_signed(ty) { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
+}
+
+/// The low bits.
+pub(crate) fn low(bits: u32, value: u64) -> u64 {
+    if bits >= 64 { value } else { value & ((1 << bits) - 1) }
+}
+
+/// The format of a scalar floating-point type.
+fn format_of(ty: ScalarType) -> Option<Format> {
+    match ty {
+        ScalarType::F16 => Some(format::F16),
+        ScalarType::Bf16 => Some(format::BF16),
+        ScalarType::Tf32 => Some(format::TF32),
+        ScalarType::F32 => Some(format::F32),
+        ScalarType::F64 => Some(format::F64),
+        _ => None,
+    }
+}
+
+/// The rounding that the modifiers name, floating-point or integer.
+fn rounding(i: &Instruction) -> Option<Rounding> {
+    i.modifiers.iter().find_map(|m| match m.as_str() {
+        "rn" | "rni" => Some(Rounding::Nearest),
+        "rna" => Some(Rounding::NearestAway),
+        "rz" | "rzi" => Some(Rounding::Zero),
+        "rm" | "rmi" => Some(Rounding::Down),
+        "rp" | "rpi" => Some(Rounding::Up),
+        _ => None,
+    })
+}

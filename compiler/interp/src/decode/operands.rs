@@ -1,0 +1,160 @@
+//! Operands to places.
+
+use super::Decoder;
+use crate::memory::CODE_WINDOW;
+use crate::op::{Addr, Dst, LaneMask, Space, Special, Src};
+use crate::symbols::immediate_bits;
+use atoll_ptx::analysis::StatementId;
+use atoll_ptx::{Address, AddressBase, Instruction, Operand, ScalarType, StateSpace, Variable, is_special_register};
+
+/// A register as an operand names it.
+#[derive(Clone, Copy)]
+pub(super) struct Register {
+    pub(super) slot: u32,
+    pub(super) ty: ScalarType,
+}
+
+impl Decoder<'_> {
+    /// The register of a name, with its component.
+    pub(super) fn register(&self, id: StatementId, name: &str) -> Result<Option<Register>, String> {
+        let Some(register) = self.code.register_at(id, name) else { return Ok(None) };
+        let declared = self.code.register(register);
+        let words = declared.ty.bytes().div_ceil(8);
+        let index = match name.split_once('.').map(|(_, component)| component) {
+            None if declared.vector.is_some() => return Err(format!("vector register `{name}` as a whole is not covered")),
+            None | Some("x" | "r") => 0,
+            Some("y" | "g") => 1,
+            Some("z" | "b") => 2,
+            Some("w" | "a") => 3,
+            Some(component) => return Err(format!("component .{component} is not covered")),
+        };
+        if index >= u32::from(declared.vector.unwrap_or(1)) {
+            return Err(format!("`{name}` is no component of its register"));
+        }
+        Ok(Some(Register { slot: self.slots[register.index()] + index * words, ty: declared.ty }))
+    }
+
+    /// A predicate register.
+    pub(crate) fn predicate(&self, id: StatementId, name: &str) -> Result<u32, String> {
+        let register = self.register(id, name)?.filter(|r| r.ty == ScalarType::Pred);
+        register.map(|r| r.slot).ok_or_else(|| format!("`{name}` is no predicate register"))
+    }
+
+    /// A register to write; `None` for `_`.
+    pub(super) fn destination(&self, id: StatementId, operand: &Operand) -> Result<Option<Dst>, String> {
+        match operand {
+            Operand::Sink => Ok(None),
+            Operand::Name(name) => {
+                let register = self.register(id, name)?.ok_or_else(|| format!("`{name}` is no register"))?;
+                Ok(Some(Dst { slot: register.slot, bits: register.ty.bits() }))
+            }
+            _ => Err("its destination is not covered".into()),
+        }
+    }
+
+    /// A value; literals are read as `ty`.
+    pub(super) fn source(&self, id: StatementId, operand: &Operand, ty: ScalarType) -> Result<Src, String> {
+        match operand {
+            Operand::Immediate(immediate) => Ok(Src::Imm(crate::alu::low(ty.bits().min(64), immediate_bits(*immediate, ty)))),
+            Operand::Not(name) => Ok(Src::Not(self.predicate(id, name)?)),
+            Operand::Name(name) => self.named(id, name, 0),
+            Operand::NameOffset(name, offset) => self.named(id, name, *offset),
+            _ => Err("one of its sources is not covered".into()),
+        }
+    }
+
+    fn named(&self, id: StatementId, name: &str, offset: i64) -> Result<Src, String> {
+        if let Some(register) = self.register(id, name)? {
+            return if offset == 0 { Ok(Src::Reg(register.slot)) } else { Err("a register with an offset is not a value".into()) };
+        }
+        if is_special_register(name) {
+            return special(name);
+        }
+        if let Some(variable) = self.variable(id, name) {
+            return self.variable_address(variable, offset);
+        }
+        let function = self.symbols.function(name).ok_or_else(|| format!("`{name}` is not known"))?;
+        Ok(Src::Imm(CODE_WINDOW + function as u64))
+    }
+
+    pub(super) fn variable(&self, id: StatementId, name: &str) -> Option<&Variable> {
+        self.code.variable_at(id, name).or_else(|| self.symbols.variable(name))
+    }
+
+    fn variable_address(&self, variable: &Variable, offset: i64) -> Result<Src, String> {
+        let at = |base: u64| base.wrapping_add_signed(offset);
+        match variable.space {
+            StateSpace::Local | StateSpace::Param => {
+                let place = self.frame.place(variable).ok_or_else(|| format!("`{}` has no place", variable.name))?;
+                Ok(if variable.space == StateSpace::Local { Src::Local(at(place.into())) } else { Src::Imm(at(place.into())) })
+            }
+            _ => {
+                let address = self.symbols.address(variable).ok_or_else(|| format!("`{}` has no address", variable.name))?;
+                Ok(Src::Imm(at(address)))
+            }
+        }
+    }
+
+    /// The memory operand of an instruction.
+    pub(super) fn address(&self, id: StatementId, i: &Instruction, operand: &Operand) -> Result<Addr, String> {
+        self.address_in(id, space_of(i.space())?, operand)
+    }
+
+    pub(super) fn address_in(&self, id: StatementId, space: Space, operand: &Operand) -> Result<Addr, String> {
+        let Operand::Address(Address { base, offset }) = operand else { return Err("its address is not covered".into()) };
+        let (base, short) = match base {
+            AddressBase::Absolute(address) => (Src::Imm(*address), false),
+            AddressBase::Name(name) => {
+                let short = self.register(id, name)?.is_some_and(|r| r.ty.bits() == 32);
+                (self.named(id, name, 0)?, short)
+            }
+        };
+        Ok(Addr { space, base, offset: *offset, short })
+    }
+}
+
+/// A state space that can be accessed; none is generic.
+pub(super) fn space_of(space: Option<StateSpace>) -> Result<Space, String> {
+    Ok(match space {
+        None => Space::Generic,
+        Some(StateSpace::Global) => Space::Global,
+        Some(StateSpace::Shared) => Space::Shared,
+        Some(StateSpace::Local) => Space::Local,
+        Some(StateSpace::Const) => Space::Const,
+        Some(StateSpace::Param) => Space::Param,
+        Some(other) => return Err(format!("space .{other} is not covered")),
+    })
+}
+
+fn special(name: &str) -> Result<Src, String> {
+    let (base, component) = name.split_once('.').unwrap_or((name, "x"));
+    let axis = match component {
+        "x" => 0,
+        "y" => 1,
+        "z" => 2,
+        _ => return Err(format!("`{name}` is not covered")),
+    };
+    let special = match base {
+        "%tid" => Special::Tid(axis),
+        "%ntid" => Special::Ntid(axis),
+        "%ctaid" => Special::Ctaid(axis),
+        "%nctaid" => Special::Nctaid(axis),
+        "%laneid" => Special::Lane,
+        "%warpid" => Special::Warp,
+        "%nwarpid" => Special::WarpCount,
+        "%lanemask_eq" => Special::LaneMask(LaneMask::Equal),
+        "%lanemask_lt" => Special::LaneMask(LaneMask::Less),
+        "%lanemask_le" => Special::LaneMask(LaneMask::LessOrEqual),
+        "%lanemask_gt" => Special::LaneMask(LaneMask::Greater),
+        "%lanemask_ge" => Special::LaneMask(LaneMask::GreaterOrEqual),
+        "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo" => Special::Clock,
+        "%clock_hi" | "%globaltimer_hi" => Special::ClockHigh,
+        "%dynamic_smem_size" => Special::DynamicShared,
+        "%total_smem_size" => Special::TotalShared,
+        // One multiprocessor, one grid, no clusters.
+        "%smid" | "%gridid" | "%is_explicit_cluster" => return Ok(Src::Imm(0)),
+        "%nsmid" => return Ok(Src::Imm(1)),
+        _ => return Err(format!("`{name}` is not covered")),
+    };
+    Ok(Src::Special(special))
+}

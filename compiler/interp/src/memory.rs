@@ -1,0 +1,144 @@
+//! Global memory: buffers with addresses of their own, so far apart that no offset of a kernel leads from one into another.
+
+use crate::fault::{FaultKind, Near};
+
+/// Bits of an address below its region; a buffer lies in the middle of a region of 1 TiB, so what is off by up to half of that is still told by its name.
+const REGION_BITS: u32 = 40;
+const MIDDLE: u64 = 1 << (REGION_BITS - 1);
+
+/// The first region of module-scope variables; buffers have those below.
+const FIRST_VARIABLE: u64 = 0x40_0000;
+
+/// Windows of the other spaces in generic addressing: far above every buffer.
+pub(crate) const SHARED_WINDOW: u64 = 0x7f_0001 << REGION_BITS;
+pub(crate) const LOCAL_WINDOW: u64 = 0x7f_0002 << REGION_BITS;
+pub(crate) const CONST_WINDOW: u64 = 0x7f_0003 << REGION_BITS;
+pub(crate) const PARAM_WINDOW: u64 = 0x7f_0004 << REGION_BITS;
+/// Where functions have their addresses, one byte apart.
+pub(crate) const CODE_WINDOW: u64 = 0x7f_0005 << REGION_BITS;
+
+/// The window that an address lies in.
+pub(crate) fn window(address: u64) -> u64 {
+    address >> REGION_BITS << REGION_BITS
+}
+
+/// What a kernel may do with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads.
+    Read,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+#[derive(Clone, Debug)]
+struct Buffer {
+    name: String,
+    bytes: Vec<u8>,
+    access: Access,
+}
+
+/// The buffers that launches work on, and the variables of modules.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    buffers: Vec<Buffer>,
+    /// The `.global` variables of each program that ran.
+    variables: Vec<Buffer>,
+    programs: Vec<(u64, usize)>,
+    /// Where the running program's variables begin.
+    first_variable: usize,
+}
+
+/// A `.global` variable with its initial content.
+#[derive(Clone, Debug)]
+pub(crate) struct GlobalVariable {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The address of a program's `index`-th variable.
+pub(crate) fn variable_address(index: usize) -> u64 {
+    (FIRST_VARIABLE + index as u64) << REGION_BITS | MIDDLE
+}
+
+impl Memory {
+    /// No buffers.
+    pub fn new() -> Memory {
+        Memory::default()
+    }
+
+    /// Adds a buffer and answers its address, which is a multiple of 2³⁹. There is room for some four million.
+    pub fn add(&mut self, name: &str, bytes: Vec<u8>, access: Access) -> u64 {
+        self.buffers.push(Buffer { name: name.to_owned(), bytes, access });
+        (self.buffers.len() as u64) << REGION_BITS | MIDDLE
+    }
+
+    /// The content of the buffer at an address that [`Memory::add`] gave; nothing where there is none.
+    pub fn bytes(&self, address: u64) -> &[u8] {
+        self.index(address).map_or(&[], |index| &self.buffers[index].bytes)
+    }
+
+    /// The same for changing it.
+    pub fn bytes_mut(&mut self, address: u64) -> &mut [u8] {
+        match self.index(address) {
+            Some(index) => &mut self.buffers[index].bytes,
+            None => &mut [],
+        }
+    }
+
+    fn index(&self, address: u64) -> Option<usize> {
+        let index = (address >> REGION_BITS).checked_sub(1)? as usize;
+        (index < self.buffers.len()).then_some(index)
+    }
+
+    /// Makes a program's variables the ones that are seen; they keep their content from launch to launch.
+    pub(crate) fn select(&mut self, program: u64, variables: &[GlobalVariable]) {
+        if let Some((_, first)) = self.programs.iter().find(|(id, _)| *id == program) {
+            self.first_variable = *first;
+            return;
+        }
+        self.first_variable = self.variables.len();
+        self.programs.push((program, self.first_variable));
+        let buffer = |v: &GlobalVariable| Buffer { name: v.name.clone(), bytes: v.bytes.clone(), access: Access::ReadWrite };
+        self.variables.extend(variables.iter().map(buffer));
+    }
+
+    fn buffer(&mut self, address: u64) -> Option<&mut Buffer> {
+        let region = address >> REGION_BITS;
+        if region >= FIRST_VARIABLE {
+            return self.variables.get_mut(self.first_variable + (region - FIRST_VARIABLE) as usize);
+        }
+        self.buffers.get_mut(region.checked_sub(1)? as usize)
+    }
+
+    /// The bytes of an access.
+    pub(crate) fn access(&mut self, address: u64, bytes: u32, write: bool) -> Result<&mut [u8], FaultKind> {
+        let Some(buffer) = self.buffer(address) else { return Err(FaultKind::OutOfBounds { address, bytes, near: None }) };
+        let offset = address as i64 - (window(address) | MIDDLE) as i64;
+        let near = |b: &Buffer| Some(Near { name: b.name.clone(), bytes: b.bytes.len() as u64, offset });
+        let inside = usize::try_from(offset).ok().filter(|at| at.saturating_add(bytes as usize) <= buffer.bytes.len());
+        let Some(at) = inside else { return Err(FaultKind::OutOfBounds { address, bytes, near: near(buffer) }) };
+        if write && buffer.access == Access::Read {
+            return Err(FaultKind::ReadOnly { address, bytes, near: near(buffer) });
+        }
+        Ok(&mut buffer.bytes[at..at + bytes as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accesses_stay_in_their_buffer() {
+        let mut memory = Memory::new();
+        let (a, b) = (memory.add("a", vec![1; 8], Access::ReadWrite), memory.add("b", vec![2; 8], Access::Read));
+        assert_eq!(memory.access(a + 4, 4, true).unwrap(), &[1; 4]);
+        assert!(matches!(memory.access(a + 5, 4, true), Err(FaultKind::OutOfBounds { near: Some(Near { offset: 5, .. }), .. })));
+        assert!(matches!(memory.access(b - 1, 1, false), Err(FaultKind::OutOfBounds { near: Some(Near { offset: -1, .. }), .. })));
+        assert!(matches!(memory.access(b, 8, true), Err(FaultKind::ReadOnly { .. })));
+        assert!(matches!(memory.access(0, 4, false), Err(FaultKind::OutOfBounds { near: None, .. })));
+        assert!(matches!(memory.access(u64::MAX, 4, false), Err(FaultKind::OutOfBounds { .. })));
+        assert_eq!(memory.bytes(b), &[2; 8]);
+    }
+}

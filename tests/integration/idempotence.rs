@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use atoll_kgraph::{Argument, BufferKind, Bundle, DType, InvocationLayout, NodeKind, node_may_run_again};
 use atoll_passes::{Rerun, analyze_idempotence};
+use atoll_tests::corpus::{self, Inputs};
 use atoll_tests::stopping::{Random, Trial, differences};
 use atoll_tests::{Model, built, full, trained};
 use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch};
@@ -293,5 +294,39 @@ fn proven_nodes_of_models_are_stopped_anywhere_and_run_again() -> Result<()> {
         println!("{name}: {stopped} of {} kernels were stopped and run again", loaded.len());
         ensure!(stopped > 0, "{name}: nothing was stopped");
     }
+    Ok(())
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the count is what the test is run for by hand")]
+fn proven_kernels_of_the_corpus_are_stopped_anywhere_and_run_again() -> Result<()> {
+    let mut bench = bench()?;
+    let (mut kernels, mut stopped) = (0, 0);
+    for (number, case) in corpus::cases()?.iter().enumerate() {
+        let files = case.ptx_files()?;
+        // Compilers take turns unless everything is to be run.
+        let turn = number % files.len().max(1);
+        for (_, file) in files.iter().enumerate().filter(|(index, _)| full() || *index == turn) {
+            let module = atoll_ptx::parse(&std::fs::read_to_string(file)?)?;
+            kernels += 1;
+            let kernel = module.function(&case.name).with_context(|| format!("{} has no {}", file.display(), case.name))?;
+            if matches!(analyze_idempotence(&module, kernel), Rerun::Never(_)) {
+                continue;
+            }
+            let Inputs { launch, block, buffers } = case.inputs(0)?;
+            let trial = Trial { module: &module, entry: &case.name, block, launch, buffers };
+            // What the host cannot execute at all says nothing here; the corpus' own test knows of it.
+            match bench.load(&Kernel { module: &module, entry: &case.name, report: None, block }) {
+                Ok(plain) => bench.unload(plain),
+                Err(_) => continue,
+            }
+            let place = || format!("{} of {}, ATOLL_SEED={}", case.name, file.display(), seed());
+            let (different, _) = differences(&mut bench, &trial, 2, seed() + number as u64).with_context(place)?;
+            ensure!(different == 0, "{}: proven, and comes out differently", place());
+            stopped += 1;
+        }
+    }
+    println!("{stopped} of {kernels} kernels of the corpus were stopped and run again");
+    ensure!(stopped * 2 > kernels, "only {stopped} of {kernels} were proven");
     Ok(())
 }

@@ -7,5 +7,6 @@ mod idempotence;
 mod dkp;
 mod faults;
 mod models;
+mod oracle;
 mod ptxas;
 mod serve;

@@ -43,6 +43,12 @@ pub enum BenchError {
     /// The host target refused the kernel.
     #[error(transparent)]
     Host(#[from] atoll_target_host::HostError),
+    /// The interpreter refused the kernel.
+    #[error(transparent)]
+    Interp(#[from] atoll_interp::Refusal),
+    /// The kernel ended early in the interpreter.
+    #[error(transparent)]
+    Run(#[from] atoll_interp::RunError),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] atoll_device::DeviceError),

@@ -4,6 +4,7 @@
 //! what the kernel wrote, so any two devices can be asked the same thing and compared.
 //!
 //! - [`HostBench`]: the host device, native code (`compiler/targets/host` below `runtime/device`);
+//! - [`InterpBench`]: the interpreter (`compiler/interp`), the oracle of everything else.
 //!
 //! What it is not: a runtime. One launch at a time, nothing is shared, nothing is scheduled; functions and models go through the engine.
 
@@ -11,10 +12,12 @@ mod appended;
 mod block;
 mod error;
 mod host;
+mod interp;
 
 pub use block::{ParameterBlock, parameter_count};
 pub use error::BenchError;
 pub use host::{Evictions, HostBench, HostKernel, HostOptions};
+pub use interp::{InterpBench, InterpKernel};
 
 use atoll_passes::KernelReport;
 use atoll_ptx::Module;

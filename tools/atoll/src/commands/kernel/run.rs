@@ -10,7 +10,7 @@ use atoll_device::{Fault, FaultKind};
 use atoll_passes::{KernelReport, PassOptions, Rerun, analyze_idempotence, transform_with};
 use atoll_protocol::to_f64;
 use atoll_ptx::{FunctionKind, Module, Name};
-use atoll_workbench::{BenchError, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
+use atoll_workbench::{BenchError, Buffer, HostBench, HostOptions, InterpBench, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
 use clap::ValueEnum;
 use serde_json::json;
 use std::fmt::Write;
@@ -39,6 +39,8 @@ Examples:
 pub(crate) enum DeviceName {
     /// This machine's cores, native code
     Host,
+    /// The interpreter: slow, checks every access
+    Interp,
 }
 
 /// Run one kernel of a PTX file, print what it wrote and how long it took.
@@ -84,7 +86,7 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Stop a launch that runs for longer
+    /// Stop a launch on the host device that runs for longer
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     time_limit: f64,
 
@@ -122,6 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let kernel = Kernel { module: &module, entry: &entry, report: report.as_ref(), block: args.block };
     let ran = match args.device {
         DeviceName::Host => on_host(&kernel, &launch, &mut arguments.buffers, args),
+        DeviceName::Interp => on(&mut InterpBench::default(), &kernel, &launch, &mut arguments.buffers, args.repeat).blame_user(),
     }?;
     let written: Vec<(&Memory, Vec<f64>, Summary)> = outputs(&arguments, args)?;
     if args.json { print_json(&as_json(args, &entry, &ran, &written)) } else { Ok(print(&text(&ran, &written))?) }

@@ -1,8 +1,14 @@
 //! A launch that several kernels share gives exactly what each gives alone.
+//!
+//! `ATOLL_SEED` chooses the pairs of kernels of other compilers.
 
+use anyhow::Result;
 use atoll_passes::{PassOptions, TransformReport, transform_with};
 use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, Range, dkp_modules, lay_out};
 use atoll_ptx::Module;
+use atoll_tests::corpus::{self, Inputs};
+use atoll_tests::full;
+use atoll_tests::stopping::Random;
 use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count};
 
 const CANDIDATES: &str = include_str!("../dkp/candidates.ptx");
@@ -79,13 +85,7 @@ fn together(host: &mut HostBench, dkp: &DkpModule, source: &Module, cases: &[Cas
         addresses.push(block.addresses);
         ranges.push(Range { candidate: index, arguments: block.bytes, grid: cases[index].grid, first, blocks });
     }
-    let launch = lay_out(dkp, &ranges).unwrap();
-    let addresses = launch.arguments_at.iter().zip(addresses).flat_map(|(at, list)| list.into_iter().map(move |(a, b, o)| (at + a, b, o)));
-    let slots = Arg::Struct { bytes: launch.params.clone(), addresses: addresses.collect() };
-    let loaded = host.load(&Kernel { module: &dkp.module, entry: &dkp.entry, report: None, block: [dkp.threads, 1, 1] }).unwrap();
-    let launch = Launch { grid: [launch.blocks, 1, 1], shared_bytes: dkp.shared_bytes, args: vec![slots] };
-    host.launch(&loaded, &launch, buffers, 1).unwrap();
-    host.unload(loaded);
+    launch(host, dkp, ranges.into_iter().zip(addresses).collect(), buffers).unwrap();
 }
 
 /// The candidates' module as the passes leave it for these shapes. A module per case, since a shape may be compiled in.
@@ -146,4 +146,122 @@ fn a_kernel_goes_on_in_a_later_launch_where_it_was_left() {
     for (index, case) in cases.iter().enumerate() {
         assert!(buffers[2 * index + 1].bytes == case.alone(&mut host, &source, index as u32 + 1), "{}", case.entry);
     }
+}
+
+/// A kernel of the corpus in one shape, prepared for sharing.
+struct Foreign {
+    name: String,
+    source: Module,
+    prepared: Module,
+    report: TransformReport,
+    kernel: usize,
+    inputs: Inputs,
+}
+
+impl Foreign {
+    fn candidate(&self) -> Candidate<'_> {
+        let report = &self.report.kernels[self.kernel];
+        let dynamic_shared_bytes = self.inputs.launch.shared_bytes;
+        Candidate { module: &self.prepared, report, block: self.inputs.block, registers: 32, dynamic_shared_bytes }
+    }
+
+    fn entry(&self) -> &str {
+        &self.report.kernels[self.kernel].name
+    }
+
+    fn alone(&self, host: &mut HostBench) -> Result<Vec<Buffer>> {
+        let kernel = host.load(&Kernel { module: &self.source, entry: self.entry(), report: None, block: self.inputs.block })?;
+        let mut buffers = self.inputs.buffers.clone();
+        host.launch(&kernel, &self.inputs.launch, &mut buffers, 1)?;
+        host.unload(kernel);
+        Ok(buffers)
+    }
+
+    /// Its whole launch as a range, its buffers starting at an index.
+    fn range(&self, dkp: &DkpModule, candidate: usize, first_buffer: usize, buffers: &[Buffer]) -> Result<(Range, Addresses)> {
+        let facts = &dkp.candidates[candidate];
+        let kernel = self.source.function(self.entry()).expect("it was prepared");
+        let shift = |arg: &Arg| match arg {
+            Arg::Buffer { index, offset } => Arg::Buffer { index: index + first_buffer, offset: *offset },
+            other => other.clone(),
+        };
+        let args: Vec<Arg> = self.inputs.launch.args.iter().map(shift).collect();
+        let mut block = ParameterBlock::new(kernel, parameter_count(kernel, None), &args, buffers)?;
+        block.bytes.resize(facts.params_bytes as usize, 0);
+        let grid = self.inputs.launch.grid;
+        Ok((Range { candidate, arguments: block.bytes, grid, first: 0, blocks: grid.iter().product() }, block.addresses))
+    }
+}
+
+type Addresses = Vec<(usize, usize, u64)>;
+
+/// Every kernel of the corpus that can be a candidate, in each of its shapes, with shapes compiled in. Results that depend on the order of blocks cannot be compared.
+fn foreign() -> Result<Vec<Foreign>> {
+    let mut found = Vec::new();
+    for case in corpus::cases()?.into_iter().filter(|case| case.compare.is_none()) {
+        for path in case.ptx_files()? {
+            let name = format!("{} ({})", case.name, path.file_name().unwrap_or_default().to_string_lossy());
+            let source = atoll_ptx::parse(&std::fs::read_to_string(&path)?).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+            for launch in 0..case.launches.len() {
+                let inputs = case.inputs(launch)?;
+                let mut prepared = source.clone();
+                let blocks = [(case.name.as_str().into(), inputs.block)].into();
+                let report = transform_with(&mut prepared, &PASSES, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
+                let kernel = report.kernels.iter().position(|k| k.name == case.name).expect("the case's kernel");
+                found.push(Foreign { name: name.clone(), source: source.clone(), prepared, report, kernel, inputs });
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "what was compared, and what was not and why, is part of the test's output")]
+fn kernels_of_other_compilers_share_launches() -> Result<()> {
+    let seed = std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut random = Random::new(seed);
+    let device = DeviceModel::find("host").expect("a device of the table");
+    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 16 << 20, ..HostOptions::default() })?;
+    let (candidates, mut reasons) = (foreign()?, Vec::new());
+    let usable: Vec<&Foreign> = candidates
+        .iter()
+        .filter(|foreign| {
+            let refused = dkp_modules(&[foreign.candidate()], device, PARAMS_BYTES).refused;
+            reasons.extend(refused.first().map(|(_, reason)| format!("{}: {reason}", foreign.name)));
+            refused.is_empty()
+        })
+        .collect();
+    reasons.dedup();
+    println!("{} launches of the corpus can share, {} kernels cannot:\n{}", usable.len(), reasons.len(), reasons.join("\n"));
+    let pairs = if full() { 500 } else { 40 };
+    let pick = |random: &mut Random| usable[random.below(usable.len() as u64) as usize];
+    for _ in 0..pairs {
+        let pair = [pick(&mut random), pick(&mut random)];
+        let dkp = dkp_modules(&pair.map(Foreign::candidate), device, PARAMS_BYTES).modules.remove(0);
+        let second = pair[0].inputs.buffers.len();
+        let mut buffers: Vec<Buffer> = pair.iter().flat_map(|foreign| foreign.inputs.buffers.clone()).collect();
+        let parts = vec![pair[0].range(&dkp, 0, 0, &buffers)?, pair[1].range(&dkp, 1, second, &buffers)?];
+        let context =
+            format!("{} {:?} beside {} {:?}, ATOLL_SEED={seed}", pair[0].name, pair[0].inputs.block, pair[1].name, pair[1].inputs.block);
+        launch(&mut host, &dkp, parts, &mut buffers).map_err(|e| e.context(context.clone()))?;
+        let expected: Vec<Buffer> = [pair[0].alone(&mut host)?, pair[1].alone(&mut host)?].concat();
+        for (found, expected) in buffers.iter().zip(&expected) {
+            anyhow::ensure!(found.bytes == expected.bytes, "{}: {context}", found.name);
+        }
+    }
+    Ok(())
+}
+
+fn launch(host: &mut HostBench, dkp: &DkpModule, parts: Vec<(Range, Addresses)>, buffers: &mut [Buffer]) -> Result<()> {
+    let (ranges, addresses): (Vec<Range>, Vec<Addresses>) = parts.into_iter().unzip();
+    let laid_out = lay_out(dkp, &ranges)?;
+    let addresses =
+        laid_out.arguments_at.iter().zip(addresses).flat_map(|(at, list)| list.into_iter().map(move |(a, b, o)| (at + a, b, o)));
+    let slots = Arg::Struct { bytes: laid_out.params, addresses: addresses.collect() };
+    let loaded = host.load(&Kernel { module: &dkp.module, entry: &dkp.entry, report: None, block: [dkp.threads, 1, 1] })?;
+    let launch = Launch { grid: [laid_out.blocks, 1, 1], shared_bytes: dkp.shared_bytes, args: vec![slots] };
+    let outcome = host.launch(&loaded, &launch, buffers, 1);
+    host.unload(loaded);
+    outcome?;
+    Ok(())
 }

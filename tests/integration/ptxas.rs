@@ -1,9 +1,11 @@
 //! All PTX of all models goes through NVIDIA's assembler, for three generations, without spills.
 
 use anyhow::{Result, ensure};
-use atoll_kgraph::KernelFacts;
+use atoll_kgraph::{Bundle, KernelFacts};
+use atoll_passes::{PassOptions, transform_with};
 use atoll_pipeline::{CompileOptions, Silent, Target};
-use atoll_target_nvidia::find_ptxas;
+use atoll_proxy_kernels::{Candidate, DeviceModel, dkp_modules};
+use atoll_target_nvidia::{Architecture, Ptxas, find_ptxas};
 use atoll_tests::{built, full, skip, trained};
 use std::fmt::Write as _;
 
@@ -29,7 +31,7 @@ fn every_kernel_assembles_without_spills() -> Result<()> {
     for model in &models {
         let path = folder.path().join("model.kg");
         atoll_pipeline::compile(&model.path, &path, &CompileOptions { targets: vec![Target::NVIDIA], assemble: false }, &Silent)?;
-        let bundle = atoll_kgraph::Bundle::open(&path)?;
+        let bundle = Bundle::open(&path)?;
         let ptx = std::str::from_utf8(bundle.ptx(Target::NVIDIA.name()).expect("compiled for it"))?;
         for arch in ARCHITECTURES {
             let report = ptxas.assemble(ptx, arch)?.report;
@@ -56,4 +58,70 @@ fn every_kernel_assembles_without_spills() -> Result<()> {
     );
     ensure!((0.7..1.5).contains(&at(0.5)), "the estimate is far off");
     Ok(())
+}
+
+/// Parameters of a dkp launch on an NVIDIA GPU.
+const DKP_PARAMS_BYTES: u32 = 4096 - 64;
+
+/// The devices whose classes are generated, with the architecture each is assembled for.
+const DEVICES: [(&str, &str); 4] = [("t4", "sm_75"), ("a100", "sm_80"), ("h100", "sm_90"), ("b200", "sm_120")];
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the table is part of the test's output")]
+fn dkp_modules_of_the_models_assemble_without_spills() -> Result<()> {
+    let Some(ptxas) = find_ptxas() else {
+        skip("ptxas is not installed; `make setup` installs it");
+        return Ok(());
+    };
+    let folder = tempfile::tempdir()?;
+    let names: &[&str] = if full() { &["squeezenet", "mobilenet_v2", "resnet50", "distilbert"] } else { &["squeezenet"] };
+    let mut table = format!(
+        "{:<14} {:<8} {:<14} {:>10} {:>8} {:>10} {:>7}\n",
+        "model", "device", "module", "candidates", "threads", "registers", "spills"
+    );
+    for name in names {
+        let model = built(name, folder.path())?;
+        for (device, arch) in DEVICES {
+            let path = folder.path().join("model.kg");
+            let architecture: Architecture = arch.parse()?;
+            let options = CompileOptions { targets: vec![Target::Nvidia(architecture)], assemble: true };
+            atoll_pipeline::compile(&model.path, &path, &options, &Silent)?;
+            let bundle = Bundle::open(&path)?;
+            for row in dkp_rows(&bundle, architecture.target_name(), device, arch, &ptxas)? {
+                writeln!(table, "{name:<14} {device:<8} {row}")?;
+            }
+        }
+    }
+    println!("{table}");
+    Ok(())
+}
+
+/// Generates the dkp modules of all kernels of a bundle and assembles them: one row for each.
+fn dkp_rows(bundle: &Bundle, target: &str, device: &str, arch: &str, ptxas: &Ptxas) -> Result<Vec<String>> {
+    let kernels = &bundle.target(target).expect("compiled for it").kernels;
+    let text = std::str::from_utf8(bundle.ptx(target).expect("compiled for it"))?;
+    let mut module = atoll_ptx::parse(text).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let blocks = kernels.iter().map(|k| (k.name.as_str().into(), k.block)).collect();
+    let passes = ["virtualize_block_index", "outline_kernel_body"];
+    let report = transform_with(&mut module, &passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
+    let candidate = |facts: &KernelFacts| Candidate {
+        module: &module,
+        report: report.kernels.iter().find(|k| k.name == facts.name).expect("every kernel has a report"),
+        block: facts.block,
+        registers: facts.registers.expect("it was assembled"),
+        dynamic_shared_bytes: facts.shared_bytes,
+    };
+    let candidates: Vec<Candidate<'_>> = kernels.iter().map(candidate).collect();
+    let made = dkp_modules(&candidates, DeviceModel::find(device).expect("a device of the table"), DKP_PARAMS_BYTES);
+    ensure!(made.refused.is_empty(), "{device}: {:?}", made.refused);
+    let mut rows = Vec::new();
+    for dkp in &made.modules {
+        let resources = ptxas.assemble(&atoll_ptx::print(&dkp.module), arch)?.report.kernels[&dkp.entry];
+        let spills = resources.spill_store_bytes + resources.spill_load_bytes;
+        let (entry, count, threads, registers) = (&dkp.entry, dkp.candidates.len(), dkp.threads, resources.registers);
+        rows.push(format!("{entry:<14} {count:>10} {threads:>8} {registers:>10} {spills:>7}"));
+        ensure!(spills == 0, "{device}: {entry} spills {spills} bytes");
+        ensure!(registers <= dkp.class.registers, "{device}: {entry} takes {registers} registers");
+    }
+    Ok(rows)
 }

@@ -21,6 +21,9 @@ cp "$ATOLL_MODELS_DIR"/{magika,common_det}.onnx "$folder"
 printf '\n## Kernels: atoll bench kernel\n\n'
 "$atoll" bench kernel
 
+printf '\n## Cost of the preemption passes: atoll bench transform\n\n'
+"$atoll" bench transform
+
 printf '\n## Compile time, and latency against ONNX Runtime\n\n'
 "$ATOLL_VENV/bin/python" tools/bench.py "$atoll" "$folder" resnet18 resnet50 densenet121 squeezenet mobilenet_v2 distilbert common_det
 

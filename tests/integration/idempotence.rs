@@ -32,7 +32,7 @@ const TRAINED: [&str; 3] = ["magika", "common_det", "silero_vad"];
 fn nodes(path: &Path, name: &str, folder: &Path) -> Result<(usize, usize, Vec<String>)> {
     let file = folder.join(format!("{name}-rerun.kg"));
     // PTX alone: nothing has to be lowered for a fact about PTX.
-    let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NVIDIA], assemble: false };
+    let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NVIDIA], ..Default::default() };
     atoll_pipeline::compile(path, &file, &options, &atoll_pipeline::Silent).with_context(|| format!("compiling {name}"))?;
     let bundle = Bundle::open(&file)?;
     let graph = bundle.graph();
@@ -195,7 +195,7 @@ struct Walk {
 impl Walk {
     fn new(model: &Model, folder: &Path, random: &mut Random) -> Result<Walk> {
         let file = folder.join(format!("{}-walk.kg", model.name));
-        let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NVIDIA], assemble: false };
+        let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NVIDIA], ..Default::default() };
         atoll_pipeline::compile(&model.path, &file, &options, &atoll_pipeline::Silent)?;
         let text = atoll_pipeline::show(&model.path, atoll_pipeline::Form::Ptx, atoll_pipeline::Target::NVIDIA)?;
         let bundle = Bundle::open(&file)?;

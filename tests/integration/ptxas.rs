@@ -30,7 +30,7 @@ fn every_kernel_assembles_without_spills() -> Result<()> {
     let mut estimates = Vec::new();
     for model in &models {
         let path = folder.path().join("model.kg");
-        atoll_pipeline::compile(&model.path, &path, &CompileOptions { targets: vec![Target::NVIDIA], assemble: false }, &Silent)?;
+        atoll_pipeline::compile(&model.path, &path, &CompileOptions { targets: vec![Target::NVIDIA], assemble: false, ..CompileOptions::default() }, &Silent)?;
         let bundle = Bundle::open(&path)?;
         let ptx = std::str::from_utf8(bundle.ptx(Target::NVIDIA.name()).expect("compiled for it"))?;
         for arch in ARCHITECTURES {
@@ -84,7 +84,7 @@ fn dkp_modules_of_the_models_assemble_without_spills() -> Result<()> {
         for (device, arch) in DEVICES {
             let path = folder.path().join("model.kg");
             let architecture: Architecture = arch.parse()?;
-            let options = CompileOptions { targets: vec![Target::Nvidia(architecture)], assemble: true };
+            let options = CompileOptions { targets: vec![Target::Nvidia(architecture)], assemble: true, ..CompileOptions::default() };
             atoll_pipeline::compile(&model.path, &path, &options, &Silent)?;
             let bundle = Bundle::open(&path)?;
             for row in dkp_rows(&bundle, architecture.target_name(), device, arch, &ptxas)? {

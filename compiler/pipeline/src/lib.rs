@@ -19,7 +19,8 @@ use atoll_codegen::{Emitted, EmittedKernel, Schedule};
 use atoll_frontend::memory_plan;
 use atoll_frontend::tensor_graph::TensorGraph;
 use atoll_kgraph::{BundleContents, KernelFacts, KernelGraph, RerunFact, TargetContents, TargetImage, write_bundle};
-use atoll_passes::{KernelReport, LoopDecision, Outlining, PassOptions, TransformOptions, Virtualization};
+pub use atoll_passes::TransformOptions;
+use atoll_passes::{KernelReport, LoopDecision, Outlining, PassOptions, Virtualization};
 use atoll_ptx::Module;
 use observer::Clock;
 use std::path::Path;
@@ -34,12 +35,14 @@ pub struct CompileOptions {
     pub targets: Vec<Target>,
     /// Put NVIDIA kernels through `ptxas`, where there is one: checks them, and records registers and spills. Takes seconds.
     pub assemble: bool,
+    /// Which passes for preemption run. All of them, but to measure what they cost.
+    pub passes: TransformOptions,
 }
 
 impl Default for CompileOptions {
     /// Native code for this machine, and PTX for every NVIDIA GPU from Turing on.
     fn default() -> CompileOptions {
-        CompileOptions { targets: Target::defaults(), assemble: false }
+        CompileOptions { targets: Target::defaults(), assemble: false, passes: TransformOptions::default() }
     }
 }
 
@@ -73,7 +76,7 @@ pub fn compile(input: &Path, output: &Path, options: &CompileOptions, observer: 
         times: Vec::new(),
     };
     for &target in &options.targets {
-        let (contents, reports) = compile_target(&schedule, target, options.assemble, &mut clock, observer)?;
+        let (contents, reports) = compile_target(&schedule, target, options, &mut clock, observer)?;
         report.kernels.push((target, contents.image.kernels.len()));
         report.not_preemptible.extend(reports.iter().filter_map(|kernel| not_preemptible(target, kernel)));
         targets.push(contents);
@@ -94,7 +97,7 @@ pub fn show(input: &Path, form: Form, target: Target) -> Result<String, CompileE
         return Ok(graph.to_string());
     }
     let (schedule, _) = schedule(&graph)?;
-    compile_target(&schedule, target, false, &mut clock, &keep)?;
+    compile_target(&schedule, target, &CompileOptions::default(), &mut clock, &keep)?;
     keep.take().ok_or(CompileError::NoSuchForm { form, target })
 }
 
@@ -117,7 +120,7 @@ fn schedule(graph: &TensorGraph) -> Result<(Schedule, KernelGraph), CompileError
 fn compile_target(
     schedule: &Schedule,
     target: Target,
-    assemble: bool,
+    options: &CompileOptions,
     clock: &mut Clock<'_>,
     observer: &dyn Observer,
 ) -> Result<(TargetContents, Vec<KernelReport>), CompileError> {
@@ -126,7 +129,7 @@ fn compile_target(
     observer.form(Form::Ptx, "emit", &|| atoll_ptx::print(&module));
     let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&module)))?;
     let (report, not_padded) = clock.stage(Stage::Passes(target), || {
-        let report = atoll_passes::transform(&mut module, &TransformOptions::default(), &mut |_, _| {})?;
+        let report = atoll_passes::transform(&mut module, &options.passes, &mut |_, _| {})?;
         let not_padded = not_padded(&module, &kernels)?;
         Ok((report, not_padded))
     })?;
@@ -136,7 +139,7 @@ fn compile_target(
     for (facts, reason) in facts.iter_mut().zip(not_padded) {
         facts.not_padded = reason;
     }
-    let (code, ptx) = clock.stage(Stage::Lower(target), || targets::lower(target, &module, &mut facts, assemble, observer))?;
+    let (code, ptx) = clock.stage(Stage::Lower(target), || targets::lower(target, &module, &mut facts, options.assemble, observer))?;
     let image = TargetImage { name: target.name().into(), kernels: facts, launches };
     Ok((TargetContents { image, code, ptx }, report.kernels))
 }

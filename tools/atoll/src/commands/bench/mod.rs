@@ -5,6 +5,8 @@ mod kernel;
 mod latency;
 mod load;
 mod overhead;
+#[cfg(feature = "compiler")]
+mod transform;
 
 #[cfg(feature = "compiler")]
 pub(crate) use load::Workload;
@@ -16,7 +18,8 @@ const EXAMPLES: &str = "\
 Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --rate 20 --duration 30
   atoll bench overhead
-  atoll bench kernel";
+  atoll bench kernel
+  atoll bench transform resnet18";
 
 /// Measure: real-time beside best-effort, what the daemon adds to a request, and kernels beside their peers.
 #[derive(Debug, clap::Args)]
@@ -32,6 +35,8 @@ enum Bench {
     Kernel(kernel::Args),
     Latency(latency::Args),
     Overhead(overhead::Args),
+    #[cfg(feature = "compiler")]
+    Transform(transform::Args),
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -40,5 +45,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Kernel(args) => kernel::run(&args),
         Bench::Latency(args) => latency::run(&args),
         Bench::Overhead(args) => overhead::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Transform(args) => transform::run(&args),
     }
 }

@@ -1,5 +1,9 @@
 //! `atoll ptx`
 
+mod check;
+mod print;
+mod source;
+mod stats;
 mod transform;
 
 use anyhow::Result;
@@ -7,6 +11,8 @@ use clap::Subcommand;
 
 const EXAMPLES: &str = "\
 Examples:
+  atoll ptx check kernels.ptx
+  atoll ptx stats kernels.ptx --json
   atoll ptx transform --list
   atoll ptx transform --pass inject_preempt_flag,shared_to_dynamic kernels.ptx -o preemptible.ptx";
 
@@ -20,11 +26,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Ptx {
+    Check(check::Args),
+    Print(print::Args),
+    Stats(stats::Args),
     Transform(transform::Args),
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.ptx {
+        Ptx::Check(args) => check::run(&args),
+        Ptx::Print(args) => print::run(&args),
+        Ptx::Stats(args) => stats::run(&args),
         Ptx::Transform(args) => transform::run(&args),
     }
 }

@@ -1,0 +1,134 @@
+//! What the fuzzers of the PTX language do with a text, and how they make texts from real ones.
+//!
+//! The inputs are bolero's: as ordinary tests they run for a moment; `tools/fuzz.sh SECONDS` runs them for long, under a limit of memory.
+
+use atoll_ptx::analysis::{Cfg, Code, DefUse, DominatorTree, Liveness, Loops};
+use atoll_ptx::{Module, parse, print, verify};
+
+/// Real texts that are mutated: small ones of every compiler.
+pub const SEEDS: [&str; 10] = [
+    include_str!("../../../compiler/ptx/tests/corpus/branches.ptx"),
+    include_str!("../../../compiler/ptx/tests/corpus/calls.ptx"),
+    include_str!("../../../compiler/ptx/tests/corpus/debug.ptx"),
+    include_str!("../../../compiler/ptx/tests/corpus/forms.ptx"),
+    include_str!("../../../compiler/ptx/tests/corpus/gemm.ptx"),
+    include_str!("../../../compiler/ptx/tests/corpus/nested.ptx"),
+    include_str!("../../../compiler/ptx/tests/corpus/nvrtc.ptx"),
+    include_str!("../../../compiler/ptx/tests/corpus/vectors.ptx"),
+    include_str!("../../kernels/ptx/triton_add.triton.ptx"),
+    include_str!("../../kernels/ptx/triton_sum.triton.ptx"),
+];
+
+/// Pieces that mean something to the language.
+const WORDS: [&str; 40] = [
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    ";",
+    ",",
+    ":",
+    "<",
+    ">",
+    "|",
+    "!",
+    "@",
+    "@!",
+    "+",
+    "-",
+    "_",
+    ".",
+    "%p1",
+    "%r99999",
+    "0x",
+    "0f3F800000",
+    "0d",
+    "1e999",
+    "99999999999999999999999999",
+    "-0x8000000000000000",
+    ".reg .b32 %r<4294967295>;",
+    ".entry",
+    ".func",
+    ".param .align 1024 .b8 p[4]",
+    ".branchtargets",
+    "/*",
+    "//",
+    "\"",
+    "generic(",
+    "$L__BB0_2:",
+    "call (%r1), f, (%r2);",
+    "bra $L__BB0_2;",
+    "\u{0}",
+];
+
+/// One change of a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// What to do, modulo the number of things that can be done.
+    pub kind: u8,
+    /// Where, as a share of the text.
+    pub at: u16,
+    /// How much, or which.
+    pub amount: u16,
+}
+
+/// Applies changes to a text; what comes out is text again.
+pub fn mutate(seed: &str, changes: &[Change]) -> String {
+    let mut bytes = seed.as_bytes().to_vec();
+    for change in changes {
+        let at = bytes.len() * usize::from(change.at) / (usize::from(u16::MAX) + 1);
+        let end = (at + usize::from(change.amount) % 200 + 1).min(bytes.len());
+        match change.kind % 6 {
+            0 => drop(bytes.drain(at..end)),
+            1 => {
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(at..at, piece);
+            }
+            2 => drop(bytes.splice(at..at, WORDS[usize::from(change.amount) % WORDS.len()].bytes())),
+            3 => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = change.amount as u8;
+                }
+            }
+            4 => {
+                let other = bytes.len() * usize::from(change.amount) / (usize::from(u16::MAX) + 1);
+                let length = (bytes.len() - at.max(other)).min(60);
+                let piece = bytes[other..other + length].to_vec();
+                bytes.splice(at..at + length, piece);
+            }
+            _ => bytes.truncate(at.max(bytes.len() / 2)),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Reads a text; what is valid must print as it is written, in both forms, and survive the verifier and every analysis.
+///
+/// # Panics
+/// If any of that does not hold.
+pub fn exercise(text: &str) {
+    let Ok(module) = parse(text) else { return };
+    assert!(print(&module) == text, "a text is printed otherwise");
+    let mut canonical = module.clone();
+    canonical.strip_origins();
+    let mut again = parse(&print(&canonical)).expect("the canonical form is PTX");
+    again.strip_origins();
+    assert!(again == canonical, "the canonical form says something else");
+    let _ = verify(&module);
+    analyse(&module);
+}
+
+fn analyse(module: &Module) {
+    for function in module.functions() {
+        let code = Code::of(function);
+        DefUse::of(&code);
+        if let Ok(cfg) = Cfg::of(&code) {
+            let dominators = DominatorTree::dominators(&cfg);
+            DominatorTree::postdominators(&cfg);
+            Loops::of(&cfg, &dominators);
+            let _ = Liveness::of(&code, &cfg);
+        }
+    }
+}

@@ -4,6 +4,7 @@ use atoll_kgraph::{
     BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node, NodeId, NodeKind,
     SymbolId, SymbolSpec, TargetContents, TargetImage, write_bundle,
 };
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -158,4 +159,45 @@ fn a_model_is_compiled_shown_and_asked() {
     std::fs::write(path("bad.onnx"), "not a model").unwrap();
     let (code, message) = refused(&["compile", &path("bad.onnx")]);
     assert!(code == 2 && message.contains("bad.onnx"), "{code}: {message}");
+}
+
+/// Two elements of `out` from two of `in`, and one beyond where it is told to.
+const DOUBLE: &str = ".version 7.0\n.target sm_75\n.address_size 64\n\
+    .visible .entry double(.param .u64 in, .param .u64 out)\n{\n\
+    .reg .b32 %r<3>;\n.reg .b64 %d<6>;\n\
+    mov.u32 %r1, %tid.x;\nmul.wide.u32 %d1, %r1, 4;\nld.param.u64 %d2, [in];\nld.param.u64 %d3, [out];\n\
+    add.s64 %d4, %d2, %d1;\nadd.s64 %d5, %d3, %d1;\n\
+    ld.global.u32 %r2, [%d4];\nadd.s32 %r2, %r2, %r2;\nst.global.u32 [%d5], %r2;\nret;\n}\n";
+
+#[test]
+fn kernels_are_checked_printed_and_run_on_every_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("double.ptx");
+    std::fs::write(&path, DOUBLE).unwrap();
+    let file = path.to_str().unwrap();
+    assert!(stdout(&atoll(&["ptx", "check", file])).contains("1 files are valid"));
+    assert_eq!(stdout(&atoll(&["ptx", "print", file])), DOUBLE);
+    let stats: Value = serde_json::from_str(&stdout(&atoll(&["ptx", "stats", file, "--json"]))).unwrap();
+    assert_eq!(stats[0]["functions"][0]["instructions"], 10);
+    let run = |device: &str, size: &str, more: &[&str]| {
+        let input = format!("in:u32:{size}:arange");
+        let args =
+            ["kernel", "run", file, "--grid", "1", "--block", "4", "--device", device, "--arg", &input, "--arg", "out:u32:4", "--json"];
+        atoll(&[&args, more].concat())
+    };
+    for (device, more) in
+        [("host", &[][..]), ("interp", &[]), ("host", &["--pass", "inject_preempt_flag,virtualize_block_index"]), ("host", &["--check"])]
+    {
+        let answer: Value = serde_json::from_str(&stdout(&run(device, "4", more))).unwrap();
+        assert_eq!(answer["outputs"][0]["first"], serde_json::json!([0.0, 2.0, 4.0, 6.0]), "{device} {more:?}");
+    }
+    for (device, more) in [("host", &["--check"][..]), ("interp", &[])] {
+        let outside = run(device, "3", more);
+        let message = String::from_utf8_lossy(&outside.stderr).into_owned();
+        assert!(outside.status.code() == Some(2) && message.contains("double") && message.contains("line 14"), "{message}");
+    }
+    let broken = folder.path().join("broken.ptx");
+    std::fs::write(&broken, DOUBLE.replace("%r2, %r2, %r2", "%r7, %r2, %r2")).unwrap();
+    let checked = atoll(&["ptx", "check", broken.to_str().unwrap()]);
+    assert!(checked.status.code() == Some(2) && String::from_utf8_lossy(&checked.stdout).contains(":15:1: in `double`"));
 }

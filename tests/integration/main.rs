@@ -8,5 +8,6 @@ mod dkp;
 mod faults;
 mod models;
 mod oracle;
+mod passes;
 mod ptxas;
 mod serve;

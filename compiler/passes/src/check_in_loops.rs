@@ -19,7 +19,7 @@
 use crate::code::{Code, at, prepend, rebuild};
 use crate::counted_loops::{CountedLoop, StripRegisters, is_in_table};
 use crate::cuttable::{self, NotCut, Refusal};
-use crate::epoch::{self, EPOCH_WORD, ISSUED_EPOCH, STOPPED_LABEL};
+use crate::epoch::{self, EPOCH_WORD, ISSUED_EPOCH, LOOP_EPOCH, STOPPED_LABEL};
 use crate::error::PassError;
 use crate::module_facts::Dialect;
 use crate::options::PassOptions;
@@ -339,7 +339,6 @@ fn rounds_between(round: u64) -> u32 {
 // Registers of the checks.
 const ROUND: &str = "%atoll_round";
 const REMAINDER: &str = "%atoll_remainder";
-const EPOCH: &str = "%atoll_loop_epoch";
 const ISSUED: &str = "%atoll_loop_issued";
 const ADDRESS: &str = "%atoll_loop_address";
 const BETWEEN: &str = "%atoll_between";
@@ -370,7 +369,7 @@ impl Checks<'_> {
     fn declarations(&self) -> Code {
         let mut code = Code::default();
         code.registers(ScalarType::Pred, &[NEWER, STOP]);
-        code.registers(ScalarType::B32, &[EPOCH, ISSUED]);
+        code.registers(ScalarType::B32, &[LOOP_EPOCH, ISSUED]);
         code.registers(ScalarType::B64, &[ADDRESS]);
         let counted = self.checks.iter().enumerate().filter_map(|(index, check)| match &check.form {
             Form::Strips { counted, .. } => Some((index, counted.ty())),
@@ -452,9 +451,9 @@ impl Checks<'_> {
     fn check(&self, code: &mut Code) {
         code.emit("ld.param.u64", [ADDRESS.into(), at(&epoch::named(self.kernel, EPOCH_WORD))]);
         code.emit("ld.param.u32", [ISSUED.into(), at(&epoch::named(self.kernel, ISSUED_EPOCH))]);
-        code.emit(epoch::strong_load(self.dialect), [EPOCH.into(), at(ADDRESS)]);
-        code.emit("sub.s32", [EPOCH.into(), EPOCH.into(), ISSUED.into()]);
-        code.emit("setp.gt.s32", [NEWER.into(), EPOCH.into(), 0.into()]);
+        code.emit(epoch::strong_load(self.dialect), [LOOP_EPOCH.into(), at(ADDRESS)]);
+        code.emit("sub.s32", [LOOP_EPOCH.into(), LOOP_EPOCH.into(), ISSUED.into()]);
+        code.emit("setp.gt.s32", [NEWER.into(), LOOP_EPOCH.into(), 0.into()]);
         code.emit("bar.red.or.pred", [STOP.into(), 0.into(), NEWER.into()]);
         code.emit_if(STOP, "bra", [STOPPED_LABEL.into()]);
     }

@@ -3,6 +3,7 @@
 //! A check at entry makes every block all or nothing, so any kernel resumes correctly except one whose blocks wait for each other: a block that
 //! waits for one that left waits for ever (design D5 e). This module finds those kernels, and those it cannot see through.
 
+use crate::epoch::LOOP_EPOCH;
 use crate::threads::{Divergence, waits_for_threads};
 use atoll_ptx::analysis::{Cfg, CfgError, Code, DominatorTree, Loops, RegisterId, StatementId};
 use atoll_ptx::{Body, Function, FunctionKind, Immediate, Instruction, Module, Name, Operand, StateSpace, Statement, StatementKind};
@@ -270,7 +271,9 @@ fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
 /// progress of its own.
 fn watches_memory(code: &Code<'_>, statement: StatementId, region: &[StatementId]) -> bool {
     let Some(instruction) = code.instruction(statement) else { return false };
-    if !matches!(instruction.space(), None | Some(StateSpace::Global)) {
+    // A check in a loop waits for nobody: where the word does not change, the loop goes on as it would without.
+    let is_check = matches!(instruction.operands.first(), Some(Operand::Name(to)) if to == LOOP_EPOCH);
+    if is_check || !matches!(instruction.space(), None | Some(StateSpace::Global)) {
         return false;
     }
     match instruction.opcode.as_str() {

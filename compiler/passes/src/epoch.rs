@@ -26,6 +26,9 @@ const APPENDED_ALIGNMENT: u64 = 8;
 /// The label behind which a block leaves that stopped midway. It is the last code of a body, and what it ends with is no end of a block that ran.
 pub(crate) const STOPPED_LABEL: &str = "$L_atoll_stopped";
 
+/// The register that checks in loops read the epoch word into.
+pub(crate) const LOOP_EPOCH: &str = "%atoll_loop_epoch";
+
 /// A kernel's own symbol of a purpose: parameters and shared variables share one name space with everything else of the module.
 pub(crate) fn named(kernel: &str, purpose: &str) -> String {
     format!("{kernel}_{purpose}")

@@ -89,4 +89,10 @@ impl KernelReport {
     pub fn preempt_offset(&self) -> Option<u32> {
         self.preempt_params
     }
+
+    /// Whether its blocks say in the progress map that they ran. Without that a launch that was evicted is run again as a whole, which kernels that only have
+    /// checks in loops allow.
+    pub fn keeps_progress(&self) -> bool {
+        matches!(self.preemption, Preemption::Injected { .. })
+    }
 }

@@ -9,6 +9,8 @@ use atoll_passes::{VirtualLaunch, Virtualization};
 pub(crate) struct Appended {
     /// Byte offset of the preemption parameters.
     pub(crate) preempt: Option<u32>,
+    /// Whether blocks say in the progress map that they ran.
+    pub(crate) keeps_progress: bool,
     /// The virtual launch.
     pub(crate) virtual_launch: Option<VirtualLaunch>,
     /// Shared memory that was static.
@@ -23,7 +25,12 @@ impl Appended {
             Virtualization::Virtual(launch) => Some(*launch),
             Virtualization::NotAsked | Virtualization::Refused(_) => None,
         };
-        Appended { preempt: report.preempt_offset(), virtual_launch, shared_bytes: report.shared_bytes }
+        Appended {
+            preempt: report.preempt_offset(),
+            keeps_progress: report.keeps_progress(),
+            virtual_launch,
+            shared_bytes: report.shared_bytes,
+        }
     }
 
     /// Where the first appended parameter lies.

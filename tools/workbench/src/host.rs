@@ -106,7 +106,7 @@ impl HostBench {
             }
             let completion = self.wait(kernel, &mut outcome)?;
             outcome.times.push(elapsed(&completion));
-            if completion.status == LaunchStatus::Complete {
+            if completion.status == LaunchStatus::Complete && !self.has_left(kernel, &bound)? {
                 break;
             }
             outcome.evictions += 1;
@@ -154,7 +154,7 @@ impl HostBench {
             evicted_word: DeviceOffset(places.evicted_word),
             epoch_word: DeviceOffset(places.epoch_word),
             epoch: self.epoch,
-            preemptible: u32::from(kernel.facts.preempt_offset.is_some()),
+            preemptible: u32::from(kernel.appended.keeps_progress),
         };
         if self.options.check {
             self.device.set_checked_buffers(&places.checked(buffers, blocks))?;
@@ -172,7 +172,7 @@ impl HostBench {
     }
 
     fn place(&self, blocks: u64, kernel: &HostKernel, buffers: &[Buffer]) -> Result<Places, BenchError> {
-        if kernel.function.params.len() > kernel.own_params && kernel.facts.preempt_offset.is_none() {
+        if kernel.function.params.len() > kernel.own_params && kernel.appended.begin().is_none() {
             return Err(BenchError::Launch(format!(
                 "nothing is known about the parameters that a pass appended to `{}`",
                 kernel.facts.name
@@ -201,6 +201,15 @@ impl HostBench {
         let record = LaunchRecord { launch: LaunchId(self.launches), ..bound.record };
         self.launches += 1;
         self.device.submit(QUEUE, &record, &bound.params).map_err(|e| BenchError::Launch(e.to_string()))
+    }
+
+    /// Whether a block of a kernel left that the device does not watch, because it keeps no progress map: only the kernel itself says so.
+    fn has_left(&mut self, kernel: &HostKernel, bound: &Bound) -> Result<bool, BenchError> {
+        let mut word = [0; 4];
+        if kernel.facts.preempt_offset.is_some() && !kernel.appended.keeps_progress {
+            self.device.read(bound.record.evicted_word, &mut word)?;
+        }
+        Ok(word != [0; 4])
     }
 
     /// Issues the launch anew under the epoch that is now.

@@ -1,0 +1,263 @@
+//! Kernels of other compilers do after every pass what they did before: launched undisturbed, and evicted at random moments and resumed.
+//!
+//! Each case runs on one compute unit, so that atomics come in the same order and results can be compared bit by bit. `ATOLL_SEED` chooses the moments.
+
+use anyhow::{Context, Result, bail};
+use atoll_passes::{
+    KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Rerun, Root, Virtualization, analyze_idempotence,
+    transform_with,
+};
+use atoll_ptx::Module;
+use atoll_target_nvidia::{KernelResources, declared_sm, declared_version, find_ptxas, lowest_version};
+use atoll_tests::corpus::{Case, Inputs, cases, ptx_files};
+use atoll_tests::stopping::Random;
+use atoll_tests::{full, skip};
+use atoll_workbench::{Buffer, Evictions, HostBench, HostOptions, Kernel, KernelDevice};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Passes that change what a kernel may do: the fence has tests of its own.
+const NOT_HERE: [&str; 1] = ["fence_memory"];
+
+/// How often a launch is evicted.
+const EVICTIONS: usize = 4;
+
+/// Longest time before an eviction; most of these kernels are over in less than a tenth of a millisecond.
+const MICROSECONDS_MAX: u64 = 40;
+
+fn read(path: &Path) -> Result<Module> {
+    let text = std::fs::read_to_string(path)?;
+    atoll_ptx::parse(&text).map_err(|e| anyhow::anyhow!("{}:{e}", path.display()))
+}
+
+/// Every pass alone, and all together, which comes last.
+fn selections() -> Vec<Vec<&'static str>> {
+    let names: Vec<&'static str> = PASSES.iter().map(|pass| pass.name).filter(|name| !NOT_HERE.contains(name)).collect();
+    names.iter().map(|name| vec![*name]).chain([names.clone()]).collect()
+}
+
+/// What passes are told about the kernels of a module that are launched with this shape, each on buffers that do not overlap.
+fn options(module: &Module, block: [u32; 3]) -> PassOptions {
+    let apart = |pair: &(Root, Root)| match pair {
+        (Root::Param { index: read, .. }, Root::Param { index: written, .. }) => read != written,
+        _ => false,
+    };
+    let kernels = module.kernels();
+    let again = kernels.filter(|kernel| match analyze_idempotence(module, kernel) {
+        Rerun::Always => true,
+        Rerun::IfDisjoint(pairs) => pairs.iter().all(apart),
+        Rerun::Never(_) => false,
+    });
+    PassOptions {
+        blocks: module.kernels().map(|kernel| (kernel.name.clone(), block)).collect(),
+        may_run_again: again.map(|kernel| kernel.name.clone()).collect(),
+        // Often, so that the loops of small tests get there.
+        check_every: Some(4),
+        ..PassOptions::default()
+    }
+}
+
+/// What a kernel did.
+#[derive(PartialEq)]
+struct Done {
+    buffers: Vec<Buffer>,
+    printed: String,
+}
+
+/// Runs kernels and remembers what the passes made of them.
+struct Bench {
+    host: HostBench,
+    random: Random,
+    seed: u64,
+    evictions: u32,
+    launches: u32,
+    treated: BTreeMap<&'static str, (u32, u32)>,
+}
+
+impl Bench {
+    fn plain(&mut self, module: &Module, case: &Case, inputs: &Inputs) -> Result<Done> {
+        self.run(module, case, inputs, None, &Evictions::default())
+    }
+
+    fn run(&mut self, module: &Module, case: &Case, inputs: &Inputs, report: Option<&KernelReport>, evictions: &Evictions) -> Result<Done> {
+        let kernel = self.host.load(&Kernel { module, entry: &case.name, report, block: inputs.block })?;
+        let mut buffers = inputs.buffers.clone();
+        let outcome = match evictions.after.is_empty() {
+            true => self.host.launch(&kernel, &inputs.launch, &mut buffers, 1),
+            false => self.host.launch_evicted(&kernel, &inputs.launch, &mut buffers, evictions),
+        };
+        self.host.unload(kernel);
+        let outcome = outcome?;
+        self.launches += 1;
+        self.evictions += outcome.evictions;
+        Ok(Done { buffers, printed: outcome.printed })
+    }
+
+    /// Compares a transformed kernel with the plain one, undisturbed and evicted.
+    fn check(&mut self, module: &Module, case: &Case, inputs: &Inputs, passes: &[&'static str], expected: &Done) -> Result<()> {
+        let mut transformed = module.clone();
+        let report = transform_with(&mut transformed, passes, &options(module, inputs.block), &mut |_, _| {})?;
+        let report = report.kernels.iter().find(|kernel| kernel.name == case.name).context("the kernel's report")?;
+        self.note(report);
+        let undisturbed = self.run(&transformed, case, inputs, Some(report), &Evictions::default()).context("undisturbed")?;
+        compare(expected, &undisturbed, true).context("undisturbed")?;
+        if report.preempt_offset().is_some() {
+            let mut moment = || Duration::from_micros(self.random.below(MICROSECONDS_MAX));
+            let evictions = Evictions { after: (0..EVICTIONS).map(|_| moment()).collect() };
+            let resumed = self.run(&transformed, case, inputs, Some(report), &evictions)?;
+            // A block that stopped midway prints again what it had printed.
+            let prints_once = report.loops.iter().all(|found| matches!(found.decision, LoopDecision::Skipped(_)));
+            compare(expected, &resumed, prints_once).with_context(|| format!("evicted and resumed, ATOLL_SEED={}", self.seed))?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, report: &KernelReport) {
+        let mut note = |what, done| {
+            let (treated, left) = self.treated.entry(what).or_default();
+            *if done { treated } else { left } += 1;
+        };
+        match &report.preemption {
+            Preemption::NotAsked => {}
+            preemption => note("preemptible", matches!(preemption, Preemption::Injected { .. })),
+        }
+        match &report.virtualization {
+            Virtualization::NotAsked => {}
+            virtualization => note("virtual", matches!(virtualization, Virtualization::Virtual(_))),
+        }
+        match &report.outlining {
+            Outlining::NotAsked => {}
+            outlining => note("outlined", matches!(outlining, Outlining::Outlined { .. })),
+        }
+        for found in &report.loops {
+            note("loops checked", matches!(found.decision, LoopDecision::Checked { .. }));
+        }
+    }
+}
+
+fn compare(expected: &Done, found: &Done, with_prints: bool) -> Result<()> {
+    for (expected, found) in expected.buffers.iter().zip(&found.buffers) {
+        if let Some(at) = expected.bytes.iter().zip(&found.bytes).position(|(a, b)| a != b) {
+            bail!("{}: byte {at} is {} and was {}", expected.name, found.bytes[at], expected.bytes[at]);
+        }
+    }
+    if with_prints && expected.printed != found.printed {
+        bail!("it prints {:?} and printed {:?}", found.printed, expected.printed);
+    }
+    Ok(())
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "what was treated is part of the test's output")]
+fn transformed_kernels_do_what_they_did() -> Result<()> {
+    let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let host = HostBench::start(HostOptions { compute_units: 1, ..HostOptions::default() })?;
+    let mut bench = Bench { host, random: Random::new(seed), seed, evictions: 0, launches: 0, treated: BTreeMap::new() };
+    let modules: BTreeMap<PathBuf, Module> =
+        ptx_files()?.into_iter().map(|path| Ok((path.clone(), read(&path)?))).collect::<Result<_>>()?;
+    let selections = selections();
+    let mut failures = Vec::new();
+    for (index, case) in cases()?.iter().enumerate() {
+        for (which, path) in case.ptx_files()?.into_iter().enumerate() {
+            let module = &modules[&path];
+            // A sample: one shape, with all passes together or single passes in turn.
+            let turn = index + which;
+            let shapes = if full() { (0..case.launches.len()).collect() } else { vec![turn % case.launches.len()] };
+            for shape in shapes {
+                let inputs = case.inputs(shape)?;
+                let expected = match bench.plain(module, case, &inputs) {
+                    Ok(done) => done,
+                    // What the host cannot run untransformed is for another test to complain about.
+                    Err(_) => continue,
+                };
+                for (number, passes) in selections.iter().enumerate() {
+                    let all = selections.len() - 1;
+                    let its_turn = if turn % 2 == 0 { number == all } else { number == turn / 2 % all };
+                    if full() || its_turn {
+                        let name = format!("{} of {}, block {:?}, after {}", case.name, path.display(), inputs.block, passes.join(","));
+                        failures
+                            .extend(bench.check(module, case, &inputs, passes, &expected).err().map(|error| format!("{name}: {error:#}")));
+                    }
+                }
+            }
+        }
+    }
+    println!("{} launches, {} evictions; done and left: {:?}", bench.launches, bench.evictions, bench.treated);
+    if !failures.is_empty() {
+        bail!("{} of them differ:\n{}", failures.len(), failures.join("\n"));
+    }
+    Ok(())
+}
+
+/// Generations of NVIDIA's devices that every transformed kernel must assemble for.
+const ARCHITECTURES: [u32; 4] = [75, 80, 90, 120];
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the table is part of the test's output")]
+fn transformed_kernels_assemble_and_the_flag_adds_no_spill() -> Result<()> {
+    let Some(ptxas) = find_ptxas() else {
+        skip("ptxas is not installed; `make setup` installs it");
+        return Ok(());
+    };
+    let mut failures = Vec::new();
+    println!("{:<24} {:<24} {:>6} {:>10} {:>10} {:>12}", "file", "passes", "arch", "registers", "most added", "spilled more");
+    for (index, path) in ptx_files()?.into_iter().enumerate() {
+        let module = read(&path)?;
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let least = declared_sm(&module).unwrap_or(0);
+        let architectures: Vec<u32> = ARCHITECTURES.into_iter().filter(|&sm| sm >= least).collect();
+        let chosen = if full() { architectures.clone() } else { vec![architectures[index % architectures.len()]] };
+        for sm in chosen {
+            let arch = format!("sm_{sm}");
+            let before = match ptxas.assemble(&printed(&module), &arch) {
+                Ok(assembled) => assembled.report.kernels,
+                // An instruction that this assembler, or this generation, does not know.
+                Err(error) => {
+                    println!("{file:<24} {:<24} {arch:>6} not assembled: {}", "none", error.to_string().lines().nth(1).unwrap_or_default());
+                    continue;
+                }
+            };
+            for (what, passes) in
+                [("flag", vec!["inject_preempt_flag", "shared_to_dynamic"]), ("all", selections().pop().unwrap_or_default())]
+            {
+                let mut transformed = module.clone();
+                let options = PassOptions { check_every: None, ..options(&module, [128, 1, 1]) };
+                transform_with(&mut transformed, &passes, &PassOptions { blocks: BTreeMap::new(), ..options }, &mut |_, _| {})?;
+                match ptxas.assemble(&printed(&transformed), &arch) {
+                    Ok(assembled) => {
+                        let (line, spilled) = difference(&before, &assembled.report.kernels);
+                        println!("{file:<24} {what:<24} {arch:>6} {line}");
+                        failures.extend(
+                            spilled.into_iter().filter(|_| what == "flag").map(|kernel| format!("{file}: {kernel} spills on {arch}")),
+                        );
+                    }
+                    Err(error) => failures.push(format!("{file} after {}: {error}", passes.join(","))),
+                }
+            }
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
+    }
+    Ok(())
+}
+
+/// The text, of the lowest version that its instructions need: compilers declare their own, which assemblers at hand may not know yet.
+fn printed(module: &Module) -> String {
+    let text = atoll_ptx::print(module);
+    match (declared_version(module), lowest_version(module)) {
+        (Some(declared), Some(lowest)) => text.replacen(&format!(".version {declared}"), &format!(".version {lowest}"), 1),
+        _ => text,
+    }
+}
+
+/// Most registers, most registers added, and how many kernels spill more; and which.
+fn difference(before: &BTreeMap<String, KernelResources>, after: &BTreeMap<String, KernelResources>) -> (String, Vec<String>) {
+    let pairs = || before.iter().filter_map(|(name, before)| Some((name, before, after.get(name)?)));
+    let most = after.values().map(|kernel| kernel.registers).max().unwrap_or(0);
+    let added = pairs().map(|(_, before, after)| i64::from(after.registers) - i64::from(before.registers)).max().unwrap_or(0);
+    let spills = |kernel: &KernelResources| kernel.spill_store_bytes + kernel.spill_load_bytes;
+    let spilled: Vec<String> = pairs().filter(|(_, before, after)| spills(after) > spills(before)).map(|(name, ..)| name.clone()).collect();
+    (format!("{most:>10} {added:>10} {:>12}", spilled.len()), spilled)
+}

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use atoll_workbench::{Arg, Buffer, Launch};
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// One kernel with its arguments and the launch shapes it is run with.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,6 +25,9 @@ pub struct Case {
     /// A function of `reference.py` that results go through before they are compared.
     #[serde(default)]
     pub compare: Option<String>,
+    /// What the host device does not do yet: per PTX file, by the end of its name, what it says instead.
+    #[serde(default)]
+    pub host_lacks: BTreeMap<String, String>,
     /// What the kernel prints.
     #[serde(default)]
     pub printed: String,
@@ -102,6 +106,12 @@ impl Case {
     pub fn ptx_files(&self) -> Result<Vec<PathBuf>> {
         let starts = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&format!("{}.", self.file)));
         Ok(ptx_files()?.into_iter().filter(starts).collect())
+    }
+
+    /// What the host device says of a PTX file of this kernel where it cannot run it.
+    pub fn host_lacks(&self, ptx: &Path) -> Option<&str> {
+        let name = ptx.file_name()?.to_string_lossy();
+        self.host_lacks.iter().find(|(end, _)| name.ends_with(end.as_str())).map(|(_, message)| message.as_str())
     }
 
     /// Its arguments.
@@ -202,6 +212,12 @@ fn fill(ty: &str, count: usize, content: &[String], random: &mut Random) -> Resu
         "int" => {
             let (low, high) = (whole(1)?, whole(2)?);
             each(&mut |_| random.below(low, high).to_le_bytes()[..bytes_of(ty)].to_vec())
+        }
+        "sorted" => {
+            let (low, high) = (whole(1)?, whole(2)?);
+            let mut numbers: Vec<i128> = (0..count).map(|_| random.below(low, high)).collect();
+            numbers.sort_unstable();
+            each(&mut |i| numbers[i].to_le_bytes()[..bytes_of(ty)].to_vec())
         }
         // A matrix that elimination without pivots can take.
         "diagonal" => each(&mut |i| element(ty, random.normal() + if i % (side + 1) == 0 { 20.0 } else { 0.0 })),

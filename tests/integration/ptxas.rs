@@ -30,7 +30,12 @@ fn every_kernel_assembles_without_spills() -> Result<()> {
     let mut estimates = Vec::new();
     for model in &models {
         let path = folder.path().join("model.kg");
-        atoll_pipeline::compile(&model.path, &path, &CompileOptions { targets: vec![Target::NVIDIA], assemble: false, ..CompileOptions::default() }, &Silent)?;
+        atoll_pipeline::compile(
+            &model.path,
+            &path,
+            &CompileOptions { targets: vec![Target::NVIDIA], assemble: false, ..CompileOptions::default() },
+            &Silent,
+        )?;
         let bundle = Bundle::open(&path)?;
         let ptx = std::str::from_utf8(bundle.ptx(Target::NVIDIA.name()).expect("compiled for it"))?;
         for arch in ARCHITECTURES {

@@ -3,9 +3,9 @@
 mod arrows;
 mod bad_input;
 mod corpus;
-mod idempotence;
 mod dkp;
 mod faults;
+mod idempotence;
 mod models;
 mod oracle;
 mod passes;

@@ -147,7 +147,7 @@ fn read_case(seed: u64, folder: &Path) -> Result<Case> {
 /// Compiles for this machine.
 pub fn compile(model: &Model, folder: &Path) -> Result<Arc<Bundle>> {
     let path = folder.join(format!("{}.kg", model.name));
-    let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::this_host()], assemble: false, ..Default::default() };
+    let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::this_host()], ..Default::default() };
     atoll_pipeline::compile(&model.path, &path, &options, &atoll_pipeline::Silent).with_context(|| format!("compiling {}", model.name))?;
     Ok(Bundle::open(&path)?)
 }

@@ -3,7 +3,7 @@
 //! The inputs are bolero's: as ordinary tests they run for a moment; `tools/fuzz.sh SECONDS` runs them for long, under a limit of memory.
 
 use atoll_ptx::analysis::{Cfg, Code, DefUse, DominatorTree, Liveness, Loops};
-use atoll_ptx::{ItemKind, Module, parse, print, verify};
+use atoll_ptx::{Body, ItemKind, Module, StatementKind, parse, print, verify};
 
 /// Real texts that are mutated: small ones of every compiler.
 pub const SEEDS: [&str; 10] = [
@@ -122,10 +122,22 @@ pub fn exercise(text: &str) {
     analyse(&module);
 }
 
-/// Whether there are directives at module scope that nobody knows. They are kept as words, lines and all, and have no form but their own.
+/// Whether there are directives that nobody knows. They are kept as words, lines and all, and have no form but their own.
 fn keeps_words(module: &Module) -> bool {
     const KNOWN: [&str; 4] = ["version", "target", "address_size", "file"];
-    module.items.iter().any(|item| matches!(&item.kind, ItemKind::Directive(d) if !KNOWN.contains(&d.name.as_str())))
+    module.items.iter().any(|item| match &item.kind {
+        ItemKind::Directive(directive) => !KNOWN.contains(&directive.name.as_str()),
+        ItemKind::Function(function) => function.body.as_ref().is_some_and(body_keeps_words),
+        ItemKind::Variable(_) => false,
+    })
+}
+
+fn body_keeps_words(body: &Body) -> bool {
+    body.statements.iter().any(|statement| match &statement.kind {
+        StatementKind::Directive(directive) => !["loc", "pragma"].contains(&directive.name.as_str()),
+        StatementKind::Block(inner) => body_keeps_words(inner),
+        _ => false,
+    })
 }
 
 fn analyse(module: &Module) {

@@ -567,6 +567,253 @@ def knapsack(weight, value, best, items, capacity):
     best[0] = row[-1]
 
 
+# networks
+
+
+def rms_norm(x, gain, y, rows, n):
+    v = x.astype(F64)
+    y[:] = v / np.sqrt((v**2).mean(1, keepdims=True) + 1e-6) * gain
+
+
+def batch_norm(x, y, mean, variance, images, plane):
+    v = x.astype(F64)
+    mean[:], variance[:] = v.mean((0, 2)), v.var((0, 2))
+    y[:] = (v - v.mean((0, 2), keepdims=True)) / np.sqrt(v.var((0, 2), keepdims=True) + 1e-5)
+
+
+def rope(x, y, heads, depth):
+    half = depth // 2
+    angle = (np.arange(len(x))[:, None] * 10000.0 ** (-2 * np.arange(half) / depth))[:, None]
+    a, b = x[..., :half].astype(F64), x[..., half:].astype(F64)
+    y[..., :half] = a * np.cos(angle) - b * np.sin(angle)
+    y[..., half:] = b * np.cos(angle) + a * np.sin(angle)
+
+
+def cross_entropy(logits, label, loss, classes):
+    v = logits.astype(F64)
+    loss[:] = np.log(np.exp(v).sum(1)) - v[np.arange(len(label)), label]
+
+
+def average_pool(x, y, n, half):
+    for r in range(half):
+        for c in range(half):
+            y[:, r, c] = x[:, max(2 * r - 1, 0) : 2 * r + 2, max(2 * c - 1, 0) : 2 * c + 2].astype(F64).mean((1, 2))
+
+
+def im2col(x, columns, channels, n):
+    p = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+    for tap in range(9):
+        columns[:, tap] = p[:, tap // 3 : tap // 3 + n, tap % 3 : tap % 3 + n]
+
+
+def winograd(x, w, y, n):
+    y[:] = sum(w[i, j] * x[i : i + n, j : j + n].astype(F64) for i in range(3) for j in range(3))
+
+
+def conv_pointwise(x, w, residual, y, channels, pixels):
+    y[:] = np.maximum(w.astype(F64) @ x + residual, 0)
+
+
+def quantize_rows(x, y, scale, n):
+    scale[:] = np.abs(x).max(1) / F32(127)
+    y[:] = np.rint(x / scale[:, None])
+
+
+def gelu_half(x, y, pairs):
+    v = x.astype(F64)
+    y[:] = 0.5 * v * (1 + ERF(v / np.sqrt(2)))
+
+
+def gemm_batched(a, b, c, m, n, k):
+    c[:] = a.astype(F64) @ b
+
+
+def gemm_bfloat(a, b, c, n, k):
+    c[:] = bfloat(a).astype(F64) @ bfloat(b).T
+
+
+def gemm_tensor_float(a, b, c, n, k):
+    a, b = (((v.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(F32).astype(F64) for v in (a, b))
+    c[:] = a @ b.T
+
+
+def gemm_int8(a, b, c, n, k):
+    c[:] = a.astype(int) @ b.astype(int).T
+
+
+def gemm_pipelined(a, b, c, n, k):
+    c[:] = a.astype(F64) @ b
+
+
+# algorithms
+
+
+def radix_sort(keys, bits):
+    keys[:] = np.sort(keys.reshape(-1, 128)).reshape(-1)
+
+
+def merge_path(a, b, out, na, nb, share, *, grid, block):
+    covered = min(grid[0] * block[0] * share, na + nb)
+    out[:covered] = np.sort(np.concatenate([a, b]))[:covered]
+
+
+def run_lengths(x, value, begin, count, n):
+    at = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
+    value[: len(at)], begin[: len(at)], count[0] = x[at], at, len(at)
+
+
+def pagerank(begin, source, degree, rank, following, nodes):
+    shares = rank.astype(F64)[source] / degree[source]
+    following[:] = 0.15 / nodes + 0.85 * np.bincount(edges(begin), shares, nodes)
+
+
+def fft(x, y):
+    turned = np.fft.fft(x[..., 0] + 1j * x[..., 1].astype(F64))
+    y[..., 0], y[..., 1] = turned.real, turned.imag
+
+
+def monte_carlo(inside, seed, points, *, grid, block):
+    mask = 2**64 - 1
+    for thread in range(grid[0] * block[0]):
+        state = (seed + thread + 1) * 0x9E3779B97F4A7C15 & mask
+        for _ in range(points):
+            state ^= state << 13 & mask
+            state ^= state >> 7
+            state ^= state << 17 & mask
+            inside[0] += (state >> 44) ** 2 + (state >> 20 & 0xFFFFF) ** 2 < 1 << 40
+
+
+def bilateral(x, y, n, near, alike):
+    v = x.astype(F64)
+    total, weights = np.zeros_like(v), np.zeros_like(v)
+    for i in range(-2, 3):
+        for j in range(-2, 3):
+            there = np.full((n + 4, n + 4), np.nan)
+            there[2:-2, 2:-2] = v
+            there = there[2 + i : n + 2 + i, 2 + j : n + 2 + j]
+            weight = np.nan_to_num(np.exp(-(i * i + j * j) * near - (there - v) ** 2 * alike))
+            weights += weight
+            total += weight * np.nan_to_num(there)
+    y[:] = total / weights
+
+
+def sha256(message, digest, n):
+    import hashlib
+
+    digest[:] = [np.frombuffer(hashlib.sha256(row.tobytes()).digest(), ">u4") for row in message]
+
+
+def edit_distance(a, b, distance, n):
+    for k, (p, q) in enumerate(zip(a, b)):
+        row = list(range(n + 1))
+        for i in range(1, n + 1):
+            before, row[0] = row[0], i
+            for j in range(1, n + 1):
+                before, row[j] = row[j], min(before + (p[i - 1] != q[j - 1]), row[j] + 1, row[j - 1] + 1)
+        distance[k] = row[n]
+
+
+def segmented_scan(x, flag, out):
+    total = 0
+    for i, v in enumerate(x.tolist()):
+        total = v if flag[i] or i % 32 == 0 else total + v
+        out[i] = total
+
+
+def last_block_sum(x, partial, finished, out, n, *, grid, block):
+    owner = np.arange(n) // block[0] % grid[0]
+    partial[: grid[0]] = np.bincount(owner, x, grid[0])
+    out[0] = x.sum()
+
+
+def wide_products(a, b, out, n):
+    mask = 2**128 - 1
+    for i, (p, q) in enumerate(zip(a.tolist(), b.tolist())):
+        x, y = p << 64 | q, q << 64 | ~p & (2**64 - 1)
+        for at, v in ((0, x + y & mask), (2, x * y - (x + y & mask) & mask)):
+            out[i, at], out[i, at + 1] = v & (2**64 - 1), v >> 64
+
+
+def bit_product(a, b, c, n):
+    left, right = (np.unpackbits(v.view(np.uint8), axis=1, bitorder="little").astype(int) for v in (a, b))
+    c[:] = np.packbits(left @ right.T & 1, axis=1, bitorder="little").view(np.uint32)
+
+
+def relax_until_still(x, rounds, n):
+    for k, row in enumerate(x):
+        while True:
+            p = np.pad(row, 1, mode="edge")
+            after = np.maximum(row, np.maximum(p[:-2], p[2:]) - 3)
+            if (after == row).all():
+                break
+            row[:] = after
+            rounds[k] += 1
+
+
+def lower_bound(ordered, wanted, at, n, count):
+    at[:] = np.searchsorted(ordered, wanted)
+
+
+def invert_4x4(x, y, n):
+    y[:] = np.linalg.inv(x.reshape(-1, 4, 4)).reshape(-1, 16)
+
+
+def yuv(rgb, out, n):
+    r, g, b = (rgb[:, i].astype(int) for i in range(3))
+    out[:, 0] = ((16843 * r + 33030 * g + 6423 * b + 32768 >> 16) + 16) & 255
+    out[:, 1] = ((-9699 * r - 19071 * g + 28770 * b + 32768 >> 16) + 128) & 255
+    out[:, 2] = ((28770 * r - 24117 * g - 4653 * b + 32768 >> 16) + 128) & 255
+    out[:, 3] = rgb[:, 3]
+
+
+def reinterpret(x, quarters, halved, n):
+    words = x.view(np.uint16).reshape(-1, 4)
+    quarters[:] = words[np.arange(n)[:, None], (np.arange(4) + np.arange(n)[:, None]) & 3]
+    halved[:] = x / 2
+
+
+def atomic_halves(x, sums, n, bins):
+    for i, v in enumerate(x.tolist()):
+        sums[i % bins] += np.float16([v, 1])
+
+
+def sorted_entries(table):
+    return np.sort(table)
+
+
+def hash_insert(keys, table, collisions, n, places):
+    for i, key in enumerate(keys.tolist()):
+        at = (key * 2654435761 & 0xFFFFFFFF) % places
+        while table[at]:
+            at = (at + 1) % places
+            collisions[0] += 1
+        table[at] = key << 32 | i + 1
+
+
+def labeled_groups(x, out):
+    for base in range(0, len(x), 32):
+        label = x[base : base + 32] % 3
+        for i in range(32):
+            peers = np.flatnonzero(label == label[i])
+            out[base + i] = (x[base + peers[0]] * 64 + (peers < i).sum()) * 64 + 32
+
+
+def march(height, steps, n, limit):
+    for r in range(n):
+        for c in range(n):
+            for direction in range(4):
+                dr, dc = 1 if direction & 1 else -1, 1 if direction & 2 else -1
+                p, q, z = r, c, height[r, c]
+                for _ in range(limit):
+                    p, q = p + dr, q + dc
+                    if not (0 <= p < n and 0 <= q < n):
+                        break
+                    z = z + F32(0.25)
+                    if height[p, q] > z:
+                        break
+                    steps[r, c] += (p ^ q) & 7 != 3
+
+
 # Triton; `_` are the two addresses of unused memory
 
 

@@ -8,7 +8,7 @@ use atoll_passes::{
     transform_with,
 };
 use atoll_ptx::Module;
-use atoll_target_nvidia::{KernelResources, declared_sm, declared_version, find_ptxas, lowest_version};
+use atoll_target_nvidia::{AssembleError, Assembled, KernelResources, Ptxas, declared_sm, declared_version, find_ptxas, lowest_version};
 use atoll_tests::corpus::{Case, Inputs, cases, ptx_files};
 use atoll_tests::stopping::Random;
 use atoll_tests::{full, skip};
@@ -210,7 +210,7 @@ fn transformed_kernels_assemble_and_the_flag_adds_no_spill() -> Result<()> {
         let chosen = if full() { architectures.clone() } else { vec![architectures[index % architectures.len()]] };
         for sm in chosen {
             let arch = format!("sm_{sm}");
-            let before = match ptxas.assemble(&printed(&module), &arch) {
+            let before = match assemble(&ptxas, &module, &arch) {
                 Ok(assembled) => assembled.report.kernels,
                 // An instruction that this assembler, or this generation, does not know.
                 Err(error) => {
@@ -224,7 +224,7 @@ fn transformed_kernels_assemble_and_the_flag_adds_no_spill() -> Result<()> {
                 let mut transformed = module.clone();
                 let options = PassOptions { check_every: None, ..options(&module, [128, 1, 1]) };
                 transform_with(&mut transformed, &passes, &PassOptions { blocks: BTreeMap::new(), ..options }, &mut |_, _| {})?;
-                match ptxas.assemble(&printed(&transformed), &arch) {
+                match assemble(&ptxas, &transformed, &arch) {
                     Ok(assembled) => {
                         let (line, spilled) = difference(&before, &assembled.report.kernels);
                         println!("{file:<24} {what:<24} {arch:>6} {line}");
@@ -243,12 +243,14 @@ fn transformed_kernels_assemble_and_the_flag_adds_no_spill() -> Result<()> {
     Ok(())
 }
 
-/// The text, of the lowest version that its instructions need: compilers declare their own, which assemblers at hand may not know yet.
-fn printed(module: &Module) -> String {
+/// Assembles the text as it is or, where the assembler at hand does not know its version yet, of the lowest version that its instructions need.
+fn assemble(ptxas: &Ptxas, module: &Module, arch: &str) -> Result<Assembled, AssembleError> {
     let text = atoll_ptx::print(module);
-    match (declared_version(module), lowest_version(module)) {
-        (Some(declared), Some(lowest)) => text.replacen(&format!(".version {declared}"), &format!(".version {lowest}"), 1),
-        _ => text,
+    match (ptxas.assemble(&text, arch), declared_version(module), lowest_version(module)) {
+        (Err(_), Some(declared), Some(lowest)) => {
+            ptxas.assemble(&text.replacen(&format!(".version {declared}"), &format!(".version {lowest}"), 1), arch)
+        }
+        (result, ..) => result,
     }
 }
 

@@ -10,4 +10,5 @@ mod models;
 mod oracle;
 mod passes;
 mod ptxas;
+mod random_kernels;
 mod serve;

@@ -3,6 +3,7 @@
 //! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published sizes of every model and three seeds; otherwise small variants and one seed.
 
 pub mod corpus;
+pub mod random_kernel;
 pub mod stopping;
 
 use anyhow::{Context, Result, bail, ensure};

@@ -274,7 +274,7 @@ impl Operands<'_> {
             "selp" if arg(2)?.is_uniform() && arg(0)?.stride == arg(1)?.stride && arg(0)?.is_scalar() => {
                 arg(0)?.join(arg(1)?).at_least(arg(2)?.level)
             }
-            "cvt" => self.converted(inst, arg(0)?)?,
+            "cvt" if sources.len() == 1 => self.converted(inst, arg(0)?)?,
             "ld" | "ldu" => self.loaded(inst, arg(0)?),
             "atom" | "vprintf" => Shape::VECTOR,
             "vote" | "redux" => Shape::uniform(Level::Warp),

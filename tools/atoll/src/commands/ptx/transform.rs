@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Threads of a block in x, y and z, for passes that can use it; for one kernel as KERNEL=X[,Y,Z]
+    /// Threads of a block in x, y and z, for passes that can use it; for one kernel, KERNEL= before them
     #[arg(long = "block", value_name = "[KERNEL=]X[,Y,Z]")]
     blocks: Vec<String>,
 

@@ -138,7 +138,10 @@ impl<'a> Symbols<'a> {
         let value = match initializer {
             Initializer::List(list) => return list.iter().try_for_each(|each| self.initial_bytes(variable, each, out)),
             Initializer::Immediate(immediate) => immediate_bits(*immediate, variable.ty),
-            Initializer::Symbol { name, offset, generic } => self.symbol_value(name, *generic)?.wrapping_add_signed(*offset),
+            Initializer::Symbol { name, offset, generic, mask } => {
+                let address = self.symbol_value(name, *generic)?.wrapping_add_signed(*offset);
+                mask.map_or(address, |mask| (address & mask).checked_shr(mask.trailing_zeros()).unwrap_or(0))
+            }
         };
         out.extend_from_slice(&value.to_le_bytes()[..variable.ty.bytes().min(8) as usize]);
         Ok(())

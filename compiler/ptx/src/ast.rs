@@ -86,8 +86,10 @@ pub struct Variable {
     pub align: Option<u32>,
     /// `.v2` or `.v4`.
     pub vector: Option<u8>,
-    /// Element type.
+    /// Element type; `.b64` for the handle that an opaque parameter is.
     pub ty: ScalarType,
+    /// What an opaque parameter refers to: `.param .texref t`, `.param .u64 .ptr .surfref s`.
+    pub opaque: Option<OpaqueType>,
     /// `.ptr` attribute of a kernel parameter: space and alignment in bytes of what it points to.
     pub pointer: Option<PointerAttribute>,
     /// Other attributes kept as words (`.attribute(.managed)`).
@@ -100,6 +102,31 @@ pub struct Variable {
     pub dimensions: Vec<Option<u64>>,
     /// What stands after `=`.
     pub initializer: Option<Initializer>,
+}
+
+/// The types without contents of their own (ISA chapter 5.3). Module-scope variables of these types are kept as words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants are the ISA's own spellings")]
+pub enum OpaqueType {
+    Texref,
+    Samplerref,
+    Surfref,
+}
+
+impl OpaqueType {
+    /// The spelling without the dot.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OpaqueType::Texref => "texref",
+            OpaqueType::Samplerref => "samplerref",
+            OpaqueType::Surfref => "surfref",
+        }
+    }
+
+    /// The type of a spelling without the dot.
+    pub fn from_name(name: &str) -> Option<OpaqueType> {
+        [OpaqueType::Texref, OpaqueType::Samplerref, OpaqueType::Surfref].into_iter().find(|ty| ty.as_str() == name)
+    }
 }
 
 /// `.ptr .global .align 16` on a kernel parameter.
@@ -124,6 +151,8 @@ pub enum Initializer {
         offset: i64,
         /// Written as `generic(name)`.
         generic: bool,
+        /// `0xFF00(name)` keeps these bits of the address, moved down to the lowest: one byte of it.
+        mask: Option<u64>,
     },
     /// `{ … }`.
     List(Vec<Initializer>),
@@ -320,6 +349,14 @@ impl Statement {
         &mut self.kind
     }
 
+    /// The variable, where it declares one.
+    pub fn variable(&self) -> Option<&Variable> {
+        match &self.kind {
+            StatementKind::Variable(variable) => Some(variable),
+            _ => None,
+        }
+    }
+
     /// The instruction, where it is one.
     pub fn instruction(&self) -> Option<&Instruction> {
         match &self.kind {
@@ -333,6 +370,14 @@ impl Item {
     /// An item that was not parsed.
     pub fn built(kind: ItemKind) -> Item {
         Item { origin: Origin::default(), kind }
+    }
+
+    /// The variable, where it declares one.
+    pub fn variable(&self) -> Option<&Variable> {
+        match &self.kind {
+            ItemKind::Variable(variable) => Some(variable),
+            _ => None,
+        }
     }
 
     /// The kind, for changing it: its header is then written anew.
@@ -405,6 +450,7 @@ impl Variable {
             align: None,
             vector: None,
             ty,
+            opaque: None,
             pointer: None,
             attributes: Vec::new(),
             name: Name::new(name),

@@ -125,6 +125,7 @@ impl Lexer<'_> {
                     self.at += 1;
                     Some(TokenKind::Punctuation(first))
                 }
+                b'#' => self.fault(start, "a text that a preprocessor has been over", 1),
                 _ => self.fault(start, "a PTX token", self.source[start..].chars().next().map_or(1, char::len_utf8)),
             };
             if let Some(kind) = kind {
@@ -156,13 +157,26 @@ impl Lexer<'_> {
                     self.lines.push(self.at as u32);
                 }
                 (b' ' | b'\t' | b'\r' | b'\x0b' | b'\x0c', _) => self.at += 1,
-                (b'/', Some(b'/')) => {
-                    self.at += self.bytes[self.at..].iter().position(|&b| b == b'\n').unwrap_or(self.bytes.len() - self.at)
-                }
+                (b'/', Some(b'/')) => self.skip_line(),
                 (b'/', Some(b'*')) => self.block_comment(),
+                (b'#', _) if self.is_line_marker() => self.skip_line(),
                 _ => return,
             }
         }
+    }
+
+    fn skip_line(&mut self) {
+        self.at += self.bytes[self.at..].iter().position(|&b| b == b'\n').unwrap_or(self.bytes.len() - self.at);
+    }
+
+    /// `# 12 "file"`, which a preprocessor leaves behind; the lines of messages are those of the text itself.
+    fn is_line_marker(&self) -> bool {
+        let opens_line = self.tokens.last().is_none_or(|token| Some(&token.end) <= self.lines.last());
+        let word = self.bytes[self.at + 1..].iter().position(|b| !matches!(b, b' ' | b'\t'));
+        opens_line
+            && word.is_some_and(|skip| {
+                self.bytes[self.at + 1 + skip..].starts_with(b"line") || self.bytes[self.at + 1 + skip].is_ascii_digit()
+            })
     }
 
     fn block_comment(&mut self) {
@@ -233,6 +247,11 @@ impl Lexer<'_> {
         while self.bytes[self.at..].starts_with(b"::") && self.peek(2).is_some_and(is_word) {
             self.at += 2;
             self.skip_while(is_word);
+            // `sp::2:4`
+            if self.peek(0) == Some(b':') && self.peek(1).is_some_and(|b| b.is_ascii_digit()) {
+                self.at += 1;
+                self.skip_while(is_word);
+            }
         }
         Some(TokenKind::DotWord)
     }

@@ -21,8 +21,9 @@
 //! again is the same tree but for [`Origin`]s; no input makes this crate panic, and its memory is bounded by
 //! the constants in [`limits`].
 //!
-//! Not supported: preprocessor lines, `?:` and comparisons in constant expressions, array elements as operands (`a[3]`, to be written
-//! `a+12`), and `-` in front of a register in video instructions. Compilers write none of these.
+//! What is read is what nvcc, NVRTC, clang, LLVM and Triton write, for versions 6.0 to 9.3 of the ISA, and nearly everything else that `ptxas` takes. Refused, with
+//! their place, are preprocessor lines other than line markers, arrays indexed by a register (`a[%r1]`, which the tree has no address for), and `-` in front of a
+//! register in `vmad`. Compilers write none of these.
 
 pub mod analysis;
 pub mod ast;

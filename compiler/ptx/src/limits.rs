@@ -30,3 +30,6 @@ pub const MAX_CONST_BYTES: u64 = 640 << 10;
 
 /// Most bytes of one global variable, 1 TiB: more than any device has.
 pub const MAX_GLOBAL_BYTES: u64 = 1 << 40;
+
+/// Most digits of the number in `%r<100>`'s registers: a count has 32 bits. Without it a name of a million digits would be cut in a million places.
+pub const MAX_NUMBER_DIGITS: usize = 10;

@@ -12,10 +12,12 @@ mod operand;
 mod statement;
 
 use crate::ast::*;
+use crate::directive::form_of;
 use crate::lex::{Token, TokenKind, Tokens, lex};
 use crate::limits::{MAX_NESTING, MAX_SYNTAX_ERRORS};
 use crate::syntax_error::{SyntaxError, SyntaxErrors};
 use crate::types::StateSpace;
+use std::collections::HashMap;
 
 /// Parses a module.
 ///
@@ -29,7 +31,7 @@ use crate::types::StateSpace;
 /// # Ok::<(), atoll_ptx::SyntaxErrors>(())
 /// ```
 pub fn parse(text: &str) -> Result<Module, SyntaxErrors> {
-    let mut parser = Parser { tokens: lex(text)?, at: 0, taken: 0, depth: 0, errors: Vec::new() };
+    let mut parser = Parser::new(lex(text)?);
     let module = parser.module();
     if parser.errors.is_empty() { Ok(module) } else { Err(SyntaxErrors::collect(parser.errors)) }
 }
@@ -53,10 +55,29 @@ struct Parser<'a> {
     /// Nesting at the moment, see [`MAX_NESTING`].
     depth: u32,
     errors: Vec<SyntaxError>,
+    /// Whether an array element is an address in the instruction at hand, and not the memory there.
+    takes_addresses: bool,
+    /// Bytes of an element of every array in sight, for `a[3]` as an operand.
+    arrays: HashMap<Name, u32>,
+    /// What each array declared so far hides, so that the end of its scope can bring that back.
+    hidden_arrays: Vec<(Name, Option<u32>)>,
 }
 
 /// Tokens.
 impl<'a> Parser<'a> {
+    fn new(tokens: Tokens<'a>) -> Parser<'a> {
+        Parser {
+            tokens,
+            at: 0,
+            taken: 0,
+            depth: 0,
+            errors: Vec::new(),
+            takes_addresses: false,
+            arrays: HashMap::new(),
+            hidden_arrays: Vec::new(),
+        }
+    }
+
     fn token(&self) -> Token {
         self.tokens.list[self.at]
     }
@@ -214,14 +235,11 @@ impl Parser<'_> {
         let mut items = Vec::new();
         while self.kind() != TokenKind::End {
             let first = self.at;
-            match self.item() {
-                Ok(item) => items.push(item),
-                Err(error) => {
-                    if !self.report(error) {
-                        break;
-                    }
-                    self.skip_item(first);
+            if let Err(error) = self.item(&mut items) {
+                if !self.report(error) {
+                    break;
                 }
+                self.skip_item(first);
             }
         }
         Module { items, trailing: self.leading(self.tokens.list.len() - 1) }
@@ -239,40 +257,45 @@ impl Parser<'_> {
                 TokenKind::Punctuation(b'{') => braces += 1,
                 TokenKind::Punctuation(b'}') if braces <= 1 => break,
                 TokenKind::Punctuation(b'}') => braces -= 1,
-                TokenKind::DotWord if braces == 0 && self.at > error_at && self.is_line_start() => return,
+                TokenKind::DotWord if braces == 0 && self.at > error_at && self.is_line_start() && !self.is_header_word() => return,
                 _ => {}
             }
             self.bump();
         }
         self.bump();
+        // Behind the brace of a list of values.
+        self.eat(b';');
     }
 
-    fn item(&mut self) -> Parsed<Item> {
+    /// Whether a `.word` at the start of a line goes on with the header of a function: a parameter, or a directive without `;`.
+    fn is_header_word(&self) -> bool {
+        const OPENS_ITEM: [&str; 3] = ["version", "target", "address_size"];
+        let word = self.dot_word().unwrap_or_default();
+        word == "param" || form_of(word).is_some_and(|form| !form.semicolon) && !OPENS_ITEM.contains(&word)
+    }
+
+    fn item(&mut self, items: &mut Vec<Item>) -> Parsed<()> {
         let first = self.at;
         let linkage = self.linkage();
         let word = self.dot_word().ok_or_else(|| self.expected("a directive, variable or function"))?;
-        match word {
-            "entry" | "func" => self.function(first, linkage),
+        let kind = match word {
+            "entry" | "func" => {
+                items.push(self.function(first, linkage)?);
+                return Ok(());
+            }
             _ if StateSpace::from_name(word).is_some() => {
-                let kind = match self.variable()? {
-                    Some(mut variable) => {
-                        self.expect(b';')?;
-                        variable.linkage = linkage;
-                        ItemKind::Variable(variable)
-                    }
-                    None => {
-                        self.at = first;
-                        ItemKind::Directive(self.declaration_words()?)
-                    }
-                };
-                Ok(Item { origin: self.origin(first), kind })
+                if let Some(variables) = self.variables(first, linkage)? {
+                    items.extend(variables.into_iter().map(|(origin, v)| Item { origin, kind: ItemKind::Variable(v) }));
+                    return Ok(());
+                }
+                self.at = first;
+                ItemKind::Directive(self.declaration_words()?)
             }
-            _ if linkage != Linkage::Internal => Err(self.expected("`.entry`, `.func` or a state space")),
-            _ => {
-                let kind = ItemKind::Directive(self.directive(Place::Module)?);
-                Ok(Item { origin: self.origin(first), kind })
-            }
-        }
+            _ if linkage != Linkage::Internal => return Err(self.expected("`.entry`, `.func` or a state space")),
+            _ => ItemKind::Directive(self.directive(Place::Module)?),
+        };
+        items.push(Item { origin: self.origin(first), kind });
+        Ok(())
     }
 
     fn linkage(&mut self) -> Linkage {
@@ -296,6 +319,7 @@ impl Parser<'_> {
         while self.dot_word() == Some("attribute") {
             attributes.push(self.directive(Place::Header)?);
         }
+        let arrays = self.hidden_arrays.len();
         let returns = self.parameters()?;
         let name = self.identifier("the name of a function")?;
         let params = self.parameters()?;
@@ -304,6 +328,7 @@ impl Parser<'_> {
         }
         let mut function = Function { linkage, kind, returns, name, params, attributes, body: None };
         if self.eat(b';') {
+            self.leave_scope(arrays);
             return Ok(Item { origin: self.origin(first), kind: ItemKind::Function(function) });
         }
         if !self.is(b'{') {
@@ -312,6 +337,7 @@ impl Parser<'_> {
         let origin = self.origin(first);
         let before_open = self.leading(self.at);
         let body = self.body()?;
+        self.leave_scope(arrays);
         function.body = Some(Body { before_open, ..body });
         Ok(Item { origin, kind: ItemKind::Function(function) })
     }

@@ -7,16 +7,46 @@
 use crate::ast::*;
 use crate::directive::{Arguments, form_of};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::{self, Display, Write};
 
 /// The text of a module.
 pub fn print(module: &Module) -> String {
     let mut printer = Printer::default();
-    for item in &module.items {
-        printer.item(item);
+    let stale = stale_parts(module.items.iter().map(|item| Some((item.origin.text.as_deref()?, item.variable()?))));
+    for (index, item) in module.items.iter().enumerate() {
+        printer.item(item, stale.contains(&index));
     }
     printer.raw(&module.trailing);
     printer.text
+}
+
+/// `.shared .b32 a, b;` is two variables, each with its part of the text: which of them cannot be written by that, since another part is gone or was changed?
+fn stale_parts<'a>(nodes: impl Iterator<Item = Option<(&'a str, &'a Variable)>>) -> HashSet<usize> {
+    let same_declaration = |a: &Variable, b: &Variable| {
+        let plain = |v: &Variable| Variable { name: Name::default(), count: None, dimensions: Vec::new(), initializer: None, ..v.clone() };
+        plain(a) == plain(b)
+    };
+    let mut stale = HashSet::new();
+    // The parts of the declaration at hand, and the variable its last one declares.
+    let mut parts = 0..0;
+    let mut open: Option<&Variable> = None;
+    for (index, node) in nodes.enumerate() {
+        let continues = node.is_some_and(|(text, _)| !text.starts_with('.'));
+        let follows = node.zip(open).is_some_and(|((_, variable), before)| continues && same_declaration(before, variable));
+        if open.is_some() && !follows {
+            stale.extend(parts.clone());
+        }
+        if continues && !follows {
+            stale.insert(index);
+        }
+        parts = if follows { parts.start..index + 1 } else { index..index + 1 };
+        open = node.filter(|(text, _)| text.ends_with(',') && (follows || !continues)).map(|(_, variable)| variable);
+    }
+    if open.is_some() {
+        stale.extend(parts);
+    }
+    stale
 }
 
 #[derive(Default)]
@@ -54,14 +84,14 @@ impl Printer {
         self.line_is_open = form_of(&directive.name).is_none() && !text.ends_with([';', '}']);
     }
 
-    fn item(&mut self, item: &Item) {
+    fn item(&mut self, item: &Item, is_stale: bool) {
         if is_built(&item.origin) && !self.text.is_empty() {
             let apart = !matches!(item.kind, ItemKind::Directive(_)) && !self.text.ends_with("\n\n");
             self.raw(if apart { "\n" } else { "" });
             self.raw(if self.text.ends_with("\n\n") { "" } else { "\n" });
         }
         let text: Cow<'_, str> = match &item.origin.text {
-            Some(text) if !header_is_stale(item, text) => text.as_ref().into(),
+            Some(text) if !is_stale && !header_is_stale(item, text) => text.as_ref().into(),
             _ => canonical_item(&item.kind).into(),
         };
         match &item.kind {
@@ -80,8 +110,9 @@ impl Printer {
     fn body(&mut self, body: &Body, depth: usize) {
         self.raw("{");
         self.line_is_open = false;
-        for statement in &body.statements {
-            self.statement(statement, depth);
+        let stale = stale_parts(body.statements.iter().map(|s| Some((s.origin.text.as_deref()?, s.variable()?))));
+        for (index, statement) in body.statements.iter().enumerate() {
+            self.statement(statement, depth, stale.contains(&index));
         }
         let built = body.statements.last().is_some_and(|s| is_built(&s.origin)) && body.before_close.is_empty();
         if built {
@@ -99,12 +130,13 @@ impl Printer {
         }
     }
 
-    fn statement(&mut self, statement: &Statement, depth: usize) {
+    fn statement(&mut self, statement: &Statement, depth: usize, is_stale: bool) {
         if is_built(&statement.origin) {
             self.line(if matches!(statement.kind, StatementKind::Label(_)) { 0 } else { depth });
         }
         let leading = &statement.origin.leading;
-        let text = || statement.origin.text.as_deref().map_or_else(|| Cow::from(statement.kind.to_string()), Cow::from);
+        let own = statement.origin.text.as_deref().filter(|_| !is_stale);
+        let text = || own.map_or_else(|| Cow::from(statement.kind.to_string()), Cow::from);
         match &statement.kind {
             StatementKind::Block(body) => {
                 self.node(leading, "");
@@ -222,13 +254,18 @@ impl Display for Variable {
         if let Some(width) = self.vector {
             write!(f, " .v{width}")?;
         }
-        write!(f, " .{}", self.ty)?;
+        if self.opaque.is_none() || self.pointer.is_some() {
+            write!(f, " .{}", self.ty)?;
+        }
         if let Some(pointer) = self.pointer {
             f.write_str(" .ptr")?;
             if let Some(space) = pointer.space {
                 write!(f, " .{space}")?;
             }
             write_alignment(f, pointer.align)?;
+        }
+        if let Some(opaque) = self.opaque {
+            write!(f, " .{}", opaque.as_str())?;
         }
         write!(f, " {}", self.name)?;
         if let Some(count) = self.count {
@@ -260,13 +297,17 @@ impl Display for Initializer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Initializer::Immediate(value) => value.fmt(f),
-            Initializer::Symbol { name, offset, generic } => {
+            Initializer::Symbol { name, offset, generic, mask } => {
+                if let Some(mask) = mask {
+                    write!(f, "{mask:#X}(")?;
+                }
                 if *generic {
                     write!(f, "generic({name})")?;
                 } else {
                     f.write_str(name)?;
                 }
-                write_offset(f, *offset)
+                write_offset(f, *offset)?;
+                f.write_str(if mask.is_some() { ")" } else { "" })
             }
             Initializer::List(items) => {
                 f.write_str("{")?;
@@ -388,6 +429,8 @@ impl Display for Immediate {
     /// Decimal for integers, bits for floats.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // A minus in front of it would leave it unsigned.
+            Immediate::Int(value) if *value == i64::MIN.into() => write!(f, "(.s64){}", value.unsigned_abs()),
             Immediate::Int(value) => value.fmt(f),
             Immediate::F32(bits) => write!(f, "0f{bits:08X}"),
             Immediate::F64(bits) => write!(f, "0d{bits:016X}"),

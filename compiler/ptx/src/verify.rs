@@ -22,7 +22,7 @@ mod signature;
 mod variable;
 
 use crate::ast::*;
-use crate::limits::MAX_FAULTS;
+use crate::limits::{MAX_FAULTS, MAX_NUMBER_DIGITS};
 use crate::types::{ScalarType, StateSpace};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -280,6 +280,20 @@ impl<'m> Verifier<'m> {
         if !(is(0, "version") && is(1, "target")) {
             self.fault(FaultKind::NoHeader);
         }
+    }
+
+    /// What a name at module scope is; `x<4>` declares `x0` to `x3`.
+    fn symbol(&self, name: &str) -> Option<Symbol<'m>> {
+        let numbered = || {
+            let digits = name.bytes().rev().take(MAX_NUMBER_DIGITS).take_while(u8::is_ascii_digit).count();
+            (name.len() - digits..name.len()).find_map(|split| {
+                let (stem, number) = name.split_at(split);
+                let symbol = *self.symbols.get(stem)?;
+                let Symbol::Variable(Variable { count: Some(count), .. }) = symbol else { return None };
+                number.parse::<u32>().is_ok_and(|number| number < *count).then_some(symbol)
+            })
+        };
+        self.symbols.get(name).copied().or_else(numbered)
     }
 
     fn declare(&mut self, kind: &'m ItemKind) {

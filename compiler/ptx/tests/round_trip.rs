@@ -10,7 +10,7 @@ fn corpus() -> Vec<(PathBuf, String)> {
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "ptx"));
     files.sort();
-    assert!(files.len() >= 9);
+    assert!(files.len() >= 18);
     files.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
 }
 
@@ -158,4 +158,86 @@ $L_end_1:
     again.strip_origins();
     module.strip_origins();
     assert_eq!(again, module);
+}
+
+/// The values of a variable of the corpus.
+fn values(module: &Module, name: &str) -> Vec<Initializer> {
+    let variable = module.items.iter().filter_map(Item::variable).find(|variable| variable.name == name).unwrap();
+    match &variable.initializer {
+        Some(Initializer::List(items)) => items.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn constant_expressions_have_the_values_that_the_assembler_gives_them() {
+    let module = parse(include_str!("corpus/old_style.ptx")).unwrap();
+    let integers: Vec<i64> = values(&module, "values")
+        .iter()
+        .map(|value| match value {
+            Initializer::Immediate(Immediate::Int(value)) => *value as i64,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    // As ptxas 13.5 writes them into the object.
+    #[rustfmt::skip]
+    let expected = [
+        5, 3, -1, 1, -3, -2, 2, 0, 1, 1, -1, 2, 64, -1, 28, 1, 1, 0, -3074457345618258602, 9223372036854775804, 1, 1, 1, 3, 63, 3, 5, -1, -4, 1, 0, 1,
+    ];
+    assert_eq!(integers, expected);
+    let doubles: Vec<f64> = values(&module, "doubles")
+        .iter()
+        .map(|value| match value {
+            Initializer::Immediate(Immediate::F64(bits)) => f64::from_bits(*bits),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(doubles, [3.0, -2.5, 0.75, 2.0, 0.5, 100.0]);
+}
+
+#[test]
+fn the_smallest_integer_reads_back() {
+    let instruction = Instruction::new("mov.b64", vec!["%rd1".into(), i64::MIN.into()]);
+    let body = parse(&format!(".func f() {{ {instruction}; }}")).unwrap();
+    let again = body.function("f").unwrap().body.as_ref().unwrap().statements[0].instruction().unwrap().clone();
+    assert_eq!(again, instruction);
+}
+
+const SEVERAL: &str = ".global .u32 a, b[2] = {1, 2}, /* last */ c;\n.func f()\n{\n\t.shared .f32 x,\n\t\ty;\n\tret;\n}\n";
+
+#[test]
+fn a_declaration_of_several_variables_is_one_for_each() {
+    let module = parse(SEVERAL).unwrap();
+    let names: Vec<&str> = module.items.iter().filter_map(Item::variable).map(|v| v.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    let body = module.function("f").unwrap().body.as_ref().unwrap();
+    assert_eq!(body.statements.iter().filter_map(Statement::variable).count(), 2);
+    assert_eq!(print(&module), SEVERAL);
+}
+
+#[test]
+fn parts_of_a_declaration_can_be_changed_and_removed() {
+    let change = |change: &dyn Fn(&mut Module)| {
+        let mut module = parse(SEVERAL).unwrap();
+        change(&mut module);
+        let text = print(&module);
+        let again = parse(&text).unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+        let kinds = |m: &Module| m.items.iter().map(|item| item.kind.clone()).collect::<Vec<_>>();
+        assert_eq!(kinds(&again).len(), kinds(&module).len(), "{text}");
+        let variables = |m: &Module| m.items.iter().filter_map(Item::variable).cloned().collect::<Vec<_>>();
+        assert_eq!(variables(&again), variables(&module), "{text}");
+        text
+    };
+    // What is left of a declaration still is one.
+    assert!(change(&|m| drop(m.items.remove(1))).starts_with(".global .u32 a, /* last */ c;\n"));
+    let first_gone = change(&|m| drop(m.items.remove(0)));
+    assert!(first_gone.contains(".global .u32 b[2] = {1, 2};") && first_gone.contains(".global .u32 c;"), "{first_gone}");
+    assert!(change(&|m| drop(m.items.remove(2))).starts_with(".global .u32 a;"));
+    let edited = change(&|m| match m.items[1].edit() {
+        ItemKind::Variable(variable) => variable.align = Some(16),
+        _ => panic!(),
+    });
+    assert!(edited.contains(".global .align 16 .u32 b[2]") && edited.contains(".global .u32 a;"), "{edited}");
+    change(&|m| m.items.swap(0, 2));
+    change(&|m| m.items.insert(1, Item::built(ItemKind::Variable(Variable::new(StateSpace::Global, ScalarType::F64, "new")))));
 }

@@ -5,6 +5,7 @@
 
 use super::entity;
 use crate::ast::*;
+use crate::limits::MAX_NUMBER_DIGITS;
 use crate::roles::Role;
 use crate::types::{ScalarType, StateSpace};
 use std::collections::HashMap;
@@ -284,7 +285,7 @@ impl<'a> Code<'a> {
 
 /// The range that declares `name`: `%r<100>` for `%r42`. The prefix may end in digits itself, so every split is tried.
 fn find_in_range<'m>(ranges: &'m HashMap<Name, Declared>, name: &str) -> Option<&'m Declared> {
-    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let digits = name.bytes().rev().take(MAX_NUMBER_DIGITS).take_while(u8::is_ascii_digit).count();
     (name.len() - digits..name.len()).find_map(|split| {
         let (prefix, number) = name.split_at(split);
         let is_canonical = number == "0" || !number.starts_with('0');

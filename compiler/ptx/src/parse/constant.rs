@@ -1,88 +1,158 @@
 //! Literals and constant expressions (ISA chapter 4.5): evaluated here, so that the tree holds numbers.
 //!
-//! Integers are held in 128 bits and must fit signed or unsigned 64 bits in the end. Comparisons, `?:` and arithmetic on floating-point literals are not
-//! supported: no compiler writes them.
+//! A value is signed or unsigned with 64 bits, or a double; both kinds of integers wrap. Mostly as in C on a machine of 64 bits, but `%` and `~` make their operands
+//! unsigned and `?:` converts nothing: where the ISA's table leaves room, `ptxas` decides. What C leaves undefined (a division by zero, a shift by 64 or more) is an
+//! error here.
 
 use super::{Parsed, Parser};
 use crate::ast::Immediate;
 use crate::lex::{Token, TokenKind};
 
-/// Binary operators by falling binding strength.
-const LEVELS: [&[&str]; 6] = [&["|"], &["^"], &["&"], &["<<", ">>"], &["+", "-"], &["*", "/", "%"]];
+/// A value while an expression is evaluated.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Signed(i64),
+    Unsigned(u64),
+    Double(f64),
+    /// `0f…`, which takes part in no arithmetic but a change of its sign.
+    Single(u32),
+}
+
+/// A binary operator: its spelling and how strongly it binds. Longer spellings come before their beginnings.
+const OPERATORS: [(&str, u8); 18] = [
+    ("||", 1),
+    ("&&", 2),
+    ("==", 6),
+    ("!=", 6),
+    ("<=", 7),
+    (">=", 7),
+    ("<<", 8),
+    (">>", 8),
+    ("|", 3),
+    ("^", 4),
+    ("&", 5),
+    ("<", 7),
+    (">", 7),
+    ("+", 9),
+    ("-", 9),
+    ("*", 10),
+    ("/", 10),
+    ("%", 10),
+];
 
 impl Parser<'_> {
     /// A number or a constant expression.
     pub(super) fn constant(&mut self) -> Parsed<Immediate> {
-        if let Some(float) = self.signed_float()? {
-            return Ok(float);
-        }
-        Ok(Immediate::Int(self.integer("a number")?))
+        Ok(match self.conditional("a number")? {
+            Value::Signed(value) => Immediate::Int(value.into()),
+            Value::Unsigned(value) => Immediate::Int(value.into()),
+            Value::Double(value) => Immediate::F64(value.to_bits()),
+            Value::Single(bits) => Immediate::F32(bits),
+        })
     }
 
     /// A constant expression of integers.
     pub(super) fn integer(&mut self, what: &str) -> Parsed<i128> {
         let first = self.token();
-        let value = self.binary(0, what)?;
-        if (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value) {
-            return Ok(value);
+        match self.conditional(what)? {
+            Value::Signed(value) => Ok(value.into()),
+            Value::Unsigned(value) => Ok(value.into()),
+            Value::Double(_) | Value::Single(_) => Err(self.expected_at(first, format!("{what}, which is an integer"))),
         }
-        Err(self.expected_at(first, "a number of at most 64 bits"))
     }
 
-    fn binary(&mut self, level: usize, what: &str) -> Parsed<i128> {
-        let Some(operators) = LEVELS.get(level) else { return self.unary(what) };
-        let mut left = self.binary(level + 1, what)?;
-        loop {
+    /// `condition ? value : value`, or one value.
+    fn conditional(&mut self, what: &str) -> Parsed<Value> {
+        let first = self.token();
+        let condition = self.binary(0, what)?;
+        if !self.eat(b'?') {
+            return Ok(condition);
+        }
+        self.nested(|p| {
+            let taken = p.conditional("a number")?;
+            p.expect(b':')?;
+            let other = p.conditional("a number")?;
+            let holds = condition.truth().ok_or_else(|| p.expected_at(first, "a condition that is an integer"))?;
+            Ok(if holds { taken } else { other })
+        })
+    }
+
+    /// Operators that bind at least as strongly as `level`. Recursion is bounded by the number of levels.
+    fn binary(&mut self, level: u8, what: &str) -> Parsed<Value> {
+        let mut left = self.unary(what)?;
+        while let Some((operator, strength)) = self.operator().filter(|(_, strength)| *strength >= level) {
             let token = self.token();
-            let Some(operator) = operators.iter().copied().find(|o| self.eat_operator(o)) else { return Ok(left) };
-            let right = self.binary(level + 1, what)?;
-            left = apply(operator, left, right).ok_or_else(|| self.expected_at(token, "an operation whose result is a 64-bit number"))?;
-        }
-    }
-
-    /// Takes an operator of one or two equal bytes.
-    fn eat_operator(&mut self, operator: &str) -> bool {
-        let byte = operator.as_bytes()[0];
-        let there = self.is(byte) && (operator.len() == 1 || self.peek_kind(1) == TokenKind::Punctuation(byte));
-        if there {
             self.at += operator.len();
+            let right = self.binary(strength + 1, "a number")?;
+            left = apply(operator, left, right).ok_or_else(|| self.expected_at(token, "an operation that has a value"))?;
         }
-        there
+        Ok(left)
     }
 
-    fn unary(&mut self, what: &str) -> Parsed<i128> {
+    /// The operator here: one byte of punctuation, or two without anything between them.
+    fn operator(&self) -> Option<(&'static str, u8)> {
+        let TokenKind::Punctuation(first) = self.kind() else { return None };
+        let follows =
+            |byte: u8| self.peek_kind(1) == TokenKind::Punctuation(byte) && self.tokens.list[self.at + 1].start == self.token().end;
+        OPERATORS.into_iter().find(|(spelling, _)| match *spelling.as_bytes() {
+            [one] => one == first,
+            [one, two] => one == first && follows(two),
+            _ => false,
+        })
+    }
+
+    fn unary(&mut self, what: &str) -> Parsed<Value> {
         let token = self.token();
         match token.kind {
             TokenKind::Integer => {
                 self.bump();
-                self.integer_literal(token)
+                let value = self.integer_literal(token)?;
+                let is_unsigned = self.tokens.text(token).ends_with(['u', 'U']);
+                Ok(i64::try_from(value).ok().filter(|_| !is_unsigned).map_or(Value::Unsigned(value), Value::Signed))
+            }
+            TokenKind::Float => {
+                self.bump();
+                self.float_literal(token)
             }
             TokenKind::Identifier if self.text() == "WARP_SZ" => {
                 self.bump();
-                Ok(32)
+                Ok(Value::Signed(32))
             }
             TokenKind::Punctuation(operator @ (b'-' | b'+' | b'~' | b'!')) => {
                 self.bump();
                 let value = self.nested(|p| p.unary(what))?;
-                Ok(match operator {
-                    b'-' => -value,
-                    b'~' => !value,
-                    b'!' => i128::from(value == 0),
-                    _ => value,
-                })
+                value.with_sign(operator).ok_or_else(|| self.expected_at(token, "an operation that has a value"))
             }
             TokenKind::Punctuation(b'(') => {
                 self.bump();
-                let value = self.nested(|p| p.binary(0, what))?;
-                self.expect(b')')?;
-                Ok(value)
+                self.nested(|p| match p.cast() {
+                    Some(to) => Ok(p.unary(what)?.cast(to).ok_or_else(|| p.expected_at(token, "a cast of an integer"))?),
+                    None => {
+                        let value = p.conditional(what)?;
+                        p.expect(b')')?;
+                        Ok(value)
+                    }
+                })
             }
             _ => Err(self.expected(what)),
         }
     }
 
+    /// `.s64)` or `.u64)` behind the bracket; true for unsigned.
+    fn cast(&mut self) -> Option<bool> {
+        let is_unsigned = match self.dot_word()? {
+            "s64" => false,
+            "u64" => true,
+            _ => return None,
+        };
+        (self.peek_kind(1) == TokenKind::Punctuation(b')')).then(|| {
+            self.at += 2;
+            is_unsigned
+        })
+    }
+
     /// The value of an integer token.
-    pub(super) fn integer_literal(&self, token: Token) -> Parsed<i128> {
+    pub(super) fn integer_literal(&self, token: Token) -> Parsed<u64> {
         let text = self.tokens.text(token).trim_end_matches(['u', 'U']);
         let (digits, radix) = match text.as_bytes() {
             [b'0', b'x' | b'X', ..] => (&text[2..], 16),
@@ -90,52 +160,132 @@ impl Parser<'_> {
             [b'0', _, ..] => (&text[1..], 8),
             _ => (text, 10),
         };
-        u64::from_str_radix(digits, radix).map(i128::from).map_err(|_| self.expected_at(token, "a number of at most 64 bits"))
+        u64::from_str_radix(digits, radix).map_err(|_| self.expected_at(token, "a number of at most 64 bits"))
     }
 
-    /// A floating-point literal with its signs, or nothing.
-    fn signed_float(&mut self) -> Parsed<Option<Immediate>> {
-        let mut signs = 0;
-        while matches!(self.peek_kind(signs), TokenKind::Punctuation(b'-' | b'+')) {
-            signs += 1;
-        }
-        if self.peek_kind(signs) != TokenKind::Float {
-            return Ok(None);
-        }
-        let mut negative = false;
-        for _ in 0..signs {
-            negative ^= self.is(b'-');
-            self.bump();
-        }
-        let token = self.bump();
+    /// The value of a floating-point token.
+    fn float_literal(&self, token: Token) -> Parsed<Value> {
         let text = self.tokens.text(token);
         let value = match text.as_bytes() {
-            [b'0', b'f' | b'F', ..] => {
-                u32::from_str_radix(&text[2..], 16).ok().map(|bits| Immediate::F32(bits ^ u32::from(negative) << 31))
-            }
-            [b'0', b'd' | b'D', ..] => {
-                u64::from_str_radix(&text[2..], 16).ok().map(|bits| Immediate::F64(bits ^ u64::from(negative) << 63))
-            }
-            _ => text.parse::<f64>().ok().map(|value| Immediate::F64((if negative { -value } else { value }).to_bits())),
+            [b'0', b'f' | b'F', ..] => u32::from_str_radix(&text[2..], 16).ok().map(Value::Single),
+            [b'0', b'd' | b'D', ..] => u64::from_str_radix(&text[2..], 16).ok().map(|bits| Value::Double(f64::from_bits(bits))),
+            _ => text.parse().ok().map(Value::Double),
         };
-        value.map(Some).ok_or_else(|| self.expected_at(token, "a floating-point literal"))
+        value.ok_or_else(|| self.expected_at(token, "a floating-point literal"))
     }
 }
 
-/// The result of an operator, `None` where it has none in 64 bits.
-fn apply(operator: &str, left: i128, right: i128) -> Option<i128> {
-    let shift = || u32::try_from(right).ok().filter(|&count| count < 64);
-    let value = match operator {
-        "|" => left | right,
-        "^" => left ^ right,
-        "&" => left & right,
-        "<<" => left.checked_mul(1 << shift()?)?,
-        ">>" => left >> shift()?,
-        "+" => left.checked_add(right)?,
-        "-" => left.checked_sub(right)?,
-        "*" => left.checked_mul(right)?,
-        "/" => left.checked_div(right)?,
-        _ => left.checked_rem(right)?,
+impl Value {
+    /// Whether an integer is not zero.
+    fn truth(self) -> Option<bool> {
+        match self {
+            Value::Signed(value) => Some(value != 0),
+            Value::Unsigned(value) => Some(value != 0),
+            Value::Double(_) | Value::Single(_) => None,
+        }
+    }
+
+    /// The bits of an integer.
+    fn bits(self) -> Option<u64> {
+        match self {
+            Value::Signed(value) => Some(value as u64),
+            Value::Unsigned(value) => Some(value),
+            Value::Double(_) | Value::Single(_) => None,
+        }
+    }
+
+    fn cast(self, to_unsigned: bool) -> Option<Value> {
+        let bits = self.bits()?;
+        Some(if to_unsigned { Value::Unsigned(bits) } else { Value::Signed(bits as i64) })
+    }
+
+    /// The result of a unary operator.
+    fn with_sign(self, operator: u8) -> Option<Value> {
+        Some(match (operator, self) {
+            (b'+', value) => value,
+            (b'-', Value::Signed(value)) => Value::Signed(value.wrapping_neg()),
+            (b'-', Value::Unsigned(value)) => Value::Unsigned(value.wrapping_neg()),
+            // By its bit, since a NaN has a sign too.
+            (b'-', Value::Double(value)) => Value::Double(f64::from_bits(value.to_bits() ^ 1 << 63)),
+            (b'-', Value::Single(bits)) => Value::Single(bits ^ 1 << 31),
+            (b'~', value) => Value::Unsigned(!value.bits()?),
+            (_, value) => Value::Signed((!value.truth()?).into()),
+        })
+    }
+}
+
+/// Brings two operands to one kind: doubles stay among themselves, one unsigned integer makes the other so.
+fn convert(left: Value, right: Value) -> Option<(Value, Value)> {
+    match (left, right) {
+        (Value::Signed(_), Value::Signed(_)) | (Value::Double(_), Value::Double(_)) => Some((left, right)),
+        _ => Some((Value::Unsigned(left.bits()?), Value::Unsigned(right.bits()?))),
+    }
+}
+
+/// The result of an operator, `None` where there is none.
+fn apply(operator: &str, left: Value, right: Value) -> Option<Value> {
+    let truth = |value: bool| Some(Value::Signed(value.into()));
+    match operator {
+        "&&" => return truth(left.truth()? & right.truth()?),
+        "||" => return truth(left.truth()? | right.truth()?),
+        "%" => return Some(Value::Unsigned(left.bits()?.checked_rem(right.bits()?)?)),
+        "<<" | ">>" => return shift(operator == "<<", left, right.bits()?),
+        _ => {}
+    }
+    let converted = convert(left, right)?;
+    let ordering = match converted {
+        (Value::Signed(left), Value::Signed(right)) => Some(left.cmp(&right)),
+        (Value::Unsigned(left), Value::Unsigned(right)) => Some(left.cmp(&right)),
+        (Value::Double(left), Value::Double(right)) => left.partial_cmp(&right),
+        _ => return None,
     };
-    (value.unsigned_abs() <= u128::from(u64::MAX)).then_some(value)
+    match operator {
+        "==" => truth(ordering.is_some_and(|o| o.is_eq())),
+        "!=" => truth(ordering.is_none_or(|o| o.is_ne())),
+        "<" => truth(ordering.is_some_and(|o| o.is_lt())),
+        "<=" => truth(ordering.is_some_and(|o| o.is_le())),
+        ">" => truth(ordering.is_some_and(|o| o.is_gt())),
+        ">=" => truth(ordering.is_some_and(|o| o.is_ge())),
+        _ => arithmetic(operator, converted),
+    }
+}
+
+/// The first operand keeps its kind.
+fn shift(to_left: bool, value: Value, count: u64) -> Option<Value> {
+    let count = u32::try_from(count).ok().filter(|count| *count < u64::BITS)?;
+    Some(match (value, to_left) {
+        (Value::Signed(value), true) => Value::Signed(value << count),
+        (Value::Signed(value), false) => Value::Signed(value >> count),
+        (Value::Unsigned(value), true) => Value::Unsigned(value << count),
+        (Value::Unsigned(value), false) => Value::Unsigned(value >> count),
+        (Value::Double(_) | Value::Single(_), _) => return None,
+    })
+}
+
+/// `+ - * / & | ^` on two operands of one kind.
+fn arithmetic(operator: &str, operands: (Value, Value)) -> Option<Value> {
+    Some(match operands {
+        (Value::Signed(left), Value::Signed(right)) if operator == "/" => Value::Signed(left.checked_div(right)?),
+        (Value::Signed(left), Value::Signed(right)) => {
+            // But for a quotient the lowest 64 bits do not depend on the sign.
+            arithmetic(operator, (Value::Unsigned(left as u64), Value::Unsigned(right as u64)))?.cast(false)?
+        }
+        (Value::Unsigned(left), Value::Unsigned(right)) => Value::Unsigned(match operator {
+            "+" => left.wrapping_add(right),
+            "-" => left.wrapping_sub(right),
+            "*" => left.wrapping_mul(right),
+            "/" => left.checked_div(right)?,
+            "&" => left & right,
+            "|" => left | right,
+            _ => left ^ right,
+        }),
+        (Value::Double(left), Value::Double(right)) => Value::Double(match operator {
+            "+" => left + right,
+            "-" => left - right,
+            "*" => left * right,
+            "/" => left / right,
+            _ => return None,
+        }),
+        _ => return None,
+    })
 }

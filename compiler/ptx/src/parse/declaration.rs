@@ -5,35 +5,40 @@ use crate::ast::*;
 use crate::lex::TokenKind;
 use crate::types::{ScalarType, StateSpace};
 
-/// Types of variables that have no number of bytes; the tree keeps such a declaration as words.
-const OPAQUE_TYPES: [&str; 3] = ["texref", "samplerref", "surfref"];
-
 impl Parser<'_> {
-    /// A variable or parameter from its state space on, without linkage and `;`. `None` where the tree has no shape for it (opaque types, several names in one
-    /// declaration, `0xFF(symbol)` as initial value): the caller then keeps its words.
+    /// `.shared .b32 a, b[3];` from its state space on: one variable per name, each with its part of the text; `first` is the token the text begins with. `None`
+    /// where the tree has no shape for it (opaque types): the caller then keeps its words.
+    pub(super) fn variables(&mut self, first: usize, linkage: Linkage) -> Parsed<Option<Vec<(Origin, Variable)>>> {
+        let Some(mut variable) = self.variable()?.filter(|variable| variable.opaque.is_none()) else { return Ok(None) };
+        variable.linkage = linkage;
+        let mut first = first;
+        let mut variables = Vec::new();
+        while self.eat(b',') {
+            let next = Variable { dimensions: Vec::new(), initializer: None, ..variable.clone() };
+            variables.push((self.origin(first), std::mem::replace(&mut variable, next)));
+            first = self.at;
+            self.declarator(&mut variable)?;
+        }
+        self.expect(b';')?;
+        variables.push((self.origin(first), variable));
+        Ok(Some(variables))
+    }
+
+    /// A variable or parameter from its state space on, without linkage and `;`. `None` where it has an opaque type and is no parameter.
     pub(super) fn variable(&mut self) -> Parsed<Option<Variable>> {
         let space = self.dot_word().and_then(StateSpace::from_name).ok_or_else(|| self.expected("a state space"))?;
         self.bump();
-        let mut variable = Variable::new(space, ScalarType::B8, "");
-        let Some(ty) = self.declarators(&mut variable)? else { return Ok(None) };
-        variable.ty = ty;
-        variable.name = self.identifier("the name of a variable")?;
-        variable.count = self.parameterized_count()?;
-        while self.eat(b'[') {
-            variable.dimensions.push(self.dimension()?);
+        let mut variable = Variable::new(space, ScalarType::B64, "");
+        self.specifiers(&mut variable)?;
+        if variable.opaque.is_some() && space != StateSpace::Param {
+            return Ok(None);
         }
-        if self.eat(b'=') {
-            variable.initializer = self.initializer()?;
-            if variable.initializer.is_none() {
-                return Ok(None);
-            }
-        }
-        let several = self.is(b',') && matches!(self.peek_kind(1), TokenKind::Identifier);
-        Ok((!several).then_some(variable))
+        self.declarator(&mut variable)?;
+        Ok(Some(variable))
     }
 
     /// The words between state space and name, which come in any order; the type is the one that must be there.
-    fn declarators(&mut self, variable: &mut Variable) -> Parsed<Option<ScalarType>> {
+    fn specifiers(&mut self, variable: &mut Variable) -> Parsed<()> {
         let mut ty = None;
         while let Some(word) = self.dot_word() {
             if word == "align" {
@@ -45,8 +50,9 @@ impl Parser<'_> {
                 variable.pointer = Some(self.pointer_attribute()?);
             } else if word == "attribute" {
                 variable.attributes.push(self.directive(Place::Header)?);
-            } else if OPAQUE_TYPES.contains(&word) {
-                return Ok(None);
+            } else if let Some(found) = OpaqueType::from_name(word).filter(|_| variable.opaque.is_none()) {
+                self.bump();
+                variable.opaque = Some(found);
             } else if let Some(found) = ScalarType::from_name(word).filter(|_| ty.is_none()) {
                 self.bump();
                 ty = Some(found);
@@ -54,7 +60,40 @@ impl Parser<'_> {
                 break;
             }
         }
-        ty.map(Some).ok_or_else(|| self.expected("a fundamental type"))
+        match (ty, variable.opaque) {
+            (Some(ty), _) => variable.ty = ty,
+            (None, Some(_)) => {}
+            (None, None) => return Err(self.expected("a fundamental type")),
+        }
+        Ok(())
+    }
+
+    /// The name with what stands behind it: `a`, `a[3] = {1, 2, 3}`, `a<8>`.
+    fn declarator(&mut self, variable: &mut Variable) -> Parsed<()> {
+        variable.name = self.identifier("the name of a variable")?;
+        variable.count = self.parameterized_count()?;
+        while self.eat(b'[') {
+            variable.dimensions.push(self.dimension()?);
+        }
+        if variable.dimensions.len() == 1 {
+            let element_bytes = variable.ty.bytes() * u32::from(variable.vector.unwrap_or(1));
+            let hidden = self.arrays.insert(variable.name.clone(), element_bytes);
+            self.hidden_arrays.push((variable.name.clone(), hidden));
+        }
+        if self.eat(b'=') {
+            variable.initializer = Some(self.initializer()?);
+        }
+        Ok(())
+    }
+
+    /// Forgets the arrays declared since there were `count` of them: their scope ends.
+    pub(super) fn leave_scope(&mut self, count: usize) {
+        for (name, hidden) in self.hidden_arrays.drain(count..).rev() {
+            match hidden {
+                Some(outer) => self.arrays.insert(name, outer),
+                None => self.arrays.remove(&name),
+            };
+        }
     }
 
     fn alignment(&mut self) -> Parsed<u32> {
@@ -114,24 +153,30 @@ impl Parser<'_> {
         u64::try_from(value).map(Some).map_err(|_| self.expected_at(token, "an array dimension"))
     }
 
-    fn initializer(&mut self) -> Parsed<Option<Initializer>> {
+    fn initializer(&mut self) -> Parsed<Initializer> {
         if self.eat(b'{') {
-            let items = self.nested(|p| p.comma_list(b'}', Self::initializer))?;
-            return Ok(items.into_iter().collect::<Option<Vec<_>>>().map(Initializer::List));
+            return Ok(Initializer::List(self.nested(|p| p.comma_list(b'}', Self::initializer))?));
         }
-        if self.kind() == TokenKind::Identifier {
-            return self.symbol_initializer().map(Some);
+        if self.kind() == TokenKind::Identifier && self.text() != "WARP_SZ" {
+            return self.symbol_initializer(None);
         }
+        let token = self.token();
         let value = self.constant()?;
-        let masked = self.is(b'(');
-        if masked {
-            self.bump();
-            self.comma_list(b')', Self::initializer)?;
+        if !self.eat(b'(') {
+            return Ok(Initializer::Immediate(value));
         }
-        Ok((!masked).then_some(Initializer::Immediate(value)))
+        let mask = match value {
+            Immediate::Int(mask) => u64::try_from(mask).ok(),
+            Immediate::F32(_) | Immediate::F64(_) => None,
+        };
+        let mask = mask.ok_or_else(|| self.expected_at(token, "a mask of at most 64 bits"))?;
+        let symbol = self.symbol_initializer(Some(mask))?;
+        self.expect(b')')?;
+        Ok(symbol)
     }
 
-    fn symbol_initializer(&mut self) -> Parsed<Initializer> {
+    /// `symbol`, `symbol+8`, `generic(symbol)+8`
+    fn symbol_initializer(&mut self, mask: Option<u64>) -> Parsed<Initializer> {
         let mut name = self.identifier("a symbol")?;
         let generic = name == "generic" && self.eat(b'(');
         if generic {
@@ -139,6 +184,6 @@ impl Parser<'_> {
             self.expect(b')')?;
         }
         let offset = self.optional_offset()?.unwrap_or(0);
-        Ok(Initializer::Symbol { name, offset, generic })
+        Ok(Initializer::Symbol { name, offset, generic, mask })
     }
 }

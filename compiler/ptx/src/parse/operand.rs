@@ -2,7 +2,7 @@
 
 use super::{Parsed, Parser};
 use crate::ast::*;
-use crate::lex::TokenKind;
+use crate::lex::{Token, TokenKind};
 
 impl Parser<'_> {
     pub(super) fn instruction(&mut self) -> Parsed<Instruction> {
@@ -16,6 +16,7 @@ impl Parser<'_> {
             modifiers.push(Name::new(word));
             self.bump();
         }
+        self.takes_addresses = opcode == "mov";
         let operands = if opcode == "call" { self.call_operands()? } else { self.operands()? };
         Ok(Instruction { guard, opcode, modifiers, operands })
     }
@@ -95,9 +96,13 @@ impl Parser<'_> {
         Ok(operand)
     }
 
-    /// An operand that starts with a name: `%r1`, `%tid.x`, `_`, `%p|%q`, `symbol+8`.
+    /// An operand that starts with a name: `%r1`, `%tid.x`, `_`, `%p|%q`, `symbol+8`, `array[3]`.
     fn named(&mut self) -> Parsed<Operand> {
+        let token = self.token();
         let name = self.qualified_name("a name")?;
+        if self.eat(b'[') {
+            return self.element(token, name);
+        }
         if self.eat(b'|') {
             let second = self.qualified_name("the second register of a pair")?;
             return Ok(Operand::Pair(Box::new(name_or_sink(name)), Box::new(name_or_sink(second))));
@@ -105,6 +110,21 @@ impl Parser<'_> {
         Ok(match self.optional_offset()? {
             Some(offset) => Operand::NameOffset(name, offset),
             None => name_or_sink(name),
+        })
+    }
+
+    /// `3]` behind `array[`: its address for `mov`, the memory there for all others. The tree has bytes, so the array must have been declared above.
+    fn element(&mut self, array: Token, name: Name) -> Parsed<Operand> {
+        let bytes = self.arrays.get(&name).copied();
+        let bytes = bytes.ok_or_else(|| self.expected_at(array, "an operand, or an array of one dimension that is declared above"))?;
+        let token = self.token();
+        let index = self.integer("a constant index")?;
+        self.expect(b']')?;
+        let offset = i64::try_from(index).ok().and_then(|index| index.checked_mul(bytes.into()));
+        let offset = offset.ok_or_else(|| self.expected_at(token, "an index within 64 bits"))?;
+        Ok(match self.takes_addresses {
+            true => Operand::NameOffset(name, offset),
+            false => Operand::Address(Address { base: AddressBase::Name(name), offset }),
         })
     }
 
@@ -124,9 +144,8 @@ impl Parser<'_> {
         if !self.is(b'+') && !self.is(b'-') {
             return Ok(None);
         }
-        let token = self.token();
-        let value = self.integer("a byte offset")?;
-        i64::try_from(value).map(Some).map_err(|_| self.expected_at(token, "a byte offset within 64 bits"))
+        // Offsets wrap like addresses do, so that an unsigned one is as good.
+        Ok(Some(self.integer("a byte offset")? as i64))
     }
 }
 

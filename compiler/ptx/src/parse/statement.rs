@@ -13,7 +13,8 @@ const MODULE_SCOPE_ONLY: [&str; 10] =
 impl Parser<'_> {
     /// `{ … }`, with its braces; `before_open` is left empty.
     pub(super) fn body(&mut self) -> Parsed<Body> {
-        self.nested(|p| {
+        let arrays = self.hidden_arrays.len();
+        let body = self.nested(|p| {
             p.expect(b'{')?;
             p.taken = p.tokens.list[p.at - 1].end;
             let mut statements = Vec::new();
@@ -22,8 +23,8 @@ impl Parser<'_> {
                     return Err(p.expected("`}`"));
                 }
                 let first = p.at;
-                match p.statement() {
-                    Ok(statement) => statements.push(statement),
+                match p.statement(&mut statements) {
+                    Ok(()) => {}
                     // A caller up the stack ends the parse: this error is the last one kept.
                     Err(error) if p.errors.len() >= crate::limits::MAX_SYNTAX_ERRORS => return Err(error),
                     Err(error) => {
@@ -36,7 +37,9 @@ impl Parser<'_> {
             p.expect(b'}')?;
             p.taken = p.tokens.list[p.at - 1].end;
             Ok(Body { before_open: "".into(), statements, before_close })
-        })
+        })?;
+        self.leave_scope(arrays);
+        Ok(body)
     }
 
     /// Goes behind the `;` of a statement that could not be parsed, or in front of the `}` that closes the block around it.
@@ -59,19 +62,32 @@ impl Parser<'_> {
         }
     }
 
-    fn statement(&mut self) -> Parsed<Statement> {
+    fn statement(&mut self, statements: &mut Vec<Statement>) -> Parsed<()> {
         let first = self.at;
         if self.is(b'{') {
             let origin = self.origin_without_text(first);
-            return Ok(Statement { origin, kind: StatementKind::Block(self.body()?) });
+            statements.push(Statement { origin, kind: StatementKind::Block(self.body()?) });
+            return Ok(());
         }
         let kind = match (self.kind(), self.peek_kind(1)) {
             (TokenKind::Identifier, TokenKind::Punctuation(b':')) => self.labelled()?,
             (TokenKind::Identifier | TokenKind::Punctuation(b'@'), _) => StatementKind::Instruction(self.instruction()?),
-            (TokenKind::DotWord, _) => self.dotted_statement()?,
+            (TokenKind::DotWord, _) => match self.dot_word() {
+                Some(word) if word != "reg" && StateSpace::from_name(word).is_some() => {
+                    if let Some(variables) = self.variables(first, Linkage::Internal)? {
+                        let statement = |(origin, variable)| Statement { origin, kind: StatementKind::Variable(variable) };
+                        statements.extend(variables.into_iter().map(statement));
+                        return Ok(());
+                    }
+                    self.at = first;
+                    StatementKind::Directive(self.declaration_words()?)
+                }
+                _ => self.dotted_statement()?,
+            },
             _ => return Err(self.expected("a statement or `}`")),
         };
-        Ok(Statement { origin: self.origin(first), kind })
+        statements.push(Statement { origin: self.origin(first), kind });
+        Ok(())
     }
 
     /// `name:`, alone or in front of one of the tables that have a name.
@@ -110,25 +126,14 @@ impl Parser<'_> {
         Ok(StatementKind::CallPrototype { name, returns, params, attributes })
     }
 
-    /// A statement that starts with `.word`.
+    /// A statement that starts with `.word`, which is no state space but `.reg`.
     fn dotted_statement(&mut self) -> Parsed<StatementKind> {
-        let first = self.at;
         match self.dot_word() {
             Some("reg") => {
                 let declaration = self.registers()?;
                 self.expect(b';')?;
                 Ok(StatementKind::Registers(declaration))
             }
-            Some(word) if StateSpace::from_name(word).is_some() => match self.variable()? {
-                Some(variable) => {
-                    self.expect(b';')?;
-                    Ok(StatementKind::Variable(variable))
-                }
-                None => {
-                    self.at = first;
-                    Ok(StatementKind::Directive(self.declaration_words()?))
-                }
-            },
             // A brace is missing further up.
             Some(word) if MODULE_SCOPE_ONLY.contains(&word) => Err(self.expected("a statement or `}`")),
             _ => Ok(StatementKind::Directive(self.directive(Place::Body)?)),

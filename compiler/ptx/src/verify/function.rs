@@ -67,7 +67,7 @@ impl<'m> Verifier<'m> {
             }
             StatementKind::CallTargets { targets, .. } => {
                 for target in targets {
-                    if !matches!(self.symbols.get(target.as_str()), Some(Symbol::Function(_) | Symbol::Opaque)) {
+                    if !matches!(self.symbol(target), Some(Symbol::Function(_) | Symbol::Opaque)) {
                         self.fault(FaultKind::NotCallable(target.clone()));
                     }
                 }
@@ -99,7 +99,7 @@ impl<'m> Verifier<'m> {
     fn name(&mut self, code: &Code<'_>, id: StatementId, instruction: &Instruction, role: Role, name: &Name) {
         let is_register = || code.declares_register(id, name);
         let local = self.locals.contains(name.as_str()).then_some(Symbol::Opaque);
-        let symbol = local.or_else(|| self.symbols.get(name.as_str()).copied());
+        let symbol = local.or_else(|| self.symbol(name));
         let fault = match role {
             Role::Label => (!is_label(code, id, name)).then(|| FaultKind::UnknownLabel(name.clone())),
             Role::Table => (!is_table(code, id, instruction, name) && symbol.is_none()).then(|| FaultKind::UnknownTable(name.clone())),
@@ -133,7 +133,7 @@ impl<'m> Verifier<'m> {
 
     /// `symbol.x` of an opaque declaration.
     fn is_component(&self, name: &str) -> bool {
-        name.split_once('.').is_some_and(|(base, _)| self.symbols.contains_key(base))
+        name.split_once('.').is_some_and(|(base, _)| self.symbol(base).is_some())
     }
 
     /// Numbers of arguments and return values of a direct call.
@@ -142,7 +142,7 @@ impl<'m> Verifier<'m> {
             let found = instruction.operands.len();
             return self.fault(FaultKind::OperandCount { expected: "(returns), function, (arguments)".into(), found });
         };
-        let Some(Symbol::Function(function)) = self.symbols.get(callee.as_str()).copied() else { return };
+        let Some(Symbol::Function(function)) = self.symbol(callee) else { return };
         // A last parameter without a length takes any number of arguments.
         let is_variadic = function.params.last().is_some_and(|p| p.dimensions == [None]);
         let counts = [("return values", function.returns.len(), returns.len()), ("arguments", function.params.len(), arguments.len())];
@@ -163,8 +163,8 @@ impl<'m> Verifier<'m> {
         else {
             return;
         };
-        let global = self.symbols.get(name.as_str()).and_then(|symbol| match symbol {
-            Symbol::Variable(variable) => Some(*variable),
+        let global = self.symbol(name).and_then(|symbol| match symbol {
+            Symbol::Variable(variable) => Some(variable),
             _ => None,
         });
         if code.declares_register(id, name) {

@@ -64,6 +64,7 @@ const ROWS: &[(&str, Option<&str>, &str)] = &[
     ("shr", None, "ttu"),
     ("sin", None, "tt"),
     ("sqrt", None, "tt"),
+    ("st", Some("bulk"), ""),
     ("st", None, "mT?*"),
     ("sub", None, "ttt"),
     ("subc", None, "ttt"),
@@ -76,7 +77,7 @@ impl Verifier<'_> {
     /// Number and types of the operands, for the instructions of the table.
     pub(super) fn operands(&mut self, code: &Code<'_>, id: StatementId, instruction: &Instruction) {
         let fits = |row: &&(&str, Option<&str>, &str)| row.0 == instruction.opcode && row.1.is_none_or(|m| instruction.has(m));
-        let Some((_, _, letters)) = ROWS.iter().find(fits) else { return };
+        let Some((_, _, letters)) = ROWS.iter().find(fits).filter(|row| !row.2.is_empty()) else { return };
         let types: Vec<ScalarType> = instruction.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         // Types the table cannot speak about, as `e4m3x2`, leave the instruction unchecked but for one that never has any.
         let (Some(&first), Some(&last)) = (types.first(), types.last()) else {

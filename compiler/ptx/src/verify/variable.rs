@@ -59,7 +59,7 @@ impl Verifier<'_> {
         match initializer {
             Initializer::Immediate(_) => {}
             Initializer::Symbol { name, .. } => {
-                if !self.symbols.contains_key(name.as_str()) {
+                if self.symbol(name).is_none() {
                     self.fault(FaultKind::Undeclared(name.clone()));
                 }
             }

@@ -2,9 +2,12 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_ptx::Module;
+use atoll_target_nvidia::{AssembleError, find_ptxas};
 use atoll_tests::corpus::{Argument, Case, Inputs, Tolerance, cases, folder, ptx_files};
 use atoll_tests::{python, skip};
 use atoll_workbench::{Buffer, HostBench, HostOptions, Kernel, KernelDevice, Outcome};
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,6 +31,54 @@ fn every_file_is_valid_and_prints_as_it_is_written() -> Result<()> {
         ensure!(atoll_ptx::print(&module) == std::fs::read_to_string(&path)?, "{} is printed otherwise", path.display());
     }
     Ok(())
+}
+
+/// What the assembler makes of a text must not depend on its layout: the committed text and its canonical form give the same machine code.
+#[test]
+fn every_file_and_its_canonical_form_assemble_to_the_same_code() -> Result<()> {
+    let Some(ptxas) = find_ptxas() else {
+        skip("ptxas is not installed; `make setup` installs it");
+        return Ok(());
+    };
+    for (path, mut module) in modules()? {
+        let mut texts = vec![std::fs::read_to_string(&path)?];
+        module.strip_origins();
+        texts.push(atoll_ptx::print(&module));
+        ensure!(texts[0] != texts[1], "{}: the canonical form is another text", path.display());
+        if let Err(AssembleError::Refused { messages, .. }) = ptxas.assemble(&texts[0], "sm_80")
+            && let Some(newest) = newest_version(&messages)
+        {
+            texts = texts.iter().map(|text| at_version(text, newest)).collect();
+        }
+        let code = |text: &String| machine_code(&ptxas.assemble(text, "sm_80").with_context(|| path.display().to_string())?.cubin);
+        ensure!(code(&texts[0])? == code(&texts[1])?, "{}: its canonical form means something else", path.display());
+    }
+    Ok(())
+}
+
+/// Instructions and constants by section. What a debugger reads counts the lines of the text and is left out.
+fn machine_code(cubin: &[u8]) -> Result<BTreeMap<String, Vec<u8>>> {
+    let file = ElfFile64::<object::Endianness>::parse(cubin)?;
+    let mut code = BTreeMap::new();
+    for section in file.sections() {
+        let name = section.name()?;
+        if name.starts_with(".text.") || name.starts_with(".nv.constant") {
+            code.insert(name.to_owned(), section.data()?.to_vec());
+        }
+    }
+    ensure!(!code.is_empty(), "the assembler wrote no code");
+    Ok(code)
+}
+
+/// The newest PTX version of an assembler that refused a newer one.
+fn newest_version(messages: &str) -> Option<&str> {
+    messages.split_once("Unsupported .version")?.1.split('\'').nth(1)
+}
+
+/// The text under another PTX version: compilers write their own, whatever they use of it.
+fn at_version(text: &str, version: &str) -> String {
+    let line = |line: &str| if line.starts_with(".version") { format!(".version {version}\n") } else { line.to_owned() };
+    text.split_inclusive('\n').map(line).collect()
 }
 
 /// Launches of all cases, on every PTX there is of them, with memory before and after.

@@ -62,10 +62,17 @@ pub struct Model {
 
 /// A built model in a folder: the published one in a full run, else a small variant.
 pub fn built(name: &str, folder: &Path) -> Result<Model> {
-    let small = atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)) };
-    let options = if full() { atoll_models::BuildOptions { seed: 7, ..Default::default() } } else { small };
+    if full() { write_built(name, folder, &atoll_models::BuildOptions { seed: 7, ..Default::default() }) } else { built_small(name, folder) }
+}
+
+/// The small variant of a built model in every run.
+pub fn built_small(name: &str, folder: &Path) -> Result<Model> {
+    write_built(name, folder, &atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)) })
+}
+
+fn write_built(name: &str, folder: &Path, options: &atoll_models::BuildOptions) -> Result<Model> {
     let path = folder.join(format!("{name}.onnx"));
-    std::fs::write(&path, atoll_models::build_onnx(name, &options)?)?;
+    std::fs::write(&path, atoll_models::build_onnx(name, options)?)?;
     Ok(Model { name: name.into(), path, symbols: vec![] })
 }
 

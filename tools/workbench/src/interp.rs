@@ -54,22 +54,36 @@ impl KernelDevice for InterpBench {
     fn unload(&mut self, _: InterpKernel) {}
 }
 
-impl InterpBench {
-    fn once(&self, kernel: &InterpKernel, launch: &Launch, buffers: &mut [Buffer]) -> Result<atoll_interp::Report, BenchError> {
-        let mut block = ParameterBlock::new(&kernel.function, kernel.own_params, &launch.args, buffers)?;
+/// A launch in the interpreter that has not begun.
+#[derive(Clone, Debug)]
+pub struct InterpLaunch {
+    /// Shape and parameters.
+    pub launch: atoll_interp::Launch,
+    /// The buffers, and what passes want besides.
+    pub memory: Memory,
+    /// Addresses of the buffers.
+    pub buffers: Vec<u64>,
+}
+
+impl InterpKernel {
+    /// The kernel as the interpreter runs it, for those who take its blocks into their own hands.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Lays out a launch: parameters and memory.
+    pub fn bind(&self, launch: &Launch, buffers: &[Buffer]) -> Result<InterpLaunch, BenchError> {
+        let mut block = ParameterBlock::new(&self.function, self.own_params, &launch.args, buffers)?;
         let mut memory = Memory::new();
-        let places: Vec<u64> = buffers
-            .iter_mut()
-            .map(|b| memory.add(&b.name, std::mem::take(&mut b.bytes), if b.writable { Access::ReadWrite } else { Access::Read }))
-            .collect();
+        let access = |b: &Buffer| if b.writable { Access::ReadWrite } else { Access::Read };
+        let places: Vec<u64> = buffers.iter().map(|b| memory.add(&b.name, b.bytes.clone(), access(b))).collect();
         let set = |bytes: &mut [u8], at: usize, address: u64| bytes[at..at + 8].copy_from_slice(&address.to_le_bytes());
         for (at, buffer, offset) in block.addresses {
             set(&mut block.bytes, at, places[buffer] + offset);
         }
-        block.bytes.resize(block.bytes.len().max(kernel.appended.end() as usize), 0);
-        kernel.appended.write_virtual(&mut block.bytes, launch.grid, kernel.block);
-        let grid = kernel.appended.real_grid(launch.grid)?;
-        if let Some(offset) = kernel.appended.preempt {
+        block.bytes.resize(block.bytes.len().max(self.appended.end() as usize), 0);
+        self.appended.write_virtual(&mut block.bytes, launch.grid, self.block);
+        if let Some(offset) = self.appended.preempt {
             let blocks: u64 = launch.grid.iter().map(|g| u64::from(*g)).product();
             let words = [
                 (preempt_params::EPOCH_WORD, memory.add("epoch word", vec![0; 4], Access::Read)),
@@ -81,14 +95,21 @@ impl InterpBench {
             }
         }
         let launch = atoll_interp::Launch {
-            grid,
-            block: kernel.appended.real_block(kernel.block),
-            shared_bytes: launch.shared_bytes.saturating_add(kernel.appended.shared_bytes),
+            grid: self.appended.real_grid(launch.grid)?,
+            block: self.appended.real_block(self.block),
+            shared_bytes: launch.shared_bytes.saturating_add(self.appended.shared_bytes),
             params: block.bytes,
         };
-        let report = atoll_interp::run(&kernel.program, &launch, &mut memory, &self.options);
-        for (buffer, &place) in buffers.iter_mut().zip(&places) {
-            buffer.bytes = memory.bytes(place).to_vec();
+        Ok(InterpLaunch { launch, memory, buffers: places })
+    }
+}
+
+impl InterpBench {
+    fn once(&self, kernel: &InterpKernel, launch: &Launch, buffers: &mut [Buffer]) -> Result<atoll_interp::Report, BenchError> {
+        let mut bound = kernel.bind(launch, buffers)?;
+        let report = atoll_interp::run(&kernel.program, &bound.launch, &mut bound.memory, &self.options);
+        for (buffer, &place) in buffers.iter_mut().zip(&bound.buffers) {
+            buffer.bytes.copy_from_slice(bound.memory.bytes(place));
         }
         Ok(report?)
     }

@@ -17,7 +17,7 @@ mod interp;
 pub use block::{ParameterBlock, parameter_count};
 pub use error::BenchError;
 pub use host::{Evictions, HostBench, HostKernel, HostOptions};
-pub use interp::{InterpBench, InterpKernel};
+pub use interp::{InterpBench, InterpKernel, InterpLaunch};
 
 use atoll_passes::KernelReport;
 use atoll_ptx::Module;

@@ -62,7 +62,11 @@ pub struct Model {
 
 /// A built model in a folder: the published one in a full run, else a small variant.
 pub fn built(name: &str, folder: &Path) -> Result<Model> {
-    if full() { write_built(name, folder, &atoll_models::BuildOptions { seed: 7, ..Default::default() }) } else { built_small(name, folder) }
+    if full() {
+        write_built(name, folder, &atoll_models::BuildOptions { seed: 7, ..Default::default() })
+    } else {
+        built_small(name, folder)
+    }
 }
 
 /// The small variant of a built model in every run.

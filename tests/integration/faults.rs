@@ -67,6 +67,13 @@ fn accesses_to_nowhere_are_named() {
         let fault = faults("st.global.u32 [%x], %r0; // here", x, false);
         assert_eq!((&fault.kind, fault.address, fault.access.map(|a| a.kind)), (&address, Some(x), Some(AccessKind::Write)));
     }
+    // What is known to be null when the kernel is compiled.
+    for body in
+        ["mov.u64 %d2, 0; st.global.u32 [%d2], %r0; // here", "mov.u64 %d2, 8; ld.u32 %r3, [%d2+-8]; // here\nst.global.u32 [%d1], %r3;"]
+    {
+        let fault = faults(body, 0, false);
+        assert_eq!((&fault.kind, fault.address), (&address, Some(0)), "{fault}");
+    }
     // The load becomes part of the addition, on its own line or not.
     for body in [
         "ld.global.f32 %f0, [%d0];\nld.global.f32 %f1, [%x]; // here\nadd.f32 %f2, %f1, %f0;\nst.global.f32 [%d1], %f2;",

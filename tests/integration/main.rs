@@ -5,6 +5,7 @@ mod bad_input;
 mod corpus;
 mod dkp;
 mod faults;
+mod faulty_model;
 mod idempotence;
 mod models;
 mod oracle;

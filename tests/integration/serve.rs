@@ -18,14 +18,18 @@ pub(crate) fn atoll() -> PathBuf {
     folder.join("atoll")
 }
 
-struct Daemon {
+pub(crate) struct Daemon {
     process: Child,
-    http: String,
+    pub(crate) http: String,
     metrics: String,
 }
 
 impl Daemon {
     fn start(repository: &Path, cache: &Path) -> Result<Daemon> {
+        Daemon::start_with(repository, cache, &[])
+    }
+
+    pub(crate) fn start_with(repository: &Path, cache: &Path, options: &[&str]) -> Result<Daemon> {
         let ready = cache.join("ready");
         let _ = std::fs::remove_file(&ready);
         let mut process = Command::new(atoll())
@@ -33,6 +37,7 @@ impl Daemon {
             .arg(repository)
             .arg("--ready-file")
             .arg(&ready)
+            .args(options)
             .env("XDG_CACHE_HOME", cache)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
@@ -55,6 +60,11 @@ impl Daemon {
         };
         let address = |word: &str| text.lines().find_map(|l| l.strip_prefix(word)).unwrap_or_default().trim().to_string();
         Ok(Daemon { http: address("http "), metrics: address("metrics "), process })
+    }
+
+    /// Whether the process that was started is still there.
+    pub(crate) fn is_running(&mut self) -> Result<bool> {
+        Ok(self.process.try_wait()?.is_none())
     }
 
     fn signal(&mut self, signal: Signal) -> Result<std::process::ExitStatus> {

@@ -9,6 +9,7 @@
 //! Invariant: every size, launch dimension and literal is an [`Expr`] over the graph's symbols, so one bundle serves dynamic shapes.
 
 pub mod bundle;
+pub mod disk_cache;
 pub mod expr;
 pub mod graph;
 pub mod host_abi;
@@ -18,6 +19,7 @@ pub mod target;
 pub mod validate;
 
 pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bundle};
+pub use disk_cache::{DiskCache, digest_of};
 pub use expr::{Expr, SymbolId};
 pub use graph::*;
 pub use layout::{InvocationLayout, LaunchLayout, LayoutError, Place, invocation_bytes};

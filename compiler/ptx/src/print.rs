@@ -68,7 +68,7 @@ impl Printer {
 
     /// Appends a node's text behind its leading white space. It never runs into the node in front of it, whatever was removed between them.
     fn node(&mut self, leading: &str, text: &str) {
-        let joined = leading.is_empty() && !self.text.is_empty() && !self.text.ends_with([';', ':', '{', '}', '\n', '\t']);
+        let joined = leading.is_empty() && !self.text.is_empty() && !self.text.ends_with([';', ':', ',', '{', '}', '\n', '\t']);
         let swallowed = self.line_is_open && !leading.contains('\n') && !self.text.ends_with(['\n', '\t']);
         if joined || swallowed {
             self.raw("\n");

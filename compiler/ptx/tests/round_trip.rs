@@ -203,7 +203,7 @@ fn the_smallest_integer_reads_back() {
     assert_eq!(again, instruction);
 }
 
-const SEVERAL: &str = ".global .u32 a, b[2] = {1, 2}, /* last */ c;\n.func f()\n{\n\t.shared .f32 x,\n\t\ty;\n\tret;\n}\n";
+const SEVERAL: &str = ".global .u32 a,b[2] = {1, 2}, /* last */ c;\n.func f()\n{\n\t.shared .f32 x,\n\t\ty;\n\tret;\n}\n";
 
 #[test]
 fn a_declaration_of_several_variables_is_one_for_each() {

@@ -110,7 +110,8 @@ pub fn mutate(seed: &str, changes: &[Change]) -> String {
 /// If any of that does not hold.
 pub fn exercise(text: &str) {
     let Ok(module) = parse(text) else { return };
-    assert!(print(&module) == text, "a text is printed otherwise");
+    let printed = print(&module);
+    assert!(printed == text, "a text is printed otherwise {}", first_difference(text, &printed));
     if !keeps_words(&module) {
         let mut canonical = module.clone();
         canonical.strip_origins();
@@ -120,6 +121,13 @@ pub fn exercise(text: &str) {
     }
     let _ = verify(&module);
     analyse(&module);
+}
+
+/// Where two texts begin to differ, with what stands around.
+fn first_difference(expected: &str, found: &str) -> String {
+    let at = expected.bytes().zip(found.bytes()).take_while(|(a, b)| a == b).count();
+    let around = |text: &str| String::from_utf8_lossy(&text.as_bytes()[at.saturating_sub(80)..text.len().min(at + 40)]).into_owned();
+    format!("from byte {at} on: {:?} instead of {:?}", around(found), around(expected))
 }
 
 /// Whether there are directives that nobody knows. They are kept as words, lines and all, and have no form but their own.

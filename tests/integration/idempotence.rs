@@ -263,6 +263,7 @@ impl Walk {
                 }
                 Argument::Int { dtype, value } => Arg::Value(value.eval(&self.symbols)?.to_le_bytes()[..dtype.bytes() as usize].to_vec()),
                 Argument::F32 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
+                Argument::F64 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
             });
         }
         let buffers =

@@ -5,7 +5,7 @@ mod bad_input;
 mod corpus;
 mod dkp;
 mod faults;
-mod faulty_model;
+mod functions;
 mod idempotence;
 mod models;
 mod oracle;

@@ -140,6 +140,11 @@ pub enum Argument {
         /// IEEE bits.
         bits: u32,
     },
+    /// The same for 64 bits.
+    F64 {
+        /// IEEE bits.
+        bits: u64,
+    },
 }
 
 fn zero() -> Expr {
@@ -150,7 +155,7 @@ impl Argument {
     /// Size and alignment in bytes of the parameter.
     pub fn bytes(&self) -> u32 {
         match self {
-            Argument::Buffer { .. } => 8,
+            Argument::Buffer { .. } | Argument::F64 { .. } => 8,
             Argument::Int { dtype, .. } => dtype.bytes() as u32,
             Argument::F32 { .. } => 4,
         }

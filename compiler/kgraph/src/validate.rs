@@ -6,7 +6,7 @@ use crate::target::{Argument, KernelFacts, LaunchSpec, TargetImage, preempt_para
 use std::collections::HashSet;
 
 /// Most nodes of a graph: thirty times the largest known (swin, 6,600 nodes).
-const NODES_MAX: usize = 200_000;
+pub const NODES_MAX: usize = 200_000;
 /// Most buffers of a graph.
 const BUFFERS_MAX: usize = 1_000_000;
 /// Most symbols: models name a handful.
@@ -182,7 +182,7 @@ fn launch(graph: &KernelGraph, target: &TargetImage, node: &Node, spec: &LaunchS
                 }
                 expression(graph, &node.name, value)?;
             }
-            Argument::F32 { .. } => {}
+            Argument::F32 { .. } | Argument::F64 { .. } => {}
         }
     }
     let own_bytes = params_layout(&spec.args).1;

@@ -9,6 +9,9 @@ pub enum CompileError {
     /// The model cannot be read or uses what is not supported.
     #[error(transparent)]
     Import(#[from] atoll_frontend::onnx::ImportError),
+    /// A function's manifest, or a file it names, is wrong.
+    #[error(transparent)]
+    Pack(#[from] crate::PackError),
     /// A transformation of the tensor graph left it wrong: our bug.
     #[error(transparent)]
     Transform(#[from] atoll_frontend::transform::TransformError),

@@ -4,21 +4,25 @@
 //! import → transform → schedule → plan → for each target { emit → analyse → passes → lower } → write
 //! ```
 //!
+//! [`compile`] begins with a model, [`pack`] with kernels in PTX, which are there before the targets are.
+//!
 //! Every stage is a function of another crate; this one calls them in order, times them, tells an [`Observer`] what happens and shows any intermediate form.
 //! It is not a build system: the cache of compiled models belongs to whoever serves them.
 
 mod error;
 mod observer;
+mod pack;
 mod targets;
 
 pub use error::CompileError;
 pub use observer::{Form, Observer, Silent, Stage, StageTime};
+pub use pack::{PackError, pack};
 pub use targets::{Target, UnknownTarget};
 
-use atoll_codegen::{Emitted, EmittedKernel, Schedule};
+use atoll_codegen::{Emitted, Schedule};
 use atoll_frontend::memory_plan;
 use atoll_frontend::tensor_graph::TensorGraph;
-use atoll_kgraph::{BundleContents, KernelFacts, KernelGraph, RerunFact, TargetContents, TargetImage, write_bundle};
+use atoll_kgraph::{BundleContents, KernelFacts, KernelGraph, LaunchSpec, RerunFact, TargetContents, TargetImage, write_bundle};
 pub use atoll_passes::TransformOptions;
 use atoll_passes::{KernelReport, LoopDecision, Outlining, PassOptions, Virtualization};
 use atoll_ptx::Module;
@@ -67,25 +71,57 @@ pub fn compile(input: &Path, output: &Path, options: &CompileOptions, observer: 
     let graph = clock.stage(Stage::Import, || import(input))?;
     let graph = clock.stage(Stage::Transform, || transform(graph, observer))?;
     let (schedule, plan) = clock.stage(Stage::Schedule, || schedule(&graph))?;
-    let mut targets = Vec::new();
-    let mut report = CompileReport {
-        digest: String::new(),
-        nodes: plan.nodes.len(),
-        kernels: Vec::new(),
-        not_preemptible: Vec::new(),
-        times: Vec::new(),
-    };
-    for &target in &options.targets {
-        let (contents, reports) = compile_target(&schedule, target, options, &mut clock, observer)?;
-        report.kernels.push((target, contents.image.kernels.len()));
-        report.not_preemptible.extend(reports.iter().filter_map(|kernel| not_preemptible(target, kernel)));
-        targets.push(contents);
-    }
     let weights = schedule.weights.iter().map(|w| (w.offset, &*w.bytes)).collect();
-    let contents = BundleContents { producer: PRODUCER.into(), graph: &plan, weights, targets };
-    report.digest = clock.stage(Stage::Write, || write_bundle(output, &contents).map_err(CompileError::from))?;
-    report.times = clock.finish();
-    Ok(report)
+    let mut built = Built::new(&plan, weights);
+    for &target in &options.targets {
+        let kernels = emit(&schedule, target, &mut clock, observer)?;
+        built.add(kernels, target, options, &mut clock, observer)?;
+    }
+    built.write(output, clock)
+}
+
+/// A bundle in the making.
+struct Built<'a> {
+    graph: &'a KernelGraph,
+    weights: Vec<(u64, &'a [u8])>,
+    targets: Vec<TargetContents>,
+    report: CompileReport,
+}
+
+impl<'a> Built<'a> {
+    fn new(graph: &'a KernelGraph, weights: Vec<(u64, &'a [u8])>) -> Built<'a> {
+        let report = CompileReport {
+            digest: String::new(),
+            nodes: graph.nodes.len(),
+            kernels: Vec::new(),
+            not_preemptible: Vec::new(),
+            times: Vec::new(),
+        };
+        Built { graph, weights, targets: Vec::new(), report }
+    }
+
+    /// Adds the code of a target.
+    fn add(
+        &mut self,
+        kernels: Kernels,
+        target: Target,
+        options: &CompileOptions,
+        clock: &mut Clock<'_>,
+        observer: &dyn Observer,
+    ) -> Result<(), CompileError> {
+        let (contents, reports) = compile_target(kernels, target, options, clock, observer)?;
+        self.report.kernels.push((target, contents.image.kernels.len()));
+        self.report.not_preemptible.extend(reports.iter().filter_map(|kernel| not_preemptible(target, kernel)));
+        self.targets.push(contents);
+        Ok(())
+    }
+
+    fn write(mut self, output: &Path, mut clock: Clock<'_>) -> Result<CompileReport, CompileError> {
+        let contents = BundleContents { producer: PRODUCER.into(), graph: self.graph, weights: self.weights, targets: self.targets };
+        self.report.digest = clock.stage(Stage::Write, || write_bundle(output, &contents).map_err(CompileError::from))?;
+        self.report.times = clock.finish();
+        Ok(self.report)
+    }
 }
 
 /// Shows one intermediate form of a model without writing a bundle.
@@ -97,7 +133,8 @@ pub fn show(input: &Path, form: Form, target: Target) -> Result<String, CompileE
         return Ok(graph.to_string());
     }
     let (schedule, _) = schedule(&graph)?;
-    compile_target(&schedule, target, &CompileOptions::default(), &mut clock, &keep)?;
+    let kernels = emit(&schedule, target, &mut clock, &keep)?;
+    compile_target(kernels, target, &CompileOptions::default(), &mut clock, &keep)?;
     keep.take().ok_or(CompileError::NoSuchForm { form, target })
 }
 
@@ -117,16 +154,42 @@ fn schedule(graph: &TensorGraph) -> Result<(Schedule, KernelGraph), CompileError
     Ok((schedule, planned))
 }
 
+/// Kernels as they are before the passes, and how they are launched.
+#[derive(Clone)]
+struct Kernels {
+    module: Module,
+    /// Every kernel of the module, in its order.
+    kernels: Vec<LaunchedKernel>,
+    /// One entry per graph node.
+    launches: Vec<Option<LaunchSpec>>,
+}
+
+/// A kernel, and the shape it is launched with.
+#[derive(Clone)]
+struct LaunchedKernel {
+    name: String,
+    block: [u32; 3],
+    /// Beside what the kernel declares itself.
+    dynamic_shared_bytes: u32,
+}
+
+/// The kernels of a model for a target.
+fn emit(schedule: &Schedule, target: Target, clock: &mut Clock<'_>, observer: &dyn Observer) -> Result<Kernels, CompileError> {
+    let Emitted { module, kernels, launches } =
+        clock.stage(Stage::Emit(target), || Ok(atoll_codegen::emit(schedule, &target.description())?))?;
+    observer.form(Form::Ptx, "emit", &|| atoll_ptx::print(&module));
+    let kernels = kernels.into_iter().map(|k| LaunchedKernel { name: k.name, block: k.block, dynamic_shared_bytes: 0 }).collect();
+    Ok(Kernels { module, kernels, launches })
+}
+
 fn compile_target(
-    schedule: &Schedule,
+    kernels: Kernels,
     target: Target,
     options: &CompileOptions,
     clock: &mut Clock<'_>,
     observer: &dyn Observer,
 ) -> Result<(TargetContents, Vec<KernelReport>), CompileError> {
-    let Emitted { mut module, kernels, launches } =
-        clock.stage(Stage::Emit(target), || Ok(atoll_codegen::emit(schedule, &target.description())?))?;
-    observer.form(Form::Ptx, "emit", &|| atoll_ptx::print(&module));
+    let Kernels { mut module, kernels, launches } = kernels;
     let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&module)))?;
     let (report, not_padded) = clock.stage(Stage::Passes(target), || {
         let report = atoll_passes::transform(&mut module, &options.passes, &mut |_, _| {})?;
@@ -153,7 +216,7 @@ fn reruns(module: &Module) -> Vec<RerunFact> {
 }
 
 /// Why kernels cannot share a launch with others, found by preparing a copy for it.
-fn not_padded(module: &Module, kernels: &[EmittedKernel]) -> Result<Vec<Option<String>>, CompileError> {
+fn not_padded(module: &Module, kernels: &[LaunchedKernel]) -> Result<Vec<Option<String>>, CompileError> {
     let mut module = module.clone();
     let blocks = kernels.iter().map(|kernel| (kernel.name.as_str().into(), kernel.block)).collect();
     let options = PassOptions { blocks, ..PassOptions::default() };
@@ -166,13 +229,13 @@ fn not_padded(module: &Module, kernels: &[EmittedKernel]) -> Result<Vec<Option<S
     Ok(report.kernels.iter().map(reason).collect())
 }
 
-fn facts(kernel: &EmittedKernel, report: &KernelReport, rerun: RerunFact) -> KernelFacts {
+fn facts(kernel: &LaunchedKernel, report: &KernelReport, rerun: RerunFact) -> KernelFacts {
     KernelFacts {
         name: kernel.name.clone(),
         block: kernel.block,
         params_bytes: report.params_bytes,
         preempt_offset: report.preempt_offset(),
-        shared_bytes: report.shared_bytes,
+        shared_bytes: report.shared_bytes.saturating_add(kernel.dynamic_shared_bytes),
         rerun: Some(rerun),
         loop_checks: report.loops.iter().filter(|l| matches!(l.decision, LoopDecision::Checked { .. })).count() as u32,
         ..KernelFacts::default()

@@ -177,6 +177,7 @@ impl Builder<'_> {
                     self.write(start, at, &bytes[..dtype.bytes() as usize]);
                 }
                 Argument::F32 { bits } => self.write(start, at, &bits.to_le_bytes()),
+                Argument::F64 { bits } => self.write(start, at, &bits.to_le_bytes()),
             }
         }
         if let Some(base) = kernel.preempt_offset {

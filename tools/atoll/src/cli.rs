@@ -38,6 +38,8 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Compile(commands::compile::Args),
+    #[cfg(feature = "compiler")]
+    Pack(commands::pack::Args),
     Inspect(commands::inspect::Args),
     Serve(commands::serve::Args),
     Infer(commands::infer::Args),

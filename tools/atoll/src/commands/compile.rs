@@ -57,7 +57,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 }
 
 #[cfg(feature = "compiler")]
-pub(crate) use with::run;
+pub(crate) use with::{as_json, as_text, run, targets};
 
 #[cfg(feature = "compiler")]
 mod with {
@@ -85,17 +85,22 @@ mod with {
     }
 
     fn options(args: &Args) -> Result<CompileOptions> {
-        let mut options = CompileOptions { assemble: args.assemble, ..CompileOptions::default() };
-        if !args.target.is_empty() {
-            options.targets.clear();
+        Ok(CompileOptions { assemble: args.assemble, targets: targets(&args.target)?, ..CompileOptions::default() })
+    }
+
+    /// The targets of these names, each once; the usual ones if none is named.
+    pub(crate) fn targets(names: &[String]) -> Result<Vec<Target>> {
+        if names.is_empty() {
+            return Ok(Target::defaults());
         }
-        for name in &args.target {
+        let mut targets = Vec::new();
+        for name in names {
             let target: Target = name.parse().context("--target").blame_user()?;
-            if !options.targets.contains(&target) {
-                options.targets.push(target);
+            if !targets.contains(&target) {
+                targets.push(target);
             }
         }
-        Ok(options)
+        Ok(targets)
     }
 
     fn emit_form(args: &Args, emit: Emit, options: &CompileOptions) -> Result<()> {
@@ -117,7 +122,7 @@ mod with {
         std::fs::metadata(path).map_or(0, |metadata| metadata.len())
     }
 
-    fn as_json(report: &CompileReport, output: &Path) -> serde_json::Value {
+    pub(crate) fn as_json(report: &CompileReport, output: &Path) -> serde_json::Value {
         let stages: Vec<_> =
             report.times.iter().map(|t| json!({ "stage": t.stage.to_string(), "milliseconds": milliseconds(t.time) })).collect();
         let kernels: Vec<_> = report.kernels.iter().map(|(target, count)| json!({ "target": target.name(), "count": count })).collect();
@@ -132,7 +137,7 @@ mod with {
         })
     }
 
-    fn as_text(report: &CompileReport, output: &Path) -> String {
+    pub(crate) fn as_text(report: &CompileReport, output: &Path) -> String {
         let mut table = Table::new([("stage", Align::Left), ("ms", Align::Right)]);
         for time in &report.times {
             table.row([time.stage.to_string(), format!("{:.1}", milliseconds(time.time))]);

@@ -10,6 +10,8 @@ pub(crate) mod inspect;
 pub(crate) mod kernel;
 pub(crate) mod models;
 #[cfg(feature = "compiler")]
+pub(crate) mod pack;
+#[cfg(feature = "compiler")]
 pub(crate) mod ptx;
 pub(crate) mod serve;
 
@@ -26,6 +28,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Kernel(args) => kernel::run(args),
         #[cfg(feature = "compiler")]
         Command::Ptx(args) => ptx::run(args),
+        #[cfg(feature = "compiler")]
+        Command::Pack(args) => pack::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(args),

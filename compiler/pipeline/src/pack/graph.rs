@@ -1,0 +1,282 @@
+//! From a manifest to a kernel graph.
+
+use super::expression::{self, Symbols};
+use super::kernels::{self, KernelSet};
+use super::manifest::{Arg, Buffer, Kind, Manifest, Step, Value};
+use super::{Constant, PackError};
+use atoll_kgraph::{
+    Argument, BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, Expr, FORMAT_VERSION, KernelGraph, LaunchSpec, MemoryPlan, Node, NodeId,
+    NodeKind, SymbolId, SymbolSpec,
+};
+use std::collections::BTreeMap;
+
+/// Most nodes that repeated steps may come to; what a graph may have.
+const NODES_MAX: usize = atoll_kgraph::validate::NODES_MAX;
+/// Deepest nesting of repeated steps.
+const REPEAT_NESTING_MAX: u32 = 8;
+
+/// A graph, and how its nodes are launched.
+pub(super) struct Planned {
+    pub(super) graph: KernelGraph,
+    pub(super) launches: Vec<Option<LaunchSpec>>,
+}
+
+/// Builds the graph; sizes of constants are those of `constants`, by name.
+pub(super) fn build(manifest: &Manifest, kernels: &mut KernelSet, constants: &[Constant]) -> Result<Planned, PackError> {
+    let symbols: Symbols = manifest.symbols.keys().enumerate().map(|(id, name)| (name.clone(), SymbolId(id as u32))).collect();
+    let mut builder = Builder {
+        kernels,
+        buffers: manifest.buffers.keys().enumerate().map(|(id, name)| (name.as_str(), BufferId(id as u32))).collect(),
+        specs: buffers(manifest, &symbols, constants)?,
+        symbols,
+        writers: vec![None; manifest.buffers.len()],
+        readers: vec![Vec::new(); manifest.buffers.len()],
+        nodes: Vec::new(),
+        launches: Vec::new(),
+    };
+    builder.steps(&manifest.steps, "step", 0)?;
+    builder.check_outputs()?;
+    let Builder { specs, nodes, launches, .. } = builder;
+    let symbols = manifest.symbols.iter().map(|(name, range)| SymbolSpec { name: name.clone(), min: range.min, max: range.max });
+    let mut graph = KernelGraph {
+        format: FORMAT_VERSION,
+        name: manifest.name.clone(),
+        symbols: symbols.collect(),
+        buffers: specs,
+        nodes,
+        plan: MemoryPlan::default(),
+    };
+    atoll_frontend::memory_plan::plan(&mut graph);
+    Ok(Planned { graph, launches })
+}
+
+fn buffers(manifest: &Manifest, symbols: &Symbols, constants: &[Constant]) -> Result<Vec<BufferSpec>, PackError> {
+    let mut weights_end = 0;
+    let spec = |(name, buffer): (&String, &Buffer)| {
+        let place = || format!("buffer `{name}`");
+        let shape: Result<Vec<Expr>, String> = buffer.shape.iter().map(|dimension| expr(dimension, symbols)).collect();
+        let kind = match buffer.kind {
+            Kind::Input => BufferKind::Input,
+            Kind::Output => BufferKind::Output,
+            Kind::Const => BufferKind::Const,
+            Kind::Temp => BufferKind::Temp,
+        };
+        let mut spec = BufferSpec {
+            name: name.clone(),
+            kind,
+            dtype: buffer.dtype,
+            shape: shape.map_err(|e| PackError::at(place(), e))?,
+            weights_offset: None,
+        };
+        match constants.iter().find(|c| c.name == *name) {
+            Some(constant) => {
+                let declared = spec.bytes().eval(&[]).map_err(|e| PackError::at(place(), format!("its size is not fixed: {e}")))?;
+                if u64::try_from(declared) != Ok(constant.bytes.len() as u64) {
+                    let found = constant.bytes.len();
+                    return Err(PackError::at(place(), format!("its file holds {found} bytes, its shape and dtype take {declared}")));
+                }
+                spec.weights_offset = Some(weights_end);
+                weights_end = (weights_end + constant.bytes.len() as u64).next_multiple_of(BUFFER_ALIGN);
+            }
+            None if kind == BufferKind::Const => return Err(PackError::at(place(), "a constant needs a `file`")),
+            None if buffer.file.is_some() => return Err(PackError::at(place(), "only constants have a `file`")),
+            None => {}
+        }
+        Ok(spec)
+    };
+    manifest.buffers.iter().map(spec).collect()
+}
+
+/// A value as an expression.
+fn expr(value: &Value, symbols: &Symbols) -> Result<Expr, String> {
+    match value {
+        Value::Integer(value) => Ok(Expr::Const(*value)),
+        Value::Float(value) => Err(format!("{value} is not an integer")),
+        Value::Text(text) => expression::parse(text, symbols),
+    }
+}
+
+struct Builder<'a> {
+    kernels: &'a mut KernelSet,
+    symbols: Symbols,
+    buffers: BTreeMap<&'a str, BufferId>,
+    specs: Vec<BufferSpec>,
+    /// The node that wrote each buffer last.
+    writers: Vec<Option<NodeId>>,
+    /// Nodes that have read each buffer since.
+    readers: Vec<Vec<NodeId>>,
+    nodes: Vec<Node>,
+    launches: Vec<Option<LaunchSpec>>,
+}
+
+impl Builder<'_> {
+    fn steps(&mut self, steps: &[Step], place: &str, depth: u32) -> Result<(), PackError> {
+        for (index, step) in steps.iter().enumerate() {
+            let place = format!("{place} {}", index + 1);
+            self.step(step, &place, depth)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, place: &str, depth: u32) -> Result<(), PackError> {
+        let at = |reason: String| PackError::at(place, reason);
+        match (&step.kernel, &step.copy, step.repeat) {
+            (Some(kernel), None, None) => self.launch(step, kernel).map_err(|e| PackError::at(format!("{place} (`{kernel}`)"), e)),
+            (None, Some(copy), None) => self.copy(&copy.from, &copy.to).map_err(at),
+            (None, None, Some(_)) if depth == REPEAT_NESTING_MAX => Err(at(format!("more than {depth} repeats inside each other"))),
+            (None, None, Some(0)) => Err(at("`repeat` is 0".into())),
+            (None, None, Some(_)) if step.steps.is_empty() => Err(at("`repeat` needs `steps`".into())),
+            (None, None, Some(times)) => (0..times).try_for_each(|_| self.steps(&step.steps, place, depth + 1)),
+            _ => Err(at("exactly one of `kernel`, `copy` and `repeat` is expected".into())),
+        }
+    }
+
+    fn buffer(&self, name: &str) -> Result<BufferId, String> {
+        self.buffers.get(name).copied().ok_or_else(|| format!("there is no buffer `{name}`"))
+    }
+
+    fn copy(&mut self, from: &str, to: &str) -> Result<(), String> {
+        let (from, to) = (self.buffer(from)?, self.buffer(to)?);
+        let bytes = self.specs[from.0 as usize].bytes();
+        if bytes != self.specs[to.0 as usize].bytes() {
+            return Err("the two buffers differ in size".into());
+        }
+        self.check_written(&[from], &[to])?;
+        self.add("copy", NodeKind::Copy { from, to, bytes }, vec![from], vec![to], None)
+    }
+
+    fn launch(&mut self, step: &Step, name: &str) -> Result<(), String> {
+        let block = dimensions(&step.block)?;
+        let parameters = self.kernels.function(name)?.params.clone();
+        if parameters.len() != step.args.len() {
+            return Err(format!("it takes {} arguments, {} are given", parameters.len(), step.args.len()));
+        }
+        let args: Vec<Argument> = parameters
+            .iter()
+            .zip(&step.args)
+            .map(|(parameter, arg)| self.argument(parameter, arg).map_err(|e| format!("parameter `{}`: {e}", parameter.name)))
+            .collect::<Result<_, _>>()?;
+        let (reads, writes) = self.effects(step, name, &args)?;
+        let mut grid = [Expr::Const(1), Expr::Const(1), Expr::Const(1)];
+        if step.grid.is_empty() || step.grid.len() > grid.len() {
+            return Err("`grid` has one to three sizes".into());
+        }
+        for (dimension, value) in grid.iter_mut().zip(&step.grid) {
+            *dimension = expr(value, &self.symbols)?;
+        }
+        let kernel = self.kernels.launched_with(name, block, step.shared);
+        self.add(name, NodeKind::Kernel, reads, writes, Some(LaunchSpec { kernel, grid, args }))
+    }
+
+    fn argument(&self, parameter: &atoll_ptx::Variable, arg: &Arg) -> Result<Argument, String> {
+        let (buffer, offset) = match arg {
+            Arg::Part(part) => (self.buffer(&part.buffer)?, expr(&part.offset, &self.symbols)?),
+            Arg::Value(Value::Text(name)) if self.buffers.contains_key(name.as_str()) => (self.buffer(name)?, Expr::Const(0)),
+            Arg::Value(value) => return kernels::literal(parameter, value, |value| expr(value, &self.symbols)),
+        };
+        if parameter.ty.bytes() != 8 || !parameter.dimensions.is_empty() {
+            return Err(format!("a buffer is given, and .{} is no address", parameter.ty));
+        }
+        Ok(Argument::Buffer { buffer, offset })
+    }
+
+    /// Buffers that a launch reads and writes: as the kernel shows, or as the manifest says where it cannot be followed.
+    fn effects(&self, step: &Step, name: &str, args: &[Argument]) -> Result<(Vec<BufferId>, Vec<BufferId>), String> {
+        let effects = self.kernels.effects(name);
+        let by_name = |names: &Option<Vec<String>>| -> Result<Option<Vec<BufferId>>, String> {
+            names.as_ref().map(|names| names.iter().map(|n| self.buffer(n)).collect()).transpose()
+        };
+        let found = |roots, unfollowed: Option<u32>, what: &str| -> Result<Vec<BufferId>, String> {
+            if let Some(line) = effects.unfollowed.or(unfollowed) {
+                return Err(format!("what it {what} cannot be found out (line {line} of the PTX); list the buffers as `{what}`"));
+            }
+            let positions = kernels::parameters(roots)?;
+            let buffers = positions.iter().map(|&index| match &args[index] {
+                Argument::Buffer { buffer, .. } => Ok(*buffer),
+                _ => Err("an address is given as a number; name a buffer".to_owned()),
+            });
+            let mut buffers: Vec<BufferId> = buffers.collect::<Result<_, _>>()?;
+            buffers.sort_unstable();
+            buffers.dedup();
+            Ok(buffers)
+        };
+        let mut reads = by_name(&step.reads)?.map_or_else(|| found(&effects.reads, effects.reads_anything, "reads"), Ok)?;
+        let writes = by_name(&step.writes)?.map_or_else(|| found(&effects.writes, effects.writes_anything, "writes"), Ok)?;
+        self.check_written(&reads, &writes)?;
+        // A buffer that is handed over and not used is still there while the launch runs.
+        for argument in args {
+            if let Argument::Buffer { buffer, .. } = argument
+                && !reads.contains(buffer)
+                && !writes.contains(buffer)
+            {
+                reads.push(*buffer);
+            }
+        }
+        Ok((reads, writes))
+    }
+
+    /// Whether what is read has some content, or gets it in the same launch.
+    fn check_written(&self, reads: &[BufferId], writes: &[BufferId]) -> Result<(), String> {
+        let empty = |buffer: &&BufferId| {
+            let is_ours = matches!(self.specs[buffer.0 as usize].kind, BufferKind::Output | BufferKind::Temp);
+            is_ours && self.writers[buffer.0 as usize].is_none() && !writes.contains(buffer)
+        };
+        match reads.iter().find(empty) {
+            Some(buffer) => Err(format!("it reads `{}`, which nothing has written", self.specs[buffer.0 as usize].name)),
+            None => Ok(()),
+        }
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        kind: NodeKind,
+        reads: Vec<BufferId>,
+        writes: Vec<BufferId>,
+        launch: Option<LaunchSpec>,
+    ) -> Result<(), String> {
+        let id = NodeId(self.nodes.len() as u32);
+        if self.nodes.len() == NODES_MAX {
+            return Err(format!("more than {NODES_MAX} nodes"));
+        }
+        let mut after = Vec::new();
+        for buffer in &writes {
+            let spec = &self.specs[buffer.0 as usize];
+            if matches!(spec.kind, BufferKind::Input | BufferKind::Const) {
+                return Err(format!("it writes `{}`, which is an input or a constant", spec.name));
+            }
+            after.append(&mut self.readers[buffer.0 as usize]);
+            after.extend(self.writers[buffer.0 as usize]);
+        }
+        for buffer in &reads {
+            after.extend(self.writers[buffer.0 as usize]);
+            self.readers[buffer.0 as usize].push(id);
+        }
+        for buffer in &writes {
+            self.writers[buffer.0 as usize] = Some(id);
+        }
+        after.sort_unstable();
+        after.dedup();
+        self.nodes.push(Node { name: format!("{name}_{}", id.0), kind, reads, writes, after });
+        self.launches.push(launch);
+        Ok(())
+    }
+
+    fn check_outputs(&self) -> Result<(), PackError> {
+        let silent = self.specs.iter().zip(&self.writers).find(|(spec, writer)| spec.kind == BufferKind::Output && writer.is_none());
+        match silent {
+            Some((spec, _)) => Err(PackError::at(format!("buffer `{}`", spec.name), "no step writes this output")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `[32, 8]` as three sizes.
+fn dimensions(sizes: &[u32]) -> Result<[u32; 3], String> {
+    let mut dimensions = [1; 3];
+    if sizes.is_empty() || sizes.len() > dimensions.len() {
+        return Err("`block` has one to three sizes".into());
+    }
+    dimensions[..sizes.len()].copy_from_slice(sizes);
+    Ok(dimensions)
+}

@@ -1,0 +1,135 @@
+//! Functions that are not models: kernels in PTX and a short TOML file become a bundle.
+//!
+//! ```toml
+//! name = "scale_and_add"
+//! ptx = ["scale.ptx", "add.ptx"]             # relative to this file
+//!
+//! [symbols]
+//! n = { min = 1, max = 1048576 }
+//!
+//! [buffers]
+//! x = { kind = "input", dtype = "f32", shape = ["n"] }
+//! y = { kind = "output", dtype = "f32", shape = ["n"] }
+//! t = { kind = "temp", dtype = "f32", shape = ["n"] }
+//! w = { kind = "const", dtype = "f32", shape = [256], file = "w.safetensors" }
+//!
+//! [[step]]
+//! kernel = "scale"                           # grid, block, and one argument for each parameter
+//! grid = ["ceil(n / 256)"]
+//! block = [256]
+//! args = ["x", "t", "n", 0.5]
+//!
+//! [[step]]
+//! repeat = 10
+//! steps = [{ kernel = "add", grid = ["ceil(n / 256)"], block = [256], shared = 1024, args = ["t", { buffer = "w", offset = 512 }, "n"] }]
+//!
+//! [[step]]
+//! copy = { from = "t", to = "y" }
+//! ```
+//!
+//! What a kernel reads and writes is found out from its instructions, and with it the order of the steps and the memory plan; where an address cannot be
+//! followed, the step says so itself (`reads = […]`, `writes = […]`). Arguments get the types of their parameters: an argument is an expression over symbols,
+//! a number, the name of a buffer, or a buffer from an offset in bytes on.
+//!
+//! The way through: `manifest` is what was written, `kernels` puts the PTX files together, `graph` makes the kernel graph; behind that a function is
+//! compiled as a model is.
+
+mod expression;
+mod graph;
+mod kernels;
+mod manifest;
+
+use crate::observer::Clock;
+use crate::{Built, CompileError, CompileOptions, CompileReport, Observer, Stage};
+use kernels::KernelSet;
+use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Largest file of constants in bytes, 64 GiB: less than any server's memory.
+const CONSTANT_BYTES_MAX: u64 = 64 << 30;
+
+/// What is wrong with a manifest, or with a file that it names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {reason}")]
+pub struct PackError {
+    place: String,
+    reason: String,
+}
+
+impl PackError {
+    fn at(place: impl ToString, reason: impl ToString) -> PackError {
+        PackError { place: place.to_string(), reason: reason.to_string() }
+    }
+}
+
+/// Content of a constant.
+struct Constant {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+/// Makes a bundle of a function: its manifest, the PTX files and the constants it names.
+pub fn pack(manifest: &Path, output: &Path, options: &CompileOptions, observer: &dyn Observer) -> Result<CompileReport, CompileError> {
+    let mut clock = Clock::new(observer, 3 + 3 * options.targets.len());
+    let folder = manifest.parent().unwrap_or(Path::new("."));
+    let (manifest, mut kernels, constants) = clock.stage(Stage::Import, || Ok(read(manifest, folder)?))?;
+    let planned = clock.stage(Stage::Schedule, || Ok(graph::build(&manifest, &mut kernels, &constants)?))?;
+    let kernels = crate::Kernels { launches: planned.launches, ..kernels.finish() };
+    let weights = planned.graph.buffers.iter().filter_map(|buffer| {
+        let constant = constants.iter().find(|c| c.name == buffer.name)?;
+        Some((buffer.weights_offset?, constant.bytes.as_slice()))
+    });
+    let weights = weights.collect();
+    let mut built = Built::new(&planned.graph, weights);
+    for &target in &options.targets {
+        built.add(kernels.clone(), target, options, &mut clock, observer)?;
+    }
+    built.write(output, clock)
+}
+
+fn read(path: &Path, folder: &Path) -> Result<(Manifest, KernelSet, Vec<Constant>), PackError> {
+    let text = read_text(path, MANIFEST_BYTES_MAX)?;
+    let manifest: Manifest = toml::from_str(&text).map_err(|e| PackError::at(path.display(), e))?;
+    let kernels = KernelSet::read(folder, &manifest.ptx)?;
+    let mut constants = Vec::new();
+    for (name, buffer) in manifest.buffers.iter().filter(|(_, buffer)| buffer.kind == Kind::Const) {
+        let Some(file) = &buffer.file else { continue };
+        let bytes = constant(&folder.join(file), buffer.tensor.as_deref().unwrap_or(name))?;
+        constants.push(Constant { name: name.clone(), bytes });
+    }
+    Ok((manifest, kernels, constants))
+}
+
+/// A tensor of a safetensors file, or all there is in another file.
+fn constant(path: &Path, tensor: &str) -> Result<Vec<u8>, PackError> {
+    let mut bytes = Vec::new();
+    read_bounded(path, CONSTANT_BYTES_MAX, |file| file.read_to_end(&mut bytes))?;
+    if path.extension().is_none_or(|extension| extension != "safetensors") {
+        return Ok(bytes);
+    }
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(|e| PackError::at(path.display(), e))?;
+    let view = tensors.tensor(tensor).map_err(|e| PackError::at(path.display(), format!("`{tensor}`: {e}")))?;
+    Ok(view.data().to_vec())
+}
+
+fn read_text(path: &Path, bytes_max: u64) -> Result<String, PackError> {
+    let mut text = String::new();
+    read_bounded(path, bytes_max, |file| file.read_to_string(&mut text))?;
+    Ok(text)
+}
+
+/// Reads a file that is not larger than it may be.
+fn read_bounded(
+    path: &Path,
+    bytes_max: u64,
+    read: impl FnOnce(&mut std::io::Take<File>) -> std::io::Result<usize>,
+) -> Result<(), PackError> {
+    let failed = |e: std::io::Error| PackError::at(path.display(), e);
+    let mut file = File::open(path).map_err(failed)?.take(bytes_max + 1);
+    match read(&mut file).map_err(failed)? as u64 {
+        bytes if bytes > bytes_max => Err(PackError::at(path.display(), format!("larger than {bytes_max} bytes"))),
+        _ => Ok(()),
+    }
+}

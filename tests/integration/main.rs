@@ -5,6 +5,7 @@ mod bad_input;
 mod corpus;
 mod dkp;
 mod faults;
+mod fence;
 mod functions;
 mod idempotence;
 mod models;

@@ -19,7 +19,7 @@
 //! is taken for global or private memory, it is bounded, and an analysis that is wrong about a kernel costs that kernel its sense and nobody else anything.
 //!
 //! # What is refused
-//! Every instruction that is not in [`TABLE`] and does not merely compute ([`memory`]): textures, surfaces, tensor maps, bulk copies, matrices in strides, calls of what is not
+//! Every instruction that is not in [`TABLE`] with modifiers of [`MODIFIERS`] and does not merely compute ([`memory`]): textures, surfaces, tensor maps, bulk copies, matrices in strides, calls of what is not
 //! known. So is an address of private memory that is handed out to global memory, from where it would come back as a global one, and a variable of the module in
 //! global memory, which lies outside of every region, where it is written; loads are allowed, within the variable.
 
@@ -186,6 +186,17 @@ pub(crate) const TABLE: &[(&str, Rule)] = &[
     ("cp.async.wait_all", Rule::Wait),
     ("ldmatrix", Rule::BoundRow(1, 16)),
     ("stmatrix", Rule::BoundRow(0, 16)),
+];
+
+/// Modifiers of bounded accesses, besides types and hints to caches: state spaces, order and scope, caching, vectors, what is done, matrices. One that is not here might change where an
+/// access goes or how far.
+pub(crate) const MODIFIERS: &[&[&str]] = &[
+    &["const", "global", "local", "param", "param::entry", "param::func", "shared", "shared::cta"],
+    &["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "cluster", "gpu", "sys"],
+    &["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"],
+    &["v2", "v4", "v8"],
+    &["add", "exch", "cas", "min", "max", "inc", "dec", "and", "or", "xor", "noftz"],
+    &["async", "sync", "aligned", "m8n8", "x1", "x2", "x4", "trans"],
 ];
 
 /// The registers that hold what the fence needs, in kernels and in functions, where they are parameters: name, type, parameter of the kernel.

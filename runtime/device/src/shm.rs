@@ -11,6 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
+/// Largest alignment of a mapping, 4 TiB: reserving twice that much of the 128 TiB that a process has is harmless, more could fail.
+const ALIGN_MAX: usize = 1 << 42;
+
 /// An offset and a length that do not lie inside a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes at offset {at:#x} do not fit into {region_bytes} bytes")]
@@ -23,7 +26,8 @@ pub struct OutOfRange {
     pub region_bytes: u64,
 }
 
-/// A mapped memfd. Its pages appear when they are first touched.
+/// A mapped memfd. Its pages appear when they are first touched. Its address is a multiple of its size, rounded up to a power of two: a range that is aligned to its own size by
+/// its offset is so by its address too, which is what fenced kernels ask of their memory.
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
@@ -52,11 +56,7 @@ impl Region {
         }
         let bytes = rustix::fs::fstat(&fd)?.st_size;
         let bytes = usize::try_from(bytes).map_err(|_| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the size seal keeps its pages valid.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags, &fd, 0)? };
-        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
-        Ok(Region { base, bytes, fd })
+        Ok(Region { base: map_aligned(bytes, &fd)?, bytes, fd })
     }
 
     /// Asks for huge pages where the system has them for shared memory; harmless where it has not.
@@ -146,6 +146,39 @@ impl Drop for Region {
     }
 }
 
+/// Maps a file at a multiple of its size: into a reservation that is large enough to have such a place, the rest of which is given back.
+fn map_aligned(bytes: usize, fd: &OwnedFd) -> std::io::Result<NonNull<u8>> {
+    let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+    let page = rustix::param::page_size();
+    let align = bytes.checked_next_power_of_two().ok_or_else(out_of_memory)?.clamp(page, ALIGN_MAX);
+    let mapped = bytes.checked_next_multiple_of(page).ok_or_else(out_of_memory)?;
+    let reserved = mapped.checked_add(align).ok_or_else(out_of_memory)?;
+    let nowhere = std::ptr::null_mut();
+    // SAFETY: a fresh mapping at an address of the kernel's choice, which nobody may touch yet.
+    let start = unsafe { rustix::mm::mmap_anonymous(nowhere, reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? };
+    let before = start.addr().next_multiple_of(align) - start.addr();
+    let base = start.wrapping_byte_add(before);
+    let give_back = |at: *mut c_void, bytes: usize| {
+        if bytes > 0 {
+            // SAFETY: a part of the reservation that nothing lies in.
+            let _ = unsafe { rustix::mm::munmap(at, bytes) };
+        }
+    };
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: it takes the place of a part of the reservation, which is ours; the size seal keeps its pages valid.
+    match unsafe { rustix::mm::mmap(base, bytes, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0) } {
+        Ok(_) => {
+            give_back(start, before);
+            give_back(base.wrapping_byte_add(mapped), reserved - before - mapped);
+            NonNull::new(base.cast::<u8>()).ok_or_else(out_of_memory)
+        }
+        Err(error) => {
+            give_back(start, reserved);
+            Err(error.into())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +210,15 @@ mod tests {
         ours.word(64).unwrap().store(7, Relaxed);
         assert_eq!(theirs.word(64).unwrap().load(Relaxed), 7);
         assert_ne!(ours.address(0), theirs.address(0));
+    }
+
+    #[test]
+    fn a_region_is_aligned_to_its_size() {
+        for bytes in [1, 4096, 5000, 3 << 20, 1 << 30] {
+            let region = Region::create("test", bytes).unwrap();
+            assert!(region.address(0).unwrap().is_multiple_of(bytes.next_power_of_two().max(4096)), "{bytes}");
+            region.write(bytes - 1, &[1]).unwrap();
+        }
     }
 
     #[test]

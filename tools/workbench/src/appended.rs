@@ -1,12 +1,14 @@
 //! What passes appended to a kernel, which a launch must supply.
 
-use crate::{BenchError, Kernel};
-use atoll_kgraph::{preempt_params, virtual_params};
-use atoll_passes::{VirtualLaunch, Virtualization};
+use crate::{BenchError, Fence, Kernel};
+use atoll_kgraph::{fence_params, preempt_params, virtual_params};
+use atoll_passes::{Fencing, VirtualLaunch, Virtualization};
 
 /// Appended parameters and changed launch shapes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Appended {
+    /// Byte offset of the fence's parameters.
+    pub(crate) fence: Option<u32>,
     /// Byte offset of the preemption parameters.
     pub(crate) preempt: Option<u32>,
     /// Whether blocks say in the progress map that they ran.
@@ -18,24 +20,28 @@ pub(crate) struct Appended {
 }
 
 impl Appended {
-    /// What the report says.
-    pub(crate) fn of(kernel: &Kernel<'_>) -> Appended {
-        let Some(report) = kernel.report else { return Appended::default() };
+    /// What the report says. A kernel that should have been fenced and could not be is refused.
+    pub(crate) fn of(kernel: &Kernel<'_>) -> Result<Appended, BenchError> {
+        let Some(report) = kernel.report else { return Ok(Appended::default()) };
+        if let Fencing::Refused(reason) = &report.fencing {
+            return Err(BenchError::NotFenced { entry: kernel.entry.to_owned(), reason: reason.clone() });
+        }
         let virtual_launch = match &report.virtualization {
             Virtualization::Virtual(launch) => Some(*launch),
             Virtualization::NotAsked | Virtualization::Refused(_) => None,
         };
-        Appended {
+        Ok(Appended {
+            fence: report.fence_offset(),
             preempt: report.preempt_offset(),
             keeps_progress: report.keeps_progress(),
             virtual_launch,
             shared_bytes: report.shared_bytes,
-        }
+        })
     }
 
     /// Where the first appended parameter lies.
     pub(crate) fn begin(&self) -> Option<u32> {
-        [self.preempt, self.virtual_launch.map(|v| v.offset)].into_iter().flatten().min()
+        [self.fence, self.preempt, self.virtual_launch.map(|v| v.offset)].into_iter().flatten().min()
     }
 
     /// Bytes of the parameter block up to the end of the last appended parameter; 0 where there are none.
@@ -43,7 +49,9 @@ impl Appended {
         let virtual_end = self
             .virtual_launch
             .map_or(0, |v| v.offset + if v.block.is_none() { virtual_params::BYTES } else { virtual_params::BYTES_WITHOUT_BLOCK });
-        virtual_end.max(self.preempt.map_or(0, |offset| offset + preempt_params::BYTES))
+        let preempt_end = self.preempt.map_or(0, |offset| offset + preempt_params::BYTES);
+        let fence_end = self.fence.map_or(0, |offset| offset + fence_params::BYTES);
+        virtual_end.max(preempt_end).max(fence_end)
     }
 
     /// The shape of a block of the real launch.
@@ -61,6 +69,17 @@ impl Appended {
         }
         let blocks = grid.iter().try_fold(1u32, |n, g| n.checked_mul(*g));
         blocks.map(|n| [n, 1, 1]).ok_or_else(|| BenchError::Launch("a virtual grid has fewer than 2^32 blocks".into()))
+    }
+
+    /// Fills in the fence's parameters that are numbers, and says which addresses go where.
+    pub(crate) fn write_fence(&self, bytes: &mut [u8], fence: &Fence, dynamic_shared_bytes: u32) -> Vec<(usize, u64)> {
+        let Some(offset) = self.fence else { return Vec::new() };
+        let at = |param: u32| (offset + param) as usize;
+        for (param, range) in [(fence_params::MASK, &fence.region), (fence_params::CONSTANTS_MASK, &fence.constants)] {
+            bytes[at(param)..][..8].copy_from_slice(&(range.end - range.start - 1).to_le_bytes());
+        }
+        bytes[at(fence_params::DYNAMIC_SHARED)..][..4].copy_from_slice(&dynamic_shared_bytes.to_le_bytes());
+        vec![(at(fence_params::BASE), fence.region.start), (at(fence_params::CONSTANTS_BASE), fence.constants.start)]
     }
 
     /// Fills in the parameters of the virtual launch.

@@ -40,6 +40,14 @@ pub enum BenchError {
     /// The launch is not possible on this device.
     #[error("the launch is not possible: {0}")]
     Launch(String),
+    /// The fence has no rule for something that the kernel does.
+    #[error("kernel `{entry}` cannot be fenced: {reason}")]
+    NotFenced {
+        /// The kernel.
+        entry: String,
+        /// What cannot be bounded, and where.
+        reason: atoll_passes::NotFenced,
+    },
     /// The host target refused the kernel.
     #[error(transparent)]
     Host(#[from] atoll_target_host::HostError),

@@ -2,7 +2,8 @@
 
 use crate::appended::Appended;
 use crate::block::{ParameterBlock, parameter_count};
-use crate::{BenchError, Buffer, Kernel, KernelDevice, Launch, Outcome};
+use crate::fence::{BUFFER_ALIGN, FenceLayout};
+use crate::{BenchError, Buffer, Fence, Kernel, KernelDevice, Launch, Outcome};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::record::PARAMS_BYTES_MAX;
 use atoll_device::{CheckedBuffer, Completion, Device, HostConfig, HostDevice, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
@@ -18,9 +19,6 @@ const QUEUE: QueueId = QueueId(0);
 
 /// Where buffers begin; below lie a launch's control words, and an address of null plus a little is nobody's.
 const BUFFERS_BEGIN: u64 = 1 << 16;
-
-/// Buffers begin at multiples of this, as `cudaMalloc` returns them.
-const BUFFER_ALIGN: u64 = 256;
 
 /// What a host device for single kernels is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +80,21 @@ impl HostBench {
         Ok(HostBench { device: HostDevice::start(config)?, level, options, launches: 0, epoch: Epoch(0) })
     }
 
-    /// Bytes of device memory that a launch on these buffers takes.
+    /// Bytes of device memory that a launch on these buffers takes at most. Pages that nobody touches cost nothing.
     pub fn bytes_for(buffers: &[Buffer]) -> u64 {
-        buffers.iter().map(|b| (b.bytes.len() as u64).next_multiple_of(BUFFER_ALIGN) + BUFFER_ALIGN).sum()
+        let apart: u64 = buffers.iter().map(|b| (b.bytes.len() as u64).next_multiple_of(BUFFER_ALIGN) + BUFFER_ALIGN).sum();
+        let fence = Self::fence(buffers);
+        apart.max(fence.region.end.max(fence.constants.end))
+    }
+
+    /// Where a fenced kernel's memory lies when it is launched on these buffers.
+    pub fn fence(buffers: &[Buffer]) -> Fence {
+        FenceLayout::of(buffers).behind(BUFFERS_BEGIN)
+    }
+
+    /// The device, for those who look at its memory from outside.
+    pub fn device(&mut self) -> &mut HostDevice {
+        &mut self.device
     }
 
     /// Launches a preemptible kernel once, evicts it as told and resumes it until it is complete.
@@ -133,6 +143,9 @@ impl HostBench {
             set(&mut block.bytes, at, places.buffers[buffer] + offset);
         }
         block.bytes.resize(block.bytes.len().max(kernel.appended.end() as usize), 0);
+        for (at, offset) in kernel.appended.write_fence(&mut block.bytes, &Self::fence(buffers), launch.shared_bytes) {
+            set(&mut block.bytes, at, offset);
+        }
         kernel.appended.write_virtual(&mut block.bytes, launch.grid, kernel.block);
         if let Some(offset) = kernel.facts.preempt_offset {
             let at = |param: u32| (offset + param) as usize;
@@ -188,13 +201,20 @@ impl HostBench {
             end = end.saturating_add(bytes.next_multiple_of(BUFFER_ALIGN) + BUFFER_ALIGN);
             at
         };
-        let places = buffers.iter().map(|b| take(b.bytes.len() as u64)).collect();
+        let buffers = if kernel.appended.fence.is_some() {
+            let layout = FenceLayout::of(buffers);
+            let fence = layout.behind(BUFFERS_BEGIN);
+            take(fence.region.end.max(fence.constants.end).saturating_sub(BUFFERS_BEGIN));
+            layout.addresses(fence.region.start, fence.constants.start)
+        } else {
+            buffers.iter().map(|b| take(b.bytes.len() as u64)).collect()
+        };
         let progress = take(if kernel.facts.preempt_offset.is_some() { blocks } else { 0 });
         let have = self.options.memory_bytes.saturating_add(BUFFERS_BEGIN);
         if end > have {
             return Err(BenchError::Launch(format!("the buffers take {end} bytes, the device has {have}")));
         }
-        Ok(Places { buffers: places, progress, epoch_word: 256, evicted_word: 512 })
+        Ok(Places { buffers, progress, epoch_word: 256, evicted_word: 512 })
     }
 
     fn submit(&mut self, bound: &Bound) -> Result<(), BenchError> {
@@ -289,7 +309,7 @@ impl KernelDevice for HostBench {
     type Loaded = HostKernel;
 
     fn load(&mut self, kernel: &Kernel<'_>) -> Result<HostKernel, BenchError> {
-        let appended = Appended::of(kernel);
+        let appended = Appended::of(kernel)?;
         let shape = KernelShape { name: kernel.entry.into(), block: appended.real_block(kernel.block) };
         let options = Options { check: self.options.check, ..Options::default() };
         let object = atoll_target_host::compile(kernel.module, std::slice::from_ref(&shape), self.level, &options)?;

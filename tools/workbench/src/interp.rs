@@ -2,7 +2,8 @@
 
 use crate::appended::Appended;
 use crate::block::{ParameterBlock, parameter_count};
-use crate::{BenchError, Buffer, Kernel, KernelDevice, Launch, Outcome};
+use crate::fence::FenceLayout;
+use crate::{BenchError, Buffer, Fence, Kernel, KernelDevice, Launch, Outcome};
 use atoll_interp::{Access, Memory, Options, Program};
 use atoll_kgraph::preempt_params;
 use atoll_ptx::Function;
@@ -29,9 +30,9 @@ impl KernelDevice for InterpBench {
     type Loaded = InterpKernel;
 
     fn load(&mut self, kernel: &Kernel<'_>) -> Result<InterpKernel, BenchError> {
+        let appended = Appended::of(kernel)?;
         let program = Program::new(kernel.module, kernel.entry)?;
         let function = kernel.module.function(kernel.entry).expect("it was read").clone();
-        let appended = Appended::of(kernel);
         let own_params = parameter_count(&function, appended.begin());
         Ok(InterpKernel { program, function, appended, block: kernel.block, own_params })
     }
@@ -61,8 +62,21 @@ pub struct InterpLaunch {
     pub launch: atoll_interp::Launch,
     /// The buffers, and what passes want besides.
     pub memory: Memory,
-    /// Addresses of the buffers.
-    pub buffers: Vec<u64>,
+    buffers: Vec<u64>,
+    /// Where each buffer lies in what the interpreter takes for one piece of memory.
+    offsets: Vec<usize>,
+}
+
+impl InterpLaunch {
+    /// Where the kernel finds its buffers.
+    pub fn addresses(&self) -> &[u64] {
+        &self.buffers
+    }
+
+    /// The content of the buffer of an index in the memory of this launch, or in a copy of it.
+    pub fn content<'m>(&self, memory: &'m Memory, index: usize, bytes: usize) -> &'m [u8] {
+        &memory.bytes(self.buffers[index])[self.offsets[index]..][..bytes]
+    }
 }
 
 impl InterpKernel {
@@ -75,13 +89,22 @@ impl InterpKernel {
     pub fn bind(&self, launch: &Launch, buffers: &[Buffer]) -> Result<InterpLaunch, BenchError> {
         let mut block = ParameterBlock::new(&self.function, self.own_params, &launch.args, buffers)?;
         let mut memory = Memory::new();
-        let access = |b: &Buffer| if b.writable { Access::ReadWrite } else { Access::Read };
-        let places: Vec<u64> = buffers.iter().map(|b| memory.add(&b.name, b.bytes.clone(), access(b))).collect();
         let set = |bytes: &mut [u8], at: usize, address: u64| bytes[at..at + 8].copy_from_slice(&address.to_le_bytes());
+        block.bytes.resize(block.bytes.len().max(self.appended.end() as usize), 0);
+        let (places, offsets) = if self.appended.fence.is_some() {
+            let layout = FenceLayout::of(buffers);
+            let fence = add_fenced(&mut memory, &layout, buffers);
+            for (at, address) in self.appended.write_fence(&mut block.bytes, &fence, launch.shared_bytes) {
+                set(&mut block.bytes, at, address);
+            }
+            (layout.addresses(fence.region.start, fence.constants.start), layout.offsets())
+        } else {
+            let access = |b: &Buffer| if b.writable { Access::ReadWrite } else { Access::Read };
+            (buffers.iter().map(|b| memory.add(&b.name, b.bytes.clone(), access(b))).collect(), vec![0; buffers.len()])
+        };
         for (at, buffer, offset) in block.addresses {
             set(&mut block.bytes, at, places[buffer] + offset);
         }
-        block.bytes.resize(block.bytes.len().max(self.appended.end() as usize), 0);
         self.appended.write_virtual(&mut block.bytes, launch.grid, self.block);
         if let Some(offset) = self.appended.preempt {
             let blocks: u64 = launch.grid.iter().map(|g| u64::from(*g)).product();
@@ -100,16 +123,25 @@ impl InterpKernel {
             shared_bytes: launch.shared_bytes.saturating_add(self.appended.shared_bytes),
             params: block.bytes,
         };
-        Ok(InterpLaunch { launch, memory, buffers: places })
+        Ok(InterpLaunch { launch, memory, buffers: places, offsets })
     }
+}
+
+/// The memory of a fenced kernel: two pieces, in which buffers are neighbours.
+fn add_fenced(memory: &mut Memory, layout: &FenceLayout, buffers: &[Buffer]) -> Fence {
+    let (region, constants) = layout.contents(buffers);
+    let region = memory.add("region", region, Access::ReadWrite);
+    let constants = memory.add("constants", constants, Access::Read);
+    Fence { region: region..region + layout.region_bytes, constants: constants..constants + layout.constants_bytes }
 }
 
 impl InterpBench {
     fn once(&self, kernel: &InterpKernel, launch: &Launch, buffers: &mut [Buffer]) -> Result<atoll_interp::Report, BenchError> {
         let mut bound = kernel.bind(launch, buffers)?;
         let report = atoll_interp::run(&kernel.program, &bound.launch, &mut bound.memory, &self.options);
-        for (buffer, &place) in buffers.iter_mut().zip(&bound.buffers) {
-            buffer.bytes.copy_from_slice(bound.memory.bytes(place));
+        for (index, buffer) in buffers.iter_mut().enumerate() {
+            let bytes = buffer.bytes.len();
+            buffer.bytes.copy_from_slice(bound.content(&bound.memory, index, bytes));
         }
         Ok(report?)
     }

@@ -11,11 +11,13 @@
 mod appended;
 mod block;
 mod error;
+mod fence;
 mod host;
 mod interp;
 
 pub use block::{ParameterBlock, parameter_count};
 pub use error::BenchError;
+pub use fence::Fence;
 pub use host::{Evictions, HostBench, HostKernel, HostOptions};
 pub use interp::{InterpBench, InterpKernel, InterpLaunch};
 

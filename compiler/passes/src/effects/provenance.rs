@@ -93,12 +93,7 @@ impl<'m> Provenance<'m> {
         for (index, function) in functions.iter().enumerate() {
             let code = Code::of(function);
             let sites = DefUse::of(&code);
-            let mut definitions: Vec<u32> = (0..code.registers().len()).map(|r| sites.defs(RegisterId::new(r)).len() as u32).collect();
-            for param in function.params.iter().filter(|p| p.space == StateSpace::Reg) {
-                if let Some(register) = (!code.is_empty()).then(|| code.register_at(StatementId::new(0), &param.name)).flatten() {
-                    definitions[register.index()] += 1;
-                }
-            }
+            let definitions = (0..code.registers().len()).map(|r| sites.defs(RegisterId::new(r)).len() as u32).collect();
             for (statement, _) in code.statements() {
                 let Some(call) = code.instruction(statement).filter(|i| i.opcode == "call") else { continue };
                 let callees = callees(&code, statement, call).iter().filter_map(position).collect();
@@ -106,6 +101,7 @@ impl<'m> Provenance<'m> {
             }
             codes.push(FunctionCode { code, definitions });
         }
+        count_arguments(&mut codes, &calls);
         let variables = module.items.iter().filter_map(|item| match &item.kind {
             ItemKind::Variable(v) => Some((v.name.clone(), v)),
             _ => None,
@@ -625,6 +621,24 @@ enum Touched {
     SomeVariable,
     /// Perhaps any variable of the thread, or shared memory.
     Anything,
+}
+
+/// Every call defines the registers that are parameters of its callees, and its results once for each callee.
+fn count_arguments(functions: &mut [FunctionCode<'_>], calls: &[CallSite]) {
+    for call in calls {
+        for &callee in &call.callees {
+            let FunctionCode { code, definitions } = &mut functions[callee];
+            let params = code.function().params.iter().filter(|p| p.space == StateSpace::Reg && !code.is_empty());
+            for register in params.filter_map(|param| code.register_at(StatementId::new(0), &param.name)) {
+                definitions[register.index()] += 1;
+            }
+        }
+        let others = call.callees.len().saturating_sub(1) as u32;
+        let FunctionCode { code, definitions } = &mut functions[call.function];
+        for written in code.accesses(call.statement).iter().filter(|access| access.role.writes()) {
+            definitions[written.register.index()] += others;
+        }
+    }
 }
 
 /// The names a call may go to.

@@ -75,6 +75,10 @@ impl Fixes {
                     let Some(from) = source(instruction, fix, result, code) else { continue };
                     if self.form == FenceForm::Trap {
                         trap_outside(&from, *bytes, *is_load, instruction.guard.as_ref(), code);
+                        // Assemblers take numbers for addresses of local memory only.
+                        if is_absolute(&instruction.operands[fix.operand]) {
+                            instruction.operands[fix.operand] = address(&Name::new(result), 0);
+                        }
                         continue;
                     }
                     into_region(&from, *bytes, *is_load, result, code);
@@ -147,6 +151,10 @@ impl Fixes {
             }
         }
     }
+}
+
+fn is_absolute(operand: &Operand) -> bool {
+    matches!(operand, Operand::Address(at) if matches!(at.base, AddressBase::Absolute(_)))
 }
 
 /// The address an operand stands for, in a register of 64 bits.

@@ -1,6 +1,6 @@
 //! What has to be bounded in each function, and which kernels cannot be.
 
-use super::{NotFenced, RESERVED, Rule, TABLE, fits};
+use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, fits};
 use crate::cuttable::reachable_functions;
 use crate::effects::memory::{Act, MemoryAct, act};
 use crate::effects::{Access, Opaque, Root, Trace};
@@ -229,6 +229,11 @@ impl<'m> Planner<'m> {
                 Err(NotFenced::Instruction { instruction: dotted, what, line })
             };
         };
+        let bounds_address = matches!(rule, Rule::BoundAddress | Rule::BoundCopy | Rule::BoundRow(..));
+        if let Some(modifier) = instruction.modifiers.iter().find(|m| bounds_address && !is_known(m)) {
+            let what = format!(": it does not know `.{modifier}`");
+            return Err(NotFenced::Instruction { instruction: dotted, what, line });
+        }
         match rule {
             Rule::Jump | Rule::Wait => Ok(Vec::new()),
             Rule::BoundIndex => self.index(function, id, instruction, line),
@@ -396,6 +401,13 @@ fn known_callee(module: &Module, call: &Instruction, line: u32) -> Result<(), No
             Err(NotFenced::UnknownCallee { callee, line })
         }
     }
+}
+
+/// Whether a modifier of an access leaves it where it is.
+fn is_known(modifier: &Name) -> bool {
+    let is_type = || ScalarType::ALL.iter().any(|ty| ty.as_str() == modifier.as_str());
+    let is_hint = || modifier.starts_with("L1::") || modifier.starts_with("L2::");
+    MODIFIERS.iter().any(|kind| kind.contains(&modifier.as_str())) || is_type() || is_hint()
 }
 
 /// Whether an instruction neither touches memory nor jumps. What changes the stack of the thread or its registers is none of these.

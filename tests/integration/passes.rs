@@ -4,8 +4,8 @@
 
 use anyhow::{Context, Result, bail};
 use atoll_passes::{
-    KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Rerun, Root, Virtualization, analyze_idempotence,
-    transform_with,
+    FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Rerun, Root, Virtualization,
+    analyze_idempotence, transform_with,
 };
 use atoll_ptx::Module;
 use atoll_target_nvidia::{AssembleError, Assembled, KernelResources, Ptxas, declared_sm, declared_version, find_ptxas, lowest_version};
@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Passes that change what a kernel may do: the fence has tests of its own.
-const NOT_HERE: [&str; 1] = ["fence_memory"];
+/// The pass that refuses whole kernels, which then must not be launched.
+const FENCE: &str = "fence_memory";
 
 /// How often a launch is evicted.
 const EVICTIONS: usize = 4;
@@ -33,7 +33,7 @@ fn read(path: &Path) -> Result<Module> {
 
 /// Every pass alone, and all together, which comes last.
 fn selections() -> Vec<Vec<&'static str>> {
-    let names: Vec<&'static str> = PASSES.iter().map(|pass| pass.name).filter(|name| !NOT_HERE.contains(name)).collect();
+    let names: Vec<&'static str> = PASSES.iter().map(|pass| pass.name).collect();
     names.iter().map(|name| vec![*name]).chain([names.clone()]).collect()
 }
 
@@ -97,18 +97,25 @@ impl Bench {
     /// Compares a transformed kernel with the plain one, undisturbed and evicted.
     fn check(&mut self, module: &Module, case: &Case, inputs: &Inputs, passes: &[&'static str], expected: &Done) -> Result<()> {
         let mut transformed = module.clone();
-        let report = transform_with(&mut transformed, passes, &options(module, inputs.block), &mut |_, _| {})?;
+        let fence_form = if self.random.below(2) == 0 { FenceForm::Mask } else { FenceForm::Trap };
+        let options = PassOptions { fence_form, ..options(module, inputs.block) };
+        let report = transform_with(&mut transformed, passes, &options, &mut |_, _| {})?;
         let report = report.kernels.iter().find(|kernel| kernel.name == case.name).context("the kernel's report")?;
         self.note(report);
+        if matches!(report.fencing, Fencing::Refused(_)) {
+            let others: Vec<_> = passes.iter().copied().filter(|name| *name != FENCE).collect();
+            return if others.is_empty() { Ok(()) } else { self.check(module, case, inputs, &others, expected) };
+        }
         let undisturbed = self.run(&transformed, case, inputs, Some(report), &Evictions::default()).context("undisturbed")?;
-        compare(expected, &undisturbed, true).context("undisturbed")?;
+        compare(expected, &undisturbed, true).with_context(|| format!("undisturbed, {fence_form:?}"))?;
         if report.preempt_offset().is_some() {
             let mut moment = || Duration::from_micros(self.random.below(MICROSECONDS_MAX));
             let evictions = Evictions { after: (0..EVICTIONS).map(|_| moment()).collect() };
             let resumed = self.run(&transformed, case, inputs, Some(report), &evictions)?;
             // A block that stopped midway prints again what it had printed.
             let prints_once = report.loops.iter().all(|found| matches!(found.decision, LoopDecision::Skipped(_)));
-            compare(expected, &resumed, prints_once).with_context(|| format!("evicted and resumed, ATOLL_SEED={}", self.seed))?;
+            compare(expected, &resumed, prints_once)
+                .with_context(|| format!("evicted and resumed, ATOLL_SEED={}, {fence_form:?}", self.seed))?;
         }
         Ok(())
     }
@@ -118,6 +125,10 @@ impl Bench {
             let (treated, left) = self.treated.entry(what).or_default();
             *if done { treated } else { left } += 1;
         };
+        match &report.fencing {
+            Fencing::NotAsked => {}
+            fencing => note("fenced", matches!(fencing, Fencing::Fenced { .. })),
+        }
         match &report.preemption {
             Preemption::NotAsked => {}
             preemption => note("preemptible", matches!(preemption, Preemption::Injected { .. })),

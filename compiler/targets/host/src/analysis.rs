@@ -7,11 +7,13 @@
 //! The analysis is an optimistic fixpoint: shapes start unknown, instructions propagate them, and a branch that turns out divergent forces the registers whose
 //! values meet below it to be vectors that are *blended* under the mask (see [`Analysis::blend`]).
 
-use crate::error::HostError;
 use crate::graph::{Dominators, Graph};
 use crate::program::*;
 use crate::shape::{BlockShape, Level, Operands, Shape};
+use crate::spins::{self, Extension, Pause};
 use crate::webs::{Phi, live_in};
+use atoll_ptx::Immediate;
+use std::collections::HashMap;
 
 /// A range that still grows after this many visits is given up.
 const MAX_RANGE_STEPS: u8 = 3;
@@ -54,29 +56,71 @@ pub(crate) struct Analysis {
     /// Control flow without exit edges.
     pub(crate) flow: Graph,
     pub(crate) loops: Vec<Loop>,
+    /// Warps do not all meet at the same barriers, or spin: each needs a stack of its own.
+    pub(crate) scheduled: bool,
+    /// What heads of loops that are not counted have to do.
+    pub(crate) pauses: HashMap<BlockId, Pause>,
 }
 
 /// Analyses a kernel for a block shape.
-pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Result<Analysis, HostError> {
-    let mut exit_side: Vec<Option<BlockId>> = program.blocks.iter().map(|b| plain_exit_side(&b.term)).collect();
+pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Analysis {
+    let plain_exits: Vec<Option<BlockId>> = program.blocks.iter().map(|b| plain_exit_side(&b.term)).collect();
+    let loops = find_loops(&Graph::new(program.successors()));
+    let pauses = find_pauses(program, &loops);
+    let several = block.warps() > 1;
+    let mut scheduled = several && (pauses.values().any(|p| *p == Pause::Spin) || !barriers_are_for_all(program, block));
+    let mut exit_side = plain_exits.clone();
+    let mut extensions: Vec<(BlockId, Extension)> = Vec::new();
     loop {
-        let mut solver = Solver::new(program, phis, block, exit_side);
+        let mut solver = Solver::new(program, phis, block, exit_side, &extensions);
         solver.solve();
-        match solver.find_parted_barrier() {
-            None => return Ok(solver.finish()),
-            Some((branch, barrier)) => {
-                let Some(side) = leaving_side(program, branch) else {
-                    return Err(HostError::DivergentBarrier {
-                        kernel: program.name.clone(),
-                        line: program.blocks[barrier].line,
-                        branch_line: program.blocks[branch].line,
-                    });
-                };
-                exit_side = solver.analysis.exit_side;
-                exit_side[branch] = Some(side);
-            }
+        if let Some(found) = solver.spin_to_extend(&pauses, &loops, &extensions) {
+            extensions.push(found);
+            exit_side = solver.analysis.exit_side;
+            continue;
+        }
+        match solver.find_parted_barrier().filter(|_| !scheduled) {
+            None => return Analysis { scheduled, pauses, ..solver.finish() },
+            Some(branch) => match leaving_side(program, branch) {
+                Some(side) => {
+                    exit_side = solver.analysis.exit_side;
+                    exit_side[branch] = Some(side);
+                }
+                None => {
+                    scheduled = true;
+                    exit_side = plain_exits.clone();
+                }
+            },
         }
     }
+}
+
+/// What the heads of loops have to do.
+fn find_pauses(program: &Program, loops: &[Loop]) -> HashMap<BlockId, Pause> {
+    let mut pauses = HashMap::new();
+    for inside in loops {
+        if let Some(pause) = spins::pause(program, &inside.view()) {
+            inside.entries.iter().for_each(|&entry| _ = pauses.insert(entry, pause));
+        }
+    }
+    pauses
+}
+
+/// Whether every barrier waits for all threads of the block.
+fn barriers_are_for_all(program: &Program, block: BlockShape) -> bool {
+    let all = i128::from(block.warps() * 32);
+    program.blocks.iter().all(|b| match &b.term {
+        Term::Barrier { meeting, .. } => {
+            let counts_all = match &meeting.threads {
+                None => true,
+                Some(Opnd::Imm(Immediate::Int(count))) => *count >= all,
+                Some(Opnd::Special(Special::Ntid(0))) => block.dims[1] * block.dims[2] == 1,
+                Some(_) => false,
+            };
+            counts_all && !meeting.only_arrives
+        }
+        _ => true,
+    })
 }
 
 /// The side of a branch that is the exit itself.
@@ -119,11 +163,22 @@ struct Solver<'a> {
 }
 
 impl<'a> Solver<'a> {
-    fn new(program: &'a Program, phis: &'a [Phi], block: BlockShape, exit_side: Vec<Option<BlockId>>) -> Solver<'a> {
+    fn new(
+        program: &'a Program,
+        phis: &'a [Phi],
+        block: BlockShape,
+        exit_side: Vec<Option<BlockId>>,
+        extensions: &[(BlockId, Extension)],
+    ) -> Solver<'a> {
         let count = program.regs.len();
-        let succs = (program.blocks.iter().zip(&exit_side))
+        let mut succs: Vec<Vec<BlockId>> = (program.blocks.iter().zip(&exit_side))
             .map(|(b, exit)| b.term.successors().into_iter().filter(|s| Some(*s) != *exit).collect())
             .collect();
+        for &(from, to) in extensions.iter().flat_map(|(_, e)| &e.edges) {
+            if !succs[from].contains(&to) {
+                succs[from].push(to);
+            }
+        }
         let flow = Graph::new(succs);
         let meet = reconvergence(&flow, &exit_side);
         let loops = find_loops(&flow);
@@ -146,6 +201,8 @@ impl<'a> Solver<'a> {
             exit_side,
             flow,
             loops,
+            scheduled: false,
+            pauses: HashMap::new(),
         };
         Solver {
             program,
@@ -365,19 +422,25 @@ impl<'a> Solver<'a> {
         changed
     }
 
-    /// A barrier that threads which parted at a branch could reach apart.
-    fn find_parted_barrier(&self) -> Option<(BlockId, BlockId)> {
-        for (branch, split) in self.analysis.split.iter().enumerate() {
-            if *split == Split::Uniform || self.analysis.flow.succs[branch].len() < 2 {
-                continue;
-            }
-            let influence = self.analysis.influence(branch);
-            let barriers = influence.into_iter().filter(|&b| matches!(self.program.blocks[b].term, Term::Barrier { .. }));
-            if let Some(barrier) = barriers.min_by_key(|&b| self.program.blocks[b].line) {
-                return Some((branch, barrier));
-            }
-        }
-        None
+    /// A branch at which threads part that could reach a barrier apart.
+    fn find_parted_barrier(&self) -> Option<BlockId> {
+        (0..self.program.blocks.len()).find(|&branch| {
+            self.analysis.split[branch] != Split::Uniform
+                && self.analysis.flow.succs[branch].len() >= 2
+                && self.analysis.influence(branch).into_iter().any(|b| matches!(self.program.blocks[b].term, Term::Barrier { .. }))
+        })
+    }
+
+    /// The head of a spinning loop that lanes leave in different iterations, with what lets those go on that have left.
+    fn spin_to_extend(
+        &self,
+        pauses: &HashMap<BlockId, Pause>,
+        loops: &[Loop],
+        known: &[(BlockId, Extension)],
+    ) -> Option<(BlockId, Extension)> {
+        let parts = |l: &&Loop| l.blocks.iter().any(|&b| self.analysis.split[b] == Split::Divergent && leaves(&self.program.blocks[b].term, &l.blocks));
+        let spinning = |l: &&Loop| matches!(l.entries[..], [head] if pauses.get(&head) == Some(&Pause::Spin) && known.iter().all(|k| k.0 != head));
+        loops.iter().filter(spinning).filter(parts).find_map(|l| Some((l.entries[0], spins::extend(self.program, &l.view())?)))
     }
 
     fn finish(self) -> Analysis {
@@ -396,6 +459,17 @@ impl Shape {
     /// A predicate has no progression.
     fn or_uniform(self) -> Shape {
         if self.is_uniform() { Shape { range: None, align_log2: 0, ..self } } else { Shape::VECTOR }
+    }
+}
+
+/// Whether a block's end may lead out of a loop.
+fn leaves(term: &Term, blocks: &[BlockId]) -> bool {
+    term.successors().iter().any(|s| !blocks.contains(s))
+}
+
+impl Loop {
+    fn view(&self) -> spins::Loop<'_> {
+        spins::Loop { blocks: &self.blocks, entries: &self.entries }
     }
 }
 

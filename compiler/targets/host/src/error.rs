@@ -43,18 +43,6 @@ pub enum HostError {
         /// The instruction or construct.
         what: String,
     },
-    /// A barrier that not all threads of a block reach equally often.
-    #[error(
-        "kernel `{kernel}`, line {line}: threads of one block can part at the branch of line {branch_line} before this barrier, which the host target cannot execute"
-    )]
-    DivergentBarrier {
-        /// The kernel.
-        kernel: Name,
-        /// Line of the barrier.
-        line: u32,
-        /// Line of the branch.
-        branch_line: u32,
-    },
     /// LLVM refused what we generated: our bug.
     #[error("internal error: LLVM refuses the code generated for `{kernel}`: {message}")]
     Llvm {

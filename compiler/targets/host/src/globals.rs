@@ -80,7 +80,8 @@ impl Value<'_> {
     fn append(&mut self, initializer: &Initializer, ty: ScalarType) -> Result<(), String> {
         match initializer {
             Initializer::List(items) => items.iter().try_for_each(|i| self.append(i, ty)),
-            Initializer::Symbol { name, offset, .. } => self.append_address(name, *offset, ty),
+            Initializer::Symbol { name, mask: Some(_), .. } => Err(format!("a part of the address of `{name}`")),
+            Initializer::Symbol { name, offset, mask: None, .. } => self.append_address(name, *offset, ty),
             Initializer::Immediate(value) => {
                 let bits: i128 = match (value, ty) {
                     (Immediate::Int(v), _) => *v,

@@ -38,6 +38,7 @@ mod emit;
 mod error;
 mod flushed;
 mod forms;
+mod frame_size;
 mod globals;
 mod graph;
 mod lines;
@@ -46,6 +47,7 @@ mod object;
 mod program;
 mod read;
 mod shape;
+mod spins;
 mod webs;
 
 pub use error::HostError;
@@ -217,9 +219,10 @@ impl<'a> Job<'a> {
     fn run(&self, globals: &globals::Globals, level: CpuLevel, options: &Options) -> Result<(Vec<u8>, CompiledKernel), HostError> {
         let one_warp = self.block.warps() == 1;
         let mut program = read::read_kernel(self.module, self.function, one_warp)?;
+        spins::isolate_meetings(&mut program);
         let graph = graph::Graph::new(program.successors());
         let phis = webs::split_into_webs(&mut program, &graph);
-        let analysis = analysis::analyse(&program, &phis, self.block)?;
+        let analysis = analysis::analyse(&program, &phis, self.block);
         let emitted = emit::emit_kernel(&program, &analysis, level, options.check)?;
         let ir = kernel_ir(&emitted, globals, level);
         let compiled = object::compile_ir(&program.name, &ir, level, options.keep_ir)?;
@@ -227,13 +230,24 @@ impl<'a> Job<'a> {
             name: program.name.clone(),
             block: self.block.dims,
             params_bytes: program.params_bytes,
-            scratch_bytes: emitted.scratch_bytes,
+            scratch_bytes: scratch_bytes(&emitted, &compiled)?,
             shared_static_bytes: program.shared_bytes,
             ir: options.keep_ir.then_some(ir),
             optimised_ir: compiled.optimised,
         };
         Ok((compiled.object, kernel))
     }
+}
+
+/// Scratch memory of a kernel with the stacks of its fibers.
+fn scratch_bytes(kernel: &EmittedKernel, compiled: &object::Compiled) -> Result<u32, HostError> {
+    if kernel.fibers == 0 {
+        return Ok(kernel.scratch_bytes);
+    }
+    let untold = || HostError::Llvm { kernel: "a warp".into(), message: "it does not say how much stack the code takes".into() };
+    let frame = compiled.frame_bytes.ok_or_else(untold)?;
+    let stack = (frame + emit::FIBER_RESERVE_BYTES).next_multiple_of(emit::FIBER_ALIGN);
+    Ok(kernel.scratch_bytes + kernel.fibers * stack)
 }
 
 /// The module of one kernel: the function, the routines it calls, declarations of the variables it uses.

@@ -2,6 +2,7 @@
 
 use crate::CpuLevel;
 use crate::error::HostError;
+use crate::frame_size::largest_frame;
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
@@ -28,6 +29,8 @@ pub(crate) struct Compiled {
     pub(crate) object: Vec<u8>,
     /// Optimised IR, where asked for.
     pub(crate) optimised: Option<String>,
+    /// The largest stack frame of the functions that ask for a word about it.
+    pub(crate) frame_bytes: Option<u32>,
 }
 
 /// Optimises and compiles one module of IR text.
@@ -42,9 +45,10 @@ pub(crate) fn compile_ir(name: &str, text: &str, level: CpuLevel, keep_ir: bool)
         module.verify().map_err(|e| failure(e.to_string()))?;
     }
     optimise(&module, &machine).map_err(failure)?;
-    let object = machine.write_to_memory_buffer(&module, FileType::Object).map_err(|e| failure(e.to_string()))?;
+    let (object, frame_bytes) = largest_frame(&context, || machine.write_to_memory_buffer(&module, FileType::Object));
+    let object = object.map_err(|e| failure(e.to_string()))?;
     let optimised = keep_ir.then(|| module.print_to_string().to_string());
-    Ok(Compiled { object: object.as_slice().to_vec(), optimised })
+    Ok(Compiled { object: object.as_slice().to_vec(), optimised, frame_bytes })
 }
 
 fn optimise(module: &Module<'_>, machine: &TargetMachine) -> Result<(), String> {

@@ -2,8 +2,7 @@
 
 mod common;
 
-use atoll_target_host::{CpuLevel, HostError};
-use common::{Args, Launch, Random, at_every_level, try_compile};
+use common::{Args, Launch, Random, at_every_level};
 
 /// C = A·B with 16×16 tiles in static shared memory; two barriers in the loop over tiles.
 const TILED_GEMM: &str = "
@@ -261,29 +260,5 @@ fn threads_may_leave_through_an_epilogue_before_others_meet() {
             }
             assert_eq!(progress[0], 7, "the last thread was not found: {threads}, {n}");
         });
-    }
-}
-
-#[test]
-fn a_barrier_that_threads_reach_apart_is_refused() {
-    let text = "
-.visible .entry bad(.param .u64 out)
-{
-  .reg .pred %p<2>; .reg .b32 %r<4>;
-  mov.u32 %r1, %tid.x;
-  and.b32 %r2, %r1, 1;
-  setp.eq.u32 %p1, %r2, 0;
-  @%p1 bra ELSE;
-  bar.sync 0;
-  bra END;
-ELSE:
-  bar.sync 0;
-END:
-  ret;
-}";
-    match try_compile(text, "bad", [64, 1, 1], CpuLevel::V3) {
-        Err(HostError::DivergentBarrier { line, branch_line, .. }) => assert_eq!((branch_line, line), (11, 12)),
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it was accepted"),
     }
 }

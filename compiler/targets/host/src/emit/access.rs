@@ -188,7 +188,7 @@ impl Emitter<'_> {
         let (yes, no) = (self.w.label("may"), self.w.label("may_not"));
         self.w.br_if(&may, &yes, &no);
         self.w.place(&no);
-        self.w.terminate(format_args!("ret void"));
+        self.return_trapped();
         self.w.place(&yes);
     }
 }

@@ -15,18 +15,22 @@ impl Emitter<'_> {
 
     /// Ends the open block: reports a trap of `thread`, with the access it is about in bits and its address, and returns from the kernel.
     pub(super) fn trap(&mut self, code: TrapCode, line: u32, thread: &Val, access: Option<(u32, &Val)>) {
+        self.trap_at(code, &constant(I32, line.into()), thread, access);
+    }
+
+    /// The same, with a line that is known when it runs.
+    pub(super) fn trap_at(&mut self, code: TrapCode, line: &Val, thread: &Val, access: Option<(u32, &Val)>) {
         let function = self.helper(offsets::HELPER_TRAP);
         let code = code as u32;
         let (bits, address) = access.map_or((0, constant(I64, 0)), |(bits, address)| (bits, address.clone()));
         self.w.effect(format_args!(
-            "call void {}(ptr %context, i32 {code}, i32 {line}, {thread}, i32 {bits}, {address}) cold",
+            "call void {}(ptr %context, i32 {code}, {line}, {thread}, i32 {bits}, {address}) cold",
             function.text
         ));
-        self.w.terminate(format_args!("ret void"));
+        self.return_trapped();
     }
 
     /// At a place where the lanes may go round for long: ends the launch here where the device asks for it.
-    #[allow(dead_code, reason = "loops of spinning lanes")]
     pub(super) fn poll_halt(&mut self, line: u32) {
         let halt_word = self.fixed.halt_word.clone();
         let halt = self.w.value(I32, format_args!("load atomic volatile i32, {halt_word} monotonic, align 4"));

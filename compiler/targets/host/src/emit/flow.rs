@@ -11,6 +11,7 @@
 use super::*;
 use crate::analysis::Split;
 use crate::program::{BlockId, EXIT, Reg, Term};
+use crate::spins::Pause;
 
 /// An influence at least this many instructions long is skipped by a jump where no lane wants it.
 const WORTH_A_JUMP: usize = 6;
@@ -118,6 +119,12 @@ impl Emitter<'_> {
 
     fn instructions(&mut self, block: BlockId) -> Result<(), HostError> {
         let program = self.program;
+        let line = program.blocks[block].insts.first().map_or(program.blocks[block].line, |i| i.line);
+        match self.analysis.pauses.get(&block) {
+            Some(Pause::Spin) => self.wait_a_while(line),
+            Some(Pause::Poll) => self.poll_halt(line),
+            None => {}
+        }
         for inst in &program.blocks[block].insts {
             self.instruction(inst)?;
         }
@@ -143,6 +150,10 @@ impl Emitter<'_> {
                     self.goto(context, other);
                 }
             },
+            Term::Barrier { next, meeting, reduce } if self.analysis.scheduled => {
+                self.meet(&meeting, reduce.as_ref(), self.program.blocks[block].line);
+                self.goto(context, next);
+            }
             Term::Barrier { next, reduce, .. } => {
                 let region = self.flow.contexts[context].region;
                 self.stop(region, block, next, reduce.as_ref());
@@ -454,7 +465,8 @@ impl Emitter<'_> {
         let mask = self.w.load(MASK, slot);
         self.w.store(&constant(MASK, 0), slot);
         let skip = self.w.label("skip");
-        if !self.program.blocks[block].insts.is_empty() {
+        let meets = matches!(self.program.blocks[block].term, Term::Barrier { .. });
+        if meets || !self.program.blocks[block].insts.is_empty() || self.analysis.pauses.contains_key(&block) {
             let run = self.w.label("pending");
             let any = self.any(&mask);
             self.w.br_if(&any, &run, &skip);
@@ -469,6 +481,10 @@ impl Emitter<'_> {
                 let (yes, no) = self.parted((pred, negated));
                 self.send(pending, taken, &yes);
                 self.send(pending, other, &no);
+            }
+            Term::Barrier { next, meeting, reduce } if self.analysis.scheduled => {
+                self.meet(&meeting, reduce.as_ref(), self.program.blocks[block].line);
+                self.send(pending, next, &mask);
             }
             Term::Barrier { .. } | Term::Exit => {
                 return Err(HostError::Malformed {

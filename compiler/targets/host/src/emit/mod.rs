@@ -13,6 +13,7 @@ mod compare;
 mod convert;
 mod copy;
 mod faults;
+mod fibers;
 mod float;
 mod flow;
 mod fragments;
@@ -30,6 +31,8 @@ mod rounding;
 mod spaces;
 mod value;
 mod warp;
+
+pub(crate) use fibers::{FIBER_ALIGN, FIBER_RESERVE_BYTES};
 
 use crate::CpuLevel;
 use crate::alignment::Alignments;
@@ -66,8 +69,10 @@ pub(crate) struct EmittedKernel {
     pub(crate) math: BTreeSet<math::Routine>,
     /// Module variables it refers to.
     pub(crate) globals: BTreeSet<atoll_ptx::Name>,
-    /// Scratch memory per compute unit.
+    /// Scratch memory per compute unit, without the stacks of fibers.
     pub(crate) scratch_bytes: u32,
+    /// Fibers, each of which needs a stack.
+    pub(crate) fibers: u32,
 }
 
 /// Values that are computed once, at the start of the kernel.
@@ -122,6 +127,8 @@ pub(crate) struct Emitter<'a> {
     globals: BTreeSet<atoll_ptx::Name>,
     /// Definitions of strings.
     texts: Vec<String>,
+    /// The block's frame, in the function of a warp that runs as a fiber.
+    frame: Option<Val>,
 }
 
 /// Writes a kernel's IR.
@@ -158,6 +165,7 @@ pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLeve
         math: BTreeSet::new(),
         globals: BTreeSet::new(),
         texts: Vec::new(),
+        frame: None,
     };
     emitter.run()
 }
@@ -185,13 +193,23 @@ fn load_context(w: &mut Writer) -> Fixed {
 
 impl Emitter<'_> {
     fn run(mut self) -> Result<EmittedKernel, HostError> {
-        self.block_loop()?;
-        let scratch_bytes = self.regions.scratch_bytes();
-        let lines = self.w.lines.metadata(&self.program.name);
-        let body = self.w.finish();
-        let texts = self.texts.concat();
-        let text = format!("{texts}define void @{}(ptr noundef %context) #0 !dbg !103 {{\n{body}}}\n", quoted(&self.program.name));
-        Ok(EmittedKernel { text, lines, math: self.math, globals: self.globals, scratch_bytes })
+        let functions = if self.analysis.scheduled {
+            self.scheduled_kernel()?
+        } else {
+            self.block_loop()?;
+            let lines = std::mem::take(&mut self.w.lines);
+            let body = std::mem::take(&mut self.w).finish();
+            self.w.lines = lines;
+            format!("define void @{}(ptr noundef %context) #0 !dbg !103 {{\n{body}}}\n", quoted(&self.program.name))
+        };
+        Ok(EmittedKernel {
+            text: self.texts.concat() + &functions,
+            lines: self.w.lines.metadata(&self.program.name),
+            math: self.math,
+            globals: self.globals,
+            scratch_bytes: self.regions.scratch_bytes(),
+            fibers: if self.analysis.scheduled { self.analysis.block.warps() } else { 0 },
+        })
     }
 
     /// The loop over blocks: polls the stop word, runs the regions, steps the block index.
@@ -215,7 +233,10 @@ impl Emitter<'_> {
         self.w.place(&body);
         let block_word = self.fixed.block_word.clone();
         self.w.effect(format_args!("store volatile {now}, {block_word}"));
-        self.regions(&done)?;
+        match self.analysis.scheduled {
+            true => self.schedule(&done),
+            false => self.regions(&done)?,
+        }
         self.w.place(&done);
         self.next_block_index();
         let now = self.w.load(I64, &index);

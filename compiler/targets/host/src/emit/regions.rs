@@ -23,6 +23,8 @@ pub(super) struct Regions {
     /// Bytes of local memory of the whole block, in front of the records.
     local_bytes: u32,
     warps: u32,
+    /// Bytes of the frame of a block whose warps are fibers, behind local memory.
+    frame_bytes: u32,
     /// Some warps may run with fewer than 32 lanes.
     partial: bool,
     /// Emission state of the regions.
@@ -62,7 +64,8 @@ impl Regions {
         let graph = crate::graph::Graph::new(program.successors());
         let live = live_in(program, &graph);
         let mut starts = vec![(ENTRY, None)];
-        for (id, block) in program.blocks.iter().enumerate() {
+        // Where every warp has a stack, a barrier is nothing that divides its code.
+        for (id, block) in program.blocks.iter().enumerate().filter(|_| !analysis.scheduled) {
             if let Term::Barrier { next, .. } = block.term {
                 starts.push((next, Some(id)));
             }
@@ -85,6 +88,7 @@ impl Regions {
             local_bytes: (program.local_bytes * warps * LANES).next_multiple_of(RECORD_ALIGN),
             warps,
             partial: leaves || !analysis.block.is_full(),
+            frame_bytes: if analysis.scheduled { fibers::FRAME_BYTES } else { 0 },
             state: Vec::new(),
             next: None,
         }
@@ -93,7 +97,12 @@ impl Regions {
     /// Scratch memory per compute unit.
     pub(super) fn scratch_bytes(&self) -> u32 {
         let records = if self.list.len() > 1 { self.record_bytes * self.warps } else { 0 };
-        self.local_bytes + records
+        self.local_bytes + self.frame_bytes + records
+    }
+
+    /// Bytes of local memory of the whole block.
+    pub(super) fn local_bytes(&self) -> u32 {
+        self.local_bytes
     }
 }
 
@@ -154,6 +163,16 @@ impl Emitter<'_> {
             self.run_queue()?;
         }
         Ok(())
+    }
+
+    /// The code of one warp from its start to its end, where nothing divides it; answers where it ends.
+    pub(super) fn only_region(&mut self) -> Result<Label, HostError> {
+        let state = self.region_state(0);
+        let latch = state.latch.clone();
+        self.regions.state.push(state);
+        self.start_warp(0, &latch);
+        self.run_queue()?;
+        Ok(latch)
     }
 
     fn region_state(&mut self, index: usize) -> State {

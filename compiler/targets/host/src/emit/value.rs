@@ -168,7 +168,7 @@ impl Emitter<'_> {
         Val { ty: Ty { elem: Elem::I32, lanes: LANES }, text: format!("<{}>", lanes.join(", ")).into() }
     }
 
-    fn context_u32(&mut self, offset: usize) -> Val {
+    pub(super) fn context_u32(&mut self, offset: usize) -> Val {
         let context = self.context();
         let at = self.w.offset_const(&context, offset as u64);
         self.w.value(I32, format_args!("load i32, {at}, !invariant.load !0"))

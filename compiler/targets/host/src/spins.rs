@@ -1,0 +1,237 @@
+//! Loops that do not count: those that wait for what another thread writes, and those of which nobody knows how long they take.
+//!
+//! Vocabulary. A *racy read* is a load or atomic whose result another thread can change. A loop *spins* if an exit depends on a racy read that asks the same question each time round: its operands do not change
+//! in the loop. A loop is *counted* if an exit depends on a register that the loop only steps; such a loop ends by itself and does not spin.
+//!
+//! Lanes of a warp run in lock step, so a lane that has left a spinning loop, with the lock the others spin for, would wait for them for ever. So the way such a lane goes from there to its *release*, the
+//! next write that others can wait for, is made part of the loop: it goes on before the others try again. That is an [`Extension`], edges of control flow that no lane takes.
+
+use crate::graph::{Dominators, Graph};
+use crate::program::*;
+use atoll_ptx::{Immediate, StateSpace};
+
+/// Instructions through which the lanes of a warp meet.
+const MEETINGS: [&str; 8] = ["shfl", "vote", "match", "redux", "elect", "activemask", "bar", "barrier"];
+/// Registers looked at from one exit backwards before it is given up as not spinning.
+const MAX_SLICE: usize = 64;
+
+/// What a loop head has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// Look whether the launch must end.
+    Poll,
+    /// Let others run, too.
+    Spin,
+}
+
+/// A loop, from its blocks' point of view.
+pub(crate) struct Loop<'a> {
+    pub(crate) blocks: &'a [BlockId],
+    pub(crate) entries: &'a [BlockId],
+}
+
+/// Edges that make the way to the release part of a spinning loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extension {
+    pub(crate) edges: Vec<(BlockId, BlockId)>,
+}
+
+/// Puts what lanes meet at, and what they release by, at the ends of blocks, where a kernel has racy reads at all.
+pub(crate) fn isolate_meetings(program: &mut Program) {
+    if !program.blocks.iter().flat_map(|b| &b.insts).any(is_racy_read) {
+        return;
+    }
+    for block in 0..program.blocks.len() {
+        let mut at = block;
+        while let Some(cut) = place_to_cut(&program.blocks[at]) {
+            let rest = program.blocks[at].insts.split_off(cut);
+            let next = program.blocks.len();
+            let (line, term) = (program.blocks[at].line, program.blocks[at].term.clone());
+            program.blocks[at].term = Term::Goto(next);
+            program.blocks.push(Block { insts: rest, term, line });
+            at = next;
+        }
+    }
+}
+
+/// Before the first meeting, or behind the first release.
+fn place_to_cut(block: &Block) -> Option<usize> {
+    let count = block.insts.len();
+    let inside = block.insts.iter().enumerate().find_map(|(i, inst)| match inst {
+        _ if i > 0 && is_meeting(inst) => Some(i),
+        _ if i + 1 < count && is_release(inst) => Some(i + 1),
+        _ => None,
+    });
+    inside.or_else(|| (matches!(block.term, Term::Barrier { .. }) && count > 0).then_some(count))
+}
+
+fn is_meeting(inst: &Inst) -> bool {
+    MEETINGS.contains(&inst.form.opcode.as_str())
+}
+
+fn is_ordered(inst: &Inst) -> bool {
+    ["volatile", "relaxed", "acquire", "release", "mmio"].iter().any(|m| inst.has(m))
+}
+
+/// Whether another thread can change what the instruction reads, as far as the code says.
+fn is_racy_read(inst: &Inst) -> bool {
+    match inst.form.opcode.as_str() {
+        "ld" => is_ordered(inst) && inst.form.space() != Some(StateSpace::Local),
+        // A step is progress, whatever it reads; a step by 0 is a read.
+        "atom" if ["add", "inc", "dec"].iter().any(|m| inst.has(m)) => matches!(inst.ops.last(), Some(Opnd::Imm(Immediate::Int(0)))),
+        "atom" => true,
+        _ => false,
+    }
+}
+
+/// Whether others may wait for what the instruction writes.
+fn is_release(inst: &Inst) -> bool {
+    match inst.form.opcode.as_str() {
+        "st" => is_ordered(inst),
+        "atom" | "red" => true,
+        _ => false,
+    }
+}
+
+fn is_plain_store(inst: &Inst) -> bool {
+    inst.form.opcode == "st" && inst.form.space() != Some(StateSpace::Local)
+}
+
+/// What the head of a loop has to do; `None` where it is counted.
+pub(crate) fn pause(program: &Program, inside: &Loop<'_>) -> Option<Pause> {
+    let defs = Definitions::of(program, inside);
+    let exits = inside.blocks.iter().filter_map(|&b| match program.blocks[b].term {
+        Term::Branch { pred, taken, other, .. } if [taken, other].iter().any(|s| !inside.blocks.contains(s)) => Some(pred),
+        _ => None,
+    });
+    let slices: Vec<Vec<&Inst>> = exits.map(|pred| defs.slice(pred)).collect();
+    let any = |test: &dyn Fn(&Inst) -> bool| slices.iter().flatten().any(|inst| test(inst));
+    if any(&|inst| defs.is_step(inst)) {
+        return None;
+    }
+    let spins = any(&|inst| is_racy_read(inst) && inst.sources().iter().all(|o| defs.is_fixed(o)));
+    Some(if spins { Pause::Spin } else { Pause::Poll })
+}
+
+/// Definitions of registers inside a loop.
+struct Definitions<'p> {
+    by_reg: std::collections::HashMap<Reg, Vec<&'p Inst>>,
+}
+
+impl<'p> Definitions<'p> {
+    fn of(program: &'p Program, inside: &Loop<'_>) -> Definitions<'p> {
+        let mut by_reg: std::collections::HashMap<Reg, Vec<&'p Inst>> = std::collections::HashMap::new();
+        for inst in inside.blocks.iter().flat_map(|&b| &program.blocks[b].insts) {
+            inst.defs().into_iter().for_each(|reg| by_reg.entry(reg).or_default().push(inst));
+        }
+        Definitions { by_reg }
+    }
+
+    fn get(&self, reg: Reg) -> &[&'p Inst] {
+        self.by_reg.get(&reg).map_or(&[], Vec::as_slice)
+    }
+
+    /// The instructions of the loop that a register depends on.
+    fn slice(&self, reg: Reg) -> Vec<&'p Inst> {
+        let (mut seen, mut work, mut slice) = (vec![reg], vec![reg], Vec::new());
+        while let Some(reg) = work.pop() {
+            for inst in self.get(reg) {
+                slice.push(*inst);
+                for used in inst.uses() {
+                    if !seen.contains(&used) && seen.len() < MAX_SLICE {
+                        seen.push(used);
+                        work.push(used);
+                    }
+                }
+            }
+        }
+        slice
+    }
+
+    /// `add r, r, step`, the only definition of its register, by a step that does not change.
+    fn is_step(&self, inst: &Inst) -> bool {
+        let (Some(Opnd::Reg(reg)), [a, b]) = (inst.ops.first(), inst.sources()) else { return false };
+        let steps = match inst.form.opcode.as_str() {
+            "add" => (*a == Opnd::Reg(*reg) && self.is_fixed(b)) || (*b == Opnd::Reg(*reg) && self.is_fixed(a)),
+            "sub" | "shl" | "shr" => *a == Opnd::Reg(*reg) && self.is_fixed(b),
+            _ => false,
+        };
+        steps && inst.guard.is_none() && self.get(*reg).len() == 1
+    }
+
+    /// Whether an operand is the same each time round.
+    fn is_fixed(&self, operand: &Opnd) -> bool {
+        self.is_fixed_within(operand, MAX_SLICE)
+    }
+
+    fn is_fixed_within(&self, operand: &Opnd, depth: usize) -> bool {
+        let mut regs = Vec::new();
+        operand.collect(&mut regs);
+        regs.iter().all(|&reg| match self.get(reg) {
+            [] => true,
+            [only] => {
+                let opcode = only.form.opcode.as_str();
+                let computes = !matches!(opcode, "ld" | "ldu" | "atom" | "vprintf") && !MEETINGS.contains(&opcode);
+                let itself = only.uses().contains(&reg);
+                depth > 0 && computes && !itself && only.sources().iter().all(|o| self.is_fixed_within(o, depth - 1))
+            }
+            _ => false,
+        })
+    }
+}
+
+/// The edges that let lanes which have left a spinning loop go on to their release; `None` where there is no release on the way.
+pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> {
+    let [head] = *inside.entries else { return None };
+    let graph = Graph::new(program.successors());
+    let dominators = Dominators::new(&graph, ENTRY);
+    let is_in_loop = |b: BlockId| inside.blocks.contains(&b);
+    let may_join = |b: BlockId| {
+        let block = &program.blocks[b];
+        b != EXIT && !is_in_loop(b) && !matches!(block.term, Term::Barrier { .. }) && !block.insts.first().is_some_and(is_meeting) && dominates(&dominators, head, b)
+    };
+    let mut way = vec![false; program.blocks.len()];
+    let mut work: Vec<BlockId> = inside.blocks.iter().flat_map(|&b| graph.succs[b].iter().copied()).filter(|&b| may_join(b)).collect();
+    while let Some(block) = work.pop() {
+        if !std::mem::replace(&mut way[block], true) {
+            work.extend(graph.succs[block].iter().copied().filter(|&b| may_join(b)));
+        }
+    }
+    let releases = |test: fn(&Inst) -> bool| -> Vec<BlockId> {
+        (0..way.len()).filter(|&b| way[b] && program.blocks[b].insts.iter().any(test)).collect()
+    };
+    let mut ends = releases(is_release);
+    if ends.is_empty() {
+        ends = releases(is_plain_store);
+    }
+    // Only what leads to a release.
+    let mut joins = vec![false; way.len()];
+    while let Some(block) = ends.pop() {
+        if way[block] && !std::mem::replace(&mut joins[block], true) {
+            ends.extend(graph.preds[block].iter().copied());
+        }
+    }
+    let is_inside = |b: BlockId| joins[b] || is_in_loop(b);
+    let mut edges = Vec::new();
+    for block in (0..joins.len()).filter(|&b| joins[b]) {
+        for &next in graph.succs[block].iter().filter(|&&n| !is_inside(n)) {
+            edges.push((block, head));
+            // A lane that still spins meets those that have released only behind the release.
+            edges.push((head, next));
+        }
+    }
+    edges.sort_unstable();
+    edges.dedup();
+    (!edges.is_empty()).then_some(Extension { edges })
+}
+
+fn dominates(dominators: &Dominators, above: BlockId, mut block: BlockId) -> bool {
+    loop {
+        match dominators.idom[block] {
+            _ if block == above => return true,
+            usize::MAX => return false,
+            next if next == block => return false,
+            next => block = next,
+        }
+    }
+}

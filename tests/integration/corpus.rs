@@ -151,14 +151,6 @@ fn the_host_device_agrees_with_numpy() -> Result<()> {
                 let inputs = case.inputs(launch)?;
                 let name = ptx.file_name().unwrap_or_default().to_string_lossy();
                 let outcome = run(&mut host, module, &case, &inputs);
-                if let Some(lack) = case.host_lacks(&ptx) {
-                    match outcome {
-                        Err(error) if error.to_string().contains(lack) => {}
-                        Err(error) => failures.push(format!("{} ({name}): expected `{lack}`, found: {error}", case.name)),
-                        Ok(_) => failures.push(format!("{} ({name}) runs on the host now: take it off `host_lacks`", case.name)),
-                    }
-                    continue;
-                }
                 match outcome {
                     Ok((outcome, _)) if outcome.printed != case.printed => {
                         failures.push(format!("{} ({name}) printed {:?}", case.name, outcome.printed))

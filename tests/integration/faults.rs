@@ -158,6 +158,25 @@ fn loops_without_end_are_ended() {
 }
 
 #[test]
+fn warps_that_go_ways_of_their_own_fault_like_others() {
+    let time_limit = FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 };
+    for (second, kind) in [
+        ("st.global.u32 [%x], %r0; // here", FaultKind::BadAddress { signal: 11 }),
+        ("setp.eq.u32 %p1, %r0, 40; @%p1 trap; // here", FaultKind::Trap),
+        ("$L: bra $L; // here", time_limit.clone()),
+        ("$L:\nld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p1, %r3, 0; @%p1 bra $L; // here\nst.global.u32 [%d1], %r3;", time_limit),
+        ("bar.sync 2, 64; // here", FaultKind::Deadlock),
+    ] {
+        let body = format!(
+            "setp.ge.u32 %p0, %r0, 32; @%p0 bra $SECOND;\nbar.sync 1, 64; st.global.u32 [%d1], %r0; bra $END;\n$SECOND:\n{second}\n\
+             bar.sync 1, 64; st.global.u32 [%d1], %r0;\n$END:"
+        );
+        let fault = faults(&body, 4096, false);
+        assert_eq!(fault.kind, kind, "{fault}");
+    }
+}
+
+#[test]
 fn a_trap_names_its_thread() {
     let fault = faults("setp.eq.u32 %p0, %r2, 70;\n@%p0 trap; // here\nst.global.u32 [%d1], %r0;", 0, false);
     assert_eq!((fault.kind, fault.block, fault.thread), (FaultKind::Trap, Some([1, 0, 0]), Some([6, 0, 0])));

@@ -3,8 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use atoll_workbench::{Arg, Buffer, Launch};
 use serde::Deserialize;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// One kernel with its arguments and the launch shapes it is run with.
 #[derive(Clone, Debug, Deserialize)]
@@ -25,9 +24,6 @@ pub struct Case {
     /// A function of `reference.py` that results go through before they are compared.
     #[serde(default)]
     pub compare: Option<String>,
-    /// What the host device does not do yet: per PTX file, by the end of its name, what it says instead.
-    #[serde(default)]
-    pub host_lacks: BTreeMap<String, String>,
     /// What the kernel prints.
     #[serde(default)]
     pub printed: String,
@@ -106,12 +102,6 @@ impl Case {
     pub fn ptx_files(&self) -> Result<Vec<PathBuf>> {
         let starts = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&format!("{}.", self.file)));
         Ok(ptx_files()?.into_iter().filter(starts).collect())
-    }
-
-    /// What the host device says of a PTX file of this kernel where it cannot run it.
-    pub fn host_lacks(&self, ptx: &Path) -> Option<&str> {
-        let name = ptx.file_name()?.to_string_lossy();
-        self.host_lacks.iter().find(|(end, _)| name.ends_with(end.as_str())).map(|(_, message)| message.as_str())
     }
 
     /// Its arguments.

@@ -5,12 +5,14 @@
 //! [`HostHelpers`].
 //!
 //! *How a kernel ends early.* Between blocks, where [`HostContext::stop_word`] asks for it: nothing is lost. In the middle of a block it calls [`HostHelpers::trap`] and returns at once: the launch
-//! has failed. It does so of its own accord, or because a loop head found [`HostContext::halt_word`] set ([`TrapCode::TimeLimit`]). The device may also drop the frames of a kernel whenever
+//! has failed. It does so of its own accord, or because a loop that waits for other threads found [`HostContext::halt_word`] set ([`TrapCode::TimeLimit`]). The device may also drop the frames of a kernel whenever
 //! the program counter lies in the object's code, so a kernel owns nothing that would have to be released.
 //!
 //! *Where a kernel is.* Before it runs a block it stores the block's index through [`HostContext::block_word`]. Lines are those of the PTX text; the object's line table (`.debug_line`) gives one for every
 //! instruction. The *column* of an entry is not a column: it says how many lines above stands the load that the instruction consumes, 0 if none, because native instructions read memory
 //! in the operation that uses the value.
+//!
+//! *Stacks.* A kernel may run on stacks of its own in scratch memory and call helpers from there: each has 64 KiB for them.
 //!
 //! *Local memory* of the block's thread `t` is the `local_bytes` bytes at `scratch + t * local_bytes`.
 
@@ -58,7 +60,7 @@ pub struct HostContext {
     pub helpers: u64,
     /// Address of the u64 that the code stores the linear index of a block into before it runs it.
     pub block_word: u64,
-    /// Address of the u32 that is not 0 once this launch must end wherever it is; polled at the heads of loops that may be long.
+    /// Address of the u32 that is not 0 once this launch must end wherever it is; polled in loops that wait for other threads.
     pub halt_word: u64,
 }
 
@@ -125,7 +127,7 @@ pub enum TrapCode {
     Deadlock = 5,
     /// A failed `assert`; what it said was printed before.
     Assert = 6,
-    /// A loop head found the halt word set.
+    /// A loop that waits for other threads found the halt word set.
     TimeLimit = 7,
 }
 

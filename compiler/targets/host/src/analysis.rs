@@ -10,10 +10,9 @@
 use crate::graph::{Dominators, Graph};
 use crate::program::*;
 use crate::shape::{BlockShape, Level, Operands, Shape};
-use crate::spins::{self, Extension, Pause};
+use crate::spins::{self, Extension};
 use crate::webs::{Phi, live_in};
-use atoll_ptx::Immediate;
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 
 /// A range that still grows after this many visits is given up.
 const MAX_RANGE_STEPS: u8 = 3;
@@ -58,29 +57,32 @@ pub(crate) struct Analysis {
     pub(crate) loops: Vec<Loop>,
     /// Warps do not all meet at the same barriers, or spin: each needs a stack of its own.
     pub(crate) scheduled: bool,
-    /// What heads of loops that are not counted have to do.
-    pub(crate) pauses: HashMap<BlockId, Pause>,
+    /// Heads of loops in which lanes wait for what other threads write.
+    pub(crate) spins: BTreeSet<BlockId>,
 }
 
 /// Analyses a kernel for a block shape.
 pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Analysis {
     let plain_exits: Vec<Option<BlockId>> = program.blocks.iter().map(|b| plain_exit_side(&b.term)).collect();
-    let loops = find_loops(&Graph::new(program.successors()));
-    let pauses = find_pauses(program, &loops);
+    let spinning = spinning_loops(program);
     let several = block.warps() > 1;
-    let mut scheduled = several && (pauses.values().any(|p| *p == Pause::Spin) || !barriers_are_for_all(program, block));
+    let mut scheduled = several && (!spinning.is_empty() || only_arrives_somewhere(program));
     let mut exit_side = plain_exits.clone();
     let mut extensions: Vec<(BlockId, Extension)> = Vec::new();
     loop {
         let mut solver = Solver::new(program, phis, block, exit_side, &extensions);
         solver.solve();
-        if let Some(found) = solver.spin_to_extend(&pauses, &loops, &extensions) {
+        if let Some(found) = solver.spin_to_extend(&spinning, &extensions) {
             extensions.push(found);
             exit_side = solver.analysis.exit_side;
             continue;
         }
+        scheduled |= several && solver.reduces_in_groups();
         match solver.find_parted_barrier().filter(|_| !scheduled) {
-            None => return Analysis { scheduled, pauses, ..solver.finish() },
+            None => {
+                let spins = spinning.into_iter().flat_map(|l| l.entries).collect();
+                return Analysis { scheduled, spins, ..solver.finish() };
+            }
             Some(branch) => match leaving_side(program, branch) {
                 Some(side) => {
                     exit_side = solver.analysis.exit_side;
@@ -95,32 +97,16 @@ pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Ana
     }
 }
 
-/// What the heads of loops have to do.
-fn find_pauses(program: &Program, loops: &[Loop]) -> HashMap<BlockId, Pause> {
-    let mut pauses = HashMap::new();
-    for inside in loops {
-        if let Some(pause) = spins::pause(program, &inside.view()) {
-            inside.entries.iter().for_each(|&entry| _ = pauses.insert(entry, pause));
-        }
-    }
-    pauses
+/// Loops in which lanes wait for what other threads write.
+pub(crate) fn spinning_loops(program: &Program) -> Vec<Loop> {
+    let mut loops = find_loops(&Graph::new(program.successors()));
+    loops.retain(|l| spins::spins(program, &l.view()));
+    loops
 }
 
-/// Whether every barrier waits for all threads of the block.
-fn barriers_are_for_all(program: &Program, block: BlockShape) -> bool {
-    let all = i128::from(block.warps() * 32);
-    program.blocks.iter().all(|b| match &b.term {
-        Term::Barrier { meeting, .. } => {
-            let counts_all = match &meeting.threads {
-                None => true,
-                Some(Opnd::Imm(Immediate::Int(count))) => *count >= all,
-                Some(Opnd::Special(Special::Ntid(0))) => block.dims[1] * block.dims[2] == 1,
-                Some(_) => false,
-            };
-            counts_all && !meeting.only_arrives
-        }
-        _ => true,
-    })
+/// Whether some threads come to a barrier without waiting at it.
+fn only_arrives_somewhere(program: &Program) -> bool {
+    program.blocks.iter().any(|b| matches!(&b.term, Term::Barrier { meeting, .. } if meeting.only_arrives))
 }
 
 /// The side of a branch that is the exit itself.
@@ -202,7 +188,7 @@ impl<'a> Solver<'a> {
             flow,
             loops,
             scheduled: false,
-            pauses: HashMap::new(),
+            spins: BTreeSet::new(),
         };
         Solver {
             program,
@@ -431,16 +417,27 @@ impl<'a> Solver<'a> {
         })
     }
 
+    /// Whether groups of warps reduce apart from each other. Where they only wait apart and come to the same barriers, all of them may as well wait for all.
+    fn reduces_in_groups(&self) -> bool {
+        let is_for_all = |number: &Opnd| {
+            let mut regs = Vec::new();
+            number.collect(&mut regs);
+            !matches!(number, Opnd::Special(_))
+                && regs.iter().all(|&r| self.shapes[r].is_some_and(|s| s.is_uniform() && s.level == Level::Block))
+        };
+        self.program
+            .blocks
+            .iter()
+            .any(|b| matches!(&b.term, Term::Barrier { meeting, reduce: Some(_), .. } if !is_for_all(&meeting.number)))
+    }
+
     /// The head of a spinning loop that lanes leave in different iterations, with what lets those go on that have left.
-    fn spin_to_extend(
-        &self,
-        pauses: &HashMap<BlockId, Pause>,
-        loops: &[Loop],
-        known: &[(BlockId, Extension)],
-    ) -> Option<(BlockId, Extension)> {
-        let parts = |l: &&Loop| l.blocks.iter().any(|&b| self.analysis.split[b] == Split::Divergent && leaves(&self.program.blocks[b].term, &l.blocks));
-        let spinning = |l: &&Loop| matches!(l.entries[..], [head] if pauses.get(&head) == Some(&Pause::Spin) && known.iter().all(|k| k.0 != head));
-        loops.iter().filter(spinning).filter(parts).find_map(|l| Some((l.entries[0], spins::extend(self.program, &l.view())?)))
+    fn spin_to_extend(&self, spinning: &[Loop], known: &[(BlockId, Extension)]) -> Option<(BlockId, Extension)> {
+        let parts = |l: &&Loop| {
+            l.blocks.iter().any(|&b| self.analysis.split[b] == Split::Divergent && leaves(&self.program.blocks[b].term, &l.blocks))
+        };
+        let is_new = |l: &&Loop| known.iter().all(|k| k.0 != l.entries[0]);
+        spinning.iter().filter(is_new).filter(parts).find_map(|l| Some((l.entries[0], spins::extend(self.program, &l.view())?)))
     }
 
     fn finish(self) -> Analysis {

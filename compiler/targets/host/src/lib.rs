@@ -4,7 +4,7 @@
 //! It obeys the contract of [`atoll_kgraph::host_abi`].
 //!
 //! The way through the crate: `read` turns a kernel into basic blocks (`program`); `webs` splits its registers; `analysis` with `shape` finds out which registers
-//! are the same in all lanes or step evenly, and which branches part lanes; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises, compiles and
+//! are the same in all lanes or step evenly, and which branches part lanes; `spins` finds loops that wait for other threads; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises, compiles and
 //! links.
 //!
 //! *Numbers.* Every operation that PTX defines exactly is exact: all rounding modes, `.ftz`, `.sat`, carries, halves rounded once. A NaN is a NaN; its payload is not NVIDIA's. Approximate
@@ -219,9 +219,11 @@ impl<'a> Job<'a> {
     fn run(&self, globals: &globals::Globals, level: CpuLevel, options: &Options) -> Result<(Vec<u8>, CompiledKernel), HostError> {
         let one_warp = self.block.warps() == 1;
         let mut program = read::read_kernel(self.module, self.function, one_warp)?;
-        spins::isolate_meetings(&mut program);
         let graph = graph::Graph::new(program.successors());
         let phis = webs::split_into_webs(&mut program, &graph);
+        if !analysis::spinning_loops(&program).is_empty() {
+            spins::isolate_meetings(&mut program);
+        }
         let analysis = analysis::analyse(&program, &phis, self.block);
         let emitted = emit::emit_kernel(&program, &analysis, level, options.check)?;
         let ir = kernel_ir(&emitted, globals, level);

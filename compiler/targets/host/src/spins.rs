@@ -1,4 +1,4 @@
-//! Loops that do not count: those that wait for what another thread writes, and those of which nobody knows how long they take.
+//! Loops that wait for what another thread writes.
 //!
 //! Vocabulary. A *racy read* is a load or atomic whose result another thread can change. A loop *spins* if an exit depends on a racy read that asks the same question each time round: its operands do not change
 //! in the loop. A loop is *counted* if an exit depends on a register that the loop only steps; such a loop ends by itself and does not spin.
@@ -9,20 +9,12 @@
 use crate::graph::{Dominators, Graph};
 use crate::program::*;
 use atoll_ptx::{Immediate, StateSpace};
+use std::collections::HashMap;
 
 /// Instructions through which the lanes of a warp meet.
 const MEETINGS: [&str; 8] = ["shfl", "vote", "match", "redux", "elect", "activemask", "bar", "barrier"];
-/// Registers looked at from one exit backwards before it is given up as not spinning.
+/// Registers looked at from one place backwards before it is given up as not spinning.
 const MAX_SLICE: usize = 64;
-
-/// What a loop head has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pause {
-    /// Look whether the launch must end.
-    Poll,
-    /// Let others run, too.
-    Spin,
-}
 
 /// A loop, from its blocks' point of view.
 pub(crate) struct Loop<'a> {
@@ -36,11 +28,8 @@ pub(crate) struct Extension {
     pub(crate) edges: Vec<(BlockId, BlockId)>,
 }
 
-/// Puts what lanes meet at, and what they release by, at the ends of blocks, where a kernel has racy reads at all.
+/// Puts what lanes meet at, and what they release by, at the ends of blocks. Registers and the heads of blocks stay what they are.
 pub(crate) fn isolate_meetings(program: &mut Program) {
-    if !program.blocks.iter().flat_map(|b| &b.insts).any(is_racy_read) {
-        return;
-    }
     for block in 0..program.blocks.len() {
         let mut at = block;
         while let Some(cut) = place_to_cut(&program.blocks[at]) {
@@ -97,8 +86,8 @@ fn is_plain_store(inst: &Inst) -> bool {
     inst.form.opcode == "st" && inst.form.space() != Some(StateSpace::Local)
 }
 
-/// What the head of a loop has to do; `None` where it is counted.
-pub(crate) fn pause(program: &Program, inside: &Loop<'_>) -> Option<Pause> {
+/// Whether a loop spins.
+pub(crate) fn spins(program: &Program, inside: &Loop<'_>) -> bool {
     let defs = Definitions::of(program, inside);
     let exits = inside.blocks.iter().filter_map(|&b| match program.blocks[b].term {
         Term::Branch { pred, taken, other, .. } if [taken, other].iter().any(|s| !inside.blocks.contains(s)) => Some(pred),
@@ -106,21 +95,18 @@ pub(crate) fn pause(program: &Program, inside: &Loop<'_>) -> Option<Pause> {
     });
     let slices: Vec<Vec<&Inst>> = exits.map(|pred| defs.slice(pred)).collect();
     let any = |test: &dyn Fn(&Inst) -> bool| slices.iter().flatten().any(|inst| test(inst));
-    if any(&|inst| defs.is_step(inst)) {
-        return None;
-    }
-    let spins = any(&|inst| is_racy_read(inst) && inst.sources().iter().all(|o| defs.is_fixed(o)));
-    Some(if spins { Pause::Spin } else { Pause::Poll })
+    let asks_again = |inst: &Inst| is_racy_read(inst) && inst.sources().iter().all(|o| defs.is_fixed(o));
+    any(&asks_again) && !any(&|inst| defs.is_step(inst))
 }
 
 /// Definitions of registers inside a loop.
 struct Definitions<'p> {
-    by_reg: std::collections::HashMap<Reg, Vec<&'p Inst>>,
+    by_reg: HashMap<Reg, Vec<&'p Inst>>,
 }
 
 impl<'p> Definitions<'p> {
     fn of(program: &'p Program, inside: &Loop<'_>) -> Definitions<'p> {
-        let mut by_reg: std::collections::HashMap<Reg, Vec<&'p Inst>> = std::collections::HashMap::new();
+        let mut by_reg: HashMap<Reg, Vec<&'p Inst>> = HashMap::new();
         for inst in inside.blocks.iter().flat_map(|&b| &program.blocks[b].insts) {
             inst.defs().into_iter().for_each(|reg| by_reg.entry(reg).or_default().push(inst));
         }
@@ -161,22 +147,37 @@ impl<'p> Definitions<'p> {
 
     /// Whether an operand is the same each time round.
     fn is_fixed(&self, operand: &Opnd) -> bool {
-        self.is_fixed_within(operand, MAX_SLICE)
+        self.all_fixed(operand, &mut HashMap::new())
     }
 
-    fn is_fixed_within(&self, operand: &Opnd, depth: usize) -> bool {
+    fn all_fixed(&self, operand: &Opnd, known: &mut HashMap<Reg, bool>) -> bool {
         let mut regs = Vec::new();
         operand.collect(&mut regs);
-        regs.iter().all(|&reg| match self.get(reg) {
+        regs.iter().all(|&reg| self.is_fixed_reg(reg, known))
+    }
+
+    fn is_fixed_reg(&self, reg: Reg, known: &mut HashMap<Reg, bool>) -> bool {
+        if let Some(&is_fixed) = known.get(&reg) {
+            return is_fixed;
+        }
+        if known.len() >= MAX_SLICE {
+            return false;
+        }
+        // Who meets it again on the way has found a cycle.
+        known.insert(reg, false);
+        let is_fixed = match self.get(reg) {
             [] => true,
             [only] => {
                 let opcode = only.form.opcode.as_str();
                 let computes = !matches!(opcode, "ld" | "ldu" | "atom" | "vprintf") && !MEETINGS.contains(&opcode);
-                let itself = only.uses().contains(&reg);
-                depth > 0 && computes && !itself && only.sources().iter().all(|o| self.is_fixed_within(o, depth - 1))
+                computes
+                    && only.guard.is_none_or(|(guard, _)| self.is_fixed_reg(guard, known))
+                    && only.sources().iter().all(|o| self.all_fixed(o, known))
             }
             _ => false,
-        })
+        };
+        known.insert(reg, is_fixed);
+        is_fixed
     }
 }
 
@@ -188,7 +189,11 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
     let is_in_loop = |b: BlockId| inside.blocks.contains(&b);
     let may_join = |b: BlockId| {
         let block = &program.blocks[b];
-        b != EXIT && !is_in_loop(b) && !matches!(block.term, Term::Barrier { .. }) && !block.insts.first().is_some_and(is_meeting) && dominates(&dominators, head, b)
+        b != EXIT
+            && !is_in_loop(b)
+            && !matches!(block.term, Term::Barrier { .. })
+            && !block.insts.first().is_some_and(is_meeting)
+            && dominates(&dominators, head, b)
     };
     let mut way = vec![false; program.blocks.len()];
     let mut work: Vec<BlockId> = inside.blocks.iter().flat_map(|&b| graph.succs[b].iter().copied()).filter(|&b| may_join(b)).collect();

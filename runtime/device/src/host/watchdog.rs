@@ -1,6 +1,6 @@
 //! The time limit of launches: a thread that looks at every compute unit now and then and ends calls whose time is over.
 //!
-//! A call is asked first, through its halt word, which kernels poll at the heads of long loops, and then told, by a signal (`fault`). What the watchdog and a compute unit say to each other goes
+//! A call is asked first, through its halt word, which kernels poll where they wait for other threads, and then told, by a signal (`fault`). What the watchdog and a compute unit say to each other goes
 //! through one word per compute unit; only a call that is being ended takes the lock, so an ordinary one costs two atomic stores and an exchange.
 
 use super::fault::HALT_SIGNAL;

@@ -23,14 +23,11 @@ impl Emitter<'_> {
         let function = self.helper(offsets::HELPER_TRAP);
         let code = code as u32;
         let (bits, address) = access.map_or((0, constant(I64, 0)), |(bits, address)| (bits, address.clone()));
-        self.w.effect(format_args!(
-            "call void {}(ptr %context, i32 {code}, {line}, {thread}, i32 {bits}, {address}) cold",
-            function.text
-        ));
+        self.w.effect(format_args!("call void {}(ptr %context, i32 {code}, {line}, {thread}, i32 {bits}, {address}) cold", function.text));
         self.return_trapped();
     }
 
-    /// At a place where the lanes may go round for long: ends the launch here where the device asks for it.
+    /// Where lanes wait for other threads: ends the launch here where the device asks for it.
     pub(super) fn poll_halt(&mut self, line: u32) {
         let halt_word = self.fixed.halt_word.clone();
         let halt = self.w.value(I32, format_args!("load atomic volatile i32, {halt_word} monotonic, align 4"));

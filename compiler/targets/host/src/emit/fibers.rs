@@ -13,7 +13,7 @@ use crate::program::{Meeting, Opnd, Reduce, ReduceOp};
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode};
 
 /// What a stack has beside the warp's own frame: room for the helpers it calls and for a signal's registers on threads that take signals where they are.
-pub(crate) const FIBER_RESERVE_BYTES: u32 = 32 << 10;
+pub(crate) const FIBER_RESERVE_BYTES: u32 = 64 << 10;
 /// Stacks, and the frame in front of them, begin at multiples of this.
 pub(crate) const FIBER_ALIGN: u32 = 64;
 
@@ -182,7 +182,8 @@ impl Emitter<'_> {
         let lines = std::mem::take(&mut self.w.lines);
         let body = std::mem::take(&mut self.w).finish();
         let asks = "noinline \"warn-stack-size\"=\"0\"";
-        let mut text = format!("define internal void @{warp}(ptr noundef %context, ptr noundef %frame, i32 %warp) #0 {asks} !dbg !103 {{\n{body}}}\n");
+        let mut text =
+            format!("define internal void @{warp}(ptr noundef %context, ptr noundef %frame, i32 %warp) #0 {asks} !dbg !103 {{\n{body}}}\n");
         text.push_str(ROUTINES);
         self.frame = None;
         self.ctaid = [0; 3].map(|_| self.w.alloca(I32));
@@ -326,7 +327,6 @@ impl Emitter<'_> {
         self.w.place(&none);
         self.end_or_deadlock(&frame, done);
         self.w.place(&some);
-        self.poll_halt(0);
         self.run_next(&frame, &runnable);
         let trapped = self.frame_field(&frame, at::TRAPPED);
         let trapped = self.w.load(I32, &trapped);
@@ -387,15 +387,8 @@ impl Emitter<'_> {
         let index = self.w.resize(&warp, Elem::I64, false);
         let context = self.context();
         // In the order in which a switch takes them off, r15 first.
-        let words = [
-            constant(I64, 0),
-            index,
-            frame.clone(),
-            context,
-            function,
-            constant(I64, 0),
-            Val { ty: PTR, text: "@atoll_fiber".into() },
-        ];
+        let words =
+            [constant(I64, 0), index, frame.clone(), context, function, constant(I64, 0), Val { ty: PTR, text: "@atoll_fiber".into() }];
         for (position, word) in (0u64..).zip(&words) {
             let to = self.w.offset_const(&start, 8 * position);
             self.w.store(word, &to);

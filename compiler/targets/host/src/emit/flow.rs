@@ -11,7 +11,6 @@
 use super::*;
 use crate::analysis::Split;
 use crate::program::{BlockId, EXIT, Reg, Term};
-use crate::spins::Pause;
 
 /// An influence at least this many instructions long is skipped by a jump where no lane wants it.
 const WORTH_A_JUMP: usize = 6;
@@ -119,11 +118,8 @@ impl Emitter<'_> {
 
     fn instructions(&mut self, block: BlockId) -> Result<(), HostError> {
         let program = self.program;
-        let line = program.blocks[block].insts.first().map_or(program.blocks[block].line, |i| i.line);
-        match self.analysis.pauses.get(&block) {
-            Some(Pause::Spin) => self.wait_a_while(line),
-            Some(Pause::Poll) => self.poll_halt(line),
-            None => {}
+        if self.analysis.spins.contains(&block) {
+            self.wait_a_while(program.blocks[block].insts.first().map_or(program.blocks[block].line, |i| i.line));
         }
         for inst in &program.blocks[block].insts {
             self.instruction(inst)?;
@@ -466,7 +462,7 @@ impl Emitter<'_> {
         self.w.store(&constant(MASK, 0), slot);
         let skip = self.w.label("skip");
         let meets = matches!(self.program.blocks[block].term, Term::Barrier { .. });
-        if meets || !self.program.blocks[block].insts.is_empty() || self.analysis.pauses.contains_key(&block) {
+        if meets || !self.program.blocks[block].insts.is_empty() || self.analysis.spins.contains(&block) {
             let run = self.w.label("pending");
             let any = self.any(&mask);
             self.w.br_if(&any, &run, &skip);

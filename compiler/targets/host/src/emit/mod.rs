@@ -2,7 +2,8 @@
 //!
 //! The emitted function runs blocks `block_begin..block_end`. A block is a sequence of *regions*, the code from one barrier to the next; a region runs for all
 //! warps of the block before the next one starts. Within a region a warp is 32 lanes of vectors (`flow`). PTX registers live in stack slots that LLVM turns into
-//! SSA values; what a warp needs beyond a barrier goes to its record in scratch memory (`regions`).
+//! SSA values; what a warp needs beyond a barrier goes to its record in scratch memory (`regions`). Where warps do not all meet at the same barriers, or wait for each other by reading
+//! memory, the code of a warp is one piece, and each warp has a stack (`fibers`).
 //!
 //! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory accesses therefore need no test.
 

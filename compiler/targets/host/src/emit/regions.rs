@@ -8,6 +8,7 @@ use crate::analysis::Split;
 use crate::program::{BlockId, ENTRY, Reduce, ReduceOp, Reg, Term};
 use crate::shape::Level;
 use crate::webs::live_in;
+use std::collections::BTreeMap;
 
 /// Alignment of a warp's record, for whole-vector accesses.
 const RECORD_ALIGN: u32 = 64;
@@ -54,7 +55,7 @@ struct State {
     /// Block-wide registers that the region changes: register, value before, value after.
     kept: Vec<(Reg, Val, Val)>,
     /// Accumulator of the reduction at each stop.
-    sums: HashMap<BlockId, Val>,
+    sums: BTreeMap<BlockId, Val>,
     /// Result of the reduction in front of the region.
     reduced: Val,
 }

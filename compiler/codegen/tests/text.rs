@@ -101,15 +101,15 @@ fn launches_fit_their_kernels() {
     }
 }
 
-/// Compares with the file, or writes it where `BLESS` is set.
+/// Compares with the file, or writes it where `ATOLL_BLESS` is set.
 fn golden(name: &str, model: &Model, target: &TargetDescription) {
     let text = atoll_ptx::print(&emitted(model, target).module);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("BLESS").is_some() {
+    if std::env::var_os("ATOLL_BLESS").is_some() {
         std::fs::write(&path, &text).expect("write the golden file");
     }
-    let expected = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}; BLESS=1 writes it"));
-    assert!(text == expected, "{name} has changed; look at the difference after BLESS=1");
+    let expected = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}; ATOLL_BLESS=1 writes it"));
+    assert!(text == expected, "{name} has changed; look at the difference after ATOLL_BLESS=1");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! What is said about wrong modules: each `tests/errors/NAME.ptx` has what the parser, or else the verifier, says about it in `NAME.expected`.
-//! `BLESS=1` writes the expectations anew.
+//! `ATOLL_BLESS=1` writes the expectations anew.
 
 use atoll_ptx::{parse, verify};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn wrong_modules() {
     for path in files("errors") {
         let said = said_about(&std::fs::read_to_string(&path).unwrap());
         let expected = path.with_extension("expected");
-        if std::env::var_os("BLESS").is_some() {
+        if std::env::var_os("ATOLL_BLESS").is_some() {
             std::fs::write(&expected, &said).unwrap();
         } else if std::fs::read_to_string(&expected).unwrap_or_default() != said {
             differ.push(format!("{}:\n{said}", path.display()));

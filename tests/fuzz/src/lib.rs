@@ -115,7 +115,8 @@ pub fn exercise(text: &str) {
     if !keeps_words(&module) {
         let mut canonical = module.clone();
         canonical.strip_origins();
-        let mut again = parse(&print(&canonical)).expect("the canonical form is PTX");
+        let printed = print(&canonical);
+        let mut again = parse(&printed).unwrap_or_else(|error| panic!("the canonical form is no PTX: {error}\n{printed}\nof\n{text}"));
         again.strip_origins();
         assert!(again == canonical, "the canonical form says something else");
     }

@@ -158,7 +158,9 @@ impl Parser<'_> {
 
     /// Any directive, with its `;` where it has one.
     pub(super) fn directive(&mut self, place: Place) -> Parsed<Directive> {
-        let name = Name::new(self.dot_word().ok_or_else(|| self.expected("a directive"))?);
+        // `.5x` is a word behind another one, and a number where it is printed on its own.
+        let word = self.dot_word().filter(|word| !word.starts_with(|first: char| first.is_ascii_digit()));
+        let name = Name::new(word.ok_or_else(|| self.expected("a directive"))?);
         self.bump();
         let Some(form) = form_of(&name) else {
             let arguments = if name == "section" { self.section_words()? } else { self.unknown_words(place)? };

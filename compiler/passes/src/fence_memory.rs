@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | store, atomic | `(address & mask) \| base` | two operations; what lay outside of the region lands somewhere in it |
 //! | load | itself where `(address & ~mask) == base` of the constants, else as a store | a comparison and a selection more |
-//! | the same, in the form [`FenceForm::Trap`] | itself, behind a trap where it lies in neither | comparisons |
+//! | the same, in the form [`FenceForm::Trap`] | itself, behind a trap where it lies in neither | comparisons, in a form that the host target lowers as a whole |
 //! | shared, local, constant memory | `variable + min(address − variable, size − bytes)` | the variable that the address is derived from; nothing where the offset is known to fit |
 //! | generic address | as global, unless it is derived from a private variable: then as that, in its own state space | analysis; both at once is refused |
 //! | `brx.idx` | the index is at most the last of the table | |

@@ -9,7 +9,8 @@ pub enum FenceForm {
     /// It lands somewhere inside. Nobody else notices, which is what GPUs ask for, where a trap ends the whole context.
     #[default]
     Mask,
-    /// The thread traps. Addresses stay what they are, so that a target that turns neighbouring accesses into vectors still sees neighbours.
+    /// The thread traps. Addresses stay what they are, so that the host target, which turns neighbouring accesses into vectors, still sees neighbours; it asks for the bounds of a whole warp
+    /// at once. There it costs a fraction of a mask.
     Trap,
 }
 

@@ -14,7 +14,6 @@ const OTHER: &str = "%atoll_other";
 const HERE: &str = "%atoll_here";
 const INDEX: &str = "%atoll_index";
 const STAYS: &str = "%atoll_stays";
-const TAKEN: &str = "%atoll_taken";
 const TOO_SMALL: &str = "%atoll_too_small";
 
 /// What the operations of a function have in common.
@@ -97,6 +96,7 @@ impl Fixes {
                 }
             }
         }
+        code.statements[first..].iter_mut().for_each(|operation| operation.origin.line = statement.origin.line);
         // What stood in front of the instruction stands in front of the operations.
         if let Some(first) = code.statements.get_mut(first) {
             first.origin.leading = std::mem::replace(&mut statement.origin.leading, "\n\t".into());
@@ -108,7 +108,7 @@ impl Fixes {
     pub(super) fn declare(&self, prologue: &mut Code) {
         prologue.registers(ScalarType::B64, &[ADDRESS, OTHER, HERE]);
         prologue.registers(ScalarType::B32, &[INDEX]);
-        prologue.registers(ScalarType::Pred, &[STAYS, TAKEN, TOO_SMALL]);
+        prologue.registers(ScalarType::Pred, &[STAYS, TOO_SMALL]);
         match self.form {
             FenceForm::Mask => self.declare_masks(prologue),
             FenceForm::Trap => self.declare_limits(prologue),
@@ -197,22 +197,20 @@ fn into_region(from: &Operand, bytes: u64, is_load: bool, result: &str, code: &m
     code.emit("selp.b64", [result.into(), from.clone(), OTHER.into(), STAYS.into()]);
 }
 
-/// Traps where an access that is made lies neither in the region nor, as a load, among the constants.
+/// Traps where an access that is made lies neither in the region nor, as a load, among the constants. The host target knows this form.
 fn trap_outside(from: &Operand, bytes: u64, is_load: bool, guard: Option<&Guard>, code: &mut Code) {
-    code.emit("sub.s64", [OTHER.into(), from.clone(), BASE.into()]);
-    code.emit("setp.gt.u64", [STAYS.into(), OTHER.into(), region_limit_of(bytes).as_str().into()]);
-    if is_load {
-        code.emit("sub.s64", [OTHER.into(), from.clone(), CONSTANTS.into()]);
-        code.emit("setp.gt.and.u64", [STAYS.into(), OTHER.into(), constants_limit_of(bytes).as_str().into(), STAYS.into()]);
-    }
-    if let Some(guard) = guard {
-        let taken: Operand = (&guard.predicate).into();
-        if guard.negated {
-            code.emit("not.pred", [TAKEN.into(), taken]);
-            code.emit("and.pred", [STAYS.into(), STAYS.into(), TAKEN.into()]);
-        } else {
-            code.emit("and.pred", [STAYS.into(), STAYS.into(), taken]);
+    let outside = |code: &mut Code, start: &str, limit: String, also: Option<Operand>| {
+        let limit = limit.as_str().into();
+        code.emit("sub.s64", [OTHER.into(), from.clone(), start.into()]);
+        match also {
+            None => code.emit("setp.gt.u64", [STAYS.into(), OTHER.into(), limit]),
+            Some(also) => code.emit("setp.gt.and.u64", [STAYS.into(), OTHER.into(), limit, also]),
         }
+    };
+    let made = guard.map(|guard| if guard.negated { Operand::Not(guard.predicate.clone()) } else { (&guard.predicate).into() });
+    outside(code, BASE, region_limit_of(bytes), made);
+    if is_load {
+        outside(code, CONSTANTS, constants_limit_of(bytes), Some(STAYS.into()));
     }
     code.emit_if(STAYS, "trap", []);
 }

@@ -34,6 +34,7 @@
 
 mod alignment;
 mod analysis;
+mod bounds;
 mod emit;
 mod error;
 mod flushed;
@@ -221,6 +222,7 @@ impl<'a> Job<'a> {
         let mut program = read::read_kernel(self.module, self.function, one_warp)?;
         let graph = graph::Graph::new(program.successors());
         let phis = webs::split_into_webs(&mut program, &graph);
+        bounds::join(&mut program);
         if !analysis::spinning_loops(&program).is_empty() {
             spins::isolate_meetings(&mut program);
         }

@@ -1,6 +1,7 @@
 //! One instruction: its guard, and which family lowers it.
 
 use super::*;
+use crate::bounds::BOUND;
 use crate::program::{Opnd, elem_of};
 use atoll_ptx::ScalarType;
 
@@ -80,6 +81,9 @@ impl Emitter<'_> {
 
     /// Lowers an instruction for the lanes of the current mask.
     fn unguarded(&mut self, inst: &Inst) -> Result<(), HostError> {
+        if inst.form.opcode == BOUND {
+            return self.bound(inst);
+        }
         if !crate::forms::is_known(&inst.form.opcode) {
             return Err(self.unsupported(inst, ""));
         }
@@ -199,7 +203,9 @@ fn effect(inst: &Inst) -> Effect {
     let opcode = inst.form.opcode.as_str();
     let has_effect = matches!(
         opcode,
-        "ld" | "ldu"
+        BOUND
+            | "ld"
+            | "ldu"
             | "st"
             | "cp"
             | "ldmatrix"

@@ -10,6 +10,7 @@
 mod access;
 mod atomic;
 mod bits;
+mod bounds;
 mod compare;
 mod convert;
 mod copy;

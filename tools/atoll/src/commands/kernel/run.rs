@@ -7,7 +7,7 @@ use crate::samples::Distribution;
 use crate::tensors::{Summary, summary};
 use anyhow::{Context, Result};
 use atoll_device::{Fault, FaultKind};
-use atoll_passes::{KernelReport, PassOptions, Rerun, analyze_idempotence, transform_with};
+use atoll_passes::{FenceForm, KernelReport, PassOptions, Rerun, analyze_idempotence, transform_with};
 use atoll_protocol::to_f64;
 use atoll_ptx::{FunctionKind, Module, Name};
 use atoll_workbench::{BenchError, Buffer, HostBench, HostOptions, InterpBench, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
@@ -135,7 +135,9 @@ fn transform(module: &mut Module, entry: &str, args: &Args) -> Result<Option<Ker
     if args.passes.is_empty() {
         return Ok(None);
     }
-    let mut options = PassOptions::default();
+    // On the host, comparing costs less than masking, and a trap says where.
+    let fence_form = if args.device == DeviceName::Host { FenceForm::Trap } else { FenceForm::Mask };
+    let mut options = PassOptions { fence_form, ..PassOptions::default() };
     options.blocks.insert(Name::new(entry), args.block);
     // Every argument has memory of its own here, so none overlaps another.
     if module.function(entry).is_some_and(|kernel| !matches!(analyze_idempotence(module, kernel), Rerun::Never(_))) {

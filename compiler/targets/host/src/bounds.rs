@@ -1,0 +1,106 @@
+//! Finds traps that bound an address, and makes one instruction of each.
+//!
+//! A kernel that is fenced by comparison has in front of an access through `a`
+//!
+//! ```text
+//! sub.s64 t, a, start;    setp.gt.u64 p, t, limit;            // or setp.gt.and.u64 p, t, limit, guard;
+//! sub.s64 u, a, start2;   setp.gt.and.u64 q, u, limit2, p;    // for loads, which may go to a second range
+//! @q trap;
+//! ```
+//!
+//! Compared lane by lane that costs several times as much as the access itself, and the use in a comparison takes away what the analysis assumes of addresses alone. As [`BOUND`] it is lowered like an
+//! access: where lanes follow each other, the first and the last are asked. Any code of this form means just that, whoever wrote it.
+
+use crate::program::{Block, Inst, Opnd, Program, Reg};
+use atoll_ptx::Instruction;
+
+/// The opcode; no PTX can spell it. Operands: the address, and a start and a limit for each range; an access at more than the limit behind the start of every range traps.
+pub(crate) const BOUND: &str = "bound address";
+
+/// The comparisons that lead to a trap.
+struct Chain {
+    /// Where they stand in their block.
+    comparisons: Vec<usize>,
+    address: Reg,
+    /// Start and limit of each range, the last one first.
+    ranges: Vec<(Opnd, Opnd)>,
+    /// The lanes that make the access.
+    guard: Option<(Reg, bool)>,
+}
+
+/// Joins comparisons with their traps. Registers are webs already.
+pub(crate) fn join(program: &mut Program) {
+    let mut uses = vec![0_u32; program.regs.len()];
+    let read = program.blocks.iter().flat_map(|b| b.insts.iter().flat_map(Inst::uses).chain(b.term.uses()));
+    read.for_each(|reg| uses[reg] += 1);
+    program.blocks.iter_mut().for_each(|block| join_in(block, &uses));
+}
+
+fn join_in(block: &mut Block, uses: &[u32]) {
+    let mut gone = Vec::new();
+    for at in 0..block.insts.len() {
+        let Some(chain) = chain(&block.insts, at, uses) else { continue };
+        let mut ops = vec![Opnd::Addr(Box::new(Opnd::Reg(chain.address)), 0)];
+        ops.extend(chain.ranges.into_iter().rev().flat_map(|(start, limit)| [start, limit]));
+        let line = block.insts[at].line;
+        block.insts[at] = Inst { form: Instruction::new(BOUND, Vec::new()), guard: chain.guard, ops, line, tied: false };
+        gone.extend(chain.comparisons);
+    }
+    let mut index = 0;
+    block.insts.retain(|_| {
+        index += 1;
+        !gone.contains(&(index - 1))
+    });
+}
+
+/// The comparisons in front of a trap, where they bound one address and serve nothing else.
+fn chain(insts: &[Inst], trap: usize, uses: &[u32]) -> Option<Chain> {
+    let (mut wanted, negated) = insts[trap].guard.filter(|_| insts[trap].form.opcode == "trap")?;
+    if negated || uses[wanted] != 1 {
+        return None;
+    }
+    let mut found: Option<Chain> = None;
+    let mut at = trap;
+    loop {
+        at = at.checked_sub(2)?;
+        let (address, start, limit, combined) = comparison(&insts[at], &insts[at + 1], wanted)?;
+        let chain = found.get_or_insert(Chain { comparisons: Vec::new(), address, ranges: Vec::new(), guard: None });
+        if chain.address != address {
+            return None;
+        }
+        chain.comparisons.push(at + 1);
+        chain.ranges.push((start, limit));
+        match combined {
+            None => return found,
+            // Either the comparison with the range before, or the guard of the access.
+            Some((reg, false))
+                if uses[reg] == 1 && at >= 2 && comparison(&insts[at - 2], &insts[at - 1], reg).is_some_and(|c| c.0 == address) =>
+            {
+                wanted = reg;
+            }
+            Some(guard) => {
+                chain.guard = Some(guard);
+                return found;
+            }
+        }
+    }
+}
+
+type Comparison = (Reg, Opnd, Opnd, Option<(Reg, bool)>);
+
+/// `sub.s64 t, address, start; setp.gt[.and].u64 wanted, t, limit[, combined];`
+fn comparison(sub: &Inst, setp: &Inst, wanted: Reg) -> Option<Comparison> {
+    if sub.guard.is_some() || setp.guard.is_some() || sub.form.dotted() != "sub.s64" {
+        return None;
+    }
+    let (distance, limit, combined) = match (setp.form.dotted().as_str(), setp.ops.as_slice()) {
+        ("setp.gt.u64", [Opnd::Reg(to), distance, limit]) if *to == wanted => (distance, limit, None),
+        ("setp.gt.and.u64", [Opnd::Reg(to), distance, limit, Opnd::Reg(reg)]) if *to == wanted => (distance, limit, Some((*reg, false))),
+        ("setp.gt.and.u64", [Opnd::Reg(to), distance, limit, Opnd::Not(reg)]) if *to == wanted => (distance, limit, Some((*reg, true))),
+        _ => return None,
+    };
+    match sub.ops.as_slice() {
+        [to, Opnd::Reg(address), start] if to == distance => Some((*address, start.clone(), limit.clone(), combined)),
+        _ => None,
+    }
+}

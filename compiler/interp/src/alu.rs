@@ -9,6 +9,7 @@ mod convert;
 mod float;
 mod integer;
 mod packed;
+mod video;
 
 use crate::format::{self, Format, Rounding};
 use atoll_ptx::types::TypeClass;
@@ -44,7 +45,7 @@ type Decoded = Result<Option<Alu>, String>;
 
 /// Decodes an arithmetic instruction.
 pub(crate) fn decode(i: &Instruction) -> Decoded {
-    for family in [packed::decode, compare::decode, convert::decode, bits::decode, integer::decode, float::decode] {
+    for family in [packed::decode, video::decode, compare::decode, convert::decode, bits::decode, integer::decode, float::decode] {
         if let Some(alu) = family(i)? {
             return Ok(Some(alu));
         }

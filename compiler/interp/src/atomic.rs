@@ -24,6 +24,11 @@ pub(crate) enum AtomicFunction {
     Decrement,
     /// Any other operation is the arithmetic instruction of its name.
     Alu(Alu),
+    /// A sum of f32, which keeps subnormal numbers in shared memory and flushes them elsewhere.
+    AddSingle {
+        shared: Alu,
+        elsewhere: Alu,
+    },
 }
 
 impl AtomicFunction {
@@ -33,7 +38,8 @@ impl AtomicFunction {
     }
 
     /// The new content of the memory.
-    pub(crate) fn apply(&self, old: u128, values: &[u128]) -> u128 {
+    pub(crate) fn apply(&self, old: u128, values: &[u128], in_shared: bool) -> u128 {
+        let computed = |alu: &Alu| (alu.function)(&[old as u64, values[0] as u64])[0].into();
         match self {
             AtomicFunction::Exchange => values[0],
             AtomicFunction::CompareAndSwap => {
@@ -57,7 +63,8 @@ impl AtomicFunction {
                     old - 1
                 }
             }
-            AtomicFunction::Alu(alu) => (alu.function)(&[old as u64, values[0] as u64])[0].into(),
+            AtomicFunction::Alu(alu) => computed(alu),
+            AtomicFunction::AddSingle { shared, elsewhere } => computed(if in_shared { shared } else { elsewhere }),
         }
     }
 }
@@ -83,12 +90,17 @@ impl Atomic {
             "cas" => AtomicFunction::CompareAndSwap,
             "inc" => AtomicFunction::Increment,
             "dec" => AtomicFunction::Decrement,
-            other if ty.bits() <= 64 => {
-                let computing = alu::decode(&Instruction::new(&format!("{other}.{ty}"), Vec::new()))?;
-                AtomicFunction::Alu(computing.ok_or("its type is not covered")?)
+            "add" if ty == ScalarType::F32 => {
+                AtomicFunction::AddSingle { shared: computing("add.f32")?, elsewhere: computing("add.ftz.f32")? }
             }
+            other if ty.bits() <= 64 => AtomicFunction::Alu(computing(&format!("{other}.{ty}"))?),
             _ => return Err("its type is not covered".into()),
         };
         Ok((function, ty))
     }
+}
+
+/// The arithmetic instruction that an operation is.
+fn computing(form: &str) -> Result<Alu, String> {
+    alu::decode(&Instruction::new(form, Vec::new()))?.ok_or_else(|| "its type is not covered".into())
 }

@@ -3,8 +3,8 @@
 use crate::atomic::Atomic;
 use crate::block::{BlockRun, Frame};
 use crate::fault::FaultKind;
-use crate::memory::{CODE_WINDOW, Memory};
-use crate::op::{Addr, Callee, Formal, Op, Passed};
+use crate::memory::{CODE_WINDOW, Memory, SHARED_WINDOW, window};
+use crate::op::{Addr, Callee, Formal, Op, Passed, Space};
 use crate::print;
 
 /// Most local memory of one thread, frames of recursive calls together.
@@ -56,11 +56,15 @@ impl BlockRun<'_> {
         }
         let bytes = bits / 8;
         let place = (addr.space, self.address(thread, addr));
+        let in_shared = match place {
+            (Space::Generic, address) => window(address) == SHARED_WINDOW,
+            (space, _) => space == Space::Shared,
+        };
         let cell = self.bytes(memory, thread, place, (bytes, bytes), true)?;
         let mut old = [0u8; 16];
         old[..bytes as usize].copy_from_slice(cell);
         let old = u128::from_le_bytes(old);
-        cell.copy_from_slice(&function.apply(old, &values).to_le_bytes()[..bytes as usize]);
+        cell.copy_from_slice(&function.apply(old, &values, in_shared).to_le_bytes()[..bytes as usize]);
         self.set(thread, *dst, old as u64);
         if let Some(wide) = dst.filter(|d| d.bits > 64) {
             let high = crate::op::Dst { slot: wide.slot + 1, bits: 64 };

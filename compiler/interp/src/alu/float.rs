@@ -147,8 +147,10 @@ fn approximation(i: &Instruction, format: Format) -> Result<Alu, String> {
     let finish = Finish::of(i, format);
     let opcode = i.opcode.clone();
     let sources = if opcode == "div" { 2 } else { 1 };
+    // Of f64, `.ftz` forms see and make the upper 32 bits alone.
+    let seen = if format == F64 && i.has("ftz") { !0xffff_ffff } else { u64::MAX };
     Ok(Alu::new(sources, move |s| {
-        let a = format.to_f64(finish.source(s[0]));
+        let a = format.to_f64(finish.source(s[0] & seen));
         let value = match opcode.as_str() {
             "div" => a / format.to_f64(finish.source(s[1])),
             "rcp" => 1.0 / a,
@@ -161,7 +163,7 @@ fn approximation(i: &Instruction, format: Format) -> Result<Alu, String> {
             "ex2" => libm::exp2(a),
             _ => libm::tanh(a),
         };
-        finish.result(format.round_f64(value))
+        finish.result(format.round_f64(value) & seen)
     }))
 }
 

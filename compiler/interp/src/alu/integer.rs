@@ -21,7 +21,7 @@ pub(super) fn decode(i: &Instruction) -> Decoded {
         }
         "sad" => {
             only(i, &[])?;
-            Alu::new(3, move |s| (int(t, s[0]) - int(t, s[1])).unsigned_abs() as u64 + s[2]).map(move |v| int(t, v) as u64)
+            Alu::new(3, move |s| int(t, ((int(t, s[0]) - int(t, s[1])).unsigned_abs() as u64).wrapping_add(s[2])) as u64)
         }
         "abs" => unary(i, t, i128::abs)?,
         "neg" => unary(i, t, |a| -a)?,
@@ -31,14 +31,6 @@ pub(super) fn decode(i: &Instruction) -> Decoded {
         _ => return Ok(None),
     };
     Ok(Some(alu))
-}
-
-impl Alu {
-    /// The same with a function behind it.
-    fn map(self, after: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Alu {
-        let before = self.function;
-        Alu { function: Box::new(move |s| before(s).map(&after)), ..self }
-    }
 }
 
 fn unary(i: &Instruction, t: ScalarType, f: fn(i128) -> i128) -> Result<Alu, String> {

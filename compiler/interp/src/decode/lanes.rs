@@ -38,7 +38,7 @@ impl Decoder<'_> {
         let mask = if masked { Some(self.source(id, &rest[sources], ScalarType::B32)?) } else { None };
         let mut src = Vec::new();
         for operand in &rest[..sources] {
-            self.flat_sources(id, operand, &mut src)?;
+            self.flat_sources(id, operand, width_of_literals(i), &mut src)?;
         }
         if let WarpKind::Product(product) = &kind {
             product.check(src.len())?;
@@ -46,11 +46,11 @@ impl Decoder<'_> {
         Ok(Some(Op::Warp(Box::new(WarpOp { kind, mask, addr: None, src: src.into(), dst: self.flat_destinations(id, to)? }))))
     }
 
-    fn flat_sources(&self, id: StatementId, operand: &Operand, out: &mut Vec<Src>) -> Result<(), String> {
+    fn flat_sources(&self, id: StatementId, operand: &Operand, literal: ScalarType, out: &mut Vec<Src>) -> Result<(), String> {
         match operand {
-            Operand::Vector(parts) => parts.iter().try_for_each(|part| self.flat_sources(id, part, out)),
+            Operand::Vector(parts) => parts.iter().try_for_each(|part| self.flat_sources(id, part, literal, out)),
             one => {
-                out.push(self.source(id, one, ScalarType::B32)?);
+                out.push(self.source(id, one, literal)?);
                 Ok(())
             }
         }
@@ -68,7 +68,7 @@ impl Decoder<'_> {
     fn fragments(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         let none = Box::new([]);
         let op = |kind, addr: Option<Addr>, src: Vec<Src>, dst| Op::Warp(Box::new(WarpOp { kind, mask: None, addr, src: src.into(), dst }));
-        let mut src = Vec::new();
+        let (mut src, literal) = (Vec::new(), width_of_literals(i));
         match (i.opcode.as_str(), i.operands.as_slice()) {
             ("ldmatrix" | "stmatrix", [first, second]) => {
                 if !i.has("m8n8") || i.ty() != Some(ScalarType::B16) {
@@ -79,36 +79,41 @@ impl Decoder<'_> {
                     let dst = self.flat_destinations(id, first)?;
                     return Ok(op(WarpKind::LoadMatrices { transposed }, Some(self.address(id, i, second)?), src, dst));
                 }
-                self.flat_sources(id, second, &mut src)?;
+                self.flat_sources(id, second, literal, &mut src)?;
                 Ok(op(WarpKind::StoreMatrices { transposed }, Some(self.address(id, i, first)?), src, none))
             }
             ("movmatrix", [to, from]) => {
-                self.flat_sources(id, from, &mut src)?;
+                self.flat_sources(id, from, literal, &mut src)?;
                 Ok(op(WarpKind::Transpose, None, src, self.flat_destinations(id, to)?))
             }
             ("wmma", [to, from, rest @ ..]) if i.has("load") => {
                 let fragment = crate::matrix::Fragment::of(i)?;
-                rest.iter().try_for_each(|stride| self.flat_sources(id, stride, &mut src))?;
+                rest.iter().try_for_each(|stride| self.flat_sources(id, stride, literal, &mut src))?;
                 let dst = self.flat_destinations(id, to)?;
                 fragment.check(dst.len())?;
                 Ok(op(WarpKind::LoadFragment(fragment), Some(self.address(id, i, from)?), src, dst))
             }
             ("wmma", [to, from, rest @ ..]) if i.has("store") => {
                 let fragment = crate::matrix::Fragment::of(i)?;
-                self.flat_sources(id, from, &mut src)?;
+                self.flat_sources(id, from, literal, &mut src)?;
                 fragment.check(src.len())?;
-                rest.iter().try_for_each(|stride| self.flat_sources(id, stride, &mut src))?;
+                rest.iter().try_for_each(|stride| self.flat_sources(id, stride, literal, &mut src))?;
                 Ok(op(WarpKind::StoreFragment(fragment), Some(self.address(id, i, to)?), src, none))
             }
             ("wmma", [to, sources @ ..]) if i.has("mma") && sources.len() == 3 => {
                 let product = Product::wmma(i)?;
-                sources.iter().try_for_each(|s| self.flat_sources(id, s, &mut src))?;
+                sources.iter().try_for_each(|s| self.flat_sources(id, s, literal, &mut src))?;
                 product.check(src.len())?;
                 Ok(op(WarpKind::Product(product), None, src, self.flat_destinations(id, to)?))
             }
             _ => Err("this form is not covered".into()),
         }
     }
+}
+
+/// The type that literals among the sources are given: registers of fragments have 32 bits, but for those of f64.
+fn width_of_literals(i: &Instruction) -> ScalarType {
+    if i.ty().is_some_and(|t| t.bits() == 64) { ScalarType::B64 } else { ScalarType::B32 }
 }
 
 /// The kind of an instruction with a member mask, and how many sources stand before the mask.

@@ -121,7 +121,8 @@ impl Decoder<'_> {
         let space = i.space().ok_or("it needs a space")?;
         let [to, from] = i.operands.as_slice() else { return Err("it needs two operands".into()) };
         let wanted = window_of(space);
-        let others = [StateSpace::Shared, StateSpace::Local, StateSpace::Const, StateSpace::Param].map(window_of);
+        // Parameters of the kernel lie in global memory.
+        let others = [StateSpace::Shared, StateSpace::Local, StateSpace::Const].map(window_of);
         let test = move |address: u64| {
             let window = memory::window(address);
             if wanted != 0 { window == wanted } else { !others.contains(&window) }

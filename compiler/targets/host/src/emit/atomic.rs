@@ -36,6 +36,8 @@ struct Update {
     ty: ScalarType,
     /// Nobody else can see it halfway.
     is_plain: bool,
+    /// The address alone says in which space.
+    is_generic: bool,
     order: &'static str,
 }
 
@@ -156,8 +158,8 @@ impl Emitter<'_> {
         let ty = self.ty_of(inst)?;
         let op = inst.form.modifiers.iter().find_map(|m| AtomicOp::of(m));
         let Some(op) = op.filter(|op| op.has(ty)) else { return Err(self.unsupported(inst, "")) };
-        let (is_shared, first) = (inst.form.space() == Some(StateSpace::Shared), usize::from(inst.form.opcode == "atom"));
-        let update = Update { op, ty, is_plain: is_shared, order: order(inst) };
+        let (space, first) = (inst.form.space(), usize::from(inst.form.opcode == "atom"));
+        let update = Update { op, ty, is_plain: space == Some(StateSpace::Shared), is_generic: space.is_none(), order: order(inst) };
         let parts = |operand: &Opnd| match operand {
             Opnd::Vec(parts) => parts.clone(),
             single => vec![single.clone()],
@@ -241,7 +243,7 @@ impl Emitter<'_> {
                     let same = self.w.compare("icmp eq", &old, value);
                     self.w.select(&same, new, &old)
                 }
-                None => self.combined(update, &old, value),
+                None => self.combined(update, pointer, &old, value),
             };
             self.w.store(&new, pointer);
             return old;
@@ -274,7 +276,7 @@ impl Emitter<'_> {
         self.w.place(&again);
         let old_bits = self.w.load(bits, &seen);
         let old = self.w.cast("bitcast", &old_bits, value.ty.elem);
-        let new = self.combined(update, &old, value);
+        let new = self.combined(update, pointer, &old, value);
         let new_bits = self.w.cast("bitcast", &new, bits.elem);
         let (found, swapped) = self.compare_and_swap(update, pointer, &old_bits, &new_bits);
         self.w.store(&found, &seen);
@@ -284,17 +286,19 @@ impl Emitter<'_> {
     }
 
     /// The new number from the old one and the operand.
-    fn combined(&mut self, update: Update, old: &Val, value: &Val) -> Val {
+    fn combined(&mut self, update: Update, pointer: &Val, old: &Val, value: &Val) -> Val {
         if is_half(update.ty) {
             return self.combined_halves(update, old, value);
         }
         let (w, ty, signed) = (&mut self.w, value.ty, is_signed(update.ty));
         match update.op {
-            AtomicOp::Add if update.ty == ScalarType::F32 && !update.is_plain => {
-                let (old, value) = (self.flush(old), self.flush(value));
-                let sum = self.w.bin("fadd", &old, &value);
-                self.flush(&sum)
+            AtomicOp::Add if update.ty == ScalarType::F32 && update.is_generic => {
+                let (kept, flushed) = (w.bin("fadd", old, value), self.flushed_sum(old, value));
+                let address = self.w.value(I64, format_args!("ptrtoint {pointer} to i64"));
+                let in_shared = self.is_in_shared(&address);
+                self.w.select(&in_shared, &kept, &flushed)
             }
+            AtomicOp::Add if update.ty == ScalarType::F32 && !update.is_plain => self.flushed_sum(old, value),
             AtomicOp::Add => w.bin(if ty.elem.is_float() { "fadd" } else { "add" }, old, value),
             AtomicOp::And => w.bin("and", old, value),
             AtomicOp::Or => w.bin("or", old, value),
@@ -315,6 +319,12 @@ impl Emitter<'_> {
                 w.select(&wraps, value, &next)
             }
         }
+    }
+
+    fn flushed_sum(&mut self, a: &Val, b: &Val) -> Val {
+        let (a, b) = (self.flush(a), self.flush(b));
+        let sum = self.w.bin("fadd", &a, &b);
+        self.flush(&sum)
     }
 
     /// The same of a half or a pair of them, as bits.

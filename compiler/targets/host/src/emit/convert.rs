@@ -72,6 +72,7 @@ impl Emitter<'_> {
         // Infinities have no fraction that could carry, NaNs must not.
         let is_nan = self.w.compare("fcmp uno", &value, &value);
         let kept = self.w.select(&is_nan, &constant(bits.ty, 0x7fff_e000), &kept);
+        let kept = if inst.has("satfinite") { self.made_finite(&kept, 0x7f80_0000, 1 << LOST_BITS) } else { kept };
         self.set_operand(&inst.ops[0], &kept, false);
         Ok(())
     }
@@ -177,12 +178,23 @@ impl Emitter<'_> {
         };
         let value = if inst.has("ftz") && to == ScalarType::F32 { self.flush(&value) } else { value };
         let value = self.saturated(inst, value);
-        match to {
-            ScalarType::F32 | ScalarType::F64 => value,
+        let half = match to {
+            ScalarType::F32 | ScalarType::F64 => return value,
             _ if rounding == Rounding::Nearest => self.float_to_half(&value, to),
             _ if is_brain(to) => self.brain_directed(&value, rounding),
             _ => self.half_directed(&value, rounding),
-        }
+        };
+        let infinity = if is_brain(to) { 0x7f80 } else { 0x7c00 };
+        if inst.has("satfinite") { self.made_finite(&half, infinity, 1) } else { half }
+    }
+
+    /// `.satfinite`: the bits of a float without infinities, which become the largest number, `step` below them.
+    fn made_finite(&mut self, bits: &Val, infinity: i128, step: i128) -> Val {
+        let elem_bits = bits.ty.elem.bits();
+        let magnitude = self.w.bin_const("and", bits, (1 << (elem_bits - 1)) - 1);
+        let is_infinite = self.w.compare("icmp eq", &magnitude, &constant(bits.ty, infinity));
+        let largest = self.w.bin_const("sub", bits, step);
+        self.w.select(&is_infinite, &largest, bits)
     }
 
     /// A float to f16 in a directed mode, by F16C's instruction.

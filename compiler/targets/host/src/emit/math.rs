@@ -239,9 +239,10 @@ impl Math {
             &square,
             &[-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619_3e-4, 4.893_525e-3],
         );
-        let p = self.w.bin("fmul", &p, &clamped);
         let q = self.polynomial(&square, &[1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3]);
-        let value = self.w.bin("fdiv", &p, &q);
+        // The quotient first: p · x would lose bits where x is hardly a normal number.
+        let quotient = self.w.bin("fdiv", &p, &q);
+        let value = self.w.bin("fmul", &quotient, &clamped);
         let is_nan = self.w.compare("fcmp uno", x, x);
         self.w.select(&is_nan, x, &value)
     }

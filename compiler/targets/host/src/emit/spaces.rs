@@ -39,9 +39,7 @@ impl Emitter<'_> {
     pub(super) fn isspacep(&mut self, inst: &Inst) -> Result<(), HostError> {
         let lanes = self.lanes_of(inst);
         let address = self.get(self.op(inst, 1)?, Elem::I64, lanes);
-        let shared = self.space_base(Some(StateSpace::Shared), lanes).unwrap_or_else(|| constant(address.ty, 0));
-        let offset = self.w.bin("sub", &address, &shared);
-        let in_shared = self.within(&offset, offsets::SHARED_BYTES);
+        let in_shared = self.is_in_shared(&address);
         let scratch = self.fixed.scratch.clone();
         let scratch = self.w.value(I64, format_args!("ptrtoint {scratch} to i64"));
         let scratch = self.w.splat(&scratch, lanes);
@@ -58,6 +56,13 @@ impl Emitter<'_> {
         };
         self.set_operand(&inst.ops[0], &holds, false);
         Ok(())
+    }
+
+    /// Whether generic addresses lie in shared memory.
+    pub(super) fn is_in_shared(&mut self, address: &Val) -> Val {
+        let shared = self.space_base(Some(StateSpace::Shared), address.ty.lanes).unwrap_or_else(|| constant(address.ty, 0));
+        let offset = self.w.bin("sub", address, &shared);
+        self.within(&offset, offsets::SHARED_BYTES)
     }
 
     /// Whether an offset lies below the size in a field of the context.

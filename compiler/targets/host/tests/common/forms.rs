@@ -1,6 +1,9 @@
-//! Every arithmetic instruction in every form, as text: what the forms tests run.
+//! Every instruction in every form, as text: what the forms tests run.
 
 use super::op::{Kind, Kind::*};
+
+pub(crate) mod lanes;
+pub(crate) mod memory;
 
 /// A form of an instruction: code that reads `%a`, `%b`, `%c` and writes `%d`.
 #[derive(Clone, Debug)]
@@ -10,24 +13,24 @@ pub(crate) struct Form {
     pub(crate) operands: Vec<Kind>,
 }
 
-const I8: Kind = Int(8);
-const I16: Kind = Int(16);
-const I32: Kind = Int(32);
-const I64: Kind = Int(64);
+pub(crate) const I8: Kind = Int(8);
+pub(crate) const I16: Kind = Int(16);
+pub(crate) const I32: Kind = Int(32);
+pub(crate) const I64: Kind = Int(64);
 const OPERANDS: &str = "%a, %b, %c";
 
 /// Collects forms.
 #[derive(Default)]
-struct Forms(Vec<Form>);
+pub(crate) struct Forms(Vec<Form>);
 
 impl Forms {
     /// `name %d, %a, …` over as many operands as there are kinds.
-    fn add(&mut self, name: &str, result: Kind, operands: &[Kind]) {
+    pub(crate) fn add(&mut self, name: &str, result: Kind, operands: &[Kind]) {
         let list = OPERANDS.split(", ").take(operands.len()).collect::<Vec<_>>().join(", ");
         self.code(format!("{name} %d, {list};"), result, operands);
     }
 
-    fn code(&mut self, code: String, result: Kind, operands: &[Kind]) {
+    pub(crate) fn code(&mut self, code: String, result: Kind, operands: &[Kind]) {
         self.0.push(Form { code, result, operands: operands.to_vec() });
     }
 }
@@ -45,6 +48,16 @@ pub(crate) fn of_floats() -> Vec<Form> {
 /// Comparisons and conversions.
 pub(crate) fn between_types() -> Vec<Form> {
     collected(&[comparisons, conversions])
+}
+
+/// Loads, stores, atomics, copies and addresses, each thread in cells of its own.
+pub(crate) fn of_memory() -> Vec<Form> {
+    collected(&[memory::loads_and_stores, memory::orders, memory::atomics, memory::copies, memory::addresses])
+}
+
+/// What the lanes of a warp do together.
+pub(crate) fn of_lanes() -> Vec<Form> {
+    collected(&[lanes::exchanges, lanes::votes, lanes::matrices])
 }
 
 fn collected(parts: &[fn(&mut Forms)]) -> Vec<Form> {
@@ -82,6 +95,13 @@ fn integers(forms: &mut Forms) {
         forms.add(&format!("shr.u{bits}"), kind, &[kind, I32]);
         forms.add(&format!("shr.s{bits}"), kind, &[kind, I32]);
     }
+    for op in ["vadd2", "vsub2", "vabsdiff2", "vmin2", "vmax2", "vadd4", "vsub4", "vabsdiff4", "vmin4", "vmax4"] {
+        for types in ["u32.u32.u32", "s32.s32.s32", "s32.u32.s32", "u32.s32.u32"] {
+            for mode in ["", ".sat", ".add"] {
+                forms.add(&format!("{op}.{types}{mode}"), I32, &[I32, I32, I32]);
+            }
+        }
+    }
     for op in
         ["add.sat.s32", "sub.sat.s32", "add.u16x2", "add.s16x2", "min.u16x2", "max.s16x2", "min.relu.s16x2", "max.relu.s32", "min.relu.s32"]
     {
@@ -95,6 +115,9 @@ fn integers(forms: &mut Forms) {
         "dp4a.s32.s32",
         "dp4a.u32.s32",
         "dp4a.u32.u32",
+        "dp4a.s32.u32",
+        "dp2a.lo.s32.s32",
+        "dp2a.hi.u32.s32",
         "dp2a.lo.s32.u32",
         "dp2a.hi.u32.u32",
     ] {
@@ -108,6 +131,19 @@ fn integers(forms: &mut Forms) {
         for (first, second) in [("add.cc", "addc"), ("sub.cc", "subc")] {
             forms.code(format!("{{ .reg .{b} %t; {first}.u{bits} %t, %a, %b; {second}.u{bits} %d, %c, %a; }}"), kind, &[kind, kind, kind]);
         }
+        for (first, second) in [("add.cc", "addc.cc"), ("sub.cc", "subc.cc")] {
+            let third = second.trim_end_matches(".cc");
+            forms.code(
+                format!("{{ .reg .{b} %t; {first}.u{bits} %t, %a, %b; {second}.s{bits} %t, %a, %c; {third}.u{bits} %d, %t, 0; }}"),
+                kind,
+                &[kind, kind, kind],
+            );
+        }
+        forms.code(
+            format!("{{ .reg .{b} %t; mad.hi.cc.s{bits} %t, %a, %b, %c; madc.lo.cc.u{bits} %t, %t, %b, %c; addc.u{bits} %d, %t, 0; }}"),
+            kind,
+            &[kind, kind, kind],
+        );
         forms.code(
             format!("{{ .reg .{b} %t; mad.lo.cc.u{bits} %t, %a, %b, %c; madc.hi.u{bits} %d, %a, %b, %c; }}"),
             kind,
@@ -133,6 +169,16 @@ fn bits(forms: &mut Forms) {
     for mode in ["", ".f4e", ".b4e", ".rc8", ".ecl", ".ecr", ".rc16"] {
         forms.add(&format!("prmt.b32{mode}"), I32, &[I32, I32, I32]);
         forms.code(format!("prmt.b32{mode} %d, %a, %b, 0x5213;"), I32, &[I32, I32]);
+    }
+    forms.add("fns.b32", I32, &[I32, I32, I32]);
+    for combine in ["and", "or"] {
+        forms.code(
+            format!(
+                "{{ .reg .pred %q, %s; setp.ne.u32 %s, %c, 3; lop3.{combine}.b32 %d|%q, %a, %b, %c, 0x1b, %s; @%q xor.b32 %d, %d, 0x55; }}"
+            ),
+            I32,
+            &[I32, I32, I32],
+        );
     }
     for table in [0x00, 0x1b, 0x96, 0xca, 0xe8, 0xff] {
         forms.code(format!("lop3.b32 %d, %a, %b, %c, {table};"), I32, &[I32, I32, I32]);
@@ -168,6 +214,20 @@ fn floats(forms: &mut Forms) {
             forms.code(format!("{{ .reg .pred %q; testp.{class}.{ty} %q, %a; selp.b32 %d, 1, 0, %q; }}"), I32, &[kind]);
         }
     }
+    for op in ["min.ftz.NaN.abs", "max", "min.NaN.xorsign.abs"] {
+        forms.add(&format!("{op}.f32"), F32, &[F32, F32, F32]);
+    }
+    for op in ["rcp", "rsqrt"] {
+        forms.add(&format!("{op}.approx.ftz.f64"), F64, &[F64]);
+    }
+    for op in ["ex2.approx.ftz.bf16", "tanh.approx.bf16"] {
+        forms.add(op, Bf16, &[Bf16]);
+        forms.add(&format!("{op}x2"), Bf16x2, &[Bf16x2]);
+    }
+    for op in ["ex2.approx.f16", "ex2.approx.ftz.f16", "tanh.approx.f16"] {
+        forms.add(op, F16, &[F16]);
+        forms.add(&format!("{op}x2"), F16x2, &[F16x2]);
+    }
     for op in ["min.NaN", "max.NaN", "min.ftz.NaN", "min.xorsign.abs", "max.xorsign.abs", "max.NaN.xorsign.abs"] {
         forms.add(&format!("{op}.f32"), F32, &[F32, F32]);
     }
@@ -177,7 +237,7 @@ fn floats(forms: &mut Forms) {
             forms.add(&format!("{op}.approx.ftz.f32"), F32, &[F32]);
         }
     }
-    for op in ["div.approx", "div.full", "div.approx.ftz"] {
+    for op in ["div.approx", "div.full", "div.approx.ftz", "div.full.ftz"] {
         forms.add(&format!("{op}.f32"), F32, &[F32, F32]);
     }
 }
@@ -200,6 +260,15 @@ fn halves(forms: &mut Forms) {
         }
         for op in ["neg", "abs"] {
             forms.add(&format!("{op}.{ty}"), kind, &[kind]);
+            if is_f16 {
+                forms.add(&format!("{op}.ftz.{ty}"), kind, &[kind]);
+            }
+        }
+        if is_f16 {
+            for op in ["min.ftz", "max.ftz.NaN"] {
+                forms.add(&format!("{op}.{ty}"), kind, &[kind, kind]);
+            }
+            forms.add(&format!("fma.rn.ftz.sat.{ty}"), kind, &[kind, kind, kind]);
         }
     }
 }
@@ -223,6 +292,34 @@ fn comparisons(forms: &mut Forms) {
         forms.add(&format!("slct.b{bits}.s32"), kind, &[kind, kind, I32]);
         forms.add(&format!("slct.b{bits}.f32"), kind, &[kind, kind, F32]);
     }
+    for combine in ["and", "or", "xor"] {
+        forms.code(
+            format!("{{ .reg .pred %q, %p, %s; setp.gt.s32 %s, %c, 7; setp.le.{combine}.s32 %q|%p, %a, %b, !%s; selp.b32 %d, 1, 0, %q; @%p add.u32 %d, %d, 2; }}"),
+            I32,
+            &[I32, I32, I32],
+        );
+        forms.code(
+            format!("{{ .reg .pred %q, %s; setp.gt.s32 %s, %c, 7; set.ne.{combine}.u32.s32 %d, %a, %b, %s; }}"),
+            I32,
+            &[I32, I32, I32],
+        );
+    }
+    for (ty, kind) in [("f16x2", F16x2), ("ftz.f16x2", F16x2), ("bf16x2", Bf16x2)] {
+        for op in unordered {
+            forms.code(
+                format!("{{ .reg .pred %q, %p; setp.{op}.{ty} %q|%p, %a, %b; selp.b32 %d, 1, 0, %q; @%p add.u32 %d, %d, 2; }}"),
+                I32,
+                &[kind, kind],
+            );
+        }
+    }
+    for (ty, kind) in [("u16", I16), ("s64", I64), ("f64", F64), ("b32", I32)] {
+        forms.add(&format!("set.ne.u32.{ty}"), I32, &[kind, kind]);
+        forms.add(&format!("set.eq.f32.{ty}"), F32, &[kind, kind]);
+    }
+    forms.add("slct.ftz.f32.f32", F32, &[F32, F32, F32]);
+    forms.add("slct.f64.s32", F64, &[F64, F64, I32]);
+    forms.add("set.lt.ftz.u32.f32", I32, &[F32, F32]);
     forms.add("set.lt.u32.f32", I32, &[F32, F32]);
     forms.add("set.geu.f32.f32", F32, &[F32, F32]);
     forms.add("set.le.f32.s32", F32, &[I32, I32]);
@@ -269,13 +366,37 @@ fn conversions(forms: &mut Forms) {
             forms.add(&format!("cvt.{mode}.{name}.{name}"), kind, &[kind]);
         }
     }
+    for mode in ["rna", "rn", "rz", "rn.relu", "rz.relu", "rna.satfinite", "rn.satfinite", "rz.relu.satfinite"] {
+        forms.add(&format!("cvt.{mode}.tf32.f32"), F32, &[F32]);
+    }
+    for (to, kind) in [("f16", F16), ("bf16", Bf16)] {
+        for mode in ["rn", "rz", "rn.relu"] {
+            forms.add(&format!("cvt.{mode}.satfinite.{to}.f32"), kind, &[F32]);
+        }
+        forms.add(&format!("cvt.rn.satfinite.{to}x2.f32"), if to == "f16" { F16x2 } else { Bf16x2 }, &[F32, F32]);
+    }
+    for mode in ["rni", "rzi", "rmi", "rpi"] {
+        forms.add(&format!("cvt.{mode}.bf16.bf16"), Bf16, &[Bf16]);
+        forms.add(&format!("cvt.{mode}.ftz.f32.f32"), F32, &[F32]);
+        forms.add(&format!("cvt.{mode}.ftz.s32.f32"), I32, &[F32]);
+        forms.add(&format!("cvt.{mode}.sat.u8.f32"), I32, &[F32]);
+    }
+    for mode in ["sat", "ftz.sat", "ftz"] {
+        forms.add(&format!("cvt.{mode}.f32.f16"), F32, &[F16]);
+        forms.add(&format!("cvt.rn.{mode}.f16.f32"), F16, &[F32]);
+        forms.add(&format!("cvt.rn.{mode}.f32.f64"), F32, &[F64]);
+    }
+    forms.add("cvt.rn.sat.f32.s32", F32, &[I32]);
+    forms.add("cvt.sat.f64.f64", F64, &[F64]);
+    forms.add("cvt.rn.bf16.f16", Bf16, &[F16]);
+    forms.add("cvt.rn.bf16.f64", Bf16, &[F64]);
+    forms.add("cvt.f64.bf16", F64, &[Bf16]);
     forms.add("cvt.f32.f16", F32, &[F16]);
     forms.add("cvt.f64.f16", F64, &[F16]);
     forms.add("cvt.f32.bf16", F32, &[Bf16]);
     forms.add("cvt.f64.f32", F64, &[F32]);
     forms.add("cvt.ftz.f64.f32", F64, &[F32]);
     forms.add("cvt.sat.f32.f32", F32, &[F32]);
-    forms.add("cvt.rna.tf32.f32", F32, &[F32]);
     for quarter in ["e4m3x2", "e5m2x2"] {
         forms.add(&format!("cvt.rn.satfinite.{quarter}.f32"), I16, &[F32, F32]);
         forms.add(&format!("cvt.rn.satfinite.relu.{quarter}.f32"), I16, &[F32, F32]);

@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 
 /// The lines that open every module.
-const HEADER: &str = ".version 7.0\n.target sm_80\n.address_size 64\n";
+pub(crate) const HEADER: &str = ".version 7.0\n.target sm_80\n.address_size 64\n";
 
 thread_local! {
     /// Code and line of the last trap on this thread.

@@ -82,6 +82,31 @@ impl Kind {
         }
     }
 
+    /// The numbers in a register: one, or two of a pair.
+    pub(crate) fn parts(self, bits: u64) -> Vec<(Kind, u64)> {
+        match self {
+            F16x2 => vec![(F16, bits & 0xffff), (F16, bits >> 16)],
+            Bf16x2 => vec![(Bf16, bits & 0xffff), (Bf16, bits >> 16)],
+            _ => vec![(self, bits)],
+        }
+    }
+
+    /// The place of a float among all of its format, so that neighbours differ by one.
+    pub(crate) fn ordered(self, bits: u64) -> i64 {
+        let magnitude = (bits & ((1 << (self.bits() - 1)) - 1)) as i64;
+        if bits >> (self.bits() - 1) & 1 == 1 { -magnitude } else { magnitude }
+    }
+
+    /// The value of a float.
+    pub(crate) fn number(self, bits: u64) -> f64 {
+        match self {
+            Bf16 => f32::from_bits((bits << 16) as u32).into(),
+            F32 => f32::from_bits(bits as u32).into(),
+            F64 => f64::from_bits(bits),
+            _ => f16_number(bits),
+        }
+    }
+
     /// Whether two results are the same; all NaNs are.
     pub(crate) fn same(self, a: u64, b: u64) -> bool {
         match self {
@@ -138,13 +163,29 @@ const F32_EDGES: [f32; 40] = [
 const F64_EDGES: [f64; 8] =
     [1.000_000_000_000_000_2, 1e300, -1e300, 1e-300, 3.4028235677973366e38, 1.401298464324817e-45, f64::MAX, 4503599627370497.5];
 
+fn f16_number(bits: u64) -> f64 {
+    let (exponent, fraction) = ((bits >> 10 & 31) as i32, (bits & 0x3ff) as f64);
+    let magnitude = match exponent {
+        0 => fraction * 2f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1024.0 + fraction) * 2f64.powi(exponent - 25),
+    };
+    if bits >> 15 & 1 == 1 { -magnitude } else { magnitude }
+}
+
 fn pairs(list: &[u64]) -> Vec<u64> {
     list.iter().enumerate().map(|(i, low)| list[(i * 7 + 3) % list.len()] << 16 | low).collect()
 }
 
+/// Whether the long versions of tests are wanted.
+fn is_full_run() -> bool {
+    std::env::var_os("ATOLL_TEST_FULL").is_some_and(|v| v == "1")
+}
+
 /// Operand lists: all pairs of edges of the first two, with edges of the others beside them, then anything.
 pub(crate) fn operands(kinds: &[Kind], seed: u64) -> Vec<Vec<u64>> {
-    const RANDOM: usize = 512;
+    let random_count = if is_full_run() { 8192 } else { 512 };
     let mut random = Random::new(seed);
     let edges: Vec<Vec<u64>> = kinds.iter().map(|k| k.edges()).collect();
     let mut lists = vec![Vec::new(); kinds.len()];
@@ -161,7 +202,7 @@ pub(crate) fn operands(kinds: &[Kind], seed: u64) -> Vec<Vec<u64>> {
             }
         }
     }
-    let wanted = (lists[0].len() + RANDOM).next_multiple_of(64);
+    let wanted = (lists[0].len() + random_count).next_multiple_of(64);
     for (list, kind) in lists.iter_mut().zip(kinds) {
         while list.len() < wanted {
             list.push(kind.random(&mut random));

@@ -1,0 +1,135 @@
+//! Instructions that the lanes of a warp do together.
+
+use super::{Forms, I32, I64};
+use crate::common::op::Kind::F64;
+
+/// Shuffles, matches and reductions; by whole warps, and by halves that have parted.
+pub(crate) fn exchanges(forms: &mut Forms) {
+    for mode in ["up", "down", "bfly", "idx"] {
+        let code = format!("{{ .reg .pred %q; shfl.sync.{mode}.b32 %d|%q, %a, %b, %c, -1; @%q xor.b32 %d, %d, 0x1111; }}");
+        forms.code(code, I32, &[I32, I32, I32]);
+        for (by, clamp) in [(1, if mode == "up" { 0 } else { 31 }), (16, 31), (3, 0x181f), (5, 0x1c03), (31, 0)] {
+            let code =
+                format!("{{ .reg .pred %q; shfl.sync.{mode}.b32 %d|%q, %a, {by}, {clamp}, 0xffffffff; @%q xor.b32 %d, %d, 0x1111; }}");
+            forms.code(code, I32, &[I32]);
+        }
+        forms.code(halves(&format!("shfl.sync.{mode}.b32 %d, %a, 7, 0x100f, %m;")), I32, &[I32]);
+    }
+    for (bits, kind) in [(32, I32), (64, I64)] {
+        forms.code(format!("match.any.sync.b{bits} %d, %a, -1;"), I32, &[kind]);
+        forms.code(format!("{{ .reg .pred %q; match.all.sync.b{bits} %d|%q, %a, -1; @%q xor.b32 %d, %d, 0x1111; }}"), I32, &[kind]);
+        forms.code(halves(&format!("match.any.sync.b{bits} %d, %a, %m;")), I32, &[kind]);
+    }
+    for op in ["add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32", "and.b32", "or.b32", "xor.b32"] {
+        forms.code(format!("redux.sync.{op} %d, %a, -1;"), I32, &[I32]);
+        forms.code(halves(&format!("redux.sync.{op} %d, %a, %m;")), I32, &[I32]);
+    }
+}
+
+/// Votes, masks and what a lane knows of itself.
+pub(crate) fn votes(forms: &mut Forms) {
+    let vote = |instruction: &str| format!(".reg .pred %q, %s; setp.lt.s32 %q, %a, 5; {instruction}");
+    for mode in ["all", "any", "uni"] {
+        for not in ["", "!"] {
+            let code = vote(&format!("vote.sync.{mode}.pred %s, {not}%q, -1; selp.b32 %d, 1, 0, %s;"));
+            forms.code(format!("{{ {code} }}"), I32, &[I32]);
+            let code = vote(&format!("vote.sync.{mode}.pred %s, {not}%q, %m; selp.b32 %d, 1, 0, %s;"));
+            forms.code(halves(&code), I32, &[I32]);
+        }
+    }
+    forms.code(format!("{{ {} }}", vote("vote.sync.ballot.b32 %d, %q, -1;")), I32, &[I32]);
+    forms.code(halves(&vote("vote.sync.ballot.b32 %d, !%q, %m;")), I32, &[I32]);
+    forms.code(halves("bar.warp.sync %m; activemask.b32 %d; and.b32 %d, %d, %a;"), I32, &[I32]);
+    for register in ["laneid", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge"] {
+        forms.code(format!("mov.u32 %d, %{register}; xor.b32 %d, %d, %a;"), I32, &[I32]);
+    }
+}
+
+/// Code by the lower half of the lanes and by the upper half, each with its mask in `%m`.
+fn halves(code: &str) -> String {
+    let (lower, upper) = (code, code.replace("%d", "%e"));
+    format!(
+        "{{ .reg .b32 %m, %e, %l; .reg .pred %h; mov.u32 %l, %laneid; setp.lt.u32 %h, %l, 16; selp.b32 %m, 0xffff, 0xffff0000, %h;\n\
+         @!%h bra $upper; {{ {lower} }} bra.uni $end;\n$upper: {{ {upper} }} mov.b32 %d, %e;\n$end: }}"
+    )
+}
+
+/// Products of matrices, of small integers where they are floats, so that every order of the sum gives the same; and how fragments move.
+pub(crate) fn matrices(forms: &mut Forms) {
+    let half = |ty: &'static str| (ty, "f16x2");
+    let products = [
+        ("m16n8k8", "f32", half("f16"), 2, 1, 4),
+        ("m16n8k16", "f32", half("f16"), 4, 2, 4),
+        ("m16n8k16", "f16", half("f16"), 4, 2, 2),
+        ("m16n8k8", "f32", ("bf16", "bf16x2"), 2, 1, 4),
+        ("m16n8k16", "f32", ("bf16", "bf16x2"), 4, 2, 4),
+        ("m16n8k4", "f32", ("tf32", "tf32"), 2, 1, 4),
+        ("m16n8k8", "f32", ("tf32", "tf32"), 4, 2, 4),
+        ("m8n8k16", "s32", ("s8", "b32"), 1, 1, 2),
+        ("m16n8k16", "s32", ("u8", "b32"), 2, 1, 4),
+        ("m16n8k32", "s32", ("s8", "b32"), 4, 2, 4),
+        ("m16n8k32", "s32", ("u8", "b32"), 4, 2, 4),
+    ];
+    for (shape, sum, (ty, packing), a, b, c) in products {
+        let saturations = if sum == "s32" { &["", ".satfinite"][..] } else { &[""] };
+        for saturation in saturations {
+            let instruction = format!("mma.sync.aligned.{shape}.row.col{saturation}.{sum}.{ty}.{ty}.{sum}");
+            forms.code(product(&instruction, packing, sum, [a, b, c]), I32, &[I32, I32, I32]);
+        }
+    }
+    forms.code(product("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32", "b32", "s32", [4, 2, 4]), I32, &[I32, I32, I32]);
+    forms.code(
+        "{ .reg .f64 %s, %t; cvt.rni.f64.f64 %s, %a; min.f64 %s, %s, 0d4059000000000000; max.f64 %s, %s, 0dC059000000000000;\n\
+         mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%t, %d}, {%s}, {%s}, {%s, 0d3FF0000000000000}; sub.f64 %d, %d, %t; }"
+            .into(),
+        F64,
+        &[F64],
+    );
+    forms.code("movmatrix.sync.aligned.m8n8.trans.b16 %d, %a;".into(), I32, &[I32]);
+    for trans in ["", ".trans"] {
+        for (count, list) in [(1, "{%d}"), (2, "{%d, %s}"), (4, "{%d, %s, %t, %u}")] {
+            // Each lane's cell is a row of a matrix.
+            let code = format!(
+                "{{ .reg .b32 %s, %t, %u; mov.b32 %s, 0; mov.b32 %t, 0; mov.b32 %u, 0; st.shared.v4.b32 [%cs], {{%a, %b, %a, %b}}; bar.warp.sync -1;\n\
+                 ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {list}, [%cs]; bar.warp.sync -1; sub.u32 %d, %d, %s; sub.u32 %t, %t, %u; xor.b32 %d, %d, %t; }}"
+            );
+            forms.code(code, I32, &[I32, I32]);
+            let code = format!(
+                "{{ .reg .b32 %s, %t, %u; sub.u32 %s, %a, %b; xor.b32 %t, %a, %b; mov.b32 %u, %b; mov.b32 %d, %a; st.shared.v4.b32 [%cs], {{%b, %a, %b, %a}}; bar.warp.sync -1;\n\
+                 stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%cs], {list}; bar.warp.sync -1; ld.shared.v4.b32 {{%d, %s, %t, %u}}, [%cs]; sub.u32 %d, %d, %s; sub.u32 %t, %t, %u; xor.b32 %d, %d, %t; }}"
+            );
+            forms.code(code, I32, &[I32, I32]);
+        }
+    }
+}
+
+/// An `mma` whose fragments are made of the operands: numbers of a byte, packed as the instruction wants them.
+fn product(instruction: &str, packing: &str, sum: &str, [a, b, c]: [usize; 3]) -> String {
+    let mut code = String::from("{ .reg .b32 %s, %A<4>, %B<2>, %C<4>, %D<4>; .reg .f32 %f, %g;\n");
+    let fragments = [("A", a, "%a"), ("B", b, "%b")];
+    for (name, count, operand) in fragments {
+        for n in 0..count {
+            code += &format!("shf.l.wrap.b32 %s, {operand}, %c, {};", 5 * n);
+            code += &match packing {
+                "b32" => format!(" mov.b32 %{name}{n}, %s;\n"),
+                "tf32" => format!(" cvt.s32.s8 %s, %s; cvt.rn.f32.s32 %f, %s; mov.b32 %{name}{n}, %f;\n"),
+                _ => format!(
+                    " cvt.rn.f32.s8 %f, %s; shr.u32 %s, %s, 9; cvt.rn.f32.u8 %g, %s; mul.f32 %g, %g, 0f3E800000; cvt.rn.{packing}.f32 %{name}{n}, %f, %g;\n"
+                ),
+            };
+        }
+    }
+    for n in 0..c {
+        code += &format!("shf.r.wrap.b32 %s, %c, %a, {};", 7 * n);
+        code += &match sum {
+            "s32" => format!(" mov.b32 %C{n}, %s;\n"),
+            "f32" => format!(" cvt.rn.f32.s16 %f, %s; mov.b32 %C{n}, %f;\n"),
+            _ => format!(" cvt.rn.f32.s8 %f, %s; cvt.rn.f16x2.f32 %C{n}, %f, %f;\n"),
+        };
+    }
+    let list = |name: &str, count: usize| (0..count).map(|n| format!("%{name}{n}")).collect::<Vec<_>>().join(", ");
+    code += &format!("{instruction} {{{}}}, {{{}}}, {{{}}}, {{{}}};\n", list("D", c), list("A", a), list("B", b), list("C", c));
+    code += "mov.b32 %d, %D0;";
+    (1..c).for_each(|n| code += &format!(" shf.l.wrap.b32 %d, %d, %d, 3; xor.b32 %d, %d, %D{n};"));
+    code + " }"
+}

@@ -1,0 +1,173 @@
+//! Instructions on memory. Each thread has 32 bytes of its own in every space: `[%cs]` in shared, `[%cg]` in global, `[cell]` in local memory; `%cx` is the generic address of the
+//! shared ones.
+
+use super::{Forms, I16, I32, I64};
+use crate::common::op::Kind::{self, Bf16, Bf16x2, F16, F16x2, F32, F64};
+
+/// Spaces, as modifiers, with the thread's cell in them.
+const SPACES: [(&str, &str); 5] = [(".shared", "%cs"), (".shared::cta", "%cs"), (".global", "%cg"), (".local", "cell"), ("", "%cx")];
+
+/// Every width, extended as its type says, alone and in vectors.
+pub(crate) fn loads_and_stores(forms: &mut Forms) {
+    for (space, cell) in SPACES {
+        for ty in ["u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32"] {
+            let offset = if ty.ends_with('8') { 3 } else { 4 };
+            forms.code(format!("st{space}.b64 [{cell}], %a; ld{space}.{ty} %d, [{cell}+{offset}];"), I64, &[I64]);
+        }
+        for ty in ["u64", "s64", "b64", "f64"] {
+            let d = if ty == "f64" { F64 } else { I64 };
+            forms.code(format!("st{space}.{ty} [{cell}+8], %a; ld{space}.{ty} %d, [{cell}+8];"), d, &[d]);
+        }
+        for ty in ["b8", "u8", "s8", "b16", "u16", "s16", "b32"] {
+            let code = format!("st{space}.b64 [{cell}], %a; st{space}.{ty} [{cell}+4], %b; ld{space}.b64 %d, [{cell}];");
+            forms.code(code, I64, &[I64, I64]);
+        }
+        let code =
+            format!("{{ .reg .b32 %s, %t; mov.b64 {{%s, %t}}, %a; st{space}.v2.b32 [{cell}], {{%t, %s}}; ld{space}.b64 %d, [{cell}]; }}");
+        forms.code(code, I64, &[I64]);
+        let code = format!(
+            "{{ .reg .b16 %s, %t, %u, %v; st{space}.b64 [{cell}], %a; ld{space}.v4.s8 {{%s, %t, %u, %v}}, [{cell}+4]; mov.b64 %d, {{%v, %u, %t, %s}}; }}"
+        );
+        forms.code(code, I64, &[I64]);
+        let code = format!(
+            "{{ .reg .b16 %s, %t, %u, %v; st{space}.b64 [{cell}], %a; ld{space}.v4.u16 {{%s, %t, _, %v}}, [{cell}]; mov.b64 %d, {{%v, %v, %t, %s}}; }}"
+        );
+        forms.code(code, I64, &[I64]);
+        let code = format!(
+            "{{ .reg .b64 %s; st{space}.v2.b64 [{cell}+16], {{%a, %b}}; ld{space}.v2.u64 {{%s, %d}}, [{cell}+16]; sub.u64 %d, %d, %s; }}"
+        );
+        forms.code(code, I64, &[I64, I64]);
+        let code = format!(
+            "{{ .reg .b32 %s, %t, %u; st{space}.v4.f32 [{cell}], {{%a, %b, %b, %a}}; ld{space}.v4.b32 {{%s, %t, %u, %d}}, [{cell}]; xor.b32 %d, %d, %t; }}"
+        );
+        forms.code(code, I32, &[I32, I32]);
+    }
+}
+
+/// Orders, scopes and hints, which change no value.
+pub(crate) fn orders(forms: &mut Forms) {
+    let all = ["volatile", "weak", "relaxed.cta", "relaxed.gpu", "relaxed.sys", "relaxed.cluster"];
+    let loads =
+        ["acquire.cta", "acquire.gpu", "acquire.sys", "ca", "cg", "cs", "lu", "cv", "L1::evict_last", "L1::no_allocate", "L2::128B"];
+    let stores = ["release.cta", "release.gpu", "release.sys", "wb", "cg", "cs", "wt"];
+    for words in all.iter().chain(&loads) {
+        forms.code(orders_code("", words, ".global", "%cg"), I32, &[I32]);
+        if !words.starts_with('L') {
+            forms.code(orders_code("", words, "", "%cx"), I32, &[I32]);
+        }
+    }
+    for words in all.iter().chain(&stores) {
+        forms.code(orders_code(words, "", ".global", "%cg"), I32, &[I32]);
+    }
+    for words in &all[..4] {
+        forms.code(orders_code(words, words, ".shared", "%cs"), I32, &[I32]);
+    }
+    for hint in [
+        "prefetch.global.L1 [%cg];",
+        "prefetch.global.L2 [%cg];",
+        "prefetchu.L1 [%cx];",
+        "fence.acq_rel.gpu;",
+        "fence.sc.sys;",
+        "membar.gl;",
+    ] {
+        forms.code(format!("{hint} mov.b32 %d, %a;"), I32, &[I32]);
+    }
+    for nc in ["ld.global.nc", "ld.global.ca.nc", "ldu.global"] {
+        forms.code(format!("{nc}.u32 %d, [%ci]; add.u32 %d, %d, %a;"), I32, &[I32]);
+    }
+}
+
+fn orders_code(store: &str, load: &str, space: &str, cell: &str) -> String {
+    let dotted = |words: &str| if words.is_empty() { String::new() } else { format!(".{words}") };
+    // The hints on cache levels stand behind the space, the others before.
+    let load = if load.starts_with('L') { format!("ld{space}{}", dotted(load)) } else { placed("ld", &dotted(load), space) };
+    let store = placed("st", &dotted(store), space);
+    format!("{store}.u32 [{cell}+4], %a; {load}.u32 %d, [{cell}+4];")
+}
+
+/// Cache operators stand behind the space, orders before it.
+fn placed(opcode: &str, words: &str, space: &str) -> String {
+    let is_cache = matches!(words, ".ca" | ".cg" | ".cs" | ".lu" | ".cv" | ".wb" | ".wt");
+    if is_cache { format!("{opcode}{space}{words}") } else { format!("{opcode}{words}{space}") }
+}
+
+/// Atomics and reductions: the memory afterwards, and the old value.
+pub(crate) fn atomics(forms: &mut Forms) {
+    const OPERATIONS: &[(&str, &[(&str, Kind)])] = &[
+        ("add", &[("u32", I32), ("s32", I32), ("u64", I64), ("f32", F32), ("f64", F64)]),
+        ("add.noftz", &[("f16", F16), ("f16x2", F16x2), ("bf16", Bf16), ("bf16x2", Bf16x2)]),
+        ("min", &[("u32", I32), ("s32", I32), ("u64", I64), ("s64", I64)]),
+        ("max", &[("u32", I32), ("s32", I32), ("u64", I64), ("s64", I64)]),
+        ("and", &[("b32", I32), ("b64", I64)]),
+        ("or", &[("b32", I32), ("b64", I64)]),
+        ("xor", &[("b32", I32), ("b64", I64)]),
+        ("inc", &[("u32", I32)]),
+        ("dec", &[("u32", I32)]),
+    ];
+    for (space, cell) in [(".global", "%cg"), (".shared", "%cs"), ("", "%cx")] {
+        for (op, types) in OPERATIONS {
+            for (ty, kind) in *types {
+                let bits = kind.bits();
+                let red = format!("st{space}.b{bits} [{cell}], %a; red{space}.{op}.{ty} [{cell}], %b; ld{space}.b{bits} %d, [{cell}];");
+                forms.code(red, *kind, &[*kind, *kind]);
+                let atom =
+                    format!("{{ .reg .b{bits} %t; st{space}.b{bits} [{cell}], %a; atom.relaxed.gpu{space}.{op}.{ty} %d, [{cell}], %b; }}");
+                forms.code(atom, *kind, &[*kind, *kind]);
+            }
+        }
+        for (bits, kind) in [(16, I16), (32, I32), (64, I64)] {
+            // Half of the threads find what they compare with.
+            let code = format!(
+                "{{ .reg .b{bits} %t; .reg .pred %q; setp.lt.u{bits} %q, %b, %c; selp.b{bits} %t, %a, %b, %q; st{space}.b{bits} [{cell}], %t; \
+                 atom{space}.cas.b{bits} %t, [{cell}], %a, %c; ld{space}.b{bits} %d, [{cell}]; xor.b{bits} %d, %d, %t; }}"
+            );
+            forms.code(code, kind, &[kind, kind, kind]);
+            if bits > 16 {
+                let code = format!(
+                    "{{ .reg .b{bits} %t; st{space}.b{bits} [{cell}], %a; atom.acq_rel.cta{space}.exch.b{bits} %t, [{cell}], %b; \
+                     ld{space}.b{bits} %d, [{cell}]; sub.u{bits} %d, %d, %t; }}"
+                );
+                forms.code(code, kind, &[kind, kind]);
+            }
+        }
+    }
+}
+
+/// `cp.async`: whole, shortened, left out.
+pub(crate) fn copies(forms: &mut Forms) {
+    let copy = |operands: &str| {
+        format!(
+            "st.global.b64 [%cg], %a; st.global.b64 [%cg+8], %a; st.shared.b64 [%cs+8], %b; cp.async.{operands}; cp.async.commit_group; cp.async.wait_group 0; ld.shared.b64 %d, [%cs+8];"
+        )
+    };
+    for operands in [
+        "ca.shared.global [%cs+8], [%cg+8], 8",
+        "ca.shared.global [%cs+8], [%cg+4], 4",
+        "cg.shared.global [%cs], [%cg], 16",
+        "ca.shared.global.L2::128B [%cs], [%cg], 16",
+    ] {
+        forms.code(copy(operands), I64, &[I64, I64]);
+    }
+    forms.code(
+        format!("{{ .reg .b32 %n; cvt.u32.u64 %n, %b; and.b32 %n, %n, 7; {} }}", copy("ca.shared.global [%cs+8], [%cg], 8, %n")),
+        I64,
+        &[I64, I64],
+    );
+    forms.code(format!("{{ .reg .pred %q; setp.lt.s64 %q, %b, 3; {} }}", copy("ca.shared.global [%cs+8], [%cg], 8, %q")), I64, &[I64, I64]);
+}
+
+/// Conversion of addresses, and what space one lies in.
+pub(crate) fn addresses(forms: &mut Forms) {
+    // The host's constants lie among its global memory, so it is not asked about those.
+    for (from, symbol) in [("shared", "cells"), ("local", "cell"), ("global", "variable")] {
+        for asked in ["shared", "local", "global"] {
+            let code = format!(
+                "{{ .reg .b64 %s, %t; .reg .pred %q; mov.u64 %s, {symbol}; cvta.{from}.u64 %t, %s; isspacep.{asked} %q, %t; selp.b32 %d, %a, 0, %q; \
+                 cvta.to.{from}.u64 %t, %t; setp.eq.u64 %q, %s, %t; @!%q xor.b32 %d, %d, 0x5555; }}"
+            );
+            forms.code(code, I32, &[I32]);
+        }
+    }
+    let code = "{ .reg .b64 %s, %t; mov.u64 %s, constants; and.b64 %t, %a, 60; add.u64 %s, %s, %t; ld.const.s32 %d, [%s]; cvta.const.u64 %s, %s; ld.s16 %t, [%s]; sub.u64 %d, %d, %t; }";
+    forms.code(code.into(), I64, &[I64]);
+}

@@ -63,16 +63,14 @@ impl DiskCache {
         Some(bytes)
     }
 
-    /// Keeps bytes under a digest, and removes what there is too much of.
+    /// Keeps bytes under a digest.
     pub fn write(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
         self.create()?;
         let path = self.path(digest);
         let partial = self.partial(&path);
         let whole = [&Sha256::digest(bytes)[..], bytes].concat();
         let written = fs::write(&partial, whole).and_then(|()| fs::rename(&partial, &path));
-        written.inspect_err(|_| drop(fs::remove_file(&partial)))?;
-        self.remove_unused(&path);
-        Ok(())
+        written.inspect_err(|_| drop(fs::remove_file(&partial)))
     }
 
     /// A name for a file that is not whole yet, which no other thread and no other process uses.
@@ -83,8 +81,9 @@ impl DiskCache {
         path.with_extension(format!("{}.{}.{number}.partial", self.extension, std::process::id()))
     }
 
-    /// Removes what was left behind by processes that were killed, and the files not used for longest until the rest is small enough; never `keep`.
-    pub fn remove_unused(&self, keep: &Path) {
+    /// Removes what was left behind by processes that were killed, and the files not used for longest until the rest is small enough; the one used last stays
+    /// however large it is.
+    pub fn remove_unused(&self) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let (ours, others): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.extension() == Some(OsStr::new(self.extension)));
         others.iter().filter(|path| is_abandoned(path)).for_each(|path| drop(fs::remove_file(path)));
@@ -97,7 +96,8 @@ impl DiskCache {
             .collect();
         files.sort_unstable();
         let mut bytes: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
-        for (_, size, path) in files.iter().filter(|(_, _, path)| path != keep) {
+        files.pop();
+        for (_, size, path) in &files {
             if bytes <= self.bytes_max {
                 return;
             }
@@ -138,12 +138,14 @@ mod tests {
             File::open(&path).unwrap().set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
             path
         };
-        let [newest, old, oldest, kept, other] =
-            [file("a.kg", 1), file("b.kg", 50), file("c.kg", 90), file("d.kg", 100), file("e.txt", 9000)];
+        let [newest, old, older, oldest, other] =
+            [file("d.kg", 1), file("b.kg", 50), file("c.kg", 90), file("a.kg", 100), file("e.txt", 9000)];
         let [running, abandoned] = [file("f.kg.7.partial", 60), file("g.kg.8.partial", 9000)];
-        cache.remove_unused(&kept);
-        let left = [&newest, &old, &oldest, &kept, &other, &running, &abandoned].map(|path| path.exists());
-        assert_eq!(left, [true, false, false, true, true, true, false]);
+        cache.remove_unused();
+        let left = [&newest, &old, &older, &oldest, &other, &running, &abandoned].map(|path| path.exists());
+        assert_eq!(left, [true, true, false, false, true, true, false]);
+        DiskCache { bytes_max: 10, ..cache }.remove_unused();
+        assert_eq!([&newest, &old].map(|path| path.exists()), [true, false], "the last one stays");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! [`compile`] begins with a model, [`pack`] with kernels in PTX, which are there before the targets are.
 //!
 //! Every stage is a function of another crate; this one calls them in order, times them, tells an [`Observer`] what happens and shows any intermediate form.
-//! It is not a build system: the cache of compiled models belongs to whoever serves them.
+//! It is not a build system: the cache of compiled models belongs to whoever serves them. Code of single kernels is kept where [`CompileOptions`] say so.
 
 mod error;
 mod observer;
@@ -22,12 +22,13 @@ pub use targets::{Target, UnknownTarget};
 use atoll_codegen::{Emitted, Schedule};
 use atoll_frontend::memory_plan;
 use atoll_frontend::tensor_graph::TensorGraph;
-use atoll_kgraph::{BundleContents, KernelFacts, KernelGraph, LaunchSpec, RerunFact, TargetContents, TargetImage, write_bundle};
+use atoll_kgraph::{BundleContents, DiskCache, KernelFacts, KernelGraph, LaunchSpec, RerunFact, TargetContents, TargetImage, write_bundle};
 pub use atoll_passes::TransformOptions;
 use atoll_passes::{KernelReport, LoopDecision, Outlining, PassOptions, Virtualization};
 use atoll_ptx::Module;
 use observer::Clock;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What identifies this compiler in bundles and caches.
 pub const PRODUCER: &str = concat!("atoll ", env!("CARGO_PKG_VERSION"));
@@ -41,12 +42,14 @@ pub struct CompileOptions {
     pub assemble: bool,
     /// Which passes for preemption run. All of them, but to measure what they cost.
     pub passes: TransformOptions,
+    /// Where native code of kernels is kept and looked for.
+    pub kernel_cache: Option<Arc<DiskCache>>,
 }
 
 impl Default for CompileOptions {
     /// Native code for this machine, and PTX for every NVIDIA GPU from Turing on.
     fn default() -> CompileOptions {
-        CompileOptions { targets: Target::defaults(), assemble: false, passes: TransformOptions::default() }
+        CompileOptions { targets: Target::defaults(), assemble: false, passes: TransformOptions::default(), kernel_cache: None }
     }
 }
 
@@ -202,7 +205,7 @@ fn compile_target(
     for (facts, reason) in facts.iter_mut().zip(not_padded) {
         facts.not_padded = reason;
     }
-    let (code, ptx) = clock.stage(Stage::Lower(target), || targets::lower(target, &module, &mut facts, options.assemble, observer))?;
+    let (code, ptx) = clock.stage(Stage::Lower(target), || targets::lower(target, &module, &mut facts, options, observer))?;
     let image = TargetImage { name: target.name().into(), kernels: facts, launches };
     Ok((TargetContents { image, code, ptx }, report.kernels))
 }

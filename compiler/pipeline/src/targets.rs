@@ -1,5 +1,6 @@
 //! The targets a bundle can have, and how kernels become their code.
 
+use crate::CompileOptions;
 use crate::error::CompileError;
 use crate::observer::{Form, Observer};
 use atoll_codegen::{HostLevel, TargetDescription};
@@ -90,12 +91,12 @@ pub(crate) fn lower(
     target: Target,
     module: &Module,
     facts: &mut [KernelFacts],
-    assemble: bool,
+    options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<(Vec<u8>, Option<String>), CompileError> {
     let level = match target {
         Target::Nvidia(architecture) => {
-            let ptxas = if assemble { atoll_target_nvidia::find_ptxas() } else { None };
+            let ptxas = if options.assemble { atoll_target_nvidia::find_ptxas() } else { None };
             let image = atoll_target_nvidia::compile(module, facts, architecture, ptxas.as_ref())?;
             return Ok(match image.cubin {
                 Some(cubin) => (cubin, Some(image.ptx)),
@@ -106,7 +107,7 @@ pub(crate) fn lower(
         Target::HostV4 => CpuLevel::V4,
     };
     let shapes: Vec<KernelShape> = facts.iter().map(|f| KernelShape { name: f.name.as_str().into(), block: f.block }).collect();
-    let options = Options { keep_ir: observer.wants(Form::Llvm), ..Options::default() };
+    let options = Options { keep_ir: observer.wants(Form::Llvm), cache: options.kernel_cache.clone(), ..Options::default() };
     // Lines are those of the text that goes along with the code, so the code is made from that text.
     let text = atoll_ptx::print(module);
     let module = atoll_ptx::parse(&text)?;

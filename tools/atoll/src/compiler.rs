@@ -32,6 +32,7 @@ pub(crate) fn without() -> anyhow::Error {
 #[cfg(feature = "compiler")]
 mod with {
     use super::{Arc, CompilerService, Path, Result};
+    use crate::cache;
     use crate::failure::Blame;
     use anyhow::Context;
     use atoll_pipeline::{CompileError, CompileOptions, Observer, PRODUCER, Stage, Target, compile};
@@ -48,12 +49,13 @@ mod with {
     }
 
     fn options() -> CompileOptions {
-        CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() }
+        CompileOptions { targets: vec![Target::this_host()], kernel_cache: cache::kernels(), ..CompileOptions::default() }
     }
 
     impl CompilerService for Service {
         fn identity(&self) -> String {
-            format!("{PRODUCER} {:?}", self.options)
+            // Where kernels are kept makes no difference to what comes out.
+            format!("{PRODUCER} {:?}", CompileOptions { kernel_cache: None, ..self.options.clone() })
         }
 
         fn compile(&self, source: &Path, destination: &Path, progress: &dyn Fn(CompileProgress)) -> Result<(), CompileFailure> {

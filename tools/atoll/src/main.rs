@@ -6,6 +6,7 @@
 //! Exit codes: 0 if all went well, 1 if something failed, 2 if the command line or a file that the user gave is at fault.
 
 mod artifact;
+mod cache;
 mod cli;
 mod client;
 mod commands;

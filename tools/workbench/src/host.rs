@@ -7,11 +7,12 @@ use crate::{BenchError, Buffer, Fence, Kernel, KernelDevice, Launch, Outcome};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::record::PARAMS_BYTES_MAX;
 use atoll_device::{CheckedBuffer, Completion, Device, HostConfig, HostDevice, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
-use atoll_kgraph::KernelFacts;
 use atoll_kgraph::target::preempt_params;
+use atoll_kgraph::{DiskCache, KernelFacts};
 use atoll_ptx::Function;
 use atoll_target_host::{CpuLevel, KernelShape, Options};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The one queue that is used.
@@ -52,6 +53,7 @@ pub struct HostBench {
     device: HostDevice,
     level: CpuLevel,
     options: HostOptions,
+    cache: Option<Arc<DiskCache>>,
     launches: u64,
     epoch: Epoch,
 }
@@ -77,7 +79,12 @@ impl HostBench {
         let memory_bytes = options.memory_bytes.saturating_add(BUFFERS_BEGIN);
         let config = HostConfig { compute_units, memory_bytes, queues: 1, time_limit: options.time_limit, ..default };
         let level = CpuLevel::of_this_machine().ok_or(BenchError::NoNativeCode)?;
-        Ok(HostBench { device: HostDevice::start(config)?, level, options, launches: 0, epoch: Epoch(0) })
+        Ok(HostBench { device: HostDevice::start(config)?, level, options, cache: None, launches: 0, epoch: Epoch(0) })
+    }
+
+    /// Keeps and looks for code of kernels there.
+    pub fn with_cache(self, cache: Option<Arc<DiskCache>>) -> HostBench {
+        HostBench { cache, ..self }
     }
 
     /// Bytes of device memory that a launch on these buffers takes at most. Pages that nobody touches cost nothing.
@@ -311,7 +318,7 @@ impl KernelDevice for HostBench {
     fn load(&mut self, kernel: &Kernel<'_>) -> Result<HostKernel, BenchError> {
         let appended = Appended::of(kernel)?;
         let shape = KernelShape { name: kernel.entry.into(), block: appended.real_block(kernel.block) };
-        let options = Options { check: self.options.check, ..Options::default() };
+        let options = Options { check: self.options.check, cache: self.cache.clone(), ..Options::default() };
         let object = atoll_target_host::compile(kernel.module, std::slice::from_ref(&shape), self.level, &options)?;
         let native = &object.kernels[0];
         let function = kernel.module.function(kernel.entry).expect("it was compiled").clone();

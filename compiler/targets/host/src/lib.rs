@@ -34,6 +34,7 @@
 
 mod alignment;
 mod analysis;
+mod cache;
 mod bounds;
 mod emit;
 mod error;
@@ -53,13 +54,14 @@ mod webs;
 
 pub use error::HostError;
 
+use atoll_kgraph::DiskCache;
 use atoll_kgraph::host_abi::{HOST_ABI_SYMBOL, HOST_ABI_VERSION};
 use atoll_ptx::{Function, FunctionKind, Module, Name};
 use emit::EmittedKernel;
 use shape::BlockShape;
 use std::fmt::Write as _;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Most threads of a block, as everywhere in CUDA.
 pub const MAX_BLOCK_THREADS: u32 = 1024;
@@ -150,6 +152,8 @@ pub struct Options {
     pub threads: usize,
     /// Ask the device before every access to memory whether it may be made ([`HostHelpers::check`](atoll_kgraph::host_abi::HostHelpers::check)); slow.
     pub check: bool,
+    /// Where code of kernels is kept and looked for; not used where IR is to be kept.
+    pub cache: Option<Arc<DiskCache>>,
 }
 
 /// Native code for one level.
@@ -191,6 +195,9 @@ pub fn compile(module: &Module, kernels: &[KernelShape], level: CpuLevel, option
         objects.push(object);
         compiled.push(kernel);
     }
+    if let Some(cache) = &options.cache {
+        cache.remove_unused();
+    }
     Ok(HostObject { elf: object::link(&objects)?, kernels: compiled })
 }
 
@@ -229,7 +236,10 @@ impl<'a> Job<'a> {
         let analysis = analysis::analyse(&program, &phis, self.block);
         let emitted = emit::emit_kernel(&program, &analysis, level, options.check)?;
         let ir = kernel_ir(&emitted, globals, level);
-        let compiled = object::compile_ir(&program.name, &ir, level, options.keep_ir)?;
+        let compiled = match &options.cache {
+            Some(cache) if !options.keep_ir => cache::compile_ir(&program.name, &ir, level, cache)?,
+            _ => object::compile_ir(&program.name, &ir, level, options.keep_ir)?,
+        };
         let kernel = CompiledKernel {
             name: program.name.clone(),
             block: self.block.dims,

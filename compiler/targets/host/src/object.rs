@@ -17,7 +17,7 @@ pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// Passes over a kernel. Vectorisation is done already, so what remains is to clean up, simplify and unroll; against `default<O2>` this takes a third less time for code
 /// that is as fast.
-const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
+pub(crate) const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
                         gvn,sccp,loop-unroll,instcombine<no-verify-fixpoint>,simplifycfg,dse,adce)";
 
 /// Linkers to try, in order, after the one the environment names.

@@ -45,7 +45,7 @@ impl CompileCache {
         self.files.create().map_err(|source| LoadError::Io { path: self.files.folder().into(), source })?;
         compiler.compile(model, &path, progress)?;
         let bundle = Bundle::open(&path)?;
-        self.files.remove_unused(&path);
+        self.files.remove_unused();
         Ok(bundle)
     }
 

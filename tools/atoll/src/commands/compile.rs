@@ -33,6 +33,10 @@ pub(crate) struct Args {
     #[arg(long)]
     assemble: bool,
 
+    /// Compile every kernel anew, whether or not its code is kept in $XDG_CACHE_HOME/atoll/kernels
+    #[arg(long)]
+    no_cache: bool,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -62,6 +66,7 @@ pub(crate) use with::{as_json, as_text, run, targets};
 #[cfg(feature = "compiler")]
 mod with {
     use super::{Args, Emit, Result};
+    use crate::cache;
     use crate::compiler::ProgressBars;
     use crate::failure::Blame;
     use crate::output::{Align, Table, bytes, milliseconds, print, print_json};
@@ -85,7 +90,8 @@ mod with {
     }
 
     fn options(args: &Args) -> Result<CompileOptions> {
-        Ok(CompileOptions { assemble: args.assemble, targets: targets(&args.target)?, ..CompileOptions::default() })
+        let kernel_cache = if args.no_cache { None } else { cache::kernels() };
+        Ok(CompileOptions { assemble: args.assemble, targets: targets(&args.target)?, kernel_cache, ..CompileOptions::default() })
     }
 
     /// The targets of these names, each once; the usual ones if none is named.

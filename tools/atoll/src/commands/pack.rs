@@ -1,5 +1,6 @@
 //! `atoll pack`
 
+use crate::cache;
 use crate::commands::compile::{as_json, as_text, targets};
 use crate::compiler::ProgressBars;
 use crate::failure::Blame;
@@ -48,13 +49,18 @@ pub(crate) struct Args {
     #[arg(long)]
     assemble: bool,
 
+    /// Compile every kernel anew, whether or not its code is kept in $XDG_CACHE_HOME/atoll/kernels
+    #[arg(long)]
+    no_cache: bool,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let options = CompileOptions { assemble: args.assemble, targets: targets(&args.target)?, ..CompileOptions::default() };
+    let kernel_cache = if args.no_cache { None } else { cache::kernels() };
+    let options = CompileOptions { assemble: args.assemble, targets: targets(&args.target)?, kernel_cache, ..CompileOptions::default() };
     let output = args.output.clone().unwrap_or_else(|| args.manifest.with_extension("kg"));
     let bars = ProgressBars::new(&args.manifest);
     let packed = pack(&args.manifest, &output, &options, &bars);

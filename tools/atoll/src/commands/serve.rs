@@ -1,5 +1,6 @@
 //! `atoll serve`
 
+use crate::cache;
 use crate::compiler;
 use crate::engine::EngineArgs;
 use crate::failure::{Blame, users};
@@ -64,9 +65,9 @@ impl Args {
     fn config(self) -> Result<(ServerConfig, EngineArgs)> {
         let cache = match self.cache {
             Some(cache) => cache,
-            None => {
-                default_cache().context("neither XDG_CACHE_HOME nor HOME is set; say where compiled models go with --cache").blame_user()?
-            }
+            None => cache::folder("compiled")
+                .context("neither XDG_CACHE_HOME nor HOME is set; say where compiled models go with --cache")
+                .blame_user()?,
         };
         let config = ServerConfig {
             host: self.host,
@@ -79,13 +80,6 @@ impl Args {
         };
         Ok((config, self.engine))
     }
-}
-
-/// Where the XDG convention keeps what can be made again.
-fn default_cache() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-    Some(base.join("atoll").join("compiled"))
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {

@@ -1,6 +1,7 @@
 //! `atoll kernel run`
 
 use super::argument::{Arguments, Memory, Use};
+use crate::cache;
 use crate::failure::{Blame, user_error};
 use crate::output::{milliseconds, parse_bytes, parse_seconds, print, print_json};
 use crate::samples::Distribution;
@@ -85,6 +86,10 @@ pub(crate) struct Args {
     /// Bound every access to its own buffer, and name the thread and address of one that lies outside; slow
     #[arg(long)]
     check: bool,
+
+    /// Compile the kernel anew, whether or not its code is kept in $XDG_CACHE_HOME/atoll/kernels
+    #[arg(long)]
+    no_cache: bool,
 
     /// Stop a launch on the host device that runs for longer
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
@@ -176,10 +181,12 @@ fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &
     let time_limit = Duration::from_secs_f64(args.time_limit);
     let options = HostOptions { compute_units: args.threads, memory_bytes, time_limit, check: args.check };
     let before = buffers.to_vec();
-    match on(&mut HostBench::start(options)?, kernel, launch, buffers, args.repeat) {
+    let cache = if args.no_cache { None } else { cache::kernels() };
+    let start = |options| Ok::<_, BenchError>(HostBench::start(options)?.with_cache(cache.clone()));
+    match on(&mut start(options)?, kernel, launch, buffers, args.repeat) {
         Err(BenchError::Fault { fault, printed }) if !args.check && matches!(fault.kind, FaultKind::BadAddress { .. }) => {
             buffers.clone_from_slice(&before);
-            let checked = on(&mut HostBench::start(HostOptions { check: true, ..options })?, kernel, launch, buffers, 1);
+            let checked = on(&mut start(HostOptions { check: true, ..options })?, kernel, launch, buffers, 1);
             match checked {
                 Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
                 _ => Err(failed(&fault, &printed, "; with every access checked it does not happen again")),

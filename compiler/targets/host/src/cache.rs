@@ -1,0 +1,36 @@
+//! Code of kernels that were compiled before. What LLVM gets decides what it gives, so the IR, in which kernel and block shape are one, is the key.
+
+use crate::CpuLevel;
+use crate::error::HostError;
+use crate::object::{self, Compiled};
+use atoll_kgraph::{DiskCache, digest_of};
+
+/// Changed whenever what is kept is laid out otherwise.
+const FORMAT: &[u8] = b"1";
+/// In place of a frame's size, where there is none.
+const NO_FRAME: u32 = u32::MAX;
+
+/// What becomes of IR, from the cache or from LLVM.
+pub(crate) fn compile_ir(name: &str, ir: &str, level: CpuLevel, cache: &DiskCache) -> Result<Compiled, HostError> {
+    let (major, minor, patch) = inkwell::support::get_llvm_version();
+    let llvm = format!("{major}.{minor}.{patch} {}", object::PIPELINE);
+    let key = digest_of([FORMAT, llvm.as_bytes(), level.target_name().as_bytes(), ir.as_bytes()]);
+    if let Some(compiled) = cache.read(&key).and_then(|bytes| decode(&bytes)) {
+        return Ok(compiled);
+    }
+    let compiled = object::compile_ir(name, ir, level, false)?;
+    // A cache that cannot be written costs time and nothing else.
+    let _ = cache.write(&key, &encode(&compiled));
+    Ok(compiled)
+}
+
+fn encode(compiled: &Compiled) -> Vec<u8> {
+    let frame = compiled.frame_bytes.unwrap_or(NO_FRAME);
+    [&frame.to_le_bytes(), compiled.object.as_slice()].concat()
+}
+
+fn decode(bytes: &[u8]) -> Option<Compiled> {
+    let (frame, object) = bytes.split_first_chunk()?;
+    let frame_bytes = Some(u32::from_le_bytes(*frame)).filter(|&frame| frame != NO_FRAME);
+    Some(Compiled { object: object.to_vec(), optimised: None, frame_bytes })
+}

@@ -1,15 +1,15 @@
 //! What the compiler proves about running blocks again, on the kernels of the models.
 
 use anyhow::{Context, Result, ensure};
-use atoll_kgraph::{Argument, BufferKind, Bundle, DType, InvocationLayout, NodeKind, node_may_run_again};
+use atoll_kgraph::{Bundle, InvocationLayout, node_may_run_again};
 use atoll_passes::{Rerun, analyze_idempotence};
+use atoll_pipeline::Target;
 use atoll_tests::corpus::{self, Inputs};
 use atoll_tests::stopping::{Random, Stopping, Trial, differences};
-use atoll_tests::{Model, built, built_small, full, trained};
-use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch};
-use std::collections::HashMap;
+use atoll_tests::walk::Walk;
+use atoll_tests::{built, built_small, full, trained};
+use atoll_workbench::{Arg, Buffer, Launch};
 use std::path::Path;
-use std::time::Duration;
 
 /// Least share of the models' kernel nodes that must be proven, in percent.
 const PROVEN_PERCENT_MIN: usize = 95;
@@ -206,84 +206,6 @@ fn labelled_kernels_are_stopped_anywhere_and_run_again() -> Result<()> {
     Ok(())
 }
 
-/// A model whose kernels are run one by one, each on buffers of its own.
-struct Walk {
-    bundle: std::sync::Arc<Bundle>,
-    module: atoll_ptx::Module,
-    symbols: Vec<i64>,
-    /// The content of every buffer.
-    contents: Vec<Vec<u8>>,
-}
-
-impl Walk {
-    fn new(model: &Model, folder: &Path, random: &mut Random) -> Result<Walk> {
-        let file = folder.join(format!("{}-walk.kg", model.name));
-        let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NVIDIA], ..Default::default() };
-        atoll_pipeline::compile(&model.path, &file, &options, &atoll_pipeline::Silent)?;
-        let text = atoll_pipeline::show(&model.path, atoll_pipeline::Form::Ptx, atoll_pipeline::Target::NVIDIA)?;
-        let bundle = Bundle::open(&file)?;
-        let graph = bundle.graph();
-        let symbols: Vec<i64> = graph.symbols.iter().map(|s| s.min.max(3).min(s.max)).collect();
-        let mut contents = Vec::new();
-        for buffer in &graph.buffers {
-            let bytes = usize::try_from(buffer.bytes().eval(&symbols)?)?;
-            contents.push(match (buffer.kind, buffer.weights_offset) {
-                (BufferKind::Const, Some(at)) => bundle.weights()[at as usize..at as usize + bytes].to_vec(),
-                (BufferKind::Input, _) => input(buffer.dtype, bytes, random),
-                _ => vec![0; bytes],
-            });
-        }
-        Ok(Walk { module: atoll_ptx::parse(&text)?, symbols, contents, bundle })
-    }
-
-    /// The launch of a node; `None` for a copy, which is made, and for nothing.
-    fn trial(&mut self, node: usize) -> Result<Option<(Trial<'_>, Vec<usize>)>> {
-        let (graph, target) =
-            (self.bundle.graph(), self.bundle.target_names().next().and_then(|name| self.bundle.target(name)).context("a target")?);
-        if let NodeKind::Copy { from, to, bytes } = &graph.nodes[node].kind {
-            let bytes = usize::try_from(bytes.eval(&self.symbols)?)?;
-            let copied = self.contents[from.0 as usize][..bytes].to_vec();
-            self.contents[to.0 as usize][..bytes].copy_from_slice(&copied);
-        }
-        let Some(spec) = &target.launches[node] else { return Ok(None) };
-        let facts = &target.kernels[spec.kernel.0 as usize];
-        let grid = [0, 1, 2].map(|axis| spec.grid[axis].eval(&self.symbols).ok().and_then(|n| u32::try_from(n).ok()).unwrap_or(0));
-        if grid.contains(&0) {
-            return Ok(None);
-        }
-        let mut ids: Vec<usize> = Vec::new();
-        let mut args = Vec::new();
-        for argument in &spec.args {
-            args.push(match argument {
-                Argument::Buffer { buffer, offset } => {
-                    let id = buffer.0 as usize;
-                    let index = ids.iter().position(|known| *known == id).unwrap_or(ids.len());
-                    ids.extend((index == ids.len()).then_some(id));
-                    Arg::Buffer { index, offset: u64::try_from(offset.eval(&self.symbols)?)? }
-                }
-                Argument::Int { dtype, value } => Arg::Value(value.eval(&self.symbols)?.to_le_bytes()[..dtype.bytes() as usize].to_vec()),
-                Argument::F32 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
-                Argument::F64 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
-            });
-        }
-        let buffers =
-            ids.iter().map(|&id| Buffer { name: graph.buffers[id].name.clone(), bytes: self.contents[id].clone(), writable: true });
-        let launch = Launch { grid, shared_bytes: 0, args };
-        let entry = facts.name.as_str();
-        Ok(Some((Trial { module: &self.module, entry, block: facts.block, launch, buffers: buffers.collect() }, ids)))
-    }
-}
-
-/// Numbers that are no nonsense as any type: floats between -1 and 1, small integers.
-fn input(dtype: DType, bytes: usize, random: &mut Random) -> Vec<u8> {
-    let width = dtype.bytes() as usize;
-    let element = |random: &mut Random| match dtype {
-        DType::F32 => (random.below(2001) as f32 / 1000.0 - 1.0).to_le_bytes().to_vec(),
-        _ => random.below(2).to_le_bytes()[..width].to_vec(),
-    };
-    (0..bytes / width).flat_map(|_| element(random)).collect()
-}
-
 #[test]
 #[expect(clippy::print_stdout, reason = "the count is what the test is run for by hand")]
 fn proven_nodes_of_models_are_stopped_anywhere_and_run_again() -> Result<()> {
@@ -292,26 +214,15 @@ fn proven_nodes_of_models_are_stopped_anywhere_and_run_again() -> Result<()> {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let mut bench = HostBench::start(HostOptions { time_limit: Duration::from_secs(20), ..HostOptions::default() })?;
     for name in STOPPED {
-        let mut random = Random::new(seed());
-        let mut walk = Walk::new(&built_small(name, folder.path())?, folder.path(), &mut random)?;
-        let mut loaded: HashMap<String, _> = HashMap::new();
+        let mut walk = Walk::new(&built_small(name, folder.path())?, Target::NVIDIA, folder.path(), &mut Random::new(seed()))?;
         let mut tally = Tally::default();
-        for node in 0..walk.bundle.graph().nodes.len() {
-            let Some((mut trial, ids)) = walk.trial(node)? else { continue };
-            // One node of each kernel is stopped.
-            if !loaded.contains_key(trial.entry) {
-                let stopping = Stopping { rounds: 2, blocks: 1, steps: STEPS_MAX, seed: seed() + node as u64 };
-                tally.stop(&trial, &stopping, &format!("{name}: {}", trial.entry))?;
-                let kernel = Kernel { module: trial.module, entry: trial.entry, report: None, block: trial.block };
-                loaded.insert(trial.entry.to_owned(), bench.load(&kernel)?);
-            }
-            // The host, which is quicker, hands on the results.
-            bench.launch(&loaded[trial.entry], &trial.launch, &mut trial.buffers, 1)?;
-            let after = trial.buffers;
-            ids.iter().zip(after).for_each(|(&id, buffer)| walk.contents[id] = buffer.bytes);
-        }
+        let mut number = 0;
+        walk.each_kernel(&mut |trial| {
+            number += 1;
+            let stopping = Stopping { rounds: 2, blocks: 1, steps: STEPS_MAX, seed: seed() + number };
+            tally.stop(trial, &stopping, &format!("{name}: {}", trial.entry))
+        })?;
         println!("{name}: {tally}");
         ensure!(tally.proven > 0, "{name}: nothing was proven");
     }

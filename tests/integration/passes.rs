@@ -2,16 +2,18 @@
 //!
 //! Each case runs on one compute unit, so that atomics come in the same order and results can be compared bit by bit. `ATOLL_SEED` chooses the moments.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use atoll_passes::{
     FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Rerun, Root, Virtualization,
     analyze_idempotence, transform_with,
 };
-use atoll_ptx::Module;
+use atoll_pipeline::Target;
+use atoll_ptx::{FunctionKind, ItemKind, Module};
 use atoll_target_nvidia::{AssembleError, Assembled, KernelResources, Ptxas, declared_sm, declared_version, find_ptxas, lowest_version};
-use atoll_tests::corpus::{Case, Inputs, cases, ptx_files};
+use atoll_tests::corpus::{Inputs, cases, ptx_files};
 use atoll_tests::stopping::Random;
-use atoll_tests::{full, skip};
+use atoll_tests::walk::Walk;
+use atoll_tests::{built_small, full, skip};
 use atoll_workbench::{Buffer, Evictions, HostBench, HostOptions, Kernel, KernelDevice};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +21,9 @@ use std::time::Duration;
 
 /// The pass that refuses whole kernels, which then must not be launched.
 const FENCE: &str = "fence_memory";
+
+/// Bytes of buffers of one kernel, many times over: a fenced kernel's are put into ranges of powers of two.
+const MEMORY_BYTES: u64 = 1 << 30;
 
 /// How often a launch is evicted.
 const EVICTIONS: usize = 4;
@@ -76,12 +81,18 @@ struct Bench {
 }
 
 impl Bench {
-    fn plain(&mut self, module: &Module, case: &Case, inputs: &Inputs) -> Result<Done> {
-        self.run(module, case, inputs, None, &Evictions::default())
+    fn start() -> Result<Bench> {
+        let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+        let host = HostBench::start(HostOptions { compute_units: 1, memory_bytes: MEMORY_BYTES, ..HostOptions::default() })?;
+        Ok(Bench { host, random: Random::new(seed), seed, evictions: 0, launches: 0, treated: BTreeMap::new() })
     }
 
-    fn run(&mut self, module: &Module, case: &Case, inputs: &Inputs, report: Option<&KernelReport>, evictions: &Evictions) -> Result<Done> {
-        let kernel = self.host.load(&Kernel { module, entry: &case.name, report, block: inputs.block })?;
+    fn plain(&mut self, module: &Module, entry: &str, inputs: &Inputs) -> Result<Done> {
+        self.run(module, entry, inputs, None, &Evictions::default())
+    }
+
+    fn run(&mut self, module: &Module, entry: &str, inputs: &Inputs, report: Option<&KernelReport>, evictions: &Evictions) -> Result<Done> {
+        let kernel = self.host.load(&Kernel { module, entry, report, block: inputs.block })?;
         let mut buffers = inputs.buffers.clone();
         let outcome = match evictions.after.is_empty() {
             true => self.host.launch(&kernel, &inputs.launch, &mut buffers, 1),
@@ -95,23 +106,26 @@ impl Bench {
     }
 
     /// Compares a transformed kernel with the plain one, undisturbed and evicted.
-    fn check(&mut self, module: &Module, case: &Case, inputs: &Inputs, passes: &[&'static str], expected: &Done) -> Result<()> {
+    fn check(&mut self, module: &Module, entry: &str, inputs: &Inputs, passes: &[&'static str], expected: &Done) -> Result<()> {
         let mut transformed = module.clone();
         let fence_form = if self.random.below(2) == 0 { FenceForm::Mask } else { FenceForm::Trap };
         let options = PassOptions { fence_form, ..options(module, inputs.block) };
         let report = transform_with(&mut transformed, passes, &options, &mut |_, _| {})?;
-        let report = report.kernels.iter().find(|kernel| kernel.name == case.name).context("the kernel's report")?;
+        let report = report.kernels.iter().find(|kernel| kernel.name == entry).context("the kernel's report")?;
         self.note(report);
         if matches!(report.fencing, Fencing::Refused(_)) {
             let others: Vec<_> = passes.iter().copied().filter(|name| *name != FENCE).collect();
-            return if others.is_empty() { Ok(()) } else { self.check(module, case, inputs, &others, expected) };
+            return if others.is_empty() { Ok(()) } else { self.check(module, entry, inputs, &others, expected) };
         }
-        let undisturbed = self.run(&transformed, case, inputs, Some(report), &Evictions::default()).context("undisturbed")?;
+        if without_others(&transformed, entry).eq(without_others(module, entry)) {
+            return Ok(());
+        }
+        let undisturbed = self.run(&transformed, entry, inputs, Some(report), &Evictions::default()).context("undisturbed")?;
         compare(expected, &undisturbed, true).with_context(|| format!("undisturbed, {fence_form:?}"))?;
         if report.preempt_offset().is_some() {
             let mut moment = || Duration::from_micros(self.random.below(MICROSECONDS_MAX));
             let evictions = Evictions { after: (0..EVICTIONS).map(|_| moment()).collect() };
-            let resumed = self.run(&transformed, case, inputs, Some(report), &evictions)?;
+            let resumed = self.run(&transformed, entry, inputs, Some(report), &evictions)?;
             // A block that stopped midway prints again what it had printed.
             let prints_once = report.loops.iter().all(|found| matches!(found.decision, LoopDecision::Skipped(_)));
             compare(expected, &resumed, prints_once)
@@ -147,6 +161,12 @@ impl Bench {
     }
 }
 
+/// What may matter to a kernel: everything but the other kernels.
+fn without_others<'m>(module: &'m Module, entry: &'m str) -> impl Iterator<Item = &'m ItemKind> {
+    let is_other = move |item: &&ItemKind| matches!(item, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.name != entry);
+    module.items.iter().map(|item| &item.kind).filter(move |item| !is_other(item))
+}
+
 fn compare(expected: &Done, found: &Done, with_prints: bool) -> Result<()> {
     for (expected, found) in expected.buffers.iter().zip(&found.buffers) {
         if let Some(at) = expected.bytes.iter().zip(&found.bytes).position(|(a, b)| a != b) {
@@ -162,9 +182,7 @@ fn compare(expected: &Done, found: &Done, with_prints: bool) -> Result<()> {
 #[test]
 #[expect(clippy::print_stdout, reason = "what was treated is part of the test's output")]
 fn transformed_kernels_do_what_they_did() -> Result<()> {
-    let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let host = HostBench::start(HostOptions { compute_units: 1, ..HostOptions::default() })?;
-    let mut bench = Bench { host, random: Random::new(seed), seed, evictions: 0, launches: 0, treated: BTreeMap::new() };
+    let mut bench = Bench::start()?;
     let modules: BTreeMap<PathBuf, Module> =
         ptx_files()?.into_iter().map(|path| Ok((path.clone(), read(&path)?))).collect::<Result<_>>()?;
     let selections = selections();
@@ -177,7 +195,7 @@ fn transformed_kernels_do_what_they_did() -> Result<()> {
             let shapes = if full() { (0..case.launches.len()).collect() } else { vec![turn % case.launches.len()] };
             for shape in shapes {
                 let inputs = case.inputs(shape)?;
-                let expected = match bench.plain(module, case, &inputs) {
+                let expected = match bench.plain(module, &case.name, &inputs) {
                     Ok(done) => done,
                     // What the host cannot run untransformed is for another test to complain about.
                     Err(_) => continue,
@@ -187,8 +205,9 @@ fn transformed_kernels_do_what_they_did() -> Result<()> {
                     let its_turn = if turn % 2 == 0 { number == all } else { number == turn / 2 % all };
                     if full() || its_turn {
                         let name = format!("{} of {}, block {:?}, after {}", case.name, path.display(), inputs.block, passes.join(","));
-                        failures
-                            .extend(bench.check(module, case, &inputs, passes, &expected).err().map(|error| format!("{name}: {error:#}")));
+                        failures.extend(
+                            bench.check(module, &case.name, &inputs, passes, &expected).err().map(|error| format!("{name}: {error:#}")),
+                        );
                     }
                 }
             }
@@ -198,6 +217,42 @@ fn transformed_kernels_do_what_they_did() -> Result<()> {
     if !failures.is_empty() {
         bail!("{} of them differ:\n{}", failures.len(), failures.join("\n"));
     }
+    Ok(())
+}
+
+/// Models in small variants whose kernels go through the passes; the first ones in every run. For the host and for GPUs kernels are scheduled differently.
+const MODELS: [&str; 7] = ["squeezenet", "distilbert", "mobilenet_v2", "resnet18", "densenet121", "inception_v3", "vgg19"];
+
+#[test]
+#[expect(clippy::print_stdout, reason = "what was treated is part of the test's output")]
+fn transformed_kernels_of_models_do_what_they_did() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut bench = Bench::start()?;
+    let selections = selections();
+    let (mut failures, mut kernels) = (Vec::new(), 0);
+    for (number, name) in MODELS.into_iter().enumerate().take(if full() { MODELS.len() } else { 2 }) {
+        let targets = [Target::NVIDIA, Target::this_host()];
+        for target in targets.into_iter().enumerate().filter(|(index, _)| full() || *index == number).map(|(_, target)| target) {
+            let mut walk = Walk::new(&built_small(name, folder.path())?, target, folder.path(), &mut Random::new(bench.seed))?;
+            walk.each_kernel(&mut |trial| {
+                let inputs = Inputs { launch: trial.launch.clone(), block: trial.block, buffers: trial.buffers.clone() };
+                let expected = bench.plain(trial.module, trial.entry, &inputs)?;
+                kernels += 1;
+                for (turn, passes) in selections.iter().enumerate() {
+                    // All passes together for one kernel, then a single one for the next.
+                    let its_turn = if kernels % 2 == 0 { turn + 1 == selections.len() } else { turn == kernels / 2 % selections.len() };
+                    if full() || its_turn {
+                        let place = format!("{} of {name} for {}, after {}", trial.entry, target.name(), passes.join(","));
+                        let differs = bench.check(trial.module, trial.entry, &inputs, passes, &expected).err();
+                        failures.extend(differs.map(|error| format!("{place}: {error:#}")));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+    }
+    println!("{kernels} kernels, {} launches, {} evictions; done and left: {:?}", bench.launches, bench.evictions, bench.treated);
+    ensure!(failures.is_empty(), "{} of them differ:\n{}", failures.len(), failures.join("\n"));
     Ok(())
 }
 

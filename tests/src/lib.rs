@@ -5,6 +5,7 @@
 pub mod corpus;
 pub mod random_kernel;
 pub mod stopping;
+pub mod walk;
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_device::host::{HostConfig, HostDevice};

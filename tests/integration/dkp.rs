@@ -2,13 +2,15 @@
 //!
 //! `ATOLL_SEED` chooses the pairs of kernels of other compilers.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use atoll_passes::{PassOptions, TransformReport, transform_with};
+use atoll_pipeline::Target;
 use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, Range, dkp_modules, lay_out};
 use atoll_ptx::Module;
 use atoll_tests::corpus::{self, Inputs};
-use atoll_tests::full;
 use atoll_tests::stopping::Random;
+use atoll_tests::walk::Walk;
+use atoll_tests::{built_small, full};
 use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count};
 
 const CANDIDATES: &str = include_str!("../dkp/candidates.ptx");
@@ -159,6 +161,14 @@ struct Foreign {
 }
 
 impl Foreign {
+    fn new(name: String, source: &Module, entry: &str, inputs: Inputs) -> Result<Foreign> {
+        let mut prepared = source.clone();
+        let blocks = [(entry.into(), inputs.block)].into();
+        let report = transform_with(&mut prepared, &PASSES, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
+        let kernel = report.kernels.iter().position(|k| k.name == entry).context("the kernel's report")?;
+        Ok(Foreign { name, source: source.clone(), prepared, report, kernel, inputs })
+    }
+
     fn candidate(&self) -> Candidate<'_> {
         let report = &self.report.kernels[self.kernel];
         let dynamic_shared_bytes = self.inputs.launch.shared_bytes;
@@ -203,26 +213,50 @@ fn foreign() -> Result<Vec<Foreign>> {
             let name = format!("{} ({})", case.name, path.file_name().unwrap_or_default().to_string_lossy());
             let source = atoll_ptx::parse(&std::fs::read_to_string(&path)?).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
             for launch in 0..case.launches.len() {
-                let inputs = case.inputs(launch)?;
-                let mut prepared = source.clone();
-                let blocks = [(case.name.as_str().into(), inputs.block)].into();
-                let report = transform_with(&mut prepared, &PASSES, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
-                let kernel = report.kernels.iter().position(|k| k.name == case.name).expect("the case's kernel");
-                found.push(Foreign { name: name.clone(), source: source.clone(), prepared, report, kernel, inputs });
+                found.push(Foreign::new(name.clone(), &source, &case.name, case.inputs(launch)?)?);
             }
         }
     }
     Ok(found)
 }
 
+/// The kernels of models, in small variants, on what the nodes before them computed.
+fn of_models(names: &[&str], random: &mut Random) -> Result<Vec<Foreign>> {
+    let folder = tempfile::tempdir()?;
+    let mut found = Vec::new();
+    for name in names {
+        Walk::new(&built_small(name, folder.path())?, Target::NVIDIA, folder.path(), random)?.each_kernel(&mut |trial| {
+            let inputs = Inputs { launch: trial.launch.clone(), block: trial.block, buffers: trial.buffers.clone() };
+            found.push(Foreign::new(format!("{} ({name})", trial.entry), trial.module, trial.entry, inputs)?);
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
+fn seed() -> u64 {
+    std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 #[test]
-#[expect(clippy::print_stdout, reason = "what was compared, and what was not and why, is part of the test's output")]
 fn kernels_of_other_compilers_share_launches() -> Result<()> {
-    let seed = std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    share_launches(&foreign()?, if full() { 500 } else { 40 })
+}
+
+#[test]
+fn kernels_of_models_share_launches() -> Result<()> {
+    let names: &[&str] = if full() { &["squeezenet", "distilbert", "mobilenet_v2", "densenet121"] } else { &["squeezenet"] };
+    share_launches(&of_models(names, &mut Random::new(seed()))?, if full() { 300 } else { 20 })
+}
+
+/// Launches pairs of kernels together and compares with what each does alone.
+#[expect(clippy::print_stdout, reason = "what was compared, and what was not and why, is part of the test's output")]
+fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
+    let seed = seed();
     let mut random = Random::new(seed);
     let device = DeviceModel::find("host").expect("a device of the table");
-    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 16 << 20, ..HostOptions::default() })?;
-    let (candidates, mut reasons) = (foreign()?, Vec::new());
+    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 30, ..HostOptions::default() })?;
+    let mut reasons = Vec::new();
     let usable: Vec<&Foreign> = candidates
         .iter()
         .filter(|foreign| {
@@ -232,8 +266,7 @@ fn kernels_of_other_compilers_share_launches() -> Result<()> {
         })
         .collect();
     reasons.dedup();
-    println!("{} launches of the corpus can share, {} kernels cannot:\n{}", usable.len(), reasons.len(), reasons.join("\n"));
-    let pairs = if full() { 500 } else { 40 };
+    println!("{} launches can share, {} kernels cannot:\n{}", usable.len(), reasons.len(), reasons.join("\n"));
     let pick = |random: &mut Random| usable[random.below(usable.len() as u64) as usize];
     for _ in 0..pairs {
         let pair = [pick(&mut random), pick(&mut random)];

@@ -34,8 +34,8 @@
 
 mod alignment;
 mod analysis;
-mod cache;
 mod bounds;
+mod cache;
 mod emit;
 mod error;
 mod flushed;

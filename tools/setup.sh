@@ -19,15 +19,15 @@ apt_install() {
 }
 
 # LLVM 22 from Debian's security pocket; 19 where a system has no 22.
-if [ -x /usr/lib/llvm-22/bin/llvm-config ] && [ -x /usr/bin/ld.lld-22 ]; then
+if [ -x /usr/lib/llvm-22/bin/llvm-config ]; then
     atoll_llvm=22
-elif [ -x /usr/lib/llvm-19/bin/llvm-config ] && [ -x /usr/bin/ld.lld-19 ]; then
+elif [ -x /usr/lib/llvm-19/bin/llvm-config ]; then
     atoll_llvm=19
-elif apt_install llvm-22-dev lld-22 libzstd-dev zlib1g-dev libxml2-dev; then
+elif apt_install llvm-22-dev libzstd-dev zlib1g-dev libxml2-dev; then
     atoll_llvm=22
 else
     say "LLVM 22 is not to be had here, taking 19"
-    apt_install llvm-19-dev lld-19 libzstd-dev zlib1g-dev libxml2-dev
+    apt_install llvm-19-dev libzstd-dev zlib1g-dev libxml2-dev
     atoll_llvm=19
 fi
 export LLVM_SYS_221_PREFIX=/usr/lib/llvm-22 LLVM_SYS_191_PREFIX=/usr/lib/llvm-19

@@ -54,10 +54,7 @@ pub enum HostError {
     /// This LLVM cannot produce code for the level.
     #[error("this LLVM has no x86-64 target: {0}")]
     NoTarget(String),
-    /// No linker was found or it failed.
-    #[error("linking the native object failed: {0} (install lld-22, or name a linker in ATOLL_LLD)")]
+    /// What LLVM compiled holds what our linker does not know: our bug.
+    #[error("internal error: the compiled kernels cannot be put together: {0}")]
     Link(String),
-    /// Temporary files could not be written or read.
-    #[error("temporary files of the linker: {0}")]
-    Io(#[from] std::io::Error),
 }

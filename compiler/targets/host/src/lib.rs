@@ -4,8 +4,8 @@
 //! It obeys the contract of [`atoll_kgraph::host_abi`].
 //!
 //! The way through the crate: `read` turns a kernel into basic blocks (`program`); `webs` splits its registers; `analysis` with `shape` finds out which registers
-//! are the same in all lanes or step evenly, and which branches part lanes; `spins` finds loops that wait for other threads; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises, compiles and
-//! links.
+//! are the same in all lanes or step evenly, and which branches part lanes; `spins` finds loops that wait for other threads; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises and
+//! compiles it; `link` makes one shared object.
 //!
 //! *Numbers.* Every operation that PTX defines exactly is exact: all rounding modes, `.ftz`, `.sat`, carries, halves rounded once. A NaN is a NaN; its payload is not NVIDIA's. Approximate
 //! instructions err by at most this much, which the tests check, against what the ISA allows (ulp: units in the last place):
@@ -44,6 +44,7 @@ mod frame_size;
 mod globals;
 mod graph;
 mod lines;
+mod link;
 mod llvm;
 mod object;
 mod program;
@@ -198,7 +199,7 @@ pub fn compile(module: &Module, kernels: &[KernelShape], level: CpuLevel, option
     if let Some(cache) = &options.cache {
         cache.remove_unused();
     }
-    Ok(HostObject { elf: object::link(&objects)?, kernels: compiled })
+    Ok(HostObject { elf: link::link(&objects)?, kernels: compiled })
 }
 
 /// One kernel on its way.

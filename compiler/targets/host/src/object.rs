@@ -1,4 +1,4 @@
-//! From IR text to one ELF shared object: LLVM per kernel, then one run of the linker.
+//! From IR text to an ELF object, by LLVM.
 
 use crate::CpuLevel;
 use crate::error::HostError;
@@ -9,19 +9,14 @@ use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
-use std::path::Path;
-use std::process::Command;
 
-/// Host code is for Linux; what it calls itself matters only to the linker.
+/// Host code is for Linux.
 pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// Passes over a kernel. Vectorisation is done already, so what remains is to clean up, simplify and unroll; against `default<O2>` this takes a third less time for code
 /// that is as fast.
 pub(crate) const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
                         gvn,sccp,loop-unroll,instcombine<no-verify-fixpoint>,simplifycfg,dse,adce)";
-
-/// Linkers to try, in order, after the one the environment names.
-const LINKERS: [&str; 4] = ["ld.lld-22", "ld.lld-19", "ld.lld", "lld"];
 
 /// What becomes of one IR module.
 #[derive(Debug)]
@@ -72,44 +67,4 @@ fn target_machine(level: CpuLevel) -> Result<TargetMachine, HostError> {
         CodeModel::Small,
     );
     machine.ok_or_else(|| HostError::NoTarget(format!("no machine for {}", level.llvm_cpu())))
-}
-
-/// Links objects into one shared object that needs nothing from outside.
-pub(crate) fn link(objects: &[Vec<u8>]) -> Result<Vec<u8>, HostError> {
-    let folder = tempfile::tempdir()?;
-    let output = folder.path().join("kernels.so");
-    let mut inputs = Vec::new();
-    for (index, object) in objects.iter().enumerate() {
-        let path = folder.path().join(format!("{index}.o"));
-        std::fs::write(&path, object)?;
-        inputs.push(path);
-    }
-    let named = std::env::var("ATOLL_LLD").ok();
-    for linker in named.iter().map(String::as_str).chain(LINKERS) {
-        let mut command = Command::new(linker);
-        if Path::new(linker).file_name().is_some_and(|n| n == "lld") {
-            command.args(["-flavor", "gnu"]);
-        }
-        command.args([
-            "-shared",
-            "-z",
-            "defs",
-            "--no-undefined",
-            "-z",
-            "noexecstack",
-            "--hash-style=gnu",
-            "--gc-sections",
-            "--build-id=none",
-        ]);
-        command.arg("-o").arg(&output).args(&inputs);
-        match command.output() {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(HostError::Link(format!("{linker}: {e}"))),
-            Ok(result) if !result.status.success() => {
-                return Err(HostError::Link(format!("{linker}: {}", String::from_utf8_lossy(&result.stderr).trim())));
-            }
-            Ok(_) => return Ok(std::fs::read(&output)?),
-        }
-    }
-    Err(HostError::Link("no linker was found".into()))
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const MEMORY_BYTES_MIN: u64 = 1 << 30;
 
 pub(super) fn all() -> Vec<Finding> {
-    vec![cpu(), cores(), memory(), compiler(), linker(), ptxas(), cuda()]
+    vec![cpu(), cores(), memory(), compiler(), ptxas(), cuda()]
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -73,18 +73,6 @@ fn compiler() -> Finding {
         "not built in; bundles with native code are served all the same",
         "build with the cargo feature `compiler` to compile models here",
     )
-}
-
-fn linker() -> Finding {
-    let named = std::env::var_os("ATOLL_LLD").map(PathBuf::from).filter(|path| path.is_file());
-    match named.or_else(|| ["ld.lld-22", "ld.lld-19", "ld.lld", "lld"].iter().find_map(|name| on_path(name))) {
-        Some(path) => Finding::good("lld", path.display().to_string()),
-        None => Finding::absent(
-            "lld",
-            "not found",
-            "models cannot be compiled for the host without it: apt install lld-22, or name it in ATOLL_LLD",
-        ),
-    }
 }
 
 fn ptxas() -> Finding {

@@ -96,6 +96,7 @@ fn find_ptxas() -> Option<PathBuf> {
     on_path("ptxas")
 }
 
+#[cfg(not(feature = "compiler"))]
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())

@@ -120,6 +120,17 @@ fn passes_are_listed_run_and_reported() {
     assert_eq!(json["kernels"][0]["virtualization"]["block"], serde_json::json!([64, 1, 1]));
     assert!(std::fs::read_to_string(path("out.ptx")).unwrap().contains("k_atoll_epoch_word"));
 
+    let text = source.replace("mov.u32 %r1, %tid.x;", "ld.global.u32 %r1, [256];");
+    std::fs::write(path("loads.ptx"), &text).unwrap();
+    std::fs::write(path("samples.ptx"), text.replace("ld.global.u32 %r1, [256];", "txq.width.b32 %r1, [a];")).unwrap();
+    for (file, form, says) in [
+        ("loads", "mask", "fenced; parameters at byte 8"),
+        ("samples", "trap", "not fenced: line 7: there is no fence for `txq.width.b32`"),
+    ] {
+        let output = atoll(&["ptx", "transform", "--pass", "fence_memory", "--fence", form, &path(&format!("{file}.ptx"))]);
+        assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{output:?}");
+    }
+
     for arguments in [
         vec!["--pass", "inline"],
         vec!["--pass", "outline_kernel_body", "--block", "x=4"],

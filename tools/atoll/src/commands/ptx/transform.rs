@@ -4,10 +4,11 @@ use crate::failure::{Blame, user_error};
 use crate::output::{Align, Table, print, print_json};
 use anyhow::{Context, Result};
 use atoll_passes::{
-    KernelReport, LoopDecision, Outlining, PASSES, PassError, PassOptions, Preemption, Rerun, TransformReport, Virtualization,
-    analyze_idempotence, transform_with,
+    FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassError, PassOptions, Preemption, Rerun, TransformReport,
+    Virtualization, analyze_idempotence, transform_with,
 };
 use atoll_ptx::{Module, Name};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -18,6 +19,15 @@ Examples:
   atoll ptx transform --pass inject_preempt_flag,shared_to_dynamic kernels.ptx -o preemptible.ptx
   atoll ptx transform --pass virtualize_block_index,outline_kernel_body --block 16,16 gemm.ptx --json
   atoll ptx transform --pass check_in_loops --may-run-again reduce reduce.ptx";
+
+/// What becomes of an access that lies outside of the fence.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Fence {
+    /// It lands somewhere inside
+    Mask,
+    /// The thread traps
+    Trap,
+}
 
 /// Run passes over the kernels of a PTX file, and say for each kernel what was done, and what was not and why.
 #[derive(Debug, clap::Args)]
@@ -46,6 +56,10 @@ pub(crate) struct Args {
     /// Rounds of a loop between two checks [default: by the size of the loop]
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
     check_every: Option<u32>,
+
+    /// How fence_memory bounds accesses to global memory
+    #[arg(long, value_enum, default_value_t = Fence::Mask)]
+    fence: Fence,
 
     /// Show all passes
     #[arg(long)]
@@ -93,7 +107,11 @@ fn list(json: bool) -> Result<()> {
 
 /// What the passes are told: the shapes given here, and which kernels may be run again.
 fn options(args: &Args, module: &Module) -> Result<PassOptions> {
-    let mut options = PassOptions { check_every: args.check_every, ..PassOptions::default() };
+    let fence_form = match args.fence {
+        Fence::Mask => FenceForm::Mask,
+        Fence::Trap => FenceForm::Trap,
+    };
+    let mut options = PassOptions { check_every: args.check_every, fence_form, ..PassOptions::default() };
     let known = |name: &str| match module.kernels().find(|kernel| kernel.name == name) {
         Some(kernel) => Ok(kernel.name.clone()),
         None => Err(user_error(format!("there is no kernel `{name}`"))),
@@ -141,6 +159,11 @@ fn as_text(report: &TransformReport) -> String {
 
 fn lines(kernel: &KernelReport) -> Vec<String> {
     let mut lines = Vec::new();
+    match &kernel.fencing {
+        Fencing::NotAsked => {}
+        Fencing::Fenced { offset } => lines.push(format!("fenced; parameters at byte {offset}")),
+        Fencing::Refused(reason) => lines.push(format!("not fenced: {reason}")),
+    }
     let parameters = |offset: u32| format!("preemption parameters at byte {offset}");
     match &kernel.preemption {
         Preemption::NotAsked => lines.extend(kernel.preempt_offset().map(parameters)),
@@ -182,6 +205,11 @@ fn as_json(report: &TransformReport) -> Value {
 
 /// Everything a launcher needs, and every reason.
 fn kernel_as_json(kernel: &KernelReport) -> Value {
+    let fencing = match &kernel.fencing {
+        Fencing::NotAsked => Value::Null,
+        Fencing::Fenced { offset } => json!({ "fenced": true, "params_offset": offset }),
+        Fencing::Refused(reason) => json!({ "fenced": false, "reason": reason.to_string() }),
+    };
     let preemption = match &kernel.preemption {
         Preemption::NotAsked => Value::Null,
         Preemption::Injected { completion, .. } => json!({ "injected": true, "completion": format!("{completion:?}").to_lowercase() }),
@@ -211,6 +239,7 @@ fn kernel_as_json(kernel: &KernelReport) -> Value {
         "shared_bytes": kernel.shared_bytes,
         "has_dynamic_shared": kernel.has_dynamic_shared,
         "kept_static": kernel.kept_shared.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "fencing": fencing,
         "preemption": preemption,
         "loops": loops.collect::<Vec<_>>(),
         "virtualization": virtualization,

@@ -1,12 +1,19 @@
 //! Random kernels on the host and in the interpreter, bit for bit.
 //!
-//! `ATOLL_RANDOM_KERNELS=10000` runs so many, `ATOLL_KERNEL_SEED=…` the one that failed.
+//! A few hundred in every run, ten thousand with `ATOLL_TEST_FULL=1`. `ATOLL_KERNEL_SEED=7` runs the one that failed, `ATOLL_KERNEL_SEED=1..500` a range.
 
 use atoll_tests::random_kernel::RandomKernel;
 use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, InterpBench, Kernel, KernelDevice, Launch};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many run where nothing else is asked for.
+/// How many run, and how many in a full run.
 const KERNELS: u64 = 200;
+const KERNELS_FULL: u64 = 10_000;
+
+/// Failures that are told; a few tell enough.
+const FAILURES_MAX: usize = 5;
 
 /// The seed of the first one.
 const FIRST: u64 = 1;
@@ -21,7 +28,7 @@ fn outcome<D: KernelDevice>(device: &mut D, random: &RandomKernel) -> Result<Vec
         buffer("cells", random.cells(), true),
         buffer("output", vec![0; random.out_bytes()], true),
     ];
-    let launch = Launch { grid: random.grid, shared_bytes: 0, args: (0..3).map(Arg::buffer).collect() };
+    let launch = Launch { grid: random.grid, shared_bytes: random.shared_bytes(), args: (0..3).map(Arg::buffer).collect() };
     let loaded = device.load(&kernel).map_err(|e| e.to_string())?;
     let result = device.launch(&loaded, &launch, &mut buffers, 1);
     device.unload(loaded);
@@ -48,9 +55,8 @@ fn disagreement(host: &mut HostBench, seed: u64, random: &RandomKernel) -> Optio
     let index = ["input", "cells", "output"].iter().position(|n| n == name)?;
     let word = |bytes: &[u8]| bytes[at / 4 * 4..].iter().take(4).rev().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     Some(format!(
-        "`{name}` differs at byte {at} (thread {}, byte {} of what it stores): the interpreter has {}, the host {}",
-        at / 192,
-        at % 192,
+        "`{name}` differs at byte {at} (of {} threads): the interpreter has {}, the host {}",
+        random.threads(),
         word(&expected[index]),
         word(&found[index])
     ))
@@ -58,31 +64,50 @@ fn disagreement(host: &mut HostBench, seed: u64, random: &RandomKernel) -> Optio
 
 #[test]
 fn host_and_interpreter_agree_on_random_kernels() {
-    let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().unwrap_or_else(|_| panic!("{name} is no number")));
-    let seeds = match number("ATOLL_KERNEL_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => FIRST..FIRST + number("ATOLL_RANDOM_KERNELS").unwrap_or(KERNELS),
+    let seeds = wanted_seeds();
+    let (next, failures) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
+    let worker = || {
+        let mut host = HostBench::start(HostOptions::default()).unwrap();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end || failures.lock().unwrap().len() >= FAILURES_MAX {
+                return;
+            }
+            let failure = failure(&mut host, seed);
+            failures.lock().unwrap().extend(failure);
+        }
     };
-    let mut host = HostBench::start(HostOptions::default()).unwrap();
-    let mut failures = Vec::new();
-    for seed in seeds {
-        let random = RandomKernel::new(seed);
-        if disagreement(&mut host, seed, &random).is_none() {
-            continue;
-        }
-        let small = random.shrink(&mut |candidate| disagreement(&mut host, seed, candidate).is_some());
-        let why = disagreement(&mut host, seed, &small).unwrap_or_default();
-        let (before, after, shape) = (random.len(), small.len(), (small.grid, small.block));
-        failures.push(format!(
-            "{why}\nreplay with ATOLL_KERNEL_SEED={seed}; shrunk from {before} to {after} statements, grid and block {shape:?}:\n{}",
-            body(&small.ptx())
-        ));
-        // A few tell enough.
-        if failures.len() >= 5 {
-            break;
-        }
-    }
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        (0..threads).for_each(|_| drop(scope.spawn(worker)));
+    });
+    let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{} kernels fail\n\n{}", failures.len(), failures.join("\n\n"));
+}
+
+/// The seeds that the environment asks for.
+fn wanted_seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("ATOLL_KERNEL_SEED") else {
+        return FIRST..FIRST + if atoll_tests::full() { KERNELS_FULL } else { KERNELS };
+    };
+    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("ATOLL_KERNEL_SEED is a number or a range, not {text}"));
+    match text.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => number(&text)..number(&text) + 1,
+    }
+}
+
+/// How the kernel of a seed fails, made small.
+fn failure(host: &mut HostBench, seed: u64) -> Option<String> {
+    let random = RandomKernel::new(seed);
+    disagreement(host, seed, &random)?;
+    let small = random.shrink(&mut |candidate| disagreement(host, seed, candidate).is_some());
+    let why = disagreement(host, seed, &small).unwrap_or_default();
+    let (before, after, shape) = (random.len(), small.len(), (small.grid, small.block));
+    Some(format!(
+        "{why}\nreplay with ATOLL_KERNEL_SEED={seed}; shrunk from {before} to {after} statements, grid and block {shape:?}:\n{}",
+        body(&small.ptx())
+    ))
 }
 
 /// The part of the text that is the kernel's own.

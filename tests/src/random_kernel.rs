@@ -1,13 +1,13 @@
 //! Random well-formed kernels: the same seed is the same kernel, and any two devices must run it to the same bits.
 //!
 //! A kernel is a tree of statements over a few registers of each type. It holds what makes devices differ: divergent branches and loops, barriers in uniform ones, warp instructions under the
-//! mask of those that are there, early exits, calls, branch tables, atomics in any order. Every statement can be left out and the rest still makes sense, which is how a failure
+//! mask of those that are there, early exits (out of divergent code too), broken loops, calls, branch tables, barriers of some warps, atomics in any order. Every statement can be left out and the rest still makes sense, which is how a failure
 //! is made small, see [`RandomKernel::shrink`].
 
 mod templates;
 
 use std::fmt::Write as _;
-use templates::{ALONE, BEGIN, BLOCK, END, MODULE, OUT_BYTES, TOGETHER};
+use templates::{ALONE, BEGIN, BLOCK, CELL_WORDS, DYNAMIC_BYTES, END, MODULE, OUT_BYTES, TOGETHER, WHOLE};
 
 /// Deepest nesting of branches and loops: masks and counters are declared for so many.
 const DEPTH_MAX: usize = 4;
@@ -61,19 +61,66 @@ enum Statement {
         then: Vec<Statement>,
         otherwise: Vec<Statement>,
     },
+    /// A branch that all threads of the block take together.
+    Choose {
+        by: Choice,
+        then: Vec<Statement>,
+        otherwise: Vec<Statement>,
+    },
     Loop {
         trips: Trips,
         body: Vec<Statement>,
     },
+    /// Threads for which a predicate holds leave the loop around them, or skip the rest of its body.
+    Jump {
+        predicate: u64,
+        breaks: bool,
+    },
     Switch {
         register: u64,
         arms: Vec<Vec<Statement>>,
+        /// Whether threads may leave the kernel inside; then who is left finds out behind it.
+        loses: bool,
+    },
+    /// Threads for which a predicate holds leave, while others are elsewhere.
+    Quit {
+        predicate: u64,
+        stores: bool,
     },
     /// Threads for which a predicate holds leave, with or without storing their registers.
     Leave {
         predicate: u64,
         stores: bool,
     },
+}
+
+/// What all threads of a block agree on.
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    /// The block's number.
+    Block(u64),
+    /// Whether a predicate holds in any thread.
+    Any(u64),
+    /// A number in shared memory, of which nobody can see beforehand that it is the same for all.
+    Shared,
+}
+
+/// What may be made at a place.
+#[derive(Clone, Copy)]
+struct Place {
+    who: Who,
+    depth: usize,
+    /// Whether there is a loop around that threads may leave one by one.
+    breaks: bool,
+    /// Whether threads may leave the kernel one by one.
+    quits: bool,
+}
+
+impl Place {
+    /// Inside a branch: fewer threads, unless they were few before.
+    fn parted(self) -> Place {
+        Place { who: if self.who == Who::Some { Who::Some } else { Who::Lanes }, ..self }
+    }
 }
 
 /// Who runs a statement.
@@ -102,19 +149,21 @@ pub struct RandomKernel {
 impl RandomKernel {
     /// The kernel of a seed.
     pub fn new(seed: u64) -> RandomKernel {
-        let mut maker = Maker { random: Random::new(seed), left: 0 };
+        let mut maker = Maker { random: Random::new(seed), left: 0, all_stay: false, whole: false };
         maker.left = 8 + maker.random.below(STATEMENTS_MAX - 8);
         let blocks = [[1, 1, 1], [7, 1, 1], [32, 1, 1], [33, 1, 1], [64, 1, 1], [16, 4, 1], [5, 3, 2], [96, 1, 1], [100, 1, 1], [8, 4, 4]];
         let (grid, block) = ([1 + maker.random.below(3) as u32, 1 + maker.random.below(2) as u32, 1], maker.random.one_of(&blocks));
+        maker.all_stay = maker.random.below(3) == 0;
+        maker.whole = maker.all_stay && block.iter().product::<u32>().is_multiple_of(32);
         let mut statements = Vec::new();
         while maker.left > 0 {
-            statements.push(maker.statement(Who::Block, 0));
+            statements.push(maker.statement(Place { who: Who::Block, depth: 0, breaks: false, quits: false }));
         }
         RandomKernel { seed, grid, block, statements }
     }
 
     /// Threads of the launch.
-    fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         self.grid.iter().chain(&self.block).map(|n| *n as usize).product()
     }
 
@@ -139,15 +188,21 @@ impl RandomKernel {
         (0..1040).step_by(4).flat_map(|at| word(at, &mut random).to_le_bytes()).collect()
     }
 
-    /// What the cells of the atomics hold at first: 96 bytes.
+    /// What the cells of the atomics hold at first. The last two are sums of floats.
     pub fn cells(&self) -> Vec<u8> {
         let mut random = Random::new(self.seed ^ 0xCE11);
-        (0..12).flat_map(|_| random.next_u64().to_le_bytes()).collect()
+        let mut word = |at: usize| if at < CELL_WORDS - 2 { random.next_u64() } else { 0 };
+        (0..CELL_WORDS).flat_map(|at| word(at).to_le_bytes()).collect()
+    }
+
+    /// Dynamic shared memory of the launch.
+    pub fn shared_bytes(&self) -> u32 {
+        DYNAMIC_BYTES
     }
 
     /// Its text; the entry is `k`, with the input, the cells and the output as parameters.
     pub fn ptx(&self) -> String {
-        let mut writer = Writer { text: format!("// seed {}\n{MODULE}{BEGIN}", self.seed), labels: 0 };
+        let mut writer = Writer { text: format!("// seed {}\n{MODULE}{BEGIN}", self.seed), labels: 0, loops: vec![] };
         writer.list(&self.statements, 0);
         writer.text.push_str(END);
         writer.stores();
@@ -184,19 +239,19 @@ impl RandomKernel {
 
 fn children(statement: &mut Statement) -> Vec<&mut Vec<Statement>> {
     match statement {
-        Statement::If { then, otherwise, .. } => vec![then, otherwise],
+        Statement::If { then, otherwise, .. } | Statement::Choose { then, otherwise, .. } => vec![then, otherwise],
         Statement::Loop { body, .. } => vec![body],
         Statement::Switch { arms, .. } => arms.iter_mut().collect(),
-        Statement::Row(_) | Statement::Leave { .. } => vec![],
+        Statement::Row(_) | Statement::Leave { .. } | Statement::Quit { .. } | Statement::Jump { .. } => vec![],
     }
 }
 
 fn count(list: &[Statement]) -> usize {
     let of = |statement: &Statement| match statement {
-        Statement::If { then, otherwise, .. } => count(then) + count(otherwise),
+        Statement::If { then, otherwise, .. } | Statement::Choose { then, otherwise, .. } => count(then) + count(otherwise),
         Statement::Loop { body, .. } => count(body),
         Statement::Switch { arms, .. } => arms.iter().map(|arm| count(arm)).sum(),
-        Statement::Row(_) | Statement::Leave { .. } => 0,
+        Statement::Row(_) | Statement::Leave { .. } | Statement::Quit { .. } | Statement::Jump { .. } => 0,
     };
     list.iter().map(|statement| 1 + of(statement)).sum()
 }
@@ -220,35 +275,68 @@ fn remove(list: &mut Vec<Statement>, index: &mut usize) -> bool {
 struct Maker {
     random: Random,
     left: u64,
+    /// No thread leaves before the end.
+    all_stay: bool,
+    /// … and every warp is full.
+    whole: bool,
 }
 
 impl Maker {
-    fn statement(&mut self, who: Who, depth: usize) -> Statement {
+    fn statement(&mut self, at: Place) -> Statement {
         self.left = self.left.saturating_sub(1);
-        let nests = depth < DEPTH_MAX && self.left > 0;
-        match self.random.below(20) {
-            0..2 if nests => {
-                let inside = if who == Who::Some { Who::Some } else { Who::Lanes };
-                Statement::If { predicate: self.random.below(4), then: self.body(inside, depth), otherwise: self.body(inside, depth) }
+        if at.depth < DEPTH_MAX
+            && self.left > 0
+            && let Some(nest) = self.nest(at)
+        {
+            return nest;
+        }
+        let predicate = self.random.below(4);
+        match self.random.below(15) {
+            0 if at.who == Who::Block && !self.all_stay && self.random.below(3) == 0 => {
+                Statement::Leave { predicate, stores: self.random.below(2) == 0 }
             }
-            2 if nests => {
-                let inside = if who == Who::Some { Who::Some } else { Who::Lanes };
-                Statement::Loop { trips: Trips::Register(self.random.below(8)), body: self.body(inside, depth) }
-            }
-            3 if nests => Statement::Loop { trips: Trips::Same(1 + self.random.below(4)), body: self.body(who, depth) },
-            4 if nests => Statement::Switch { register: self.random.below(8), arms: (0..4).map(|_| self.body(Who::Some, depth)).collect() },
-            5 if who == Who::Block && self.random.below(3) == 0 => {
-                Statement::Leave { predicate: self.random.below(4), stores: self.random.below(2) == 0 }
-            }
-            6..8 if who == Who::Block => self.row(BLOCK),
-            8..10 if who != Who::Some => self.row(TOGETHER),
+            0 if at.quits && self.random.below(2) == 0 => Statement::Quit { predicate, stores: self.random.below(2) == 0 },
+            // The lanes that go on with the next round would have to be counted, so only threads that nobody counts skip the rest of one.
+            1 if at.breaks => Statement::Jump { predicate, breaks: at.who != Who::Some || self.random.below(2) == 0 },
+            2..4 if at.who == Who::Block && self.whole => self.row(WHOLE),
+            4..6 if at.who == Who::Block => self.row(BLOCK),
+            6..8 if at.who != Who::Some => self.row(TOGETHER),
             _ => self.row(ALONE),
         }
     }
 
-    fn body(&mut self, who: Who, depth: usize) -> Vec<Statement> {
+    /// A statement with others inside, or none.
+    fn nest(&mut self, at: Place) -> Option<Statement> {
+        let predicate = self.random.below(4);
+        // Lanes under a mask can leave a loop only where all that are in it stand.
+        let parted = Place { breaks: at.breaks && at.who == Who::Some, ..at.parted() };
+        Some(match self.random.below(20) {
+            0..2 => Statement::If { predicate, then: self.body(parted), otherwise: self.body(parted) },
+            2 => Statement::Loop { trips: Trips::Register(self.random.below(8)), body: self.body(Place { breaks: true, ..at.parted() }) },
+            3 => {
+                let breaks = at.who == Who::Some;
+                Statement::Loop { trips: Trips::Same(1 + self.random.below(4)), body: self.body(Place { breaks, ..at }) }
+            }
+            4 => {
+                let loses = at.who == Who::Block && !self.all_stay && self.random.below(3) == 0;
+                let alone = Place { who: Who::Some, breaks: false, quits: loses || at.quits, ..at };
+                Statement::Switch { register: self.random.below(8), arms: (0..4).map(|_| self.body(alone)).collect(), loses }
+            }
+            5 if at.who == Who::Block => {
+                let by = match self.random.below(3) {
+                    0 => Choice::Block(self.random.below(3)),
+                    1 => Choice::Any(predicate),
+                    _ => Choice::Shared,
+                };
+                Statement::Choose { by, then: self.body(at), otherwise: self.body(at) }
+            }
+            _ => return None,
+        })
+    }
+
+    fn body(&mut self, around: Place) -> Vec<Statement> {
         let wanted = self.random.below(5).min(self.left);
-        (0..wanted).map(|_| self.statement(who, depth + 1)).collect()
+        (0..wanted).map(|_| self.statement(Place { depth: around.depth + 1, ..around })).collect()
     }
 
     /// A row with its tokens filled in; a single instruction is sometimes guarded.
@@ -313,6 +401,8 @@ impl Maker {
 struct Writer {
     text: String,
     labels: u32,
+    /// Labels of the loops around, with their depths.
+    loops: Vec<(u32, usize)>,
 }
 
 impl Writer {
@@ -351,11 +441,38 @@ impl Writer {
                     self.line(&format!("vote.sync.ballot.b32 %m{inner}, %l{inner}, %m{inner};"));
                 }
                 self.line(&format!("@!%l{inner} bra end{label};"));
+                self.loops.push((label, inner));
                 self.list(body, inner);
-                self.line(&format!("add.u32 %c{inner}, %c{inner}, 1; bra loop{label};"));
+                self.loops.pop();
+                self.line(&format!("next{label}: add.u32 %c{inner}, %c{inner}, 1; bra loop{label};"));
                 self.line(&format!("end{label}:"));
             }
-            Statement::Switch { register, arms } => self.switch(*register, arms, label, inner),
+            Statement::Choose { by, then, otherwise } => {
+                self.choice(*by, inner);
+                self.line(&format!("mov.b32 %m{inner}, %m{depth};"));
+                self.line(&format!("@!%l{inner} bra else{label};"));
+                self.list(then, inner);
+                self.line(&format!("bra.uni end{label};"));
+                // Who is left may be fewer, but not by what the other branch did.
+                self.line(&format!("else{label}:"));
+                self.list(otherwise, inner);
+                self.line(&format!("end{label}:"));
+            }
+            Statement::Jump { predicate, breaks } => {
+                // A loop that was left out by shrinking has nothing to jump to.
+                let Some((label, around)) = self.loops.last().copied() else { return };
+                self.line(&format!("vote.sync.ballot.b32 %m{around}, !%p{predicate}, %m{around};"));
+                self.line(&format!("@%p{predicate} bra {}{label};", if *breaks { "end" } else { "next" }));
+            }
+            Statement::Switch { register, arms, loses } => {
+                self.switch(*register, arms, label, inner);
+                if *loses {
+                    self.count_those_left(depth);
+                }
+            }
+            Statement::Quit { predicate, stores } => {
+                self.line(&format!("@%p{predicate} {};", if *stores { "bra finish" } else { "exit" }));
+            }
             Statement::Leave { predicate, stores } => {
                 for outer in 0..=depth {
                     self.line(&format!("vote.sync.ballot.b32 %m{outer}, !%p{predicate}, %m{outer};"));
@@ -364,6 +481,25 @@ impl Writer {
                 self.line(&format!("@%p{predicate} {leave};"));
             }
         }
+    }
+
+    /// What a block agrees on, in `%l<inner>`.
+    fn choice(&mut self, by: Choice, inner: usize) {
+        match by {
+            Choice::Block(number) => self.line(&format!("setp.gt.u32 %l{inner}, %block, {number};")),
+            Choice::Any(predicate) => self.line(&format!("bar.red.or.pred %l{inner}, 0, %p{predicate};")),
+            Choice::Shared => {
+                self.line("bar.sync 0; ld.shared.u32 %a0, [cells+20]; bar.sync 0;");
+                self.line(&format!("and.b32 %a0, %a0, 4; setp.ne.u32 %l{inner}, %a0, 0;"));
+            }
+        }
+    }
+
+    /// The lanes of each warp that have not left, into all masks up to a depth.
+    fn count_those_left(&mut self, depth: usize) {
+        self.line("shr.u32 %a0, %t, 5; shl.b32 %a0, %a0, 2; mov.u32 %a1, alive; add.u32 %a0, %a0, %a1; mov.u32 %a1, 0;");
+        self.line("bar.sync 0; st.shared.u32 [%a0], %a1; bar.sync 0; mov.u32 %a1, %lanemask_eq; red.shared.or.b32 [%a0], %a1; bar.sync 0;");
+        (0..=depth).for_each(|outer| self.line(&format!("ld.shared.u32 %m{outer}, [%a0];")));
     }
 
     fn switch(&mut self, register: u64, arms: &[Vec<Statement>], label: u32, inner: usize) {
@@ -380,7 +516,7 @@ impl Writer {
 
     /// Statements of threads that nobody has counted: branches and loops without masks.
     fn list_alone(&mut self, statements: &[Statement], depth: usize) {
-        let mut inside = Writer { text: String::new(), labels: self.labels };
+        let mut inside = Writer { text: String::new(), labels: self.labels, loops: self.loops.clone() };
         inside.list(statements, depth);
         self.labels = inside.labels;
         for line in inside.text.lines().filter(|line| !line.contains("vote.sync")) {
@@ -393,10 +529,12 @@ impl Writer {
     fn stores(&mut self) {
         let mut at = 0;
         self.line("finish:");
-        self.line("mad.lo.u32 %a0, %block, %threads, %t;");
-        self.line(&format!("mul.wide.u32 %e0, %a0, {OUT_BYTES}; add.s64 %out, %out, %e0;"));
+        self.line("mov.u32 %a0, %nctaid.x; mov.u32 %a1, %nctaid.y; mul.lo.u32 %a0, %a0, %a1; mul.lo.u32 %a2, %a0, %threads;");
+        self.line("mad.lo.u32 %a3, %block, %threads, %t;");
+        // By register, then by thread, so that a warp stores vectors.
         let mut store = |writer: &mut Writer, before: String, ty: &str, bytes: usize, register: &str| {
-            writer.line(&format!("{before}st.global.{ty} [%out+{at}], {register};"));
+            writer.line(&format!("mad.wide.u32 %e0, %a2, {at}, %out; mad.wide.u32 %e0, %a3, {bytes}, %e0;"));
+            writer.line(&format!("{before}st.global.{ty} [%e0], {register};"));
             at += bytes;
         };
         for n in 0..8 {

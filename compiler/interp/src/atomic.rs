@@ -7,8 +7,14 @@ use atoll_ptx::{Instruction, ScalarType};
 /// `atom` or `red`.
 pub(crate) struct Atomic {
     pub(crate) addr: Addr,
+    /// Width of an element.
     pub(crate) bits: u32,
     pub(crate) function: AtomicFunction,
+    /// One, or the elements of a vector, which lie side by side and are updated one after the other.
+    pub(crate) elements: Vec<AtomicElement>,
+}
+
+pub(crate) struct AtomicElement {
     /// Each value as two words, low first.
     pub(crate) src: Vec<[Src; 2]>,
     pub(crate) dst: Option<Dst>,
@@ -78,7 +84,8 @@ impl Atomic {
             OPERATIONS.contains(&m)
                 || ordering.contains(&m)
                 || ScalarType::from_name(m).is_some()
-                || matches!(m, "global" | "shared" | "shared::cta")
+                || matches!(m, "global" | "shared" | "shared::cta" | "v2" | "v4" | "v8")
+                || m.starts_with("L2::")
         };
         if let Some(stranger) = i.modifiers.iter().find(|m| !known(m)) {
             return Err(format!("the modifier .{stranger} is not covered"));

@@ -1,6 +1,6 @@
 //! Calls and returns, and the operations of one thread on memory.
 
-use crate::atomic::Atomic;
+use crate::atomic::{Atomic, AtomicElement};
 use crate::block::{BlockRun, Frame};
 use crate::fault::FaultKind;
 use crate::memory::{CODE_WINDOW, Memory, SHARED_WINDOW, window};
@@ -48,27 +48,33 @@ impl BlockRun<'_> {
     }
 
     fn atomic(&mut self, memory: &mut Memory, thread: usize, atomic: &Atomic) -> Result<(), FaultKind> {
-        let Atomic { addr, bits, function, src, dst } = atomic;
-        let mut values = [0u128; 2];
-        for (value, [low, high]) in values.iter_mut().zip(src) {
-            let all = u128::from(self.value(thread, *low)) | u128::from(self.value(thread, *high)) << 64;
-            *value = if *bits == 128 { all } else { all & ((1 << bits) - 1) };
+        let Atomic { addr, bits, function, elements } = atomic;
+        let (address, bytes) = (self.address(thread, addr), bits / 8);
+        let all_bytes = bytes * elements.len() as u32;
+        if !address.is_multiple_of(all_bytes.into()) {
+            return Err(FaultKind::Misaligned { address, bytes: all_bytes });
         }
-        let bytes = bits / 8;
-        let place = (addr.space, self.address(thread, addr));
-        let in_shared = match place {
-            (Space::Generic, address) => window(address) == SHARED_WINDOW,
-            (space, _) => space == Space::Shared,
+        let in_shared = match addr.space {
+            Space::Generic => window(address) == SHARED_WINDOW,
+            space => space == Space::Shared,
         };
-        let cell = self.bytes(memory, thread, place, (bytes, bytes), true)?;
-        let mut old = [0u8; 16];
-        old[..bytes as usize].copy_from_slice(cell);
-        let old = u128::from_le_bytes(old);
-        cell.copy_from_slice(&function.apply(old, &values, in_shared).to_le_bytes()[..bytes as usize]);
-        self.set(thread, *dst, old as u64);
-        if let Some(wide) = dst.filter(|d| d.bits > 64) {
-            let high = crate::op::Dst { slot: wide.slot + 1, bits: 64 };
-            self.set(thread, Some(high), (old >> 64) as u64);
+        for (at, AtomicElement { src, dst }) in elements.iter().enumerate() {
+            let mut values = [0u128; 2];
+            for (value, [low, high]) in values.iter_mut().zip(src) {
+                let all = u128::from(self.value(thread, *low)) | u128::from(self.value(thread, *high)) << 64;
+                *value = if *bits == 128 { all } else { all & ((1 << bits) - 1) };
+            }
+            let place = (addr.space, address + at as u64 * u64::from(bytes));
+            let cell = self.bytes(memory, thread, place, (bytes, bytes), true)?;
+            let mut old = [0u8; 16];
+            old[..bytes as usize].copy_from_slice(cell);
+            let old = u128::from_le_bytes(old);
+            cell.copy_from_slice(&function.apply(old, &values, in_shared).to_le_bytes()[..bytes as usize]);
+            self.set(thread, *dst, old as u64);
+            if let Some(wide) = dst.filter(|d| d.bits > 64) {
+                let high = crate::op::Dst { slot: wide.slot + 1, bits: 64 };
+                self.set(thread, Some(high), (old >> 64) as u64);
+            }
         }
         Ok(())
     }

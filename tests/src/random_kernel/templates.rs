@@ -60,6 +60,16 @@ pub(super) const ALONE: &[&str] = &[
     "mad.lo.s16 $h, $h, $h, $h;",
     "add.cc.u32 $r, $r, $r; addc.u32 $r, $r, $r;",
     "sub.cc.u32 $r, $r, $r; subc.cc.u32 $r, $r, $r; subc.u32 $r, $r, $r;",
+    "mul24.lo.u32 $r, $r, $i;",
+    "mad24.hi.sat.s32 $r, $r, $r, $r;",
+    "add.s16x2 $r, $r, $r;",
+    "min.relu.s16x2 $r, $r, $r;",
+    "max.u16x2 $r, $r, $r;",
+    "vadd4.s32.s32.s32.sat $r, $r, $r, 0;",
+    "vabsdiff2.u32.u32.u32.add $r, $r, $r, $r;",
+    "cvt.pack.sat.u8.s32.b32 $r, $r, $r, $r;",
+    "cvt.pack.sat.s16.s32 $r, $r, $r;",
+    "mad.lo.cc.u64 $d, $d, $d, $d; madc.hi.u64 $d, $d, $d, $d;",
     "mad.lo.cc.u32 $r, $r, $r, $r; madc.hi.cc.u32 $r, $r, $r, $r; addc.u32 $r, $r, 0;",
     "add.cc.u64 $d, $d, $d; addc.u64 $d, $d, $d;",
     "dp4a.s32.s32 $r, $r, $r, $r;",
@@ -73,6 +83,13 @@ pub(super) const ALONE: &[&str] = &[
     "not.b16 $h, $h;",
     "cnot.b32 $r, $r;",
     "lop3.b32 $r, $r, $r, $r, $b;",
+    "fns.b32 $r, $r, $r, $s;",
+    "lop3.or.b32 $r|$p, $r, $r, $r, $b, $p;",
+    "cnot.b64 $d, $d;",
+    "shf.l.clamp.b32 $r, $r, $r, $i;",
+    "prmt.b32.ecl $r, $r, $r, $r;",
+    "prmt.b32 $r, $r, $r, 0x7a25;",
+    "szext.clamp.u32 $r, $r, $r;",
     "shl.b32 $r, $r, $s;",
     "shr.s32 $r, $r, $r;",
     "shr.u64 $d, $d, $s;",
@@ -115,6 +132,13 @@ pub(super) const ALONE: &[&str] = &[
     "setp.geu.f64 $p, $g, $g;",
     "setp.num.f32 $p, $f, $f;",
     "setp.neu.or.f32 $p, $f, $f, $p;",
+    "setp.lt.f16x2 %u0|%u1, $x, $x; and.pred $p, %u0, %u1;",
+    "setp.geu.bf16x2 %u0|%u1, $y, $y; xor.pred $p, %u0, %u1;",
+    "setp.gtu.ftz.f32 $p, $f, $f;",
+    "testp.normal.f32 $p, $f;",
+    "testp.subnormal.f64 $p, $g;",
+    "set.le.f32.s32 $f, $r, $r;",
+    "set.gtu.f16x2.f16x2 $x, $x, $x;",
     "xor.pred $p, $p, $p;",
     "not.pred $p, $p;",
     "set.lt.u32.s32 $r, $r, $r;",
@@ -157,6 +181,18 @@ pub(super) const ALONE: &[&str] = &[
     "cvt.rn.bf16.f32 $z, $f;",
     "cvt.rn.f16x2.f32 $x, $f, $f;",
     "cvt.rn.bf16x2.f32 $y, $f, $f;",
+    "cvt.rn.satfinite.e4m3x2.f32 $h, $f, $f;",
+    "cvt.rn.satfinite.relu.e5m2x2.f32 $h, $f, $f;",
+    "cvt.rn.f16x2.e4m3x2 $x, $h;",
+    "cvt.rn.f16x2.e5m2x2 $x, $h;",
+    "cvt.rz.relu.bf16x2.f32 $y, $f, $f;",
+    "cvt.rn.satfinite.f16.f32 $k, $f;",
+    "cvt.rz.f16.f32 $k, $f;",
+    "cvt.f32.bf16 $f, $z;",
+    "cvt.f64.f16 $g, $k;",
+    "cvt.rmi.f16.f16 $k, $k;",
+    "cvt.rp.f64.u64 $g, $d;",
+    "cvt.rn.bf16.s32 $z, $r;",
     "mov.b32 $f, $r;",
     "mov.b32 $x, $r;",
     "mov.b32 %fs, $f; setp.nan.f32 %u0, %fs, %fs; mov.b32 %a0, %fs; selp.b32 $r, 0x7fc00000, %a0, %u0;",
@@ -176,6 +212,9 @@ pub(super) const ALONE: &[&str] = &[
     "max.f32 $f, $f, $f;",
     "max.NaN.f32 $f, $f, $f;",
     "min.xorsign.abs.f32 $f, $f, $f;",
+    "max.ftz.NaN.abs.f32 $f, $f, $f, $f;",
+    "copysign.f32 $f, $f, $f;",
+    "slct.f32.s32 $f, $f, $f, $r;",
     "abs.f32 $f, $f;",
     "neg.ftz.f32 $f, $f;",
     "add$o.f64 $g, $g, $g;",
@@ -199,6 +238,13 @@ pub(super) const ALONE: &[&str] = &[
     "fma.rn.bf16 $z, $z, $z, $z;",
     "max.bf16 $z, $z, $z;",
     "neg.bf16 $z, $z;",
+    "add.rn.bf16 $z, $z, $z;",
+    "mul.rn.bf16x2 $y, $y, $y;",
+    "sub.bf16x2 $y, $y, $y;",
+    "fma.rn.relu.bf16 $z, $z, $z, $z;",
+    "abs.f16x2 $x, $x;",
+    "min.xorsign.abs.f16 $k, $k, $k;",
+    "max.NaN.f16x2 $x, $x, $x;",
     "add.f16x2 $x, $x, $x;",
     "mul.sat.f16x2 $x, $x, $x;",
     "fma.rn.f16x2 $x, $x, $x, $x;",
@@ -219,6 +265,25 @@ pub(super) const ALONE: &[&str] = &[
     "ld.local.v4.u32 {$v}, [array+16];",
     "and.b32 %a0, $r, 63; cvt.u64.u32 %e0, %a0; mov.u64 %e1, array; cvta.local.u64 %e1, %e1; add.s64 %e0, %e0, %e1; st.u8 [%e0], $r;",
     "and.b32 %a0, $r, 31; mul.wide.u32 %e0, %a0, 4; mov.u64 %e1, table; add.s64 %e0, %e0, %e1; ld.const.u32 $r, [%e0];",
+    "and.b32 %a0, $r, 31; mul.wide.u32 %e0, %a0, 4; mov.u64 %e1, table; cvta.const.u64 %e1, %e1; add.s64 %e0, %e0, %e1; ld.u32 $r, [%e0];",
+    "and.b32 %a0, $r, 7; mul.wide.u32 %e0, %a0, 4; mov.u64 %e1, primes; add.s64 %e0, %e0, %e1; ld.global.s32 $r, [%e0];",
+    "and.b32 %a0, $r, 0x3f0; cvt.u64.u32 %e0, %a0; add.s64 %e0, %e0, %in; ld.global.v2.u64 {%e1, $d}, [%e0]; xor.b64 $d, $d, %e1;",
+    "and.b32 %a0, $r, 0x3fc; cvt.u64.u32 %e0, %a0; add.s64 %e0, %e0, %in; ld.global.ca.v4.s8 {%n0, $h, _, %n1}, [%e0]; sub.s16 $h, %n0, %n1;",
+    "and.b32 %a0, $r, 0x3fc; cvt.u64.u32 %e0, %a0; add.s64 %e0, %e0, %in; ld.volatile.global.v2.u16 {$h, %n1}, [%e0];",
+    "st.shared.v4.u32 [%wide], {$r, $r, $r, $r}; ld.shared.u64 $d, [%wide+8]; ld.shared.s8 $r, [%wide+3];",
+    "st.shared.u64 [%wide+8], $d; st.shared.u16 [%wide+10], $h; ld.shared.v2.u32 {$q}, [%wide+8];",
+    "cvt.u64.u32 %e0, %wide; cvta.shared.u64 %e0, %e0; st.v2.u64 [%e0], {$d, $d}; ld.u8 $r, [%e0+5]; ld.shared.u64 $d, [%wide];",
+    "and.b32 %a0, $r, 12; add.u32 %a0, %a0, %wide; st.shared.u32 [%a0], $r; ld.shared.v4.u32 {$v}, [%wide];",
+    "st.shared.f64 [%wide], $g; ld.shared.f64 $g, [%wide]; st.shared.v2.u32 [%wide], {%t, %t};",
+    "st.shared.u64 [%wide], $d; st.shared.u64 [%wide+8], $d; cp.async.ca.shared.global [%wide+8], [%in+8], 8; cp.async.wait_all; ld.shared.u64 $d, [%wide+8];",
+    "and.b32 %a0, $r, 15; cp.async.cg.shared.global [%wide], [%in+32], 16, %a0; cp.async.commit_group; cp.async.wait_group 0; ld.shared.v4.u32 {$v}, [%wide];",
+    "st.shared.u32 [%wide], $r; atom.shared.cas.b32 $r, [%wide], $r, $r; ld.shared.u32 $r, [%wide];",
+    "st.shared.u64 [%wide], $d; atom.shared.exch.b64 $d, [%wide], $d; red.shared.max.s64 [%wide], $d; ld.shared.u64 $d, [%wide];",
+    "st.shared.u64 [%wide], $d; cvt.u64.u32 %e0, %wide; cvta.shared.u64 %e0, %e0; atom.add.u64 $d, [%e0], $d; atom.inc.u32 $r, [%e0+4], $i;",
+    "st.shared.f32 [%wide], $f; red.shared.add.f32 [%wide], $f; ld.shared.f32 $f, [%wide]; st.shared.u32 [%wide], %t;",
+    "st.shared.f64 [%wide], $g; atom.shared.add.f64 $g, [%wide], $g; ld.shared.f64 $g, [%wide]; st.shared.v2.u32 [%wide], {%t, %t};",
+    "st.shared.b32 [%wide], $x; red.shared.add.noftz.f16x2 [%wide], $x; ld.shared.b32 $x, [%wide]; st.shared.u32 [%wide], %t;",
+    "cvta.to.local.u64 %e0, %stack; cvta.local.u64 %e1, %e0; isspacep.local $p, %e1; st.f64 [%e1+8], $g; ld.local.f64 $g, [%e0+8]; st.local.v2.u32 [%e0+8], {%t, %t};",
     // Atomics, each operation on cells of its own, so that the order makes no difference.
     "and.b32 %a0, $r, 28; cvt.u64.u32 %e0, %a0; add.s64 %e0, %e0, %acc; red.global.add.u32 [%e0], $r;",
     "and.b32 %a0, $r, 28; cvt.u64.u32 %e0, %a0; add.s64 %e0, %e0, %acc; atom.global.min.s32 %a1, [%e0+32], $r;",
@@ -232,7 +297,19 @@ pub(super) const ALONE: &[&str] = &[
     "red.shared.min.u32 [cells+16], $r;",
     "atom.shared.xor.b32 %a1, [cells+20], $r;",
     "red.shared.max.s32 [cells+24], $r;",
+    "red.global.inc.u32 [%acc+96], 1000;",
+    "atom.global.dec.u32 %a1, [%acc+100], 77;",
+    "red.global.xor.b64 [%acc+104], $d;",
+    "atom.min.u64 %e0, [%acc+112], $d;",
+    "red.relaxed.gpu.global.and.b64 [%acc+120], $d;",
+    "and.b32 %a0, $r, 7; cvt.rn.f32.u32 %fs, %a0; red.global.add.f32 [%acc+128], %fs;",
+    "and.b32 %a0, $r, 0xffff; cvt.rn.f64.u32 %gs, %a0; atom.global.add.f64 %gs, [%acc+136], %gs;",
+    "and.b32 %a0, $r, 1; shl.b32 %a0, %a0, 2; mov.u32 %a1, cells; add.u32 %a0, %a0, %a1; cvt.u64.u32 %e0, %a0; cvta.shared.u64 %e0, %e0; \
+     red.add.u32 [%e0], $r;",
     // Calls.
+    "{ .param .b32 pa; .param .b32 pb; .param .b32 pr; st.param.b32 [pa], $r; st.param.b32 [pb], $r; mov.u64 %e0, mix; mov.u64 %e1, blend; \
+     selp.b64 %e0, %e0, %e1, $p; shape: .callprototype (.param .b32 _) _ (.param .b32 _, .param .b32 _); call (pr), %e0, (pa, pb), shape; \
+     ld.param.b32 $r, [pr]; }",
     "{ .param .b32 pa; .param .b32 pb; .param .b32 pr; st.param.b32 [pa], $r; st.param.b32 [pb], $r; call.uni (pr), mix, (pa, pb); ld.param.b32 $r, [pr]; }",
     "call.uni ($d), widen, ($d, $r);",
     "{ .param .align 4 .b8 pa[12]; .param .align 4 .b8 pr[12]; st.param.b32 [pa], $r; st.param.b32 [pa+4], $r; st.param.b32 [pa+8], $r; \
@@ -250,6 +327,9 @@ pub(super) const TOGETHER: &[&str] = &[
     "redux.sync.add.s32 $r, $r, %m;",
     "redux.sync.min.u32 $r, $r, %m;",
     "redux.sync.xor.b32 $r, $r, %m;",
+    "redux.sync.max.s32 $r, $r, %m;",
+    "redux.sync.and.b32 $r, $r, %m;",
+    "match.any.sync.b64 $r, $d, %m;",
     "bar.warp.sync %m;",
     // A value of a lane that does not take part is not used.
     "shfl.sync.bfly.b32 %a0|%u0, $r, $s, 31, %m; and.b32 %a1, $s, 0; selp.b32 %a0, %a0, 0, %u0; mov.b32 %a2, $r; \
@@ -270,7 +350,25 @@ pub(super) const BLOCK: &[&str] = &[
     "bar.red.or.pred $p, 1, $p;",
     "bar.red.and.pred $p, 2, !$p;",
     "barrier.sync 3;",
+    "barrier.cta.sync.aligned 4;",
+    "barrier.cta.red.or.pred $p, 7, $p;",
+    "st.shared.u32 [%slot], $r; bar.sync 5; xor.b32 %a0, %t, 1; setp.lt.u32 %u0, %a0, %threads; shl.b32 %a0, %a0, 2; mov.u32 %a1, slots; \
+     add.u32 %a0, %a0, %a1; @%u0 ld.shared.u32 $r, [%a0]; bar.sync 5;",
     "bar.sync 0; ld.shared.u32 %a0, [cells+16]; xor.b32 $r, $r, %a0; ld.shared.v2.u32 {%a0, %a1}, [cells]; add.u32 $r, $r, %a1; bar.sync 0;",
+];
+
+/// The same where every warp is full and nobody has left: barriers of some warps, and products of matrices.
+pub(super) const WHOLE: &[&str] = &[
+    "{ st.shared.u32 [%slot], $r; setp.lt.u32 %u0, %threads, 64; @%u0 bra past; setp.ge.u32 %u1, %t, 64; @%u1 bra past; setp.lt.u32 %u0, %t, 32; \
+     @%u0 bra first; bar.sync 8, 64; ld.shared.u32 $r, [%slot-128]; bra past; first: bar.arrive 8, 64; past: bar.sync 0; }",
+    "{ st.shared.u32 [%slot], $r; setp.lt.u32 %u0, %threads, 64; @%u0 bra past; setp.ge.u32 %u1, %t, 64; @%u1 bra past; bar.sync 9, 64; \
+     xor.b32 %a0, %t, 32; shl.b32 %a0, %a0, 2; mov.u32 %a1, slots; add.u32 %a0, %a0, %a1; ld.shared.u32 $r, [%a0]; past: bar.sync 0; }",
+    "{ setp.lt.u32 %u0, %threads, 64; @%u0 bra past; setp.ge.u32 %u1, %t, 64; @%u1 bra past; bar.red.popc.u32 $r, 10, 64, $p; past: bar.sync 0; }",
+    "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {$v}, {$v}, {$q}, {$v};",
+    "mma.sync.aligned.m8n8k16.row.col.satfinite.s32.u8.s8.s32 {$q}, {$r}, {$r}, {$q};",
+    "movmatrix.sync.aligned.m8n8.trans.b16 $r, $r;",
+    "st.shared.u32 [%slot], $r; bar.sync 0; and.b32 %a0, %t, 7; shl.b32 %a0, %a0, 4; mov.u32 %a1, slots; add.u32 %a0, %a0, %a1; \
+     ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {$r}, [%a0]; bar.sync 0;",
 ];
 
 /// What stands in front of every kernel.
@@ -280,6 +378,22 @@ pub(super) const MODULE: &str = "\
 .address_size 64
 
 .const .align 4 .b32 table[32] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3, 2, 7, 9, 5};
+
+.global .align 4 .b32 primes[8] = {2, 3, 5, 7, -11, 13, 17, 19};
+.extern .shared .align 16 .b8 dynamic[];
+
+.func (.param .b32 result) blend(.param .b32 a, .param .b32 b)
+{
+    .reg .b32 %r<3>;
+    .reg .pred %p;
+    ld.param.b32 %r0, [a];
+    ld.param.b32 %r1, [b];
+    setp.lt.u32 %p, %r0, %r1;
+    @%p shf.l.wrap.b32 %r0, %r1, %r0, 9;
+    @!%p vabsdiff4.u32.u32.u32 %r0, %r1, %r0, 0;
+    st.param.b32 [result], %r0;
+    ret;
+}
 
 .func (.param .b32 result) mix(.param .b32 a, .param .b32 b)
 {
@@ -334,14 +448,15 @@ done:
 pub(super) const BEGIN: &str = "
 .visible .entry k(.param .u64 in_param, .param .u64 acc_param, .param .u64 out_param)
 {
-    .reg .b32 %r<8>, %a<4>, %x<3>, %y<3>, %m<8>, %c<8>, %w<8>, %t, %threads, %slot, %block;
-    .reg .b64 %d<4>, %e<4>, %in, %acc, %out;
+    .reg .b32 %r<8>, %a<4>, %x<3>, %y<3>, %m<8>, %c<8>, %w<8>, %t, %threads, %slot, %wide, %block;
+    .reg .b64 %d<4>, %e<4>, %in, %acc, %out, %stack;
     .reg .b16 %h<4>, %n<2>, %k<4>, %z<3>, %ks;
     .reg .f32 %f<6>, %fs;
     .reg .f64 %g<4>, %gs;
     .reg .pred %p<4>, %u<2>, %l<8>;
     .shared .align 16 .b8 slots[512];
     .shared .align 16 .b8 cells[32];
+    .shared .align 4 .b32 alive[4];
     .local .align 16 .b8 array[64];
     ld.param.u64 %in, [in_param];
     ld.param.u64 %acc, [acc_param];
@@ -352,7 +467,8 @@ pub(super) const BEGIN: &str = "
     mov.u32 %a0, %ntid.z; mul.lo.u32 %threads, %a2, %a3; mul.lo.u32 %threads, %threads, %a0;
     mov.u32 %a0, %ctaid.x; mov.u32 %a1, %ctaid.y; mov.u32 %a2, %nctaid.x; mad.lo.u32 %block, %a1, %a2, %a0;
     shl.b32 %a0, %t, 2; mov.u32 %a1, slots; add.u32 %slot, %a0, %a1;
-    st.shared.u32 [%slot], %t;
+    shl.b32 %a0, %t, 4; mov.u32 %a1, dynamic; add.u32 %wide, %a0, %a1; mov.u64 %stack, array; cvta.local.u64 %stack, %stack;
+    st.shared.u32 [%slot], %t; st.shared.v4.u32 [%wide], {%t, %a0, %t, %a0};
     setp.ge.u32 %u0, %t, 1;
     mov.u32 %a0, 77;
     @!%u0 st.shared.v4.u32 [cells], {%a0, %a0, %a0, %a0};
@@ -387,6 +503,12 @@ pub(super) const END: &str = "
     ld.shared.u32 %a0, [cells+20]; xor.b32 %r1, %r1, %a0;
     ld.shared.u32 %a0, [cells+24]; add.u32 %r2, %r2, %a0;
 ";
+
+/// Dynamic shared memory: 16 bytes of each thread.
+pub(super) const DYNAMIC_BYTES: u32 = 16 * 128;
+
+/// Words of 64 bits that atomics go to.
+pub(super) const CELL_WORDS: usize = 18;
 
 /// Bytes that each thread stores.
 pub(super) const OUT_BYTES: usize = 192;

@@ -3,7 +3,7 @@
 use super::Decoder;
 use super::operands::space_of;
 use crate::alu::Alu;
-use crate::atomic::Atomic;
+use crate::atomic::{Atomic, AtomicElement};
 use crate::memory;
 use crate::op::{Dst, Op, Space, Src};
 use crate::symbols::window_of;
@@ -30,6 +30,7 @@ impl Decoder<'_> {
             "isspacep" => self.is_space(id, i)?,
             "atom" | "red" => Op::Atomic(Box::new(self.atomic(id, i)?)),
             "cp" => self.copy(id, i)?,
+            "createpolicy" => self.policy(id, i)?,
             "fence" | "membar" | "prefetch" | "prefetchu" | "discard" | "applypriority" => Op::Nop,
             _ => return Ok(None),
         }))
@@ -139,19 +140,27 @@ impl Decoder<'_> {
         };
         let [address, sources @ ..] = rest else { return Err("it needs an address".into()) };
         let (function, ty) = Atomic::function(i, ORDERING)?;
-        let mut src = Vec::new();
-        for source in sources.iter().take(function.sources()) {
-            let value = self.source(id, source, ty)?;
-            src.push([value, if ty.bits() > 64 { source_word(value, 1) } else { Src::Imm(0) }]);
+        // What stands behind the values is a cache policy.
+        let sources = sources.get(..function.sources()).ok_or_else(|| format!("it needs {} values", function.sources()))?;
+        let sources = sources.iter().map(|s| self.elements(i, s)).collect::<Result<Vec<_>, _>>()?;
+        let targets = returns.map(|r| self.elements(i, r)).transpose()?;
+        let mut elements = Vec::new();
+        for at in 0..sources[0].len() {
+            let mut src = Vec::new();
+            for values in &sources {
+                let value = self.source(id, &values[at], ty)?;
+                src.push([value, if ty.bits() > 64 { source_word(value, 1) } else { Src::Imm(0) }]);
+            }
+            let dst = targets.map_or(Ok(None), |targets| self.destination(id, &targets[at]))?;
+            elements.push(AtomicElement { src, dst });
         }
-        if src.len() != function.sources() {
-            return Err(format!("it needs {} values", function.sources()));
-        }
-        let dst = match returns {
-            None => None,
-            Some(operand) => self.destination(id, operand)?,
-        };
-        Ok(Atomic { addr: self.address(id, i, address)?, bits: ty.bits(), function, src, dst })
+        Ok(Atomic { addr: self.address(id, i, address)?, bits: ty.bits(), function, elements })
+    }
+
+    /// `createpolicy`: a hint to caches that are not there; any number will do.
+    fn policy(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
+        let to = i.operands.first().ok_or("it needs an operand")?;
+        Ok(Op::Move { src: [(Src::Imm(0), 64)].into(), dst: [(self.destination(id, to)?, 64)].into() })
     }
 
     /// `cp.async`, whose groups are done at once.

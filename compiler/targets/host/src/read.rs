@@ -27,7 +27,6 @@ const MAX_INSTRUCTIONS: usize = 1 << 18;
 pub(crate) fn read_kernel<'m>(module: &'m Module, function: &'m Function, one_warp: bool) -> Result<Program, HostError> {
     let mut reader = Reader::new(module, function, one_warp)?;
     let body = function.body.as_ref().map_or_else(|| Err(reader.malformed(0, "it has no body")), Ok)?;
-    reader.find_tables(body);
     reader.body(body)?;
     reader.finish()
 }
@@ -41,6 +40,9 @@ struct Scope {
     symbols: HashMap<Name, Symbol>,
     /// `.param` variables of functions, by their numbers.
     formals: HashMap<Name, usize>,
+    labels: HashMap<Name, BlockId>,
+    /// `.branchtargets`, `.calltargets` and `.callprototype` by name.
+    tables: HashMap<Name, Table>,
 }
 
 #[derive(Debug)]
@@ -49,10 +51,6 @@ struct Reader<'m> {
     one_warp: bool,
     program: Program,
     scopes: Vec<Scope>,
-    labels: HashMap<Name, BlockId>,
-    /// `.branchtargets`, `.calltargets` and `.callprototype` by name.
-    tables: HashMap<Name, Table>,
-    placed: Vec<bool>,
     current: BlockId,
     /// Whether the current block still lacks a terminator.
     open: bool,
@@ -99,9 +97,6 @@ impl<'m> Reader<'m> {
             one_warp,
             program,
             scopes: vec![Scope::default()],
-            labels: HashMap::new(),
-            tables: HashMap::new(),
-            placed: Vec::new(),
             current: ENTRY,
             open: true,
             returns_to: EXIT,
@@ -115,7 +110,6 @@ impl<'m> Reader<'m> {
         reader.new_block()?;
         reader.new_block()?;
         reader.program.blocks[EXIT].term = Term::Exit;
-        reader.placed[ENTRY] = true;
         reader.module_variables()?;
         reader.scopes.push(Scope::default());
         reader.params(function)?;
@@ -136,7 +130,6 @@ impl<'m> Reader<'m> {
             return Err(self.unsupported(0, format!("kernels of more than {MAX_BLOCKS} basic blocks")));
         }
         self.program.blocks.push(Block { insts: Vec::new(), term: Term::Goto(EXIT), line: 0 });
-        self.placed.push(false);
         Ok(self.program.blocks.len() - 1)
     }
 
@@ -196,26 +189,30 @@ impl<'m> Reader<'m> {
         at
     }
 
-    /// Tables may stand behind the jumps that use them.
-    fn find_tables(&mut self, body: &Body) {
+    /// Labels and tables of a scope: they may stand behind the jumps that use them.
+    fn find_labels(&mut self, body: &Body) -> Result<(), HostError> {
         for statement in &body.statements {
-            match &statement.kind {
-                StatementKind::BranchTargets { name, targets } => {
-                    self.tables.insert(name.clone(), Table::Labels(targets.clone()));
+            let (name, table) = match &statement.kind {
+                StatementKind::Label(name) => {
+                    let block = self.new_block()?;
+                    if self.innermost().labels.insert(name.clone(), block).is_some() {
+                        return Err(self.malformed(statement.origin.line, format!("label `{name}` stands twice")));
+                    }
+                    continue;
                 }
-                StatementKind::CallTargets { name, targets } => {
-                    self.tables.insert(name.clone(), Table::Functions(targets.clone()));
-                }
-                StatementKind::CallPrototype { name, returns, params, .. } => {
-                    self.tables.insert(name.clone(), Table::Prototype(Signature::new(params, returns)));
-                }
-                StatementKind::Block(inner) => self.find_tables(inner),
-                _ => {}
-            }
+                StatementKind::BranchTargets { name, targets } => (name, Table::Labels(targets.clone())),
+                StatementKind::CallTargets { name, targets } => (name, Table::Functions(targets.clone())),
+                StatementKind::CallPrototype { name, returns, params, .. } => (name, Table::Prototype(Signature::new(params, returns))),
+                _ => continue,
+            };
+            self.innermost().tables.insert(name.clone(), table);
         }
+        Ok(())
     }
 
+    /// Reads statements into the innermost scope, which is new.
     fn body(&mut self, body: &'m Body) -> Result<(), HostError> {
+        self.find_labels(body)?;
         let accesses = formal::Accesses::of_declared(body);
         for statement in &body.statements {
             let line = statement.origin.line;
@@ -282,27 +279,24 @@ impl<'m> Reader<'m> {
         self.scopes.iter().rev().find_map(|s| s.symbols.get(name)).cloned()
     }
 
-    fn label_block(&mut self, name: &Name) -> Result<BlockId, HostError> {
-        if let Some(&block) = self.labels.get(name) {
-            return Ok(block);
-        }
-        let block = self.new_block()?;
-        self.labels.insert(name.clone(), block);
-        Ok(block)
+    /// The block behind a label that is seen from here.
+    fn label_block(&self, name: &Name, line: u32) -> Result<BlockId, HostError> {
+        let block = self.scopes.iter().rev().find_map(|scope| scope.labels.get(name)).copied();
+        block.ok_or_else(|| self.malformed(line, format!("label `{name}` does not exist")))
+    }
+
+    fn table(&self, name: &Name) -> Option<Table> {
+        self.scopes.iter().rev().find_map(|scope| scope.tables.get(name)).cloned()
     }
 
     fn label(&mut self, name: &Name, line: u32) -> Result<(), HostError> {
-        let block = self.label_block(name)?;
-        if self.placed[block] {
-            return Err(self.malformed(line, format!("label `{name}` stands twice")));
-        }
+        let block = self.label_block(name, line)?;
         self.end(Term::Goto(block), line);
         self.start(block);
         Ok(())
     }
 
     fn start(&mut self, block: BlockId) {
-        self.placed[block] = true;
         self.current = block;
         self.open = true;
     }
@@ -334,7 +328,7 @@ impl<'m> Reader<'m> {
                 let Some(Operand::Name(target)) = instruction.operands.first() else {
                     return Err(self.malformed(line, "`bra` needs a label"));
                 };
-                let target = self.label_block(target)?;
+                let target = self.label_block(target, line)?;
                 self.jump(guard, target, line)
             }
             "ret" => self.jump(guard, self.returns_to, line),
@@ -470,19 +464,10 @@ impl<'m> Reader<'m> {
 
     fn finish(mut self) -> Result<Program, HostError> {
         self.end(Term::Goto(EXIT), 0);
-        self.check_labels(0)?;
         self.program.thread_jumps();
         // Every thread's local memory is aligned for any access.
         self.program.local_bytes = self.program.local_bytes.next_multiple_of(1 << crate::alignment::LOCAL_ZEROS);
         Ok(self.program)
-    }
-
-    /// Every label that was jumped to must have been met.
-    fn check_labels(&self, line: u32) -> Result<(), HostError> {
-        match self.labels.iter().find(|(_, block)| !self.placed[**block]) {
-            Some((name, _)) => Err(self.malformed(line, format!("label `{name}` does not exist"))),
-            None => Ok(()),
-        }
     }
 }
 

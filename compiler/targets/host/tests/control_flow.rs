@@ -315,3 +315,35 @@ fn lanes_outside_a_mask_read_nothing() {
         assert_eq!(out, expected);
     });
 }
+
+/// Inline assembly that a compiler repeats comes in braces, with labels and tables of its own.
+#[test]
+fn labels_belong_to_their_braces() {
+    let part = |number: u32| {
+        format!(
+            "{{ .reg .pred %q; and.b32 %r1, %r0, {number}; setp.eq.u32 %q, %r1, 0; @%q bra done; add.u32 %r2, %r2, {number};\n\
+             ts: .branchtargets done, more; and.b32 %r1, %r0, 1; brx.idx %r1, ts; more: add.u32 %r2, %r2, 100; done: }}\n"
+        )
+    };
+    let text = format!(
+        ".visible .entry k(.param .u64 o) {{ .reg .b32 %r<4>; .reg .b64 %x<2>; mov.u32 %r0, %tid.x; mov.u32 %r2, 0;\n{}{}\
+         ld.param.u64 %x0, [o]; mad.wide.u32 %x0, %r0, 4, %x0; st.global.u32 [%x0], %r2; bra done; trap; done: ret; }}",
+        part(4),
+        part(8)
+    );
+    at_every_level(&text, "k", [32, 1, 1], |kernel| {
+        let mut out = vec![0u32; 32];
+        kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut out));
+        for (thread, found) in out.iter().enumerate() {
+            let part = |bit: u32| if thread as u32 & bit == 0 { 0 } else { bit + 100 * (thread as u32 & 1) };
+            assert_eq!(*found, part(4) + part(8), "thread {thread}");
+        }
+    });
+}
+
+#[test]
+fn a_label_inside_braces_is_not_seen_from_outside() {
+    let text = ".visible .entry k() { bra inside; { inside: } ret; }";
+    let error = common::try_compile(text, "k", [32, 1, 1], common::levels()[0]).err().map(|e| e.to_string());
+    assert_eq!(error.as_deref(), Some("kernel `k`, line 4: label `inside` does not exist"));
+}

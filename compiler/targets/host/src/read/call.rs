@@ -105,7 +105,7 @@ impl<'m> Reader<'m> {
     fn callees(&mut self, call: &Call<'_>, line: u32) -> Result<Vec<&'m Function>, HostError> {
         let table = call.table.ok_or_else(|| self.malformed(line, "a call through a register needs a prototype or a table of targets"))?;
         let module = self.module;
-        match self.tables.get(table).cloned() {
+        match self.table(table) {
             Some(Table::Functions(names)) => names
                 .iter()
                 .map(|n| {
@@ -142,15 +142,13 @@ impl<'m> Reader<'m> {
         let after = self.new_block()?;
         let outer_local = self.local_top;
         let callee = self.enter(function, body, call, line)?;
-        let outer = (std::mem::take(&mut self.labels), std::mem::take(&mut self.tables), std::mem::replace(&mut self.returns_to, after));
+        let outer_return = std::mem::replace(&mut self.returns_to, after);
         self.calls.push(name.clone());
-        self.find_tables(body);
         self.scopes.push(Scope::default());
         self.body(body)?;
         self.end(Term::Goto(after), line);
-        self.check_labels(line)?;
         self.calls.pop();
-        (self.labels, self.tables, self.returns_to) = outer;
+        self.returns_to = outer_return;
         self.start(after);
         self.leave(callee, call, line)?;
         self.local_top = outer_local;

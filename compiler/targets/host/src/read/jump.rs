@@ -13,10 +13,10 @@ impl<'m> Reader<'m> {
             return Err(self.malformed(line, "`brx.idx` needs an index and a table"));
         };
         let index = self.operand(index, line)?;
-        let Some(Table::Labels(targets)) = self.tables.get(table).cloned() else {
+        let Some(Table::Labels(targets)) = self.table(table) else {
             return Err(self.malformed(line, format!("`{table}` is no table of labels")));
         };
-        let targets = targets.iter().map(|t| self.label_block(t)).collect::<Result<Vec<_>, _>>()?;
+        let targets = targets.iter().map(|t| self.label_block(t, line)).collect::<Result<Vec<_>, _>>()?;
         let past = self.under_guard(guard, line)?;
         self.search(&index, 0, &targets, line)?;
         if let Some(past) = past {

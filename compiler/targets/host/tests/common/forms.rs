@@ -52,7 +52,15 @@ pub(crate) fn between_types() -> Vec<Form> {
 
 /// Loads, stores, atomics, copies and addresses, each thread in cells of its own.
 pub(crate) fn of_memory() -> Vec<Form> {
-    collected(&[memory::loads_and_stores, memory::orders, memory::atomics, memory::copies, memory::addresses])
+    collected(&[
+        memory::loads_and_stores,
+        memory::orders,
+        memory::hints,
+        memory::atomics,
+        memory::wide_atomics,
+        memory::copies,
+        memory::addresses,
+    ])
 }
 
 /// What the lanes of a warp do together.
@@ -195,7 +203,9 @@ fn floats(forms: &mut Forms) {
                 for op in ["add", "sub", "mul"] {
                     forms.add(&format!("{op}.{mode}{modifiers}.{ty}"), kind, &[kind, kind]);
                 }
-                forms.add(&format!("fma.{mode}{modifiers}.{ty}"), kind, &[kind, kind, kind]);
+                for op in ["fma", "mad"] {
+                    forms.add(&format!("{op}.{mode}{modifiers}.{ty}"), kind, &[kind, kind, kind]);
+                }
             }
             for ftz in if kind == F32 { &["", ".ftz"][..] } else { &[""] } {
                 forms.add(&format!("div.{mode}{ftz}.{ty}"), kind, &[kind, kind]);
@@ -316,6 +326,19 @@ fn comparisons(forms: &mut Forms) {
     for (ty, kind) in [("u16", I16), ("s64", I64), ("f64", F64), ("b32", I32)] {
         forms.add(&format!("set.ne.u32.{ty}"), I32, &[kind, kind]);
         forms.add(&format!("set.eq.f32.{ty}"), F32, &[kind, kind]);
+    }
+    for op in unordered {
+        forms.add(&format!("set.{op}.u32.f32"), I32, &[F32, F32]);
+    }
+    for op in ["lt.u32.s32", "gt.s32.s32", "ge.u32.u64", "lo.f32.u32", "ls.s32.u32", "hi.u32.u16", "hs.u32.u32"] {
+        let kind = if op.ends_with("64") {
+            I64
+        } else if op.ends_with("16") {
+            I16
+        } else {
+            I32
+        };
+        forms.add(&format!("set.{op}"), if op.contains("f32") { F32 } else { I32 }, &[kind, kind]);
     }
     forms.add("slct.ftz.f32.f32", F32, &[F32, F32, F32]);
     forms.add("slct.f64.s32", F64, &[F64, F64, I32]);

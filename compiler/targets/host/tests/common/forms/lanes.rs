@@ -40,6 +40,15 @@ pub(crate) fn votes(forms: &mut Forms) {
     forms.code(format!("{{ {} }}", vote("vote.sync.ballot.b32 %d, %q, -1;")), I32, &[I32]);
     forms.code(halves(&vote("vote.sync.ballot.b32 %d, !%q, %m;")), I32, &[I32]);
     forms.code(halves("bar.warp.sync %m; activemask.b32 %d; and.b32 %d, %d, %a;"), I32, &[I32]);
+    forms.code(
+        "st.shared.u32 [%cs], %a; barrier.cta.sync.aligned 1; bar.sync 2; barrier.sync 3; ld.shared.u32 %d, [%cs];".into(),
+        I32,
+        &[I32],
+    );
+    for op in ["popc.u32 %d, 0, %q", "and.pred %q, 1, %q", "or.pred %q, 2, !%q"] {
+        let code = format!("{{ .reg .pred %q; setp.lt.s32 %q, %a, 5; mov.b32 %d, 0; bar.red.{op}; @%q add.u32 %d, %d, 100; }}");
+        forms.code(code, I32, &[I32]);
+    }
     for register in ["laneid", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge"] {
         forms.code(format!("mov.u32 %d, %{register}; xor.b32 %d, %d, %a;"), I32, &[I32]);
     }
@@ -86,6 +95,24 @@ pub(crate) fn matrices(forms: &mut Forms) {
         &[F64],
     );
     forms.code("movmatrix.sync.aligned.m8n8.trans.b16 %d, %a;".into(), I32, &[I32]);
+    for (layouts, stride) in [("row.col", 16), ("col.row", 20)] {
+        let [a, b] = [&layouts[..3], &layouts[4..]];
+        // Each warp's cells hold matrices of bytes, which are loaded, multiplied and overwritten with the product.
+        let code = format!(
+            "{{ .reg .b32 %A<2>, %B<2>, %C<8>, %w; st.shared.v4.b32 [%cs], {{%a, %b, %a, %b}}; st.shared.v4.b32 [%cs+16], {{%b, %b, %a, %a}};\n\
+             bar.warp.sync -1; mov.u32 %w, %tid.x; and.b32 %w, %w, 31; mul.lo.u32 %w, %w, 32; sub.u32 %w, %cs, %w;\n\
+             wmma.load.a.sync.aligned.{a}.m16n16k16.shared.s8 {{{A}}}, [%w], {stride};\n\
+             wmma.load.b.sync.aligned.{b}.m16n16k16.shared.s8 {{{B}}}, [%w+16], 16;\n\
+             wmma.load.c.sync.aligned.row.m16n16k16.shared.s32 {{{C}}}, [%w]; bar.warp.sync -1;\n\
+             wmma.mma.sync.aligned.{a}.{b}.m16n16k16.s32.s8.s8.s32 {{{C}}}, {{{A}}}, {{{B}}}, {{{C}}};\n\
+             wmma.store.d.sync.aligned.row.m16n16k16.shared.s32 [%w], {{{C}}}; bar.warp.sync -1;\n\
+             ld.shared.b32 %d, [%cs+8]; ld.shared.b32 %w, [%cs+28]; xor.b32 %d, %d, %w; }}",
+            A = registers("A", 2),
+            B = registers("B", 2),
+            C = registers("C", 8)
+        );
+        forms.code(code, I32, &[I32, I32]);
+    }
     for trans in ["", ".trans"] {
         for (count, list) in [(1, "{%d}"), (2, "{%d, %s}"), (4, "{%d, %s, %t, %u}")] {
             // Each lane's cell is a row of a matrix.
@@ -101,6 +128,11 @@ pub(crate) fn matrices(forms: &mut Forms) {
             forms.code(code, I32, &[I32, I32]);
         }
     }
+}
+
+/// The names of registers of a fragment.
+fn registers(name: &str, count: usize) -> String {
+    (0..count).map(|n| format!("%{name}{n}")).collect::<Vec<_>>().join(", ")
 }
 
 /// An `mma` whose fragments are made of the operands: numbers of a byte, packed as the instruction wants them.
@@ -127,8 +159,13 @@ fn product(instruction: &str, packing: &str, sum: &str, [a, b, c]: [usize; 3]) -
             _ => format!(" cvt.rn.f32.s8 %f, %s; cvt.rn.f16x2.f32 %C{n}, %f, %f;\n"),
         };
     }
-    let list = |name: &str, count: usize| (0..count).map(|n| format!("%{name}{n}")).collect::<Vec<_>>().join(", ");
-    code += &format!("{instruction} {{{}}}, {{{}}}, {{{}}}, {{{}}};\n", list("D", c), list("A", a), list("B", b), list("C", c));
+    code += &format!(
+        "{instruction} {{{}}}, {{{}}}, {{{}}}, {{{}}};\n",
+        registers("D", c),
+        registers("A", a),
+        registers("B", b),
+        registers("C", c)
+    );
     code += "mov.b32 %d, %D0;";
     (1..c).for_each(|n| code += &format!(" shf.l.wrap.b32 %d, %d, %d, 3; xor.b32 %d, %d, %D{n};"));
     code + " }"

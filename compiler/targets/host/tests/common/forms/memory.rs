@@ -62,16 +62,6 @@ pub(crate) fn orders(forms: &mut Forms) {
     for words in &all[..4] {
         forms.code(orders_code(words, words, ".shared", "%cs"), I32, &[I32]);
     }
-    for hint in [
-        "prefetch.global.L1 [%cg];",
-        "prefetch.global.L2 [%cg];",
-        "prefetchu.L1 [%cx];",
-        "fence.acq_rel.gpu;",
-        "fence.sc.sys;",
-        "membar.gl;",
-    ] {
-        forms.code(format!("{hint} mov.b32 %d, %a;"), I32, &[I32]);
-    }
     for nc in ["ld.global.nc", "ld.global.ca.nc", "ldu.global"] {
         forms.code(format!("{nc}.u32 %d, [%ci]; add.u32 %d, %d, %a;"), I32, &[I32]);
     }
@@ -89,6 +79,72 @@ fn orders_code(store: &str, load: &str, space: &str, cell: &str) -> String {
 fn placed(opcode: &str, words: &str, space: &str) -> String {
     let is_cache = matches!(words, ".ca" | ".cg" | ".cs" | ".lu" | ".cv" | ".wb" | ".wt");
     if is_cache { format!("{opcode}{space}{words}") } else { format!("{opcode}{words}{space}") }
+}
+
+/// Fences, hints and waits, which change nothing.
+pub(crate) fn hints(forms: &mut Forms) {
+    let plain = [
+        "prefetch.global.L1 [%cg];",
+        "prefetch.global.L2 [%cg];",
+        "prefetch.global.L2::evict_last [%cg];",
+        "prefetch.local.L1 [cell];",
+        "prefetch.L2 [%cx];",
+        "prefetchu.L1 [%cx];",
+        "applypriority.global.L2::evict_normal [%ci], 128;",
+        "membar.cta;",
+        "membar.gl;",
+        "membar.sys;",
+        "fence.acq_rel.cta;",
+        "fence.acq_rel.gpu;",
+        "fence.acquire.gpu;",
+        "fence.release.sys;",
+        "fence.sc.cta;",
+        "fence.sc.sys;",
+        "fence.proxy.alias;",
+        "fence.proxy.async;",
+        "fence.proxy.async.global;",
+        "nanosleep.u32 20;",
+        "pmevent 3;",
+        "griddepcontrol.wait;",
+        "griddepcontrol.launch_dependents;",
+    ];
+    for hint in plain {
+        forms.code(format!("st.global.u32 [%cg+4], %a; {hint} ld.global.u32 %d, [%cg+4];"), I32, &[I32]);
+    }
+    for policy in ["fractional.L2::evict_last.b64 %p, 0f3F000000", "fractional.L2::evict_first.b64 %p"] {
+        let code = format!(
+            "{{ .reg .b64 %p; createpolicy.{policy}; st.global.L2::cache_hint.u32 [%cg+4], %a, %p; \
+             atom.global.add.L2::cache_hint.u32 %d, [%cg+4], 7, %p; ld.global.L2::cache_hint.u32 %d, [%cg+4], %p; }}"
+        );
+        forms.code(code, I32, &[I32]);
+    }
+}
+
+/// Atomics and reductions of vectors, and of 128 bits.
+pub(crate) fn wide_atomics(forms: &mut Forms) {
+    for sum in ["%s", "%t"] {
+        let code = format!(
+            "{{ .reg .f32 %s, %t; st.global.v2.b32 [%cg+8], {{%a, %b}}; red.global.add.v2.f32 [%cg+8], {{%b, %c}}; \
+             ld.global.v2.f32 {{%s, %t}}, [%cg+8]; mov.b32 %d, {sum}; }}"
+        );
+        forms.code(code, F32, &[F32, F32, F32]);
+    }
+    for (ty, kind) in [("f16x2", F16x2), ("bf16x2", Bf16x2)] {
+        for op in ["add", "min", "max"] {
+            let code = format!(
+                "{{ .reg .b32 %s; st.global.v2.b32 [%cg], {{%a, %b}}; atom.global.v2.{ty}.{op}.noftz {{%s, %d}}, [%cg], {{%b, %a}}; \
+                 ld.global.b32 %d, [%cg]; }}"
+            );
+            forms.code(code, kind, &[kind, kind]);
+        }
+    }
+    for (space, cell) in [(".global", "%cg"), (".shared", "%cs"), ("", "%cx")] {
+        let code = format!(
+            "{{ .reg .b128 %s, %t, %u; .reg .b64 %v; mov.b128 %s, {{%a, %b}}; mov.b128 %t, {{%b, %a}}; st{space}.v2.b64 [{cell}], {{%a, %b}}; \
+             atom{space}.cas.b128 %u, [{cell}], %s, %t; atom{space}.exch.b128 %u, [{cell}], %s; mov.b128 {{%v, %d}}, %u; sub.u64 %d, %d, %v; }}"
+        );
+        forms.code(code, I64, &[I64, I64]);
+    }
 }
 
 /// Atomics and reductions: the memory afterwards, and the old value.

@@ -1,6 +1,7 @@
 //! The integration tests of Atoll, one file a subject.
 
 mod arrows;
+mod assembled;
 mod bad_input;
 mod corpus;
 mod dkp;

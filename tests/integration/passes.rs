@@ -4,16 +4,15 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_passes::{
-    FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Rerun, Root, Virtualization,
-    analyze_idempotence, transform_with,
+    FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization, analyze_idempotence,
+    transform_with,
 };
 use atoll_pipeline::Target;
 use atoll_ptx::{FunctionKind, ItemKind, Module};
-use atoll_target_nvidia::{AssembleError, Assembled, KernelResources, Ptxas, declared_sm, declared_version, find_ptxas, lowest_version};
 use atoll_tests::corpus::{Inputs, cases, ptx_files};
 use atoll_tests::stopping::Random;
 use atoll_tests::walk::Walk;
-use atoll_tests::{built_small, full, skip};
+use atoll_tests::{built_small, full};
 use atoll_workbench::{Buffer, Evictions, HostBench, HostOptions, Kernel, KernelDevice};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,16 +43,7 @@ fn selections() -> Vec<Vec<&'static str>> {
 
 /// What passes are told about the kernels of a module that are launched with this shape, each on buffers that do not overlap.
 fn options(module: &Module, block: [u32; 3]) -> PassOptions {
-    let apart = |pair: &(Root, Root)| match pair {
-        (Root::Param { index: read, .. }, Root::Param { index: written, .. }) => read != written,
-        _ => false,
-    };
-    let kernels = module.kernels();
-    let again = kernels.filter(|kernel| match analyze_idempotence(module, kernel) {
-        Rerun::Always => true,
-        Rerun::IfDisjoint(pairs) => pairs.iter().all(apart),
-        Rerun::Never(_) => false,
-    });
+    let again = module.kernels().filter(|kernel| analyze_idempotence(module, kernel).holds_on_buffers_apart());
     PassOptions {
         blocks: module.kernels().map(|kernel| (kernel.name.clone(), block)).collect(),
         may_run_again: again.map(|kernel| kernel.name.clone()).collect(),
@@ -254,78 +244,4 @@ fn transformed_kernels_of_models_do_what_they_did() -> Result<()> {
     println!("{kernels} kernels, {} launches, {} evictions; done and left: {:?}", bench.launches, bench.evictions, bench.treated);
     ensure!(failures.is_empty(), "{} of them differ:\n{}", failures.len(), failures.join("\n"));
     Ok(())
-}
-
-/// Generations of NVIDIA's devices that every transformed kernel must assemble for.
-const ARCHITECTURES: [u32; 4] = [75, 80, 90, 120];
-
-#[test]
-#[expect(clippy::print_stdout, reason = "the table is part of the test's output")]
-fn transformed_kernels_assemble_and_the_flag_adds_no_spill() -> Result<()> {
-    let Some(ptxas) = find_ptxas() else {
-        skip("ptxas is not installed; `make setup` installs it");
-        return Ok(());
-    };
-    let mut failures = Vec::new();
-    println!("{:<24} {:<24} {:>6} {:>10} {:>10} {:>12}", "file", "passes", "arch", "registers", "most added", "spilled more");
-    for (index, path) in ptx_files()?.into_iter().enumerate() {
-        let module = read(&path)?;
-        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let least = declared_sm(&module).unwrap_or(0);
-        let architectures: Vec<u32> = ARCHITECTURES.into_iter().filter(|&sm| sm >= least).collect();
-        let chosen = if full() { architectures.clone() } else { vec![architectures[index % architectures.len()]] };
-        for sm in chosen {
-            let arch = format!("sm_{sm}");
-            let before = match assemble(&ptxas, &module, &arch) {
-                Ok(assembled) => assembled.report.kernels,
-                // An instruction that this assembler, or this generation, does not know.
-                Err(error) => {
-                    println!("{file:<24} {:<24} {arch:>6} not assembled: {}", "none", error.to_string().lines().nth(1).unwrap_or_default());
-                    continue;
-                }
-            };
-            for (what, passes) in
-                [("flag", vec!["inject_preempt_flag", "shared_to_dynamic"]), ("all", selections().pop().unwrap_or_default())]
-            {
-                let mut transformed = module.clone();
-                let options = PassOptions { check_every: None, ..options(&module, [128, 1, 1]) };
-                transform_with(&mut transformed, &passes, &PassOptions { blocks: BTreeMap::new(), ..options }, &mut |_, _| {})?;
-                match assemble(&ptxas, &transformed, &arch) {
-                    Ok(assembled) => {
-                        let (line, spilled) = difference(&before, &assembled.report.kernels);
-                        println!("{file:<24} {what:<24} {arch:>6} {line}");
-                        failures.extend(
-                            spilled.into_iter().filter(|_| what == "flag").map(|kernel| format!("{file}: {kernel} spills on {arch}")),
-                        );
-                    }
-                    Err(error) => failures.push(format!("{file} after {}: {error}", passes.join(","))),
-                }
-            }
-        }
-    }
-    if !failures.is_empty() {
-        bail!("{}", failures.join("\n"));
-    }
-    Ok(())
-}
-
-/// Assembles the text as it is or, where the assembler at hand does not know its version yet, of the lowest version that its instructions need.
-fn assemble(ptxas: &Ptxas, module: &Module, arch: &str) -> Result<Assembled, AssembleError> {
-    let text = atoll_ptx::print(module);
-    match (ptxas.assemble(&text, arch), declared_version(module), lowest_version(module)) {
-        (Err(_), Some(declared), Some(lowest)) => {
-            ptxas.assemble(&text.replacen(&format!(".version {declared}"), &format!(".version {lowest}"), 1), arch)
-        }
-        (result, ..) => result,
-    }
-}
-
-/// Most registers, most registers added, and how many kernels spill more; and which.
-fn difference(before: &BTreeMap<String, KernelResources>, after: &BTreeMap<String, KernelResources>) -> (String, Vec<String>) {
-    let pairs = || before.iter().filter_map(|(name, before)| Some((name, before, after.get(name)?)));
-    let most = after.values().map(|kernel| kernel.registers).max().unwrap_or(0);
-    let added = pairs().map(|(_, before, after)| i64::from(after.registers) - i64::from(before.registers)).max().unwrap_or(0);
-    let spills = |kernel: &KernelResources| kernel.spill_store_bytes + kernel.spill_load_bytes;
-    let spilled: Vec<String> = pairs().filter(|(_, before, after)| spills(after) > spills(before)).map(|(name, ..)| name.clone()).collect();
-    (format!("{most:>10} {added:>10} {:>12}", spilled.len()), spilled)
 }

@@ -59,6 +59,19 @@ impl Rerun {
         }
         if bound.is_empty() { RerunFact::Always } else { RerunFact::IfDisjoint(bound) }
     }
+
+    /// Whether a block may be run again on buffers of which no two overlap, one for each parameter.
+    pub fn holds_on_buffers_apart(&self) -> bool {
+        let apart = |pair: &(Root, Root)| match pair {
+            (Root::Param { index: read, .. }, Root::Param { index: written, .. }) => read != written,
+            _ => false,
+        };
+        match self {
+            Rerun::Always => true,
+            Rerun::IfDisjoint(pairs) => pairs.iter().all(apart),
+            Rerun::Never(_) => false,
+        }
+    }
 }
 
 /// Why a block may not be run again. Lines are those of the source, 0 for built statements.

@@ -13,7 +13,7 @@
 //! # What
 //! Every thread reads the word, all of a warp at one address, since thread 0 may have exited; `bar.red` makes the answer that of the block. A block that leaves
 //! sets the launch's evicted word and no progress byte. The check runs every few rounds, by one of two forms:
-//! - *strips*, for a loop whose rounds can be counted: the loop's bound comes nearer, and the check stands between two strips, see [`counted_loops`](crate::counted_loops).
+//! - *strips*, for a loop whose rounds can be counted: it becomes one of fewer rounds inside another, and the check stands between two strips, see [`counted_loops`](crate::counted_loops).
 //! - *a count of rounds* at the loop's header, for others.
 
 use crate::code::{Code, at, prepend, rebuild};
@@ -372,18 +372,17 @@ impl Checks<'_> {
         code.registers(ScalarType::B32, &[LOOP_EPOCH, ISSUED]);
         code.registers(ScalarType::B64, &[ADDRESS]);
         let counted = self.checks.iter().enumerate().filter_map(|(index, check)| match &check.form {
-            Form::Strips { counted, .. } => Some((index, counted.ty())),
+            Form::Strips { counted, .. } => Some((rounds_left(index), counted.bits())),
             Form::Count { .. } => None,
         });
-        let counted: Vec<(usize, ScalarType)> = counted.collect();
+        let counted: Vec<(String, u32)> = counted.collect();
         if !counted.is_empty() {
             code.registers(ScalarType::Pred, &[STRIP.far, STRIP.before]);
+            code.registers(ScalarType::B32, &counted.iter().map(|(left, _)| left.as_str()).collect::<Vec<_>>());
         }
-        for (bits, work) in [(32, STRIP.narrow), (64, STRIP.wide)] {
-            let bounds: Vec<String> = counted.iter().filter(|(_, ty)| ty.bits() == bits).map(|(index, _)| strip_bound(*index)).collect();
-            if !bounds.is_empty() {
-                let names: Vec<&str> = bounds.iter().map(String::as_str).chain([work]).collect();
-                code.registers(if bits == 32 { ScalarType::B32 } else { ScalarType::B64 }, &names);
+        for (bits, ty, work) in [(32, ScalarType::B32, STRIP.narrow), (64, ScalarType::B64, STRIP.wide)] {
+            if counted.iter().any(|(_, its)| *its == bits) {
+                code.registers(ty, &[work]);
             }
         }
         if counted.len() < self.checks.len() {
@@ -401,13 +400,9 @@ impl Checks<'_> {
                 Form::Count { first } if *first == id => self.count_round(index, check.every, code),
                 Form::Strips { counted, header, .. } if *header == id => {
                     code.label(&strip_label(index));
-                    counted.begin_strip(code, check.every, &strip_bound(index), &STRIP);
+                    counted.begin_strip(code, check.every, &rounds_left(index), &STRIP);
                 }
-                Form::Strips { counted, .. } if counted.compare == id => {
-                    if let StatementKind::Instruction(comparison) = statement.edit() {
-                        counted.compare_with(comparison, &strip_bound(index));
-                    }
-                }
+                Form::Strips { counted, .. } if counted.compare == id => return counted.count_down(code, &rounds_left(index)),
                 Form::Strips { counted, .. } if counted.branch == id => {
                     code.statements.push(statement);
                     return self.between_strips(index, counted, code);
@@ -430,7 +425,7 @@ impl Checks<'_> {
             code.emit("add.s32", [ROUND.into(), ROUND.into(), 1.into()]);
             code.emit("rem.u32", [REMAINDER.into(), ROUND.into(), i64::from(every).into()]);
             code.emit("setp.ne.u32", [BETWEEN.into(), REMAINDER.into(), 0.into()]);
-            code.emit_if(BETWEEN, "bra", [round.as_str().into()]);
+            code.emit_if(BETWEEN, "bra.uni", [round.as_str().into()]);
         }
         self.check(code);
         if every > 1 {
@@ -455,7 +450,7 @@ impl Checks<'_> {
         code.emit("sub.s32", [LOOP_EPOCH.into(), LOOP_EPOCH.into(), ISSUED.into()]);
         code.emit("setp.gt.s32", [NEWER.into(), LOOP_EPOCH.into(), 0.into()]);
         code.emit("bar.red.or.pred", [STOP.into(), 0.into(), NEWER.into()]);
-        code.emit_if(STOP, "bra", [STOPPED_LABEL.into()]);
+        code.emit_if(STOP, "bra.uni", [STOPPED_LABEL.into()]);
     }
 
     /// The way out of a block that stops midway.
@@ -472,6 +467,6 @@ fn strip_label(index: usize) -> String {
     format!("$L_atoll_strip_{index}")
 }
 
-fn strip_bound(index: usize) -> String {
-    format!("%atoll_strip_bound_{index}")
+fn rounds_left(index: usize) -> String {
+    format!("%atoll_rounds_left_{index}")
 }

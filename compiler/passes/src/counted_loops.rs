@@ -91,30 +91,41 @@ impl CountedLoop {
         u64::try_from(distance).ok().map(|distance| distance.div_ceil(self.step.unsigned_abs()).max(1))
     }
 
-    /// Computes the bound of the next strip, of at most `rounds` rounds, into `strip_bound`.
-    pub(crate) fn begin_strip(&self, code: &mut NewCode, rounds: u32, strip_bound: &str, registers: &StripRegisters) {
+    /// Computes how many rounds the next strip has, at most `rounds`, into `left`. Rounds are counted down to zero, the one form that assemblers unroll whatever the counter's step and start are.
+    pub(crate) fn begin_strip(&self, code: &mut NewCode, rounds: u32, left: &str, registers: &StripRegisters) {
         let bits = self.ty.bits();
         let (work, far) = (if bits == 64 { registers.wide } else { registers.narrow }, registers.far);
-        let length = i64::from(rounds) * self.step.abs();
+        let step = self.step.abs();
         let counter = || Operand::Name(self.counter.clone());
         let (from, to) = if self.step > 0 { (counter(), self.bound.clone()) } else { (self.bound.clone(), counter()) };
         code.emit(&format!("sub.s{bits}"), [work.into(), to, from]);
-        code.emit(&format!("setp.gt.u{bits}"), [far.into(), work.into(), length.into()]);
-        // A counter at or beyond its bound is not far from it: the first round of a loop that tests at its end runs in any case.
-        if self.relation != Relation::Differs {
+        code.emit(&format!("setp.gt.u{bits}"), [far.into(), work.into(), (i64::from(rounds) * step).into()]);
+        let is_ordered = self.relation != Relation::Differs;
+        if is_ordered {
             let relation = if self.relation == Relation::Below { "lt" } else { "gt" };
             code.emit(&format!("setp.{relation}.{}", self.ty), [registers.before.into(), counter(), self.bound.clone()]);
             code.emit("and.pred", [far.into(), far.into(), registers.before.into()]);
         }
-        code.emit(&format!("add.s{bits}"), [work.into(), counter(), (length * self.step.signum()).into()]);
-        code.emit(&format!("selp.b{bits}"), [strip_bound.into(), work.into(), self.bound.clone(), far.into()]);
+        if step > 1 {
+            code.emit(&format!("add.s{bits}"), [work.into(), work.into(), (step - 1).into()]);
+            code.emit(&format!("div.u{bits}"), [work.into(), work.into(), step.into()]);
+        }
+        let narrow = if bits == 64 { "cvt.u32.u64" } else { "mov.b32" };
+        code.emit(narrow, [left.into(), work.into()]);
+        // The first round of a loop that tests at its end runs in any case, also where the counter is at its bound or beyond.
+        if is_ordered {
+            code.emit("selp.b32", [left.into(), left.into(), 1.into(), registers.before.into()]);
+        } else {
+            code.emit("max.u32", [left.into(), left.into(), 1.into()]);
+        }
+        code.emit("selp.b32", [left.into(), i64::from(rounds).into(), left.into(), far.into()]);
     }
 
-    /// The comparison with the bound of the strip in place of the loop's own.
-    pub(crate) fn compare_with(&self, comparison: &mut Instruction, strip_bound: &str) {
-        if let Some(bound) = comparison.operands.get_mut(2) {
-            *bound = Operand::from(strip_bound);
-        }
+    /// In place of the loop's own comparison: whether the strip has another round.
+    pub(crate) fn count_down(&self, code: &mut NewCode, left: &str) {
+        code.emit("add.s32", [left.into(), left.into(), (-1).into()]);
+        let goes_on = if self.goes_on_if_false { "setp.eq.s32" } else { "setp.ne.s32" };
+        code.emit(goes_on, [Operand::Name(self.predicate.clone()), left.into(), 0.into()]);
     }
 
     /// Behind a strip: asks the loop's own question again, and goes to `over` where it is over.
@@ -124,17 +135,17 @@ impl CountedLoop {
         code.emit_guarded(Some(&over_if), "bra", [over.into()]);
     }
 
-    /// Type of counter and bound.
-    pub(crate) fn ty(&self) -> ScalarType {
-        self.ty
+    /// Bits of counter and bound.
+    pub(crate) fn bits(&self) -> u32 {
+        self.ty.bits()
     }
 }
 
 /// Registers to compute bounds of strips with.
 pub(crate) struct StripRegisters {
-    /// 32 bits.
+    /// 32 bits, for counters of 32 bits.
     pub(crate) narrow: &'static str,
-    /// 64 bits.
+    /// 64 bits, for counters of 64 bits.
     pub(crate) wide: &'static str,
     /// A predicate.
     pub(crate) far: &'static str,

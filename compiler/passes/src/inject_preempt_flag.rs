@@ -205,7 +205,8 @@ impl Injection {
         code.emit("setp.ne.u32", [DONE.into(), BYTE.into(), 0.into()]);
         code.emit("or.pred", [LEAVE.into(), NEWER.into(), DONE.into()]);
         code.emit("bar.red.or.pred", [AGREED.into(), 0.into(), LEAVE.into()]);
-        code.emit_unless(AGREED, "bra", [BODY_LABEL.into()]);
+        // `.uni`: otherwise an assembler takes the whole body for divergent, keeps nothing of it in uniform registers, and runs out of the others.
+        code.emit_unless(AGREED, "bra.uni", [BODY_LABEL.into()]);
         // A block that ran before is no reason to issue the launch again.
         code.emit("not.pred", [DONE.into(), DONE.into()]);
         code.emit("and.pred", [NEWER.into(), NEWER.into(), DONE.into()]);

@@ -194,6 +194,8 @@ fn compile_target(
 ) -> Result<(TargetContents, Vec<KernelReport>), CompileError> {
     let Kernels { mut module, kernels, launches } = kernels;
     let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&module)))?;
+    // Only an assembler asks for it.
+    let plain = (options.assemble && matches!(target, Target::Nvidia(_))).then(|| module.clone());
     let (report, not_padded) = clock.stage(Stage::Passes(target), || {
         let report = atoll_passes::transform(&mut module, &options.passes, &mut |_, _| {})?;
         let not_padded = not_padded(&module, &kernels)?;
@@ -205,7 +207,9 @@ fn compile_target(
     for (facts, reason) in facts.iter_mut().zip(not_padded) {
         facts.not_padded = reason;
     }
-    let (code, ptx) = clock.stage(Stage::Lower(target), || targets::lower(target, &module, &mut facts, options, observer))?;
+    let (code, ptx) = clock.stage(Stage::Lower(target), || {
+        targets::lower(target, &module, plain.as_ref().filter(|plain| **plain != module), &mut facts, options, observer)
+    })?;
     let image = TargetImage { name: target.name().into(), kernels: facts, launches };
     Ok((TargetContents { image, code, ptx }, report.kernels))
 }

@@ -86,10 +86,11 @@ impl FromStr for Target {
     }
 }
 
-/// Code of a target, and for native code the PTX it was made from. Completes the kernels' facts.
+/// Code of a target, and for native code the PTX it was made from. Completes the kernels' facts. `plain` is the module before passes, where that is another one.
 pub(crate) fn lower(
     target: Target,
     module: &Module,
+    plain: Option<&Module>,
     facts: &mut [KernelFacts],
     options: &CompileOptions,
     observer: &dyn Observer,
@@ -97,7 +98,7 @@ pub(crate) fn lower(
     let level = match target {
         Target::Nvidia(architecture) => {
             let ptxas = if options.assemble { atoll_target_nvidia::find_ptxas() } else { None };
-            let image = atoll_target_nvidia::compile(module, facts, architecture, ptxas.as_ref())?;
+            let image = atoll_target_nvidia::compile(module, plain, facts, architecture, ptxas.as_ref())?;
             return Ok(match image.cubin {
                 Some(cubin) => (cubin, Some(image.ptx)),
                 None => (image.ptx.into_bytes(), None),

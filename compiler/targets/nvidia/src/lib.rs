@@ -7,11 +7,15 @@
 
 mod architecture;
 mod estimate;
+mod hold;
+mod machine_code;
 mod ptxas;
 mod version;
 
 pub use architecture::{Architecture, UnknownArchitecture};
 pub use estimate::estimate_registers;
+pub use hold::{Held, assemble_held};
+pub use machine_code::{InnerLoop, MachineCode, NoMachineCode, machine_code};
 pub use ptxas::{AssembleError, AssembleReport, Assembled, KernelResources, Ptxas, find_ptxas};
 pub use version::{PtxVersion, declared_sm, declared_version, lowest_version};
 
@@ -46,13 +50,42 @@ pub struct NvidiaImage {
     pub cubin: Option<Vec<u8>>,
 }
 
-/// Compiles a module; `kernels` learn their registers and spills. With an assembler the module is checked, and there is machine code.
+/// Compiles a module; `kernels` learn their registers and spills. With an assembler the module is checked, and there is machine code, in which kernels are held to the registers of their
+/// forms in `plain`, the module before passes.
 pub fn compile(
     module: &Module,
+    plain: Option<&Module>,
     kernels: &mut [KernelFacts],
     architecture: Architecture,
     ptxas: Option<&Ptxas>,
 ) -> Result<NvidiaImage, NvidiaError> {
+    let ptx = portable_text(module, architecture)?;
+    let Some(ptxas) = ptxas else {
+        for facts in kernels {
+            let kernel = module.function(&facts.name).ok_or_else(|| NvidiaError::NoKernel(facts.name.clone()))?;
+            facts.registers = estimate_registers(module, kernel);
+            facts.registers_estimated = facts.registers.is_some();
+        }
+        return Ok(NvidiaImage { ptx, cubin: None });
+    };
+    let assembled = match plain {
+        Some(plain) => {
+            let plain = ptxas.assemble(&portable_text(plain, architecture)?, &architecture.to_string())?;
+            assemble_held(ptxas, module, architecture, &plain.report)?.assembled
+        }
+        None => ptxas.assemble(&ptx, &architecture.to_string())?,
+    };
+    for facts in kernels {
+        let resources = assembled.report.kernels.get(&facts.name).ok_or_else(|| NvidiaError::NoKernel(facts.name.clone()))?;
+        facts.registers = Some(resources.registers);
+        facts.registers_estimated = false;
+        facts.spill_bytes = Some(resources.spill_bytes());
+    }
+    Ok(NvidiaImage { ptx, cubin: Some(assembled.cubin) })
+}
+
+/// The text of a module for an architecture, under the lowest `.version` that it needs: what [`compile`] assembles.
+pub fn portable_text(module: &Module, architecture: Architecture) -> Result<String, NvidiaError> {
     match declared_sm(module) {
         Some(sm) if sm <= architecture.sm() => {}
         declared => {
@@ -60,25 +93,6 @@ pub fn compile(
             return Err(NvidiaError::TooNew { declared, wanted: architecture });
         }
     }
-    let mut module = module.clone();
-    if let Some(lowest) = lowest_version(&module).filter(|&lowest| declared_version(&module).is_some_and(|declared| lowest < declared)) {
-        version::set_version(&mut module, lowest);
-    }
-    let ptx = atoll_ptx::print(&module);
-    let Some(ptxas) = ptxas else {
-        for facts in kernels {
-            let kernel = module.function(&facts.name).ok_or_else(|| NvidiaError::NoKernel(facts.name.clone()))?;
-            facts.registers = estimate_registers(&module, kernel);
-            facts.registers_estimated = facts.registers.is_some();
-        }
-        return Ok(NvidiaImage { ptx, cubin: None });
-    };
-    let assembled = ptxas.assemble(&ptx, &architecture.to_string())?;
-    for facts in kernels {
-        let resources = assembled.report.kernels.get(&facts.name).ok_or_else(|| NvidiaError::NoKernel(facts.name.clone()))?;
-        facts.registers = Some(resources.registers);
-        facts.registers_estimated = false;
-        facts.spill_bytes = Some(resources.spill_store_bytes.saturating_add(resources.spill_load_bytes));
-    }
-    Ok(NvidiaImage { ptx, cubin: Some(assembled.cubin) })
+    let lowest = lowest_version(module).filter(|&lowest| declared_version(module).is_some_and(|declared| lowest < declared));
+    Ok(lowest.map_or_else(|| atoll_ptx::print(module), |lowest| atoll_ptx::print(&version::with_version(module, lowest))))
 }

@@ -206,6 +206,11 @@ impl AssembleReport {
 }
 
 impl KernelResources {
+    /// Bytes per thread that are spilled and read back.
+    pub fn spill_bytes(&self) -> u32 {
+        self.spill_store_bytes.saturating_add(self.spill_load_bytes)
+    }
+
     /// Reads `0 bytes stack frame, …` and `Used 14 registers, used 1 barriers, 4096+0 bytes smem`.
     fn read_quantities(&mut self, text: &str) {
         for part in text.split(',') {

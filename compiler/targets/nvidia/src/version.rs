@@ -258,7 +258,7 @@ const YOUNGER_MODIFIERS: [(&str, PtxVersion); 12] = [
     ("commit_group", v(7, 0)),
     ("wait_group", v(7, 0)),
     ("wait_all", v(7, 0)),
-    ("noftz", v(6, 6)),
+    ("noftz", v(6, 3)),
     ("m8n8", v(6, 5)),
     ("x1", v(6, 5)),
     ("x2", v(6, 5)),
@@ -289,9 +289,19 @@ fn needed_by_body(body: &Body) -> Option<PtxVersion> {
     let mut needed = body.statements.iter().map(|statement| match &statement.kind {
         StatementKind::Instruction(instruction) => needed_by(instruction),
         StatementKind::Block(inner) => needed_by_body(inner),
+        StatementKind::Directive(directive) => needed_by_directive(directive),
         _ => Some(v(6, 0)),
     });
     needed.try_fold(v(6, 0), |version, needed| Some(version.max(needed?)))
+}
+
+/// Lines and hints change nothing, yet an assembler refuses those that came after the declared version.
+fn needed_by_directive(directive: &Directive) -> Option<PtxVersion> {
+    match directive.name.as_str() {
+        "loc" if directive.arguments.iter().any(|word| *word == "inlined_at") => Some(v(7, 0)),
+        "pragma" => directive.arguments.iter().all(|hint| hint.contains("nounroll")).then_some(v(6, 0)),
+        _ => Some(v(6, 0)),
+    }
 }
 
 fn needed_by(instruction: &Instruction) -> Option<PtxVersion> {
@@ -345,8 +355,9 @@ fn directive<'m>(module: &'m Module, name: &str) -> Option<&'m Directive> {
     })
 }
 
-/// Sets `.version` where the module declares one.
-pub(crate) fn set_version(module: &mut Module, version: PtxVersion) {
+/// The module with another `.version`, where it declares one.
+pub(crate) fn with_version(module: &Module, version: PtxVersion) -> Module {
+    let mut module = module.clone();
     for item in &mut module.items {
         if matches!(&item.kind, ItemKind::Directive(d) if d.name == "version")
             && let ItemKind::Directive(directive) = item.edit()
@@ -354,4 +365,5 @@ pub(crate) fn set_version(module: &mut Module, version: PtxVersion) {
             directive.arguments = vec![Name::from(version.to_string())];
         }
     }
+    module
 }

@@ -68,7 +68,7 @@ fn what_is_not_known_keeps_the_declared_version() {
     for body in ["mov.u32 %r1, %clusterid.x;", "frobnicate.b32 %r1, %r2;", "add.sideways.s32 %r1, %r1, %r2;"] {
         let parsed = atoll_ptx::parse(&module("8.5", "sm_75", body)).expect("valid PTX");
         assert_eq!(lowest_version(&parsed), None, "{body}");
-        let text = compile(&parsed, &mut [], Architecture::TURING, None).map(|image| image.ptx).expect("nothing to object to");
+        let text = compile(&parsed, None, &mut [], Architecture::TURING, None).map(|image| image.ptx).expect("nothing to object to");
         assert!(text.starts_with(".version 8.5"), "{text}");
     }
 }
@@ -79,7 +79,7 @@ fn compile_lowers_the_version_and_learns_registers() {
     let parsed = atoll_ptx::parse(&module("8.7", "sm_75", body)).expect("valid PTX");
     let ptxas = ptxas();
     let mut kernels = [facts("k")];
-    let image = compile(&parsed, &mut kernels, Architecture::TURING, ptxas.as_ref()).expect("valid PTX");
+    let image = compile(&parsed, None, &mut kernels, Architecture::TURING, ptxas.as_ref()).expect("valid PTX");
     assert_eq!(image.cubin.is_some(), ptxas.is_some());
     let text = image.ptx;
     let back = atoll_ptx::parse(&text).expect("our own text");
@@ -93,13 +93,13 @@ fn compile_lowers_the_version_and_learns_registers() {
 fn a_newer_target_and_a_missing_kernel_are_refused() {
     let newer = atoll_ptx::parse(&module("7.8", "sm_90", "")).expect("valid PTX");
     assert!(
-        matches!(compile(&newer, &mut [], Architecture::TURING, None), Err(NvidiaError::TooNew { declared, .. }) if declared == "sm_90")
+        matches!(compile(&newer, None, &mut [], Architecture::TURING, None), Err(NvidiaError::TooNew { declared, .. }) if declared == "sm_90")
     );
     let Some(ptxas) = ptxas() else { return };
     let parsed = atoll_ptx::parse(&module("6.3", "sm_75", "")).expect("valid PTX");
     assert!(
-        matches!(compile(&parsed, &mut [facts("other")], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::NoKernel(name)) if name == "other")
+        matches!(compile(&parsed, None, &mut [facts("other")], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::NoKernel(name)) if name == "other")
     );
     let broken = atoll_ptx::parse(&module("6.3", "sm_75", "add.f32 %r1, %rd1, %f1;")).expect("reads well");
-    assert!(matches!(compile(&broken, &mut [], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::Assemble(_))));
+    assert!(matches!(compile(&broken, None, &mut [], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::Assemble(_))));
 }

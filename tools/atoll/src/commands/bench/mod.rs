@@ -1,6 +1,8 @@
 //! `atoll bench`
 
 #[cfg(feature = "compiler")]
+mod assembled;
+#[cfg(feature = "compiler")]
 mod kernel;
 mod latency;
 mod load;
@@ -11,17 +13,24 @@ mod transform;
 #[cfg(feature = "compiler")]
 pub(crate) use load::Workload;
 
+#[cfg(feature = "compiler")]
+use crate::failure::users;
 use anyhow::Result;
+#[cfg(feature = "compiler")]
+use atoll_models::{BuildOptions, build_onnx};
 use clap::Subcommand;
+#[cfg(feature = "compiler")]
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --rate 20 --duration 30
   atoll bench overhead
   atoll bench kernel
-  atoll bench transform resnet18";
+  atoll bench transform resnet18
+  atoll bench assembled resnet18 kernels.ptx";
 
-/// Measure: real-time beside best-effort, what the daemon adds to a request, and kernels beside their peers.
+/// Measure: real-time beside best-effort, what the daemon adds to a request, kernels beside their peers, and what passes cost.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -31,6 +40,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    #[cfg(feature = "compiler")]
+    Assembled(assembled::Args),
     #[cfg(feature = "compiler")]
     Kernel(kernel::Args),
     Latency(latency::Args),
@@ -42,10 +53,24 @@ enum Bench {
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.bench {
         #[cfg(feature = "compiler")]
+        Bench::Assembled(args) => assembled::run(&args),
+        #[cfg(feature = "compiler")]
         Bench::Kernel(args) => kernel::run(&args),
         Bench::Latency(args) => latency::run(&args),
         Bench::Overhead(args) => overhead::run(&args),
         #[cfg(feature = "compiler")]
         Bench::Transform(args) => transform::run(&args),
     }
+}
+
+/// A file, or a model of that name, built here.
+#[cfg(feature = "compiler")]
+fn model_file(name: &str, folder: &Path) -> Result<PathBuf> {
+    if name.ends_with(".onnx") {
+        return Ok(name.into());
+    }
+    let path = folder.join("model.onnx");
+    let bytes = build_onnx(name, &BuildOptions::default()).map_err(|e| users(anyhow::anyhow!("{e}")))?;
+    std::fs::write(&path, bytes)?;
+    Ok(path)
 }

@@ -1,5 +1,6 @@
 //! `atoll bench transform`
 
+use super::model_file;
 use crate::engine::EngineArgs;
 use crate::invoker::{Invoker, Local, Terms};
 use crate::output::{Align, Table, milliseconds, print, print_json};
@@ -7,11 +8,10 @@ use crate::random::Random;
 use crate::samples::Distribution;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result};
-use atoll_models::{BuildOptions, build_onnx};
 use atoll_pipeline::{CompileOptions, Silent, Target, TransformOptions, compile};
 use serde::Serialize;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -25,7 +25,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Models, as files or by the names of `atoll models` [default: resnet18 and distilbert]
+    /// Models, as files or by the names that `atoll-models --list` shows [default: resnet18 and distilbert]
     #[arg(value_name = "MODEL.onnx|NAME")]
     models: Vec<String>,
 
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn measure(args: &Args, name: &str) -> Result<Row> {
     let folder = tempfile::tempdir()?;
-    let model = model(name, folder.path())?;
+    let model = model_file(name, folder.path())?;
     let without = TransformOptions { inject_preempt_flag: false, shared_to_dynamic: false };
     let [plain, transformed] = [without, TransformOptions::default()].map(|passes| start(args, &model, folder.path(), passes));
     let (plain, transformed) = (plain?, transformed?);
@@ -107,17 +107,6 @@ fn measure(args: &Args, name: &str) -> Result<Row> {
     ratios.sort_by(f64::total_cmp);
     let ratio = [0.25, 0.5, 0.75].map(|q| ratios[((ratios.len() - 1) as f64 * q) as usize]);
     Ok(Row { model: name.to_owned(), plain: Distribution::of(&times[0]), transformed: Distribution::of(&times[1]), ratio })
-}
-
-/// A file, or a model that is built here.
-fn model(name: &str, folder: &Path) -> Result<PathBuf> {
-    if name.ends_with(".onnx") {
-        return Ok(name.into());
-    }
-    let path = folder.join("model.onnx");
-    let bytes = build_onnx(name, &BuildOptions::default()).map_err(|e| crate::failure::users(anyhow::anyhow!("{e}")))?;
-    std::fs::write(&path, bytes)?;
-    Ok(path)
 }
 
 fn start(args: &Args, model: &Path, folder: &Path, passes: TransformOptions) -> Result<Invoker> {

@@ -133,7 +133,7 @@ fn options(args: &Args, module: &Module) -> Result<PassOptions> {
 }
 
 /// `256`, `16,16` or `8x8x4`.
-fn parse_block(text: &str) -> Result<[u32; 3]> {
+pub(in crate::commands) fn parse_block(text: &str) -> Result<[u32; 3]> {
     let extents: Option<Vec<u32>> = text.split([',', 'x']).map(|extent| extent.trim().parse().ok().filter(|e| *e > 0)).collect();
     match extents.as_deref() {
         Some(&[x]) => Ok([x, 1, 1]),

@@ -1,0 +1,124 @@
+//! What passes cost in machine code, as `atoll bench assembled` measures it, where `ptxas` is installed: every kernel that assembles still does; the flag costs neither occupancy nor spills;
+//! checks in loops cost no spills and leave inner loops unrolled.
+//!
+//! Sampled: each file of the corpus for one architecture in turn, and one small model. In full: everything for all four.
+
+use crate::serve::atoll;
+use anyhow::{Context, Result, ensure};
+use atoll_target_nvidia::find_ptxas;
+use atoll_tests::corpus::{cases, ptx_files};
+use atoll_tests::{built, full, skip, trained};
+use serde::Deserialize;
+use std::process::Command;
+
+const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_120"];
+
+/// The sets of passes that may cost no occupancy, and those that may cost no spills; others pay what they must.
+const KEEP_WARPS: [&str; 2] = ["flag", "models"];
+const SPILL_NOTHING: [&str; 3] = ["flag", "models", "loops"];
+
+/// What the least of a kernel's inner loops is that checks leave.
+const KEPT_MIN: f64 = 0.9;
+
+/// Kernels that have fewer warps with the flag, since with as many registers as before they would spill.
+const LOSE_WARPS: [(&str, &str); 1] = [("batch_norm", "sm_80")];
+
+#[derive(Deserialize)]
+struct Report {
+    kernels: Vec<Row>,
+    refused: Vec<Refused>,
+    faults: Vec<Refused>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    source: String,
+    kernel: String,
+    architecture: String,
+    passes: String,
+    before: Figures,
+    after: Figures,
+    inner_kept: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Figures {
+    spill_bytes: u32,
+    warps: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refused {
+    kernel: String,
+    architecture: String,
+}
+
+impl Row {
+    fn wrong(&self) -> Option<&'static str> {
+        let expected = LOSE_WARPS.contains(&(self.kernel.as_str(), self.architecture.as_str()));
+        let is_of = |sets: &[&str]| sets.contains(&self.passes.as_str());
+        if is_of(&SPILL_NOTHING) && self.after.spill_bytes > self.before.spill_bytes {
+            Some("spills more")
+        } else if is_of(&KEEP_WARPS) && self.after.warps < self.before.warps && !expected {
+            Some("has fewer warps")
+        } else if self.passes == "loops" && self.inner_kept.is_some_and(|kept| kept < KEPT_MIN) {
+            Some("keeps less of its inner loops")
+        } else {
+            None
+        }
+    }
+}
+
+/// Asks the program about files for some architectures.
+fn measure(files: &[String], architectures: &[&str]) -> Result<Report> {
+    let mut command = Command::new(atoll());
+    command.args(["bench", "assembled", "--json", "--architecture", &architectures.join(",")]).args(files);
+    for case in cases()? {
+        let block: Vec<String> = case.inputs(0)?.block.iter().map(u32::to_string).collect();
+        command.args(["--block", &format!("{}={}", case.name, block.join(","))]);
+    }
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).with_context(|| format!("{files:?}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// What is to be measured: files, and for which architectures.
+fn tasks(folder: &std::path::Path) -> Result<Vec<(Vec<String>, Vec<&'static str>)>> {
+    let corpus = ptx_files()?.into_iter().map(|path| path.to_string_lossy().into_owned());
+    if !full() {
+        let turn = |(index, file)| (vec![file], vec![ARCHITECTURES[index % ARCHITECTURES.len()]]);
+        let small = built("squeezenet", folder)?.path.to_string_lossy().into_owned();
+        return Ok(corpus.enumerate().map(turn).chain([(vec![small], vec!["sm_90"])]).collect());
+    }
+    let mut models: Vec<_> = atoll_models::ARCHITECTURES.iter().map(|model| built(model.name, folder)).collect::<Result<_>>()?;
+    for name in ["magika", "common_det", "silero_vad"] {
+        models.push(trained(name, &[])?);
+    }
+    let models = models.into_iter().map(|model| model.path.to_string_lossy().into_owned());
+    Ok(vec![(corpus.chain(models).collect(), ARCHITECTURES.to_vec())])
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "what was measured, and what the assembler does not take, is part of the test's output")]
+fn passes_cost_no_occupancy_no_spills_and_no_unrolling() -> Result<()> {
+    if find_ptxas().is_none() {
+        skip("ptxas is not installed; `make setup` installs it");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let (mut measured, mut failures) = (0, Vec::new());
+    for (files, architectures) in tasks(folder.path())? {
+        let report = measure(&files, &architectures)?;
+        measured += report.kernels.len();
+        for refused in &report.refused {
+            println!("{} is not assembled for {} as it is", refused.kernel, refused.architecture);
+        }
+        failures.extend(report.faults.iter().map(|fault| format!("the assembler refuses what passes made: {fault:?}")));
+        failures
+            .extend(report.kernels.iter().filter_map(|row| Some(format!("{} of {} {}: {row:?}", row.kernel, row.source, row.wrong()?))));
+    }
+    println!("{measured} transformed kernels");
+    ensure!(measured > 300, "only {measured} kernels were measured");
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}

@@ -363,11 +363,10 @@ pub(crate) mod intrinsics {
 
     /// Contiguous load of the lanes in `mask`; the others are zero.
     ///
-    /// A wide load is written in pieces of one AVX2 register: where LLVM 22 has to split one itself, it takes a piece whose mask is constant false
+    /// A wide load is written in pieces of one register: where LLVM 22 has to split one itself, it takes a piece whose mask is constant false
     /// for a load without a mask, and so reads what the lanes must not read.
-    pub(crate) fn masked_load(w: &mut Writer, ty: Ty, pointer: &Val, align: u32, mask: &Val) -> Val {
-        const PIECE_BITS: u32 = 256;
-        let lanes = (PIECE_BITS / ty.elem.bits()).min(ty.lanes);
+    pub(crate) fn masked_load(w: &mut Writer, ty: Ty, pointer: &Val, align: u32, mask: &Val, register_bits: u32) -> Val {
+        let lanes = (register_bits / ty.elem.bits()).min(ty.lanes);
         let piece = Ty { lanes, ..ty };
         let mut pieces: Vec<Val> = (0..ty.lanes / lanes)
             .map(|i| {

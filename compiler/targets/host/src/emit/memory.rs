@@ -162,7 +162,7 @@ impl Emitter<'_> {
             None => self.w.value(ty, format_args!("load {ty}, {pointer}, align {align}")),
             Some(mask) => {
                 let mask = self.repeat_lanes(&mask, count);
-                intrinsics::masked_load(&mut self.w, ty, pointer, align, &mask)
+                intrinsics::masked_load(&mut self.w, ty, pointer, align, &mask, self.level.vector_bits())
             }
         };
         if count == 1 {

@@ -5,6 +5,7 @@
 use atoll_tests::random_kernel::RandomKernel;
 use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, InterpBench, Kernel, KernelDevice, Launch};
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,7 +74,9 @@ fn host_and_interpreter_agree_on_random_kernels() {
             if seed >= seeds.end || failures.lock().unwrap().len() >= FAILURES_MAX {
                 return;
             }
-            let failure = failure(&mut host, seed);
+            // A panic of a compiler would not say which kernel it was.
+            let failure = std::panic::catch_unwind(AssertUnwindSafe(|| failure(&mut host, seed)));
+            let failure = failure.unwrap_or_else(|_| Some(format!("a panic, with ATOLL_KERNEL_SEED={seed}")));
             failures.lock().unwrap().extend(failure);
         }
     };

@@ -240,6 +240,8 @@ impl Operands<'_> {
                 arg(0)?
             }
             "cvta" => self.cvta(inst, arg(0)?),
+            // The carry of what steps evenly does not: lanes overflow one by one.
+            "add" | "sub" | "mad" if inst.has("cc") => self.all(sources)?,
             "add" if is_int => arg(0)?.plus(arg(1)?).wrapped(bits),
             "sub" if is_int => arg(0)?.plus(arg(1)?.times_number(-1)).wrapped(bits),
             "neg" if is_int => arg(0)?.times_number(-1).wrapped(bits),

@@ -228,3 +228,21 @@ fn a_modifier_that_is_not_obeyed_is_refused() {
         assert!(error.as_ref().is_some_and(|e| e.contains(word)), "{code}: {error:?}");
     }
 }
+
+/// The sum of numbers that step from lane to lane steps too, or is the same in all; its carry is neither.
+#[test]
+fn carries_of_stepping_numbers_are_those_of_each_lane() {
+    let text = ".visible .entry k(.param .u64 o) { .reg .b32 %r<6>; .reg .b64 %x<2>; mov.u32 %r0, %tid.x;
+        add.cc.u32 %r1, %r0, 0xfffffff0; addc.u32 %r2, 0, 0;
+        sub.u32 %r3, 5, %r0; add.cc.u32 %r1, %r0, %r3; addc.u32 %r2, %r2, %r2;
+        sub.cc.u32 %r1, %r0, 9; subc.u32 %r4, 0, 0; mad.lo.u32 %r2, %r2, 16, %r4;
+        ld.param.u64 %x0, [o]; mad.wide.u32 %x0, %r0, 4, %x0; st.global.u32 [%x0], %r2; ret; }";
+    common::at_every_level(text, "k", [32, 1, 1], |kernel| {
+        let mut out = vec![0u32; 32];
+        kernel.run(common::Launch::grid(1, 1, 1), common::Args::new().slice(&mut out));
+        for (found, t) in out.iter().zip(0u32..) {
+            let (first, second, borrow) = (u32::from(t >= 16), u32::from(t > 5), u32::from(t < 9));
+            assert_eq!(*found, ((2 * first + second) * 16).wrapping_sub(borrow), "thread {t}");
+        }
+    });
+}

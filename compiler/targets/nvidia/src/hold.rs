@@ -1,9 +1,9 @@
 //! Keeps what passes added from costing occupancy.
 //!
 //! A pass that adds a few instructions changes how an assembler schedules all others, and it may take registers that it could do without: one more can mean a warp less for every
-//! four. So a kernel that came out above the registers of its plain form is assembled again with a limit, unless that makes it spill.
+//! four. So a kernel that came out above the registers of its plain form is assembled again with a limit, unless that makes it spill or cannot be done.
 
-use crate::{Architecture, AssembleReport, Assembled, KernelResources, NvidiaError, Ptxas, portable_text};
+use crate::{Architecture, AssembleError, AssembleReport, Assembled, KernelResources, NvidiaError, Ptxas, portable_text};
 use atoll_ptx::{Directive, ItemKind, Module, Name};
 use std::collections::BTreeMap;
 
@@ -29,7 +29,16 @@ pub fn assemble_held(ptxas: &Ptxas, module: &Module, architecture: Architecture,
     let free = assemble(&BTreeMap::new())?;
     let mut limits = limits(module, plain, &free.report);
     while !limits.is_empty() {
-        let assembled = assemble(&limits)?;
+        let assembled = match assemble(&limits) {
+            Ok(assembled) => assembled,
+            // Some instructions need more registers at once than a small limit leaves, and assemblers do not always say so in good order. Who has the smallest limit is the likeliest cause.
+            Err(NvidiaError::Assemble(AssembleError::Refused { .. } | AssembleError::Crashed { .. } | AssembleError::TooSlow)) => {
+                let tightest = limits.iter().min_by_key(|(_, limit)| **limit).map(|(name, _)| name.clone());
+                tightest.map(|name| limits.remove(&name));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let held = limits.len();
         let spilled = |report: &AssembleReport, name: &Name| report.kernels.get(name.as_str()).map_or(0, KernelResources::spill_bytes);
         limits.retain(|name, _| spilled(&assembled.report, name) <= spilled(&free.report, name));
@@ -43,14 +52,11 @@ pub fn assemble_held(ptxas: &Ptxas, module: &Module, architecture: Architecture,
 /// The limits that kernels need to have as many registers handed out as their plain forms.
 fn limits(module: &Module, plain: &AssembleReport, free: &AssembleReport) -> BTreeMap<Name, u32> {
     let granules = |kernel: &KernelResources| kernel.registers.next_multiple_of(GRANULE);
-    // Who says something about registers is right.
-    let kernels =
-        module.kernels().filter(|kernel| !kernel.attributes.iter().any(|a| matches!(a.name.as_str(), "maxnreg" | "minnctapersm")));
     let limit = |name: &Name| {
         let [plain, free] = [plain, free].map(|report| report.kernels.get(name.as_str()).map(granules));
         plain.zip(free).filter(|(plain, free)| free > plain).map(|(plain, _)| (name.clone(), plain))
     };
-    kernels.filter_map(|kernel| limit(&kernel.name)).collect()
+    module.kernels().filter_map(|kernel| limit(&kernel.name)).collect()
 }
 
 /// The module with limits on kernels.
@@ -64,6 +70,8 @@ fn limited(module: &Module, limits: &BTreeMap<Name, u32>) -> Module {
         if let Some(limit) = limit
             && let ItemKind::Function(kernel) = item.edit()
         {
+            // One that was there before is higher, or the kernel would not be above.
+            kernel.attributes.retain(|attribute| attribute.name != "maxnreg");
             kernel.attributes.push(Directive { name: Name::new("maxnreg"), arguments: vec![Name::from(limit.to_string())] });
         }
     }

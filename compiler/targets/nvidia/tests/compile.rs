@@ -3,7 +3,7 @@
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
 use atoll_kgraph::KernelFacts;
-use atoll_target_nvidia::{Architecture, NvidiaError, Ptxas, compile, declared_version, find_ptxas, lowest_version};
+use atoll_target_nvidia::{Architecture, NvidiaError, Ptxas, assemble_held, compile, declared_version, find_ptxas, lowest_version};
 
 fn ptxas() -> Option<Ptxas> {
     let found = find_ptxas();
@@ -102,4 +102,25 @@ fn a_newer_target_and_a_missing_kernel_are_refused() {
     );
     let broken = atoll_ptx::parse(&module("6.3", "sm_75", "add.f32 %r1, %rd1, %f1;")).expect("reads well");
     assert!(matches!(compile(&broken, None, &mut [], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::Assemble(_))));
+}
+
+/// Sums `count` numbers times one that is loaded after them, so that all of them must be kept.
+fn summing(count: usize) -> String {
+    let load = |to: &str, i: usize| format!("ld.volatile.global.f32 {to}, [%rd1+{}];\n", 4 * i);
+    let loads: String = (0..count).map(|i| load(&format!("%v{i}"), i)).collect();
+    let sums: String = (0..count).map(|i| format!("fma.rn.f32 %f2, %v{i}, %f1, %f2;\n")).collect();
+    let factor = load("%f1", count);
+    module("6.3", "sm_75", &format!(".reg .f32 %v<{count}>;\nmov.f32 %f2, 0f00000000;\n{loads}{factor}{sums}st.global.f32 [%rd1], %f2;"))
+}
+
+#[test]
+fn what_would_spill_is_not_held_to_its_plain_form() {
+    let Some(ptxas) = ptxas() else { return };
+    let plain = ptxas.assemble(&summing(32), "sm_75").unwrap().report;
+    for (count, at_least) in [(32, 32), (120, 120)] {
+        let module = atoll_ptx::parse(&summing(count)).unwrap();
+        let held = assemble_held(&ptxas, &module, Architecture::TURING, &plain).unwrap();
+        let resources = held.assembled.report.kernels["k"];
+        assert!(held.limits.is_empty() && resources.spill_bytes() == 0 && resources.registers > at_least, "{count}: {resources:?}");
+    }
 }

@@ -215,7 +215,7 @@ fn checked_code_keeps_every_access_in_its_buffer() {
             Some([9, 0, 0]),
             "8 bytes in front of 'b' (1024 bytes)",
         ),
-        ("red.global.add.u32 [%d1+1024], 1; // here", None, "behind the end of 'b'"),
+        ("red.global.add.u32 [%out+1024], 1; // here", None, "right behind the end of 'b'"),
         (
             "shl.b32 %r3, %r0, 2; mov.u32 %r4, tile; add.u32 %r3, %r3, %r4; st.shared.u32 [%r3+4], %r0; // here",
             Some([63, 0, 0]),

@@ -100,7 +100,8 @@ impl TargetDescription {
             ptx_target: "sm_75".to_owned(),
             threads_max: 1024,
             shared_bytes_max: 48 << 10,
-            registers: Some(RegisterLimits { per_block: 64 << 10, per_thread_max: 160 }),
+            // The most with which a compute unit still holds twelve warps; with less some kernels spill.
+            registers: Some(RegisterLimits { per_block: 64 << 10, per_thread_max: 168 }),
             gemm: GemmTile { warps: 4, rows: 8, columns: 4, depth: 32, unroll: 8, vector_rows: true },
             gather_warps: 4,
             gather_products_max: 0,

@@ -93,6 +93,8 @@ pub struct BlockRun<'p> {
     barriers: Vec<Barrier>,
     steps: u64,
     turn: u64,
+    /// Turns that each warp has had.
+    turns_of: Vec<u64>,
     warp: usize,
     warp_turns: u32,
     random: Random,
@@ -153,11 +155,13 @@ impl<'p> BlockRun<'p> {
                 last: 0,
             }
         };
+        let threads: Vec<Thread> = ids.map(thread).collect();
         Ok(BlockRun {
             program,
             launch,
             block,
-            threads: ids.map(thread).collect(),
+            turns_of: vec![0; threads.len().div_ceil(WARP)],
+            threads,
             shared: vec![pattern; shared as usize],
             constants: program.constants.clone(),
             call_depth: options.call_depth,
@@ -247,7 +251,9 @@ impl<'p> BlockRun<'p> {
         let range = self.lanes_of(warp);
         let ready = range.clone().filter(|t| self.threads[*t].state == State::Ready);
         let place = |t: &Thread| (std::cmp::Reverse(t.frames.len()), t.function, t.at);
-        let fair = self.turn % FAIR_PERIOD >= FAIR_PERIOD / 4 * 3;
+        // Counted for each warp: of all turns together, some warps would only ever get the first ones of a period.
+        self.turns_of[warp] += 1;
+        let fair = self.turns_of[warp] % FAIR_PERIOD >= FAIR_PERIOD / 4 * 3;
         let leader = match self.random.below(8) {
             Some(0) => {
                 let list: Vec<usize> = ready.collect();

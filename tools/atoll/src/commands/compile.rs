@@ -21,13 +21,24 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// What to compile for: host for this machine, host-x86-64-v3, host-x86-64-v4, nvidia:sm_75 to nvidia:sm_121 [default: host,nvidia:sm_75]
-    #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
-    target: Vec<String>,
-
     /// Print an intermediate form for the first target instead of writing a bundle
     #[arg(long, value_enum)]
     emit: Option<Emit>,
+
+    #[command(flatten)]
+    code: CodeArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What code is made, for models and for functions of PTX files alike.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CodeArgs {
+    /// What to compile for: host for this machine, host-x86-64-v3, host-x86-64-v4, nvidia:sm_75 to nvidia:sm_121 [default: host,nvidia:sm_75]
+    #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
+    target: Vec<String>,
 
     /// Put NVIDIA kernels through ptxas: checks them, counts registers and spills, and adds machine code
     #[arg(long)]
@@ -36,10 +47,6 @@ pub(crate) struct Args {
     /// Compile every kernel anew, whether or not its code is kept in $XDG_CACHE_HOME/atoll/kernels
     #[arg(long)]
     no_cache: bool,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// An intermediate form.
@@ -61,11 +68,11 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 }
 
 #[cfg(feature = "compiler")]
-pub(crate) use with::{as_json, as_text, run, targets};
+pub(crate) use with::{as_json, as_text, run};
 
 #[cfg(feature = "compiler")]
 mod with {
-    use super::{Args, Emit, Result};
+    use super::{Args, CodeArgs, Emit, Result};
     use crate::cache;
     use crate::compiler::ProgressBars;
     use crate::failure::Blame;
@@ -77,7 +84,7 @@ mod with {
     use std::path::Path;
 
     pub(crate) fn run(args: &Args) -> Result<()> {
-        let options = options(args)?;
+        let options = args.code.options()?;
         if let Some(emit) = args.emit {
             return emit_form(args, emit, &options);
         }
@@ -89,24 +96,27 @@ mod with {
         if args.json { print_json(&as_json(&report, &output)) } else { Ok(print(&as_text(&report, &output))?) }
     }
 
-    fn options(args: &Args) -> Result<CompileOptions> {
-        let kernel_cache = if args.no_cache { None } else { cache::kernels() };
-        Ok(CompileOptions { assemble: args.assemble, targets: targets(&args.target)?, kernel_cache, ..CompileOptions::default() })
-    }
+    impl CodeArgs {
+        /// What the compiler is told.
+        pub(crate) fn options(&self) -> Result<CompileOptions> {
+            let kernel_cache = if self.no_cache { None } else { cache::kernels() };
+            Ok(CompileOptions { assemble: self.assemble, targets: self.targets()?, kernel_cache, ..CompileOptions::default() })
+        }
 
-    /// The targets of these names, each once; the usual ones if none is named.
-    pub(crate) fn targets(names: &[String]) -> Result<Vec<Target>> {
-        if names.is_empty() {
-            return Ok(Target::defaults());
-        }
-        let mut targets = Vec::new();
-        for name in names {
-            let target: Target = name.parse().context("--target").blame_user()?;
-            if !targets.contains(&target) {
-                targets.push(target);
+        /// The targets that are named, each once; the usual ones if none is.
+        fn targets(&self) -> Result<Vec<Target>> {
+            if self.target.is_empty() {
+                return Ok(Target::defaults());
             }
+            let mut targets = Vec::new();
+            for name in &self.target {
+                let target: Target = name.parse().context("--target").blame_user()?;
+                if !targets.contains(&target) {
+                    targets.push(target);
+                }
+            }
+            Ok(targets)
         }
-        Ok(targets)
     }
 
     fn emit_form(args: &Args, emit: Emit, options: &CompileOptions) -> Result<()> {

@@ -1,12 +1,11 @@
 //! `atoll pack`
 
-use crate::cache;
-use crate::commands::compile::{as_json, as_text, targets};
+use crate::commands::compile::{CodeArgs, as_json, as_text};
 use crate::compiler::ProgressBars;
 use crate::failure::Blame;
 use crate::output::{print, print_json};
 use anyhow::{Context, Result};
-use atoll_pipeline::{CompileOptions, pack};
+use atoll_pipeline::pack;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -41,17 +40,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// What to compile for, as for `atoll compile` [default: host,nvidia:sm_75]
-    #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
-    target: Vec<String>,
-
-    /// Put NVIDIA kernels through ptxas: checks them, counts registers and spills, and adds machine code
-    #[arg(long)]
-    assemble: bool,
-
-    /// Compile every kernel anew, whether or not its code is kept in $XDG_CACHE_HOME/atoll/kernels
-    #[arg(long)]
-    no_cache: bool,
+    #[command(flatten)]
+    code: CodeArgs,
 
     /// Print JSON
     #[arg(long)]
@@ -59,8 +49,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let kernel_cache = if args.no_cache { None } else { cache::kernels() };
-    let options = CompileOptions { assemble: args.assemble, targets: targets(&args.target)?, kernel_cache, ..CompileOptions::default() };
+    let options = args.code.options()?;
     let output = args.output.clone().unwrap_or_else(|| args.manifest.with_extension("kg"));
     let bars = ProgressBars::new(&args.manifest);
     let packed = pack(&args.manifest, &output, &options, &bars);

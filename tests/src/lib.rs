@@ -9,7 +9,9 @@ pub mod walk;
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_device::host::{HostConfig, HostDevice};
-use atoll_engine::{Class, Engine, EngineConfig, EngineHandle, FunctionOptions, InputTensor, InvocationRequest, InvocationResult};
+use atoll_engine::{
+    Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult,
+};
 use atoll_kgraph::{Bundle, DType};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -179,7 +181,8 @@ impl Loaded {
         let device = HostDevice::start(HostConfig { compute_units: 2, ..HostConfig::default() })?;
         let engine = Engine::start(Box::new(device), config)?;
         let handle = engine.handle();
-        handle.load(bundle.clone(), FunctionOptions { name: "model".into(), class: Class::BestEffort, queue_capacity: None })?;
+        handle
+            .load(bundle.clone(), FunctionOptions { key: FunctionKey::local("model"), class: Class::BestEffort, queue_capacity: None })?;
         Ok(Loaded { engine, handle, bundle: bundle.clone() })
     }
 
@@ -192,7 +195,7 @@ impl Loaded {
                 Ok(InputTensor { shape: tensor.shape.clone(), bytes: tensor.bytes.clone() })
             })
             .collect::<Result<_>>()?;
-        let request = InvocationRequest { function: "model".into(), inputs, class: None, deadline: None };
+        let request = InvocationRequest { function: FunctionKey::local("model"), inputs, class: None, deadline: None };
         let (answer, answered) = mpsc::channel();
         self.handle.submit(request, Box::new(move |result| drop(answer.send(result))));
         Ok(answered.recv()??)

@@ -27,8 +27,10 @@ pub mod policy;
 pub mod rng;
 mod scheduler;
 mod task;
+mod tenant;
 
 pub use event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 pub use ids::*;
 pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};
 pub use scheduler::{Counters, Scheduler, SchedulerConfig};
+pub use tenant::{BadTenant, TENANT_BYTES_MAX, Tenant};

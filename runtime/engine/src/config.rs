@@ -1,7 +1,8 @@
 //! What an engine and its functions are told when they are made.
 
 use crate::limits;
-use atoll_core::Class;
+use atoll_core::{Class, Tenant};
+use std::fmt;
 use std::time::Duration;
 
 /// Settings of an engine.
@@ -34,11 +35,33 @@ impl Default for EngineConfig {
     }
 }
 
+/// What a function is called: whose it is, and its name among theirs. Shown as `NAME` where it is the daemon's own, as `TENANT:NAME` otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionKey {
+    /// Who owns it: whose memory its invocations take, and who is billed.
+    pub tenant: Tenant,
+    /// Its name.
+    pub name: String,
+}
+
+impl FunctionKey {
+    /// A function of the daemon's own.
+    pub fn local(name: impl Into<String>) -> FunctionKey {
+        FunctionKey { tenant: Tenant::default(), name: name.into() }
+    }
+}
+
+impl fmt::Display for FunctionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.tenant.is_local() { f.write_str(&self.name) } else { write!(f, "{}:{}", self.tenant, self.name) }
+    }
+}
+
 /// How a function is to be served.
 #[derive(Clone, Debug)]
 pub struct FunctionOptions {
-    /// Its name; unique in an engine.
-    pub name: String,
+    /// What it is called; unique in an engine.
+    pub key: FunctionKey,
     /// The class of invocations that do not name one.
     pub class: Class,
     /// Invocations that may wait; the engine's setting where `None`. At least 1.
@@ -48,8 +71,8 @@ pub struct FunctionOptions {
 /// What became of a function that was loaded.
 #[derive(Clone, Debug)]
 pub struct FunctionInfo {
-    /// Its name.
-    pub name: String,
+    /// What it is called.
+    pub key: FunctionKey,
     /// The target chosen for the device.
     pub target: String,
     /// The class of invocations that do not name one.

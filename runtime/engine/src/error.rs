@@ -1,5 +1,6 @@
 //! What can go wrong, and whose fault it is.
 
+use crate::config::FunctionKey;
 use atoll_device::DeviceError;
 
 /// Why an engine cannot start, or a function cannot be loaded or unloaded.
@@ -15,10 +16,10 @@ pub enum EngineError {
     },
     /// A function of this name is loaded, or being loaded.
     #[error("a function `{0}` is loaded already; unload it first")]
-    AlreadyLoaded(String),
+    AlreadyLoaded(FunctionKey),
     /// No function of this name is loaded.
     #[error("no function `{0}` is loaded")]
-    NotLoaded(String),
+    NotLoaded(FunctionKey),
     /// The bundle has no code for the device.
     #[error("the bundle has code for {has}, the device {device} runs {wants}; compile the model for one of these")]
     NoTarget {
@@ -33,7 +34,7 @@ pub enum EngineError {
     #[error("function `{name}` cannot be served: {reason}")]
     Unservable {
         /// The function.
-        name: String,
+        name: FunctionKey,
         /// Why.
         reason: String,
     },
@@ -43,7 +44,7 @@ pub enum EngineError {
     )]
     OutOfMemory {
         /// The function.
-        name: String,
+        name: FunctionKey,
         /// Bytes needed.
         wanted: u64,
         /// Bytes free.

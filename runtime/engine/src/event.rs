@@ -4,7 +4,7 @@
 //! Time comes from [`atoll_core::Scheduler::next_wakeup`]. Nothing else does.
 
 use crate::binding::Binding;
-use crate::config::FunctionInfo;
+use crate::config::{FunctionInfo, FunctionKey};
 use crate::error::EngineError;
 use crate::function::{Function, QueueSlot};
 use crate::request::{InvocationId, PendingReply};
@@ -23,7 +23,7 @@ pub(crate) enum Command {
     /// Bring a function onto the device and let it be found. Legal until shutdown.
     Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },
     /// Let a function no longer be found, and take it off the device when its running invocations are over. Legal always.
-    Unload { name: String, answer: Sender<Result<(), EngineError>> },
+    Unload { key: FunctionKey, answer: Sender<Result<(), EngineError>> },
     /// Report. Legal always.
     Statistics { answer: Sender<EngineStatistics> },
     /// End, at once or when every invocation is over. The last command that counts.

@@ -1,7 +1,7 @@
 //! A function as every thread sees it: what it is, who may still wait for it, and the shapes it has met.
 
 use crate::binding::Binding;
-use crate::config::FunctionOptions;
+use crate::config::{FunctionKey, FunctionOptions};
 use crate::error::{EngineError, InvokeError};
 use crate::limits::BINDINGS_PER_FUNCTION_MAX;
 use crate::request::InputTensor;
@@ -19,7 +19,7 @@ pub(crate) struct FunctionId(pub(crate) u64);
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) id: FunctionId,
-    pub(crate) name: String,
+    pub(crate) key: FunctionKey,
     pub(crate) bundle: Arc<Bundle>,
     pub(crate) target: String,
     pub(crate) class: Class,
@@ -47,7 +47,7 @@ impl Function {
             wants: device.targets.join(", "),
             has: bundle.target_names().collect::<Vec<_>>().join(", "),
         })?;
-        let unservable = |reason: String| EngineError::Unservable { name: options.name.clone(), reason };
+        let unservable = |reason: String| EngineError::Unservable { name: options.key.clone(), reason };
         if let Some(symbol) = shapes::undetermined_symbol(bundle.graph()) {
             return Err(unservable(format!("no input's shape determines its symbol `{symbol}`")));
         }
@@ -59,7 +59,7 @@ impl Function {
         }
         Ok(Function {
             id,
-            name: options.name,
+            key: options.key,
             class: options.class,
             queue_capacity: options.queue_capacity.unwrap_or(queue_capacity).max(1),
             target,

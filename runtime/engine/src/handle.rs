@@ -1,7 +1,7 @@
 //! The engine as other threads see it.
 
 use crate::clock;
-use crate::config::{EngineConfig, FunctionInfo, FunctionOptions};
+use crate::config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 use crate::doorbell::Doorbell;
 use crate::error::{EngineError, InvokeError};
 use crate::event::{Command, Submission};
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) doorbell: Doorbell,
     pub(crate) device: DeviceInfo,
     /// Functions that can be found. Written by the engine's thread only; nothing else is locked while it is held.
-    functions: RwLock<HashMap<String, Arc<Function>>>,
+    functions: RwLock<HashMap<FunctionKey, Arc<Function>>>,
     queue_capacity: usize,
     closed: AtomicBool,
     ids: AtomicU64,
@@ -57,15 +57,15 @@ pub(crate) struct Inbox {
 
 impl Shared {
     pub(crate) fn publish(&self, function: &Arc<Function>) {
-        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(function.name.clone(), Arc::clone(function));
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(function.key.clone(), Arc::clone(function));
     }
 
-    pub(crate) fn withdraw(&self, name: &str) {
-        self.functions.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    pub(crate) fn withdraw(&self, key: &FunctionKey) {
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
-    fn find(&self, name: &str) -> Option<Arc<Function>> {
-        self.functions.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    fn find(&self, key: &FunctionKey) -> Option<Arc<Function>> {
+        self.functions.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
     fn next_id(&self) -> u64 {
@@ -140,8 +140,8 @@ impl EngineHandle {
     }
 
     /// Takes a function off the device. Invocations that wait are answered with [`InvokeError::Unloaded`]; blocks until those that run are over and the memory is free.
-    pub fn unload(&self, name: &str) -> Result<(), EngineError> {
-        self.ask(|answer| Command::Unload { name: name.into(), answer }).unwrap_or(Err(EngineError::ShuttingDown))
+    pub fn unload(&self, key: &FunctionKey) -> Result<(), EngineError> {
+        self.ask(|answer| Command::Unload { key: key.clone(), answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
     /// Calls a function. What is wrong with the request is answered before this returns; otherwise the engine's thread answers.

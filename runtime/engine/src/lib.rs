@@ -32,8 +32,8 @@ mod statistics;
 mod weights;
 mod worker;
 
-pub use atoll_core::Class;
-pub use config::{EngineConfig, FunctionInfo, FunctionOptions};
+pub use atoll_core::{BadTenant, Class, Tenant};
+pub use config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use error::{EngineError, InvokeError};
 pub use handle::{Engine, EngineHandle};
 pub use histogram::Histogram;

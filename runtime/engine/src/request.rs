@@ -1,5 +1,6 @@
 //! What a client of the engine sends and gets.
 
+use crate::config::FunctionKey;
 use crate::error::InvokeError;
 use atoll_core::Class;
 use std::time::Duration;
@@ -11,8 +12,8 @@ pub struct InvocationId(pub u64);
 /// One call of a function.
 #[derive(Clone, Debug)]
 pub struct InvocationRequest {
-    /// Name of the function.
-    pub function: String,
+    /// The function.
+    pub function: FunctionKey,
     /// The inputs, in the order of the graph's input buffers.
     pub inputs: Vec<InputTensor>,
     /// The class; the function's own where `None`.

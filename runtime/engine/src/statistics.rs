@@ -1,5 +1,6 @@
 //! What an engine tells about itself.
 
+use crate::config::FunctionKey;
 use crate::histogram::Histogram;
 use atoll_core::Class;
 
@@ -27,8 +28,8 @@ pub struct EngineStatistics {
 /// One function since it was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionStatistics {
-    /// Its name.
-    pub name: String,
+    /// What it is called.
+    pub key: FunctionKey,
     /// Invocations that gave a result.
     pub success: u64,
     /// Invocations that were admitted and gave none.

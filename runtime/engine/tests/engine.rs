@@ -22,7 +22,7 @@ struct Setup {
 }
 
 fn options(name: &str) -> FunctionOptions {
-    FunctionOptions { name: name.into(), class: Class::BestEffort, queue_capacity: None }
+    FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: None }
 }
 
 fn setup(config: EngineConfig) -> Setup {
@@ -221,7 +221,7 @@ fn unloading_ends_what_waits_and_frees_everything() {
     let [running, waiting] = [0, 1].map(|i| setup.submit(Class::BestEffort, 64, i));
     setup.device.wait_for_launches();
     let handle = setup.handle.clone();
-    let unloading = std::thread::spawn(move || handle.unload("f"));
+    let unloading = std::thread::spawn(move || handle.unload(&FunctionKey::local("f")));
     assert_eq!(waiting.error(), InvokeError::Unloaded);
     assert_eq!(setup.submit(Class::BestEffort, 64, 0).error(), InvokeError::UnknownFunction);
     assert!(!unloading.is_finished(), "an invocation is running");
@@ -229,7 +229,7 @@ fn unloading_ends_what_waits_and_frees_everything() {
     running.result();
     unloading.join().expect("no panic").expect("unloaded");
     assert_eq!((setup.handle.statistics().device.memory_used_bytes, setup.device.modules()), (0, 0));
-    assert!(matches!(setup.handle.unload("f"), Err(EngineError::NotLoaded(_))));
+    assert!(matches!(setup.handle.unload(&FunctionKey::local("f")), Err(EngineError::NotLoaded(_))));
     setup.handle.load(Arc::clone(&setup.bundle), options("f")).expect("loaded again");
     setup.submit(Class::BestEffort, 64, 0).result();
 }
@@ -240,7 +240,7 @@ fn functions_with_equal_weights_share_them() {
     let info = setup.handle.load(Arc::clone(&setup.bundle), options("g")).expect("a second function");
     assert!(info.weights_shared);
     assert_eq!((setup.handle.statistics().device.memory_used_bytes, setup.device.modules()), (256, 2));
-    setup.handle.unload("f").expect("unloaded");
+    setup.handle.unload(&FunctionKey::local("f")).expect("unloaded");
     submit(&setup.handle, request("g", Class::RealTime, &input(33, 1))).result();
     assert!(matches!(setup.handle.load(Arc::clone(&setup.bundle), options("g")), Err(EngineError::AlreadyLoaded(_))));
 }
@@ -298,7 +298,7 @@ fn a_lost_device_is_answered_for() {
     }
     assert_eq!(setup.handle.statistics().device.lost.as_deref(), Some("the test lost it"));
     assert!(setup.handle.load(Arc::clone(&setup.bundle), options("g")).is_err());
-    setup.handle.unload("f").expect("unloaded");
+    setup.handle.unload(&FunctionKey::local("f")).expect("unloaded");
     setup.engine.shutdown();
 }
 
@@ -363,7 +363,7 @@ fn a_life_of_random_events_leaves_nothing_behind() {
             let name = if rng.one_in(3) { "g" } else { "f" };
             match rng.below(12) {
                 0..2 => drop(setup.handle.load(Arc::clone(&setup.bundle), options(name))),
-                2 => drop(setup.handle.unload(name)),
+                2 => drop(setup.handle.unload(&FunctionKey::local(name))),
                 3 if !pending.is_empty() => setup.handle.cancel(pending[rng.below(pending.len() as u64) as usize].id),
                 _ => {
                     let class = if rng.one_in(3) { Class::RealTime } else { Class::BestEffort };
@@ -385,7 +385,7 @@ fn a_life_of_random_events_leaves_nothing_behind() {
             }
         }
         for name in ["f", "g"] {
-            drop(setup.handle.unload(name));
+            drop(setup.handle.unload(&FunctionKey::local(name)));
         }
         let device = setup.handle.statistics().device;
         assert_eq!((device.memory_used_bytes, setup.device.modules()), (0, 0), "seed {seed}");

@@ -36,7 +36,7 @@ fn start(config: EngineConfig) -> (Engine, EngineHandle) {
     let target = device.info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
     let engine = Engine::start(Box::new(device), config).expect("an engine");
     let handle = engine.handle();
-    let options = FunctionOptions { name: "f".into(), class: Class::BestEffort, queue_capacity: Some(1000) };
+    let options = FunctionOptions { key: FunctionKey::local("f"), class: Class::BestEffort, queue_capacity: Some(1000) };
     handle.load(toy::bundle(&target, &compile()), options).expect("a function");
     (engine, handle)
 }

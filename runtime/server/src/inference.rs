@@ -1,7 +1,8 @@
 //! What the server needs of an engine.
 
 use atoll_engine::{
-    EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionOptions, InvocationId, InvocationRequest, InvokeError, Reply,
+    EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvocationRequest, InvokeError,
+    Reply,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ pub trait Inference: Send + Sync + 'static {
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError>;
 
     /// Takes a function off the device. Blocks.
-    fn unload(&self, name: &str) -> Result<(), EngineError>;
+    fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
 
     /// Calls a function; the reply is called exactly once.
     fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId;
@@ -29,8 +30,8 @@ impl Inference for EngineHandle {
         EngineHandle::load(self, bundle, options)
     }
 
-    fn unload(&self, name: &str) -> Result<(), EngineError> {
-        EngineHandle::unload(self, name)
+    fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
+        EngineHandle::unload(self, function)
     }
 
     fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {

@@ -5,7 +5,9 @@ use crate::client::Client;
 use crate::engine::EngineArgs;
 use crate::failure::Blame;
 use anyhow::{Context, Result};
-use atoll_engine::{Class, Engine, EngineHandle, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError};
+use atoll_engine::{
+    Class, Engine, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError,
+};
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{InferRequest, Parameters, Tensor, TensorMetadata};
 use atoll_server::tensor_metadata;
@@ -98,7 +100,7 @@ impl Local {
 
 /// Loads a bundle under a name.
 pub(crate) fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, class: Class) -> Result<()> {
-    let options = FunctionOptions { name: name.into(), class, queue_capacity: None };
+    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None };
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))?;
     Ok(())
 }
@@ -106,7 +108,7 @@ pub(crate) fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, clas
 /// A request with tensors in the model's order.
 pub(crate) fn request(function: &str, inputs: &[Tensor], class: Option<Class>) -> InvocationRequest {
     let inputs = inputs.iter().map(|t| InputTensor { shape: t.shape.clone(), bytes: t.bytes.clone() }).collect();
-    InvocationRequest { function: function.into(), inputs, class, deadline: None }
+    InvocationRequest { function: FunctionKey::local(function), inputs, class, deadline: None }
 }
 
 /// Calls a function and waits for its result.

@@ -3,7 +3,7 @@
 //! Loading happens in pieces between events, so that a large model delays nobody; only the loading of its code is one piece, because devices offer it as one.
 
 use super::Worker;
-use crate::config::FunctionInfo;
+use crate::config::{FunctionInfo, FunctionKey};
 use crate::error::{EngineError, InvokeError};
 use crate::function::{Function, FunctionId};
 use crate::instance::Instance;
@@ -57,7 +57,7 @@ impl Loaded {
     pub(super) fn statistics(&self) -> FunctionStatistics {
         let in_queue = self.function.waiting() as u64;
         FunctionStatistics {
-            name: self.function.name.clone(),
+            key: self.function.key.clone(),
             rejected: self.function.rejected(),
             in_queue,
             running: self.invocations.saturating_sub(in_queue),
@@ -87,8 +87,8 @@ impl Worker {
             Some(EngineError::ShuttingDown)
         } else if let Some(reason) = &self.lost {
             Some(EngineError::Device(DeviceError::Lost(reason.clone())))
-        } else if taken.into_iter().any(|other| other.name == function.name) {
-            Some(EngineError::AlreadyLoaded(function.name.clone()))
+        } else if taken.into_iter().any(|other| other.key == function.key) {
+            Some(EngineError::AlreadyLoaded(function.key.clone()))
         } else {
             None
         };
@@ -113,7 +113,7 @@ impl Worker {
             }
             Ok(LoadStep::Done(loaded, weights_shared)) => {
                 let info = info(&job.function, weights_shared);
-                tracing::info!(function = %info.name, target = %info.target, weights_bytes = info.weights_bytes, weights_shared, "function loaded");
+                tracing::info!(function = %info.key, target = %info.target, weights_bytes = info.weights_bytes, weights_shared, "function loaded");
                 self.functions.insert(job.function.id, *loaded);
                 self.shared.publish(&job.function);
                 drop(job.answer.send(Ok(info)));
@@ -142,7 +142,7 @@ impl Worker {
             None => {
                 self.device.unload_module(module);
                 let (free, total) = (self.memory.free_bytes(), self.memory.total());
-                Err(EngineError::OutOfMemory { name: function.name.clone(), wanted, free, total })
+                Err(EngineError::OutOfMemory { name: function.key.clone(), wanted, free, total })
             }
         }
     }
@@ -176,13 +176,13 @@ impl Worker {
     }
 
     /// Withdraws a function, ends those of its invocations that wait, and frees it when the others are over.
-    pub(super) fn unload(&mut self, name: &str, answer: Sender<Result<(), EngineError>>) {
-        let Some(loaded) = self.functions.values_mut().find(|loaded| loaded.function.name == name && !loaded.is_unloading()) else {
-            return drop(answer.send(Err(EngineError::NotLoaded(name.into()))));
+    pub(super) fn unload(&mut self, key: &FunctionKey, answer: Sender<Result<(), EngineError>>) {
+        let Some(loaded) = self.functions.values_mut().find(|loaded| loaded.function.key == *key && !loaded.is_unloading()) else {
+            return drop(answer.send(Err(EngineError::NotLoaded(key.clone()))));
         };
         loaded.unloading = Some(answer);
         let id = loaded.function.id;
-        self.shared.withdraw(name);
+        self.shared.withdraw(key);
         let waits =
             |invocation: &&crate::invocation::Invocation| invocation.submission.function.id == id && invocation.submission.slot.is_some();
         let waiting: Vec<TaskId> = self.invocations.values().filter(waits).map(|invocation| TaskId(invocation.submission.id.0)).collect();
@@ -206,7 +206,7 @@ impl Worker {
         if self.lost.is_none() {
             self.device.unload_module(loaded.module);
         }
-        tracing::info!(function = %loaded.function.name, "function unloaded");
+        tracing::info!(function = %loaded.function.key, "function unloaded");
         if let Some(answer) = loaded.unloading {
             drop(answer.send(Ok(())));
         }
@@ -238,7 +238,7 @@ impl LoadStep {
 
 fn info(function: &Function, weights_shared: bool) -> FunctionInfo {
     FunctionInfo {
-        name: function.name.clone(),
+        key: function.key.clone(),
         target: function.target.clone(),
         class: function.class,
         queue_capacity: function.queue_capacity,

@@ -158,7 +158,7 @@ impl Worker {
                 self.tell(Event::CancelTask { task: TaskId(id.0) });
             }
             Command::Load { function, answer } => self.begin_load(function, answer),
-            Command::Unload { name, answer } => self.unload(&name, answer),
+            Command::Unload { key, answer } => self.unload(&key, answer),
             Command::Statistics { answer } => drop(answer.send(self.statistics())),
             Command::Shutdown { grace } => self.close(grace),
         }
@@ -304,7 +304,7 @@ impl Worker {
             waiting: self.scheduler.waiting(class) as u64,
         };
         let mut functions: Vec<_> = self.functions.values().map(Loaded::statistics).collect();
-        functions.sort_by(|a, b| a.name.cmp(&b.name));
+        functions.sort_by(|a, b| a.key.cmp(&b.key));
         EngineStatistics {
             functions,
             device: DeviceStatistics {

@@ -138,7 +138,7 @@ impl Worker {
 
     /// Shows what a kernel printed, for who looks at logs.
     pub(super) fn show_printed(&mut self, task: TaskId, step: u32, report: &LaunchReport) {
-        let function = &self.invocation(task).submission.function.name;
+        let function = &self.invocation(task).submission.function.key;
         let (text, lost_bytes) = (report.printed.trim_end(), report.printed_lost_bytes);
         tracing::info!(target: "atoll::print", %function, task_id = task.0, step, lost_bytes, "{text}");
     }
@@ -158,7 +158,7 @@ impl Worker {
             reason +=
                 &format!("; to find the thread and the buffer, run the bundle's PTX alone: atoll kernel run --entry {kernel} --check");
         }
-        tracing::warn!(function = %submission.function.name, task_id = task.0, %reason);
+        tracing::warn!(function = %submission.function.key, task_id = task.0, %reason);
         // The first failure is the cause of what fails behind it.
         invocation.failure.get_or_insert(InvokeError::Device(reason));
     }

@@ -2,7 +2,7 @@
 //!
 //! It has everything in it that an engine meets: a copy, launches that may leave, launches that may not, constants, a literal, a symbol.
 
-use atoll_engine::{Class, InputTensor, InvocationRequest};
+use atoll_engine::{Class, FunctionKey, InputTensor, InvocationRequest};
 use atoll_kgraph::*;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn weights() -> Vec<u32> {
 pub(crate) fn request(function: &str, class: Class, input: &[u32]) -> InvocationRequest {
     let bytes = input.iter().flat_map(|x| x.to_le_bytes()).collect();
     let inputs = vec![InputTensor { shape: vec![input.len() as i64], bytes }];
-    InvocationRequest { function: function.into(), inputs, class: Some(class), deadline: None }
+    InvocationRequest { function: FunctionKey::local(function), inputs, class: Some(class), deadline: None }
 }
 
 /// What the function gives.

@@ -8,7 +8,7 @@ use crate::inference::{Inference, LOST, blocking};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
-use atoll_engine::{Class, InvocationId, InvocationRequest, InvocationResult, InvokeError};
+use atoll_engine::{Class, FunctionKey, InvocationId, InvocationRequest, InvocationResult, InvokeError};
 use atoll_protocol::{
     Encoded, InferRequest, InferResponse, JSON_LENGTH_HEADER, OutputTensor, Parameters, ProtocolError, Tensor, top_classes,
 };
@@ -45,7 +45,7 @@ pub(super) async fn infer(
     .await??;
     let class = terms.class.unwrap_or(model.class());
     let Fitted { inputs, outputs } = fitted;
-    let invocation = InvocationRequest { function: model.name.clone(), inputs, class: terms.class, deadline: terms.deadline };
+    let invocation = InvocationRequest { function: FunctionKey::local(&model.name), inputs, class: terms.class, deadline: terms.deadline };
     let mut record = Record { app: app.clone(), class, arrived, outcome: Outcome::Cancelled };
     let result = invoke(&app.engine, invocation).await;
     record.outcome = Outcome::of(&result);

@@ -23,7 +23,7 @@ async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<Json<ModelStat
     let engine = app.engine.clone();
     let functions = blocking(move || engine.statistics().functions).await.ok_or_else(ApiError::panicked)?;
     let of = |model: &Arc<Model>| {
-        let function = functions.iter().find(|f| f.name == model.name).cloned().unwrap_or_default();
+        let function = functions.iter().find(|f| f.key.tenant.is_local() && f.key.name == model.name).cloned().unwrap_or_default();
         entry(model, &function)
     };
     Ok(Json(ModelStatisticsList { model_stats: models.iter().map(of).collect() }))

@@ -148,7 +148,7 @@ pub(super) const METRICS: &[Metric] = &[
 fn per_model(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&FunctionStatistics) -> u64) {
     for model in &snapshot.models {
         let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
-        let statistics = snapshot.engine.functions.iter().find(|f| f.name == model.name);
+        let statistics = snapshot.engine.functions.iter().find(|f| f.key.tenant.is_local() && f.key.name == model.name);
         out.integer(labels, statistics.map_or(0, &value));
     }
 }

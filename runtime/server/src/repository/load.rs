@@ -7,7 +7,7 @@ use crate::compiler::{CompileFailure, CompileProgress};
 use crate::inference::blocking;
 use crate::limits::MODELS_MAX;
 use crate::model::Model;
-use atoll_engine::{EngineError, FunctionOptions};
+use atoll_engine::{EngineError, FunctionKey, FunctionOptions};
 use atoll_kgraph::{Bundle, BundleError};
 use std::io;
 use std::path::PathBuf;
@@ -140,7 +140,7 @@ impl Repository {
         let (engine, source) = (self.engine.clone(), source.clone());
         let load = move || {
             let options = FunctionOptions {
-                name: source.name.clone(),
+                key: FunctionKey::local(&source.name),
                 class: settings.class,
                 queue_capacity: settings.queue_capacity.map(std::num::NonZeroUsize::get),
             };
@@ -152,7 +152,7 @@ impl Repository {
     }
 
     async fn unload_function(&self, name: &str) -> Result<(), LoadError> {
-        let (engine, name) = (self.engine.clone(), name.to_string());
+        let (engine, name) = (self.engine.clone(), FunctionKey::local(name));
         match blocking(move || engine.unload(&name)).await.ok_or(LoadError::Panicked)? {
             // Gone is what was asked for.
             Ok(()) | Err(EngineError::NotLoaded(_)) => Ok(()),

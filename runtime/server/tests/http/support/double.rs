@@ -1,8 +1,8 @@
 //! An engine that does as it is told.
 
 use atoll_engine::{
-    EngineError, EngineStatistics, FunctionInfo, FunctionOptions, FunctionStatistics, InvocationId, InvocationRequest, InvocationResult,
-    InvocationTiming, InvokeError, OutputTensor, Reply,
+    EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, FunctionStatistics, InvocationId, InvocationRequest,
+    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply,
 };
 use atoll_kgraph::Bundle;
 use atoll_server::Inference;
@@ -24,7 +24,7 @@ pub(crate) enum Behaviour {
 #[derive(Default)]
 pub(crate) struct Double {
     behaviour: Mutex<Behaviour>,
-    functions: Mutex<BTreeMap<String, FunctionOptions>>,
+    functions: Mutex<BTreeMap<FunctionKey, FunctionOptions>>,
     requests: Mutex<Vec<InvocationRequest>>,
     held: Mutex<Vec<(InvocationRequest, Reply)>>,
     cancelled: Mutex<Vec<InvocationId>>,
@@ -49,7 +49,7 @@ impl Double {
     }
 
     pub(crate) fn options(&self, name: &str) -> Option<FunctionOptions> {
-        self.functions.lock().unwrap().get(name).cloned()
+        self.functions.lock().unwrap().get(&FunctionKey::local(name)).cloned()
     }
 
     pub(crate) fn answer_all(&self) {
@@ -66,16 +66,16 @@ fn echo(request: InvocationRequest) -> InvocationResult {
 
 impl Inference for Double {
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
-        let (name, class) = (options.name.clone(), options.class);
-        if self.functions.lock().unwrap().insert(name.clone(), options).is_some() {
-            return Err(EngineError::AlreadyLoaded(name));
+        let (key, class) = (options.key.clone(), options.class);
+        if self.functions.lock().unwrap().insert(key.clone(), options).is_some() {
+            return Err(EngineError::AlreadyLoaded(key));
         }
         let weights_bytes = bundle.weights().len() as u64;
-        Ok(FunctionInfo { name, target: "test".into(), class, queue_capacity: 1, weights_bytes, weights_shared: false })
+        Ok(FunctionInfo { key, target: "test".into(), class, queue_capacity: 1, weights_bytes, weights_shared: false })
     }
 
-    fn unload(&self, name: &str) -> Result<(), EngineError> {
-        self.functions.lock().unwrap().remove(name).map(drop).ok_or_else(|| EngineError::NotLoaded(name.into()))
+    fn unload(&self, key: &FunctionKey) -> Result<(), EngineError> {
+        self.functions.lock().unwrap().remove(key).map(drop).ok_or_else(|| EngineError::NotLoaded(key.clone()))
     }
 
     fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
@@ -93,8 +93,8 @@ impl Inference for Double {
     }
 
     fn statistics(&self) -> EngineStatistics {
-        let function = |name: &String| FunctionStatistics {
-            name: name.clone(),
+        let function = |key: &FunctionKey| FunctionStatistics {
+            key: key.clone(),
             success: self.requests.lock().unwrap().len() as u64,
             compute_ns: 1_500,
             queue_ns: 500,

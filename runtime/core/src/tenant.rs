@@ -1,0 +1,83 @@
+//! Tenants: who owns functions, memory and objects, and whom the bill goes to.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Longest name of a tenant in bytes: what still fits a label of a metric and a column of a table.
+pub const TENANT_BYTES_MAX: usize = 64;
+
+/// The name of a tenant: letters, digits, `-`, `_` and `.`, beginning with a letter or a digit. Cheap to clone.
+///
+/// [`Tenant::default`] is `local`, to which the models of the daemon's own repository belong.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenant(Arc<str>);
+
+/// A text that names no tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadTenant(String);
+
+impl Tenant {
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is the tenant of the daemon's own models.
+    pub fn is_local(&self) -> bool {
+        *self.0 == *LOCAL
+    }
+}
+
+const LOCAL: &str = "local";
+
+impl Default for Tenant {
+    fn default() -> Tenant {
+        Tenant(LOCAL.into())
+    }
+}
+
+impl FromStr for Tenant {
+    type Err = BadTenant;
+
+    fn from_str(name: &str) -> Result<Tenant, BadTenant> {
+        let is_ordinary = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let begins_well = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+        let fits = begins_well && name.len() <= TENANT_BYTES_MAX && name.bytes().all(is_ordinary);
+        if fits { Ok(Tenant(name.into())) } else { Err(BadTenant(name.chars().take(TENANT_BYTES_MAX).collect())) }
+    }
+}
+
+impl fmt::Display for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Display for BadTenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` names no tenant; it takes up to {TENANT_BYTES_MAX} letters, digits, `-`, `_` and `.`, a letter or a digit first",
+            self.0.escape_debug()
+        )
+    }
+}
+
+impl std::error::Error for BadTenant {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        for good in ["local", "a", "7", "team-a_b.c", &"x".repeat(TENANT_BYTES_MAX)] {
+            assert_eq!(good.parse::<Tenant>().unwrap().as_str(), good);
+        }
+        for bad in ["", "-a", ".", "..", "a/b", "a:b", "ä", "a b", &"x".repeat(TENANT_BYTES_MAX + 1)] {
+            assert!(bad.parse::<Tenant>().is_err(), "{bad}");
+        }
+        assert!(Tenant::default().is_local() && !"a".parse::<Tenant>().unwrap().is_local());
+    }
+}

@@ -24,6 +24,7 @@ pub mod ids;
 pub mod limits;
 pub mod perturb;
 pub mod policy;
+pub mod residency;
 pub mod rng;
 mod scheduler;
 mod task;

@@ -1,0 +1,216 @@
+//! Residency: which constants stay on the device, and which have to go when bytes are needed.
+//!
+//! [`Residency`] knows what lies on the device and what is pinned; a [`ResidencyPolicy`] only says whom it would miss least. So no policy can pick a pinned item, give
+//! too few bytes, or take what is not there. Pure like everything here: the engine, the simulation of recorded mixes and the tests drive the same code.
+//!
+//! To add a policy, write a file beside this one and a row in [`RESIDENCY_POLICIES`]: its name then works in configuration and in `atoll bench residency`, and the
+//! tests below cover it.
+//!
+//! There is no tenant here: whose bytes count against which quota is decided before anybody has to go.
+
+mod cost;
+mod two_level_lru;
+
+use crate::ids::{Class, Nanos};
+use std::collections::BTreeMap;
+
+/// What comes and goes as one: the constants of a function, or of all functions that share them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ItemId(pub u64);
+
+/// What is known of an item when it comes to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemFacts {
+    /// Bytes on the device.
+    pub bytes: u64,
+    /// How long it would take to bring it back from the tier it would go to.
+    pub reload_ns: u64,
+    /// The most urgent class that uses it.
+    pub class: Class,
+}
+
+/// Ranks items that may go. It is told of every item that is known, also of those that are not on the device: how often something was used survives its eviction.
+pub trait ResidencyPolicy: Send {
+    /// The item came to the device. It is no candidate before [`ResidencyPolicy::release`].
+    fn admit(&mut self, now: Nanos, item: ItemId, facts: &ItemFacts);
+
+    /// An invocation uses the item, which is on the device.
+    fn used(&mut self, now: Nanos, item: ItemId);
+
+    /// The item may not go for now.
+    fn hold(&mut self, item: ItemId);
+
+    /// The item may go.
+    fn release(&mut self, item: ItemId);
+
+    /// Takes the candidate that would be missed least; it leaves the device. Equal ones go in an order that depends on nothing but the events.
+    fn victim(&mut self, now: Nanos) -> Option<ItemId>;
+
+    /// The item, held or not, leaves the device without having been a victim.
+    fn leave(&mut self, item: ItemId);
+
+    /// An item that is not on the device will not come back.
+    fn forget(&mut self, item: ItemId);
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct ResidencyPolicyEntry {
+    /// The name it is selected by.
+    pub name: &'static str,
+    /// What it does, in one line for help texts.
+    pub about: &'static str,
+    /// Makes one.
+    pub make: fn() -> Box<dyn ResidencyPolicy>,
+}
+
+/// All policies.
+pub const RESIDENCY_POLICIES: &[ResidencyPolicyEntry] = &[
+    ResidencyPolicyEntry {
+        name: "cost",
+        about: "keeps what would cost most to bring back, per byte and weighted by how soon it is likely to be used",
+        make: || Box::new(cost::Cost::default()),
+    },
+    ResidencyPolicyEntry {
+        name: "two-level-lru",
+        about: "the least recently used goes first, what was used more than twice goes last",
+        make: || Box::new(two_level_lru::TwoLevelLru::default()),
+    },
+];
+
+/// The name of the policy used where none is named.
+pub const RESIDENCY_POLICY_DEFAULT: &str = "cost";
+
+/// The policy of this name.
+pub fn residency_policy_by_name(name: &str) -> Option<&'static ResidencyPolicyEntry> {
+    RESIDENCY_POLICIES.iter().find(|entry| entry.name == name)
+}
+
+/// Bytes were wanted that no eviction can give: the rest is pinned or was never there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CannotReclaim {
+    /// Bytes that were asked for.
+    pub wanted_bytes: u64,
+    /// Bytes of items that may go.
+    pub reclaimable_bytes: u64,
+}
+
+/// What lies on the device.
+pub struct Residency {
+    policy: Box<dyn ResidencyPolicy>,
+    resident: BTreeMap<ItemId, Resident>,
+    resident_bytes: u64,
+    reclaimable_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Resident {
+    bytes: u64,
+    /// Invocations that need it in place.
+    pins: u32,
+}
+
+impl Residency {
+    /// Nothing is on the device.
+    pub fn new(policy: &ResidencyPolicyEntry) -> Residency {
+        Residency { policy: (policy.make)(), resident: BTreeMap::new(), resident_bytes: 0, reclaimable_bytes: 0 }
+    }
+
+    /// An item, which was not on the device, is there now, unpinned.
+    pub fn add(&mut self, now: Nanos, item: ItemId, facts: &ItemFacts) {
+        let before = self.resident.insert(item, Resident { bytes: facts.bytes, pins: 0 });
+        assert!(before.is_none(), "an item comes to the device once");
+        self.resident_bytes += facts.bytes;
+        self.reclaimable_bytes += facts.bytes;
+        self.policy.admit(now, item, facts);
+        self.policy.release(item);
+    }
+
+    /// An invocation uses an item on the device.
+    pub fn used(&mut self, now: Nanos, item: ItemId) {
+        self.expect(item);
+        self.policy.used(now, item);
+    }
+
+    /// The item on the device stays there until [`Residency::unpin`]. Pins count.
+    pub fn pin(&mut self, item: ItemId) {
+        let resident = self.expect(item);
+        resident.pins += 1;
+        if resident.pins == 1 {
+            self.reclaimable_bytes -= resident.bytes;
+            self.policy.hold(item);
+        }
+    }
+
+    /// Takes back one [`Residency::pin`].
+    pub fn unpin(&mut self, item: ItemId) {
+        let resident = self.expect(item);
+        resident.pins = resident.pins.checked_sub(1).expect("what is unpinned was pinned");
+        if resident.pins == 0 {
+            self.reclaimable_bytes += resident.bytes;
+            self.policy.release(item);
+        }
+    }
+
+    /// The item left the device for a reason of its own. It may come back, and how it was used is remembered.
+    pub fn remove(&mut self, item: ItemId) {
+        assert_eq!(self.expect(item).pins, 0, "a pinned item stays");
+        self.policy.leave(item);
+        self.drop_resident(item);
+    }
+
+    /// The item is gone for good, whether or not it was on the device. Whoever adds items has to forget them, or what is remembered grows.
+    pub fn forget(&mut self, item: ItemId) {
+        if self.resident.contains_key(&item) {
+            self.remove(item);
+        }
+        self.policy.forget(item);
+    }
+
+    /// Takes items off the device until `wanted_bytes` are free that were not, and names them, first to go first. No item is taken that is not needed in the order of the
+    /// policy; if all that may go are too few, none is.
+    pub fn reclaim(&mut self, now: Nanos, wanted_bytes: u64) -> Result<Vec<ItemId>, CannotReclaim> {
+        if wanted_bytes > self.reclaimable_bytes {
+            return Err(CannotReclaim { wanted_bytes, reclaimable_bytes: self.reclaimable_bytes });
+        }
+        let mut victims = Vec::new();
+        let mut freed_bytes = 0;
+        while freed_bytes < wanted_bytes {
+            let victim = self.policy.victim(now).expect("what may go is a candidate");
+            assert_eq!(self.expect(victim).pins, 0, "a policy picks no pinned item");
+            freed_bytes += self.drop_resident(victim);
+            victims.push(victim);
+        }
+        Ok(victims)
+    }
+
+    /// Whether the item is on the device.
+    pub fn contains(&self, item: ItemId) -> bool {
+        self.resident.contains_key(&item)
+    }
+
+    /// Bytes of all items on the device.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident_bytes
+    }
+
+    /// Bytes of those that may go.
+    pub fn reclaimable_bytes(&self) -> u64 {
+        self.reclaimable_bytes
+    }
+
+    fn expect(&mut self, item: ItemId) -> &mut Resident {
+        self.resident.get_mut(&item).expect("the item is on the device")
+    }
+
+    /// Forgets that an unpinned item was on the device, and says how large it was.
+    fn drop_resident(&mut self, item: ItemId) -> u64 {
+        let bytes = self.resident.remove(&item).expect("the item is on the device").bytes;
+        self.resident_bytes -= bytes;
+        self.reclaimable_bytes -= bytes;
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! What holds for every policy of the table, on random events. A failure prints its seed.
+
+use super::*;
+use crate::rng::Rng;
+
+const SEEDS: u64 = 300;
+const STEPS: u64 = 400;
+const ITEMS: u64 = 24;
+
+/// What the tests know of an item on the device, apart from what is tested.
+#[derive(Clone, Copy)]
+struct Known {
+    bytes: u64,
+    pins: u32,
+}
+
+/// A device with a policy, and beside it a plain account of what must be true.
+struct World {
+    residency: Residency,
+    known: BTreeMap<ItemId, Known>,
+    rng: Rng,
+    now: Nanos,
+    /// Every victim, in order.
+    victims: Vec<ItemId>,
+    refused: u32,
+}
+
+impl World {
+    fn new(policy: &ResidencyPolicyEntry, seed: u64) -> World {
+        let residency = Residency::new(policy);
+        World { residency, known: BTreeMap::new(), rng: Rng::new(seed), now: Nanos(0), victims: Vec::new(), refused: 0 }
+    }
+
+    fn run(mut self) -> (Vec<ItemId>, u32) {
+        for _ in 0..STEPS {
+            self.now.0 += self.rng.below(50_000_000);
+            self.step();
+            let bytes: u64 = self.known.values().map(|known| known.bytes).sum();
+            assert_eq!(self.residency.resident_bytes(), bytes);
+            assert_eq!(self.residency.reclaimable_bytes(), self.reclaimable_bytes());
+        }
+        (self.victims, self.refused)
+    }
+
+    fn reclaimable_bytes(&self) -> u64 {
+        self.known.values().filter(|known| known.pins == 0).map(|known| known.bytes).sum()
+    }
+
+    fn step(&mut self) {
+        let item = ItemId(self.rng.below(ITEMS));
+        let choice = self.rng.below(10);
+        let Some(known) = self.known.get_mut(&item) else {
+            if choice < 6 {
+                self.add(item);
+            } else if choice == 6 {
+                self.residency.forget(item);
+            }
+            return;
+        };
+        match choice {
+            0..3 => self.residency.used(self.now, item),
+            3..5 => {
+                known.pins += 1;
+                self.residency.pin(item);
+            }
+            5..7 if known.pins > 0 => {
+                known.pins -= 1;
+                self.residency.unpin(item);
+            }
+            7 if known.pins == 0 => {
+                self.known.remove(&item);
+                if self.rng.one_in(2) { self.residency.remove(item) } else { self.residency.forget(item) }
+            }
+            8.. => self.reclaim(),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, item: ItemId) {
+        let bytes = self.rng.below(1000);
+        let class = if self.rng.one_in(3) { Class::RealTime } else { Class::BestEffort };
+        self.residency.add(self.now, item, &ItemFacts { bytes, reload_ns: self.rng.below(1 << 30), class });
+        self.known.insert(item, Known { bytes, pins: 0 });
+    }
+
+    fn reclaim(&mut self) {
+        let wanted_bytes = self.rng.below(4000);
+        let reclaimable_bytes = self.reclaimable_bytes();
+        match self.residency.reclaim(self.now, wanted_bytes) {
+            Err(refusal) => {
+                assert!(wanted_bytes > reclaimable_bytes);
+                assert_eq!(refusal, CannotReclaim { wanted_bytes, reclaimable_bytes });
+                self.refused += 1;
+            }
+            Ok(victims) => {
+                let mut freed = 0;
+                for victim in &victims {
+                    assert!(freed < wanted_bytes, "a victim was not needed");
+                    let known = self.known.remove(victim).expect("a victim was on the device");
+                    assert_eq!(known.pins, 0, "a victim was pinned");
+                    freed += known.bytes;
+                }
+                assert!(freed >= wanted_bytes, "too few bytes");
+                self.victims.extend(victims);
+            }
+        }
+    }
+}
+
+#[test]
+fn victims_are_unpinned_enough_and_the_same_every_time() {
+    for policy in RESIDENCY_POLICIES {
+        let (mut victims, mut refused) = (0, 0);
+        for seed in 0..SEEDS {
+            let run = || World::new(policy, seed).run();
+            let first = std::panic::catch_unwind(run).unwrap_or_else(|_| panic!("policy {}, seed {seed}", policy.name));
+            assert_eq!(first, run(), "policy {}, seed {seed}: another order", policy.name);
+            victims += first.0.len();
+            refused += first.1;
+        }
+        assert!(victims > 3_000 && refused > 300, "{}: the events are too tame: {victims} victims, {refused} refusals", policy.name);
+    }
+}
+
+#[test]
+fn names_are_unique_and_the_default_exists() {
+    for (i, entry) in RESIDENCY_POLICIES.iter().enumerate() {
+        assert!(RESIDENCY_POLICIES[..i].iter().all(|other| other.name != entry.name), "two policies are called {}", entry.name);
+        assert!(!entry.about.is_empty());
+    }
+    assert!(residency_policy_by_name(RESIDENCY_POLICY_DEFAULT).is_some());
+    assert!(residency_policy_by_name("largest").is_none());
+}

@@ -1,0 +1,110 @@
+//! Two lists by recency, as in KaaS: the baseline for `cost`.
+
+use super::{ItemFacts, ItemId, ResidencyPolicy};
+use crate::ids::Nanos;
+use std::collections::{BTreeMap, HashMap};
+
+/// Uses beyond which an item is protected. How often it was used is remembered when it leaves, as KaaS does.
+const PROTECTED_ABOVE: u64 = 2;
+
+/// Items that were used more than twice are protected: none of them goes while another is left. Among their like the least recently released goes first.
+///
+/// KaaS counts a use when it releases a buffer; here it was counted before that, which comes to the same: an item is no candidate in between.
+#[derive(Default)]
+pub(super) struct TwoLevelLru {
+    uses: HashMap<ItemId, u64>,
+    /// Candidates by list and age: unprotected ones come first.
+    order: BTreeMap<Place, ItemId>,
+    places: HashMap<ItemId, Place>,
+    releases: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    protected: bool,
+    released: u64,
+}
+
+impl ResidencyPolicy for TwoLevelLru {
+    fn admit(&mut self, _now: Nanos, item: ItemId, _facts: &ItemFacts) {
+        self.uses.entry(item).or_default();
+    }
+
+    fn used(&mut self, _now: Nanos, item: ItemId) {
+        *self.uses.entry(item).or_default() += 1;
+        if self.places.contains_key(&item) {
+            self.hold(item);
+            self.release(item);
+        }
+    }
+
+    fn hold(&mut self, item: ItemId) {
+        if let Some(place) = self.places.remove(&item) {
+            self.order.remove(&place);
+        }
+    }
+
+    fn release(&mut self, item: ItemId) {
+        self.releases += 1;
+        let place = Place { protected: self.uses[&item] > PROTECTED_ABOVE, released: self.releases };
+        self.order.insert(place, item);
+        self.places.insert(item, place);
+    }
+
+    fn victim(&mut self, _now: Nanos) -> Option<ItemId> {
+        let (_, item) = self.order.pop_first()?;
+        self.places.remove(&item);
+        Some(item)
+    }
+
+    fn leave(&mut self, item: ItemId) {
+        self.hold(item);
+    }
+
+    fn forget(&mut self, item: ItemId) {
+        self.uses.remove(&item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Class;
+
+    #[test]
+    fn what_was_used_more_than_twice_goes_last() {
+        let mut lru = TwoLevelLru::default();
+        let facts = ItemFacts { bytes: 1, reload_ns: 1, class: Class::BestEffort };
+        for item in [1, 2, 3, 4].map(ItemId) {
+            lru.admit(Nanos(0), item, &facts);
+            for _ in 0..[0, 3, 2, 3, 1][item.0 as usize] {
+                lru.used(Nanos(0), item);
+            }
+            lru.release(item);
+        }
+        lru.used(Nanos(1), ItemId(2));
+        let order: Vec<u64> = std::iter::from_fn(|| lru.victim(Nanos(2))).map(|item| item.0).collect();
+        assert_eq!(order, [4, 1, 3, 2], "item 2 has reached its third use and is the last one used");
+    }
+
+    #[test]
+    fn uses_are_remembered_until_an_item_is_forgotten() {
+        let mut lru = TwoLevelLru::default();
+        let facts = ItemFacts { bytes: 1, reload_ns: 1, class: Class::BestEffort };
+        for item in [1, 1, 1].map(ItemId) {
+            lru.admit(Nanos(0), item, &facts);
+            lru.used(Nanos(0), item);
+            lru.leave(item);
+        }
+        let victims = |lru: &mut TwoLevelLru| {
+            for item in [1, 2].map(ItemId) {
+                lru.admit(Nanos(0), item, &facts);
+                lru.release(item);
+            }
+            std::iter::from_fn(|| lru.victim(Nanos(0))).map(|item| item.0).collect::<Vec<_>>()
+        };
+        assert_eq!(victims(&mut lru), [2, 1], "item 1 was used three times");
+        lru.forget(ItemId(1));
+        assert_eq!(victims(&mut lru), [1, 2]);
+    }
+}

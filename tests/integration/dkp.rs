@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use atoll_passes::{PassOptions, TransformReport, transform_with};
 use atoll_pipeline::Target;
 use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, Range, dkp_modules, lay_out};
-use atoll_ptx::Module;
+use atoll_ptx::{FunctionKind, Item, ItemKind, Module};
 use atoll_tests::corpus::{self, Inputs};
 use atoll_tests::stopping::Random;
 use atoll_tests::walk::Walk;
@@ -162,11 +162,13 @@ struct Foreign {
 
 impl Foreign {
     fn new(name: String, source: &Module, entry: &str, inputs: Inputs) -> Result<Foreign> {
+        // The other kernels of a model's module would be kept once per candidate.
+        let source = only(source, entry);
         let mut prepared = source.clone();
         let blocks = [(entry.into(), inputs.block)].into();
         let report = transform_with(&mut prepared, &PASSES, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
         let kernel = report.kernels.iter().position(|k| k.name == entry).context("the kernel's report")?;
-        Ok(Foreign { name, source: source.clone(), prepared, report, kernel, inputs })
+        Ok(Foreign { name, source, prepared, report, kernel, inputs })
     }
 
     fn candidate(&self) -> Candidate<'_> {
@@ -201,6 +203,12 @@ impl Foreign {
         let grid = self.inputs.launch.grid;
         Ok((Range { candidate, arguments: block.bytes, grid, first: 0, blocks: grid.iter().product() }, block.addresses))
     }
+}
+
+/// A module without the other kernels.
+fn only(module: &Module, entry: &str) -> Module {
+    let is_other = |item: &Item| matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.name != entry);
+    Module { items: module.items.iter().filter(|item| !is_other(item)).cloned().collect(), trailing: module.trailing.clone() }
 }
 
 type Addresses = Vec<(usize, usize, u64)>;

@@ -35,7 +35,7 @@ impl Emitter<'_> {
             let value = self.compute_half(inst, ty, &arguments)?;
             let value = self.saturated(inst, value);
             let bits = self.float_to_half(&value, ty);
-            results.push(if ftz { self.flush_half(&bits) } else { bits });
+            results.push(if ftz { self.flush_half(&bits, ty) } else { bits });
         }
         let value = match results.as_slice() {
             [low, high] => self.join_halves(low, high),
@@ -65,9 +65,8 @@ impl Emitter<'_> {
     }
 
     /// The bits of a half without those of a subnormal number.
-    fn flush_half(&mut self, bits: &Val) -> Val {
-        // Only f16 has `.ftz`.
-        let exponent = self.w.bin_const("and", bits, 0x7c00);
+    fn flush_half(&mut self, bits: &Val, ty: ScalarType) -> Val {
+        let exponent = self.w.bin_const("and", bits, if is_brain(ty) { 0x7f80 } else { 0x7c00 });
         let is_small = self.w.compare("icmp eq", &exponent, &constant(bits.ty, 0));
         let sign = self.w.bin_const("and", bits, 0x8000);
         self.w.select(&is_small, &sign, bits)

@@ -124,6 +124,10 @@ pub trait Device: Send {
     /// Reads memory that no launch in flight writes.
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
+    /// Copies within the device's memory, where no launch in flight writes the source or touches the destination. The two do not overlap. Nothing of it passes through the host
+    /// on a device whose memory is its own.
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError>;
+
     /// Sets `bytes` bytes to `value` in memory that no launch in flight touches.
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError>;
 

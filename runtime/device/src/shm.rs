@@ -112,6 +112,14 @@ impl Region {
         Ok(())
     }
 
+    /// Copies within the region; the ranges may overlap.
+    pub fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), OutOfRange> {
+        let (from, to) = (self.checked(from, bytes)?, self.checked(to, bytes)?);
+        // SAFETY: both ranges were checked, and no reference into the region's bytes exists.
+        unsafe { std::ptr::copy(from.as_ptr(), to.as_ptr(), bytes as usize) };
+        Ok(())
+    }
+
     /// Sets `bytes` bytes to `value`.
     pub fn fill(&self, at: u64, value: u8, bytes: u64) -> Result<(), OutOfRange> {
         let to = self.checked(at, bytes)?;
@@ -201,6 +209,10 @@ mod tests {
         let mut byte = [0];
         region.read(4095, &mut byte).unwrap();
         assert_eq!(byte, [1]);
+        region.copy(4095, 4094, 1).unwrap();
+        region.read(4094, &mut byte).unwrap();
+        assert_eq!(byte, [1]);
+        assert!(region.copy(0, 4095, 2).is_err() && region.copy(4095, 0, 2).is_err());
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! Commands come through two channels, real-time submissions through one of their own, so that they overtake whatever else has queued up. Completions come from the device.
 //! Time comes from [`atoll_core::Scheduler::next_wakeup`]. Nothing else does.
 
-use crate::binding::Binding;
+use crate::chain::Chain;
 use crate::config::{FunctionInfo, FunctionKey};
 use crate::error::EngineError;
-use crate::function::{Function, QueueSlot};
+use crate::function::Function;
 use crate::request::{InvocationId, PendingReply};
 use crate::statistics::EngineStatistics;
 use atoll_core::{Class, Nanos};
@@ -33,12 +33,8 @@ pub(crate) enum Command {
 /// An invocation that passed every check a client's thread can make.
 pub(crate) struct Submission {
     pub(crate) id: InvocationId,
-    pub(crate) function: Arc<Function>,
-    pub(crate) binding: Arc<Binding>,
-    /// Until it is prepared.
-    pub(crate) slot: Option<QueueSlot>,
+    pub(crate) chain: Chain,
     pub(crate) class: Class,
-    pub(crate) inputs: Vec<Vec<u8>>,
     pub(crate) submitted: Nanos,
     pub(crate) deadline: Option<Nanos>,
 }

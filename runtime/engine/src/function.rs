@@ -4,8 +4,7 @@ use crate::binding::Binding;
 use crate::config::{FunctionKey, FunctionOptions};
 use crate::error::{EngineError, InvokeError};
 use crate::limits::BINDINGS_PER_FUNCTION_MAX;
-use crate::request::InputTensor;
-use crate::shapes;
+use crate::shapes::{self, InputShape};
 use atoll_core::Class;
 use atoll_device::DeviceInfo;
 use atoll_kgraph::{Bundle, KernelGraph, TargetImage};
@@ -88,7 +87,7 @@ impl Function {
     }
 
     /// Checks the inputs and finds, or makes, what is needed to run their shapes.
-    pub(crate) fn bind(&self, inputs: &[InputTensor]) -> Result<Arc<Binding>, InvokeError> {
+    pub(crate) fn bind(&self, inputs: &[InputShape<'_>]) -> Result<Arc<Binding>, InvokeError> {
         let symbols = shapes::bind_symbols(self.graph(), inputs).map_err(InvokeError::BadInput)?;
         if let Some(binding) = self.known_binding(&symbols) {
             return Ok(binding);

@@ -1,12 +1,13 @@
 //! The engine as other threads see it.
 
+use crate::chain::Chain;
 use crate::clock;
 use crate::config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 use crate::doorbell::Doorbell;
 use crate::error::{EngineError, InvokeError};
 use crate::event::{Command, Submission};
 use crate::function::{Function, FunctionId};
-use crate::request::{InvocationId, InvocationRequest, PendingReply, Reply};
+use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
 use crate::statistics::EngineStatistics;
 use crate::worker::Worker;
 use atoll_core::{Class, Nanos, POLICIES, policy_by_name};
@@ -146,6 +147,11 @@ impl EngineHandle {
 
     /// Calls a function. What is wrong with the request is answered before this returns; otherwise the engine's thread answers.
     pub fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
+        self.submit_chain(request.into(), reply)
+    }
+
+    /// Calls functions one after the other. The chain is one invocation: it is admitted, preempted, cancelled and answered as a whole.
+    pub fn submit_chain(&self, request: ChainRequest, reply: Reply) -> InvocationId {
         let submitted = clock::now();
         let id = InvocationId(self.shared.next_id());
         let reply = PendingReply::new(reply);
@@ -172,17 +178,15 @@ impl EngineHandle {
     }
 
     /// Every check that needs no look at the device.
-    fn admit(&self, id: InvocationId, request: InvocationRequest, submitted: Nanos) -> Result<Submission, InvokeError> {
+    fn admit(&self, id: InvocationId, request: ChainRequest, submitted: Nanos) -> Result<Submission, InvokeError> {
         if self.shared.closed.load(Ordering::Relaxed) {
             return Err(InvokeError::ShuttingDown);
         }
-        let function = self.shared.find(&request.function).ok_or(InvokeError::UnknownFunction)?;
-        let checked = function.bind(&request.inputs).and_then(|binding| function.enqueue().map(|slot| (binding, slot)));
-        let (binding, slot) = checked.inspect_err(|_| function.note_rejected())?;
         let deadline = request.deadline.map(|within| Nanos(submitted.0.saturating_add(within.as_nanos().min(u64::MAX.into()) as u64)));
-        let inputs = request.inputs.into_iter().map(|tensor| tensor.bytes).collect();
-        let class = request.class.unwrap_or(function.class);
-        Ok(Submission { id, function, binding, slot: Some(slot), class, inputs, submitted, deadline })
+        let class = request.class;
+        let chain = Chain::new(request, |key| self.shared.find(key))?;
+        let class = class.unwrap_or(chain.stages[0].function.class);
+        Ok(Submission { id, chain, class, submitted, deadline })
     }
 
     fn send(&self, command: Command) -> bool {

@@ -10,31 +10,39 @@ use atoll_device::Completion;
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
     pub(crate) reply: PendingReply,
-    /// Its memory, from preparation on.
-    pub(crate) instance: Option<Instance>,
+    /// Its memory, one instance a stage, from preparation on; empty before.
+    pub(crate) instances: Vec<Instance>,
     /// Why it fails, noted where the reason is known.
     pub(crate) failure: Option<InvokeError>,
     /// Its arrival evicted launches of others.
     pub(crate) preempted_others: bool,
     pub(crate) evicted_launches: u64,
     pub(crate) times: Times,
+    /// Start of the first block and end of the last, per stage.
+    pub(crate) stage_times: Vec<Span>,
 }
+
+/// From the start of the first launch to the end of the last, as far as launches have ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Span(Option<(Nanos, Nanos)>);
 
 /// Moments of an invocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     pub(crate) prepare_begin: Option<Nanos>,
     pub(crate) prepare_end: Option<Nanos>,
-    /// Start of the first block and end of the last, as far as launches have ended.
-    pub(crate) compute: Option<(Nanos, Nanos)>,
+    /// Start of the first block and end of the last.
+    pub(crate) compute: Span,
 }
 
 impl Invocation {
     pub(crate) fn new(submission: Submission, reply: PendingReply) -> Invocation {
+        let stage_times = vec![Span::default(); submission.chain.stages.len()];
         Invocation {
+            stage_times,
             submission,
             reply,
-            instance: None,
+            instances: Vec::new(),
             failure: None,
             preempted_others: false,
             evicted_launches: 0,
@@ -45,31 +53,49 @@ impl Invocation {
     pub(crate) fn is_real_time(&self) -> bool {
         self.submission.class == Class::RealTime
     }
+
+    /// Adds the stamps of a launch of a stage. Returns when the first block started, if this is the first launch to say so.
+    pub(crate) fn note_launch(&mut self, stage: usize, completion: &Completion, now: Nanos) -> Option<Nanos> {
+        self.stage_times[stage].note(completion, now);
+        self.times.compute.note(completion, now)
+    }
+
+    /// The part of an invocation's time that belongs to a stage: waiting and inputs to the first, outputs to the last.
+    pub(crate) fn stage_timing(&self, stage: usize, whole: InvocationTiming) -> InvocationTiming {
+        let if_at = |at: usize, ns: u64| if stage == at { ns } else { 0 };
+        InvocationTiming {
+            queue_ns: if_at(0, whole.queue_ns),
+            input_ns: if_at(0, whole.input_ns),
+            compute_ns: self.stage_times[stage].0.map_or(0, |(started, ended)| ended.0.saturating_sub(started.0)),
+            output_ns: if_at(self.stage_times.len() - 1, whole.output_ns),
+        }
+    }
 }
 
-impl Times {
-    /// Adds the stamps of a launch. Returns when the first block started, if this is the first launch to say so.
-    pub(crate) fn note_launch(&mut self, completion: &Completion, now: Nanos) -> Option<Nanos> {
+impl Span {
+    fn note(&mut self, completion: &Completion, now: Nanos) -> Option<Nanos> {
         let ended = if completion.ended_ns == 0 { now } else { Nanos(completion.ended_ns) };
         let started = if completion.started_ns == 0 { ended } else { Nanos(completion.started_ns) };
-        match &mut self.compute {
+        match &mut self.0 {
             Some((_, last)) => {
                 *last = ended.max(*last);
                 None
             }
             None => {
-                self.compute = Some((started, ended));
+                self.0 = Some((started, ended));
                 Some(started)
             }
         }
     }
+}
 
+impl Times {
     /// Where the time went between submission and now; what did not happen took none.
     pub(crate) fn timing(&self, submitted: Nanos, now: Nanos) -> InvocationTiming {
         let between = |from: Nanos, to: Nanos| to.0.saturating_sub(from.0);
         let prepare_begin = self.prepare_begin.unwrap_or(now);
         let prepare_end = self.prepare_end.unwrap_or(prepare_begin);
-        let (started, ended) = self.compute.unwrap_or((prepare_end, prepare_end));
+        let (started, ended) = self.compute.0.unwrap_or((prepare_end, prepare_end));
         InvocationTiming {
             queue_ns: between(submitted, prepare_begin) + between(prepare_end, started),
             input_ns: between(prepare_begin, prepare_end),
@@ -87,10 +113,10 @@ mod tests {
 
     #[test]
     fn the_parts_add_up() {
-        let mut times = Times { prepare_begin: Some(Nanos(30)), prepare_end: Some(Nanos(50)), compute: None };
+        let mut times = Times { prepare_begin: Some(Nanos(30)), prepare_end: Some(Nanos(50)), compute: Span::default() };
         let launch = |started_ns, ended_ns| Completion { launch: LaunchId(0), status: LaunchStatus::Complete, started_ns, ended_ns };
-        assert_eq!(times.note_launch(&launch(70, 80), Nanos(81)), Some(Nanos(70)));
-        assert_eq!(times.note_launch(&launch(90, 200), Nanos(201)), None);
+        assert_eq!(times.compute.note(&launch(70, 80), Nanos(81)), Some(Nanos(70)));
+        assert_eq!(times.compute.note(&launch(90, 200), Nanos(201)), None);
         let timing = times.timing(Nanos(10), Nanos(260));
         assert_eq!(timing, InvocationTiming { queue_ns: 40, input_ns: 20, compute_ns: 130, output_ns: 60 });
         assert_eq!(timing.queue_ns + timing.input_ns + timing.compute_ns + timing.output_ns, 250);
@@ -100,7 +126,7 @@ mod tests {
     fn a_device_without_stamps_is_timed_by_our_clock() {
         let mut times = Times::default();
         let silent = Completion { launch: LaunchId(0), status: LaunchStatus::Complete, started_ns: 0, ended_ns: 0 };
-        assert_eq!(times.note_launch(&silent, Nanos(500)), Some(Nanos(500)));
+        assert_eq!(times.compute.note(&silent, Nanos(500)), Some(Nanos(500)));
         assert_eq!(times.timing(Nanos(100), Nanos(600)).output_ns, 100);
     }
 }

@@ -14,6 +14,7 @@
 //! - A function that failed to load, or was unloaded, holds nothing.
 
 mod binding;
+mod chain;
 mod clock;
 mod config;
 mod doorbell;
@@ -37,5 +38,8 @@ pub use config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use error::{EngineError, InvokeError};
 pub use handle::{Engine, EngineHandle};
 pub use histogram::Histogram;
-pub use request::{InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, OutputTensor, Reply};
+pub use request::{
+    ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, OutputTensor, Reply, StageInput,
+    StageRequest,
+};
 pub use statistics::{ClassStatistics, DeviceStatistics, EngineStatistics, FunctionStatistics};

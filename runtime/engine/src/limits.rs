@@ -14,8 +14,8 @@ pub const IDLE_INSTANCES_PER_FUNCTION_MAX: usize = 8;
 /// Bytes of weights written between two looks at the events: about 50 µs, so that loading a model delays nobody noticeably.
 pub const LOAD_CHUNK_BYTES: usize = 256 << 10;
 
-/// Bytes that a copy between two buffers moves at once through host memory.
-pub const COPY_CHUNK_BYTES: usize = 256 << 10;
+/// Functions that one chain may call. Each has memory of its own for as long as the chain runs.
+pub const CHAIN_STAGES_MAX: usize = 64;
 
 /// How long a shutdown waits for launches in flight after it has cancelled everything. A kernel that takes longer is stuck.
 pub const SHUTDOWN_CANCEL_GRACE: Duration = Duration::from_secs(2);

@@ -23,6 +23,50 @@ pub struct InvocationRequest {
     pub deadline: Option<Duration>,
 }
 
+/// Functions called one after the other as one invocation, of which later ones may take outputs of earlier ones. Such a tensor never leaves the device.
+#[derive(Clone, Debug)]
+pub struct ChainRequest {
+    /// The calls, in order; at least one.
+    pub stages: Vec<StageRequest>,
+    /// The class; the first function's own where `None`.
+    pub class: Option<Class>,
+    /// As in [`InvocationRequest::deadline`], for all calls together.
+    pub deadline: Option<Duration>,
+}
+
+/// One call in a chain.
+#[derive(Clone, Debug)]
+pub struct StageRequest {
+    /// The function.
+    pub function: FunctionKey,
+    /// The inputs, in the order of the graph's input buffers.
+    pub inputs: Vec<StageInput>,
+    /// The outputs that are to come back, as indices in the order of the graph's output buffers; all where `None`.
+    pub outputs: Option<Vec<usize>>,
+}
+
+/// Where a call takes an input from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StageInput {
+    /// The client sends it.
+    Tensor(InputTensor),
+    /// An earlier call made it: the index of the call and of its output.
+    Output {
+        /// Index in [`ChainRequest::stages`].
+        stage: usize,
+        /// Index in the order of the graph's output buffers.
+        output: usize,
+    },
+}
+
+impl From<InvocationRequest> for ChainRequest {
+    fn from(request: InvocationRequest) -> ChainRequest {
+        let inputs = request.inputs.into_iter().map(StageInput::Tensor).collect();
+        let stage = StageRequest { function: request.function, inputs, outputs: None };
+        ChainRequest { stages: vec![stage], class: request.class, deadline: request.deadline }
+    }
+}
+
 /// A tensor from a client: dense, row-major, little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputTensor {
@@ -44,7 +88,7 @@ pub struct OutputTensor {
 /// What a call gives.
 #[derive(Clone, Debug)]
 pub struct InvocationResult {
-    /// The outputs, in the order of the graph's output buffers.
+    /// The outputs, in the order of the graph's output buffers; of a chain those that were asked for, call by call.
     pub outputs: Vec<OutputTensor>,
     /// Where the time went.
     pub timing: InvocationTiming,

@@ -1,7 +1,15 @@
 //! From the shapes of the inputs to the values of the symbols.
 
-use crate::request::InputTensor;
 use atoll_kgraph::{BufferKind, BufferSpec, Expr, KernelGraph};
+
+/// What binding looks at of an input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InputShape<'a> {
+    /// Dimensions, outermost first.
+    pub(crate) shape: &'a [i64],
+    /// How many bytes it has.
+    pub(crate) bytes: u64,
+}
 
 /// A symbol that no input's shape determines; such a graph cannot be invoked.
 pub(crate) fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
@@ -14,7 +22,7 @@ pub(crate) fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
 }
 
 /// Checks the inputs against the graph and finds the symbols' values. The error is for the client and names the input.
-pub(crate) fn bind_symbols(graph: &KernelGraph, inputs: &[InputTensor]) -> Result<Vec<i64>, String> {
+pub(crate) fn bind_symbols(graph: &KernelGraph, inputs: &[InputShape<'_>]) -> Result<Vec<i64>, String> {
     let specs: Vec<&BufferSpec> = graph.buffers_of(BufferKind::Input).map(|(_, buffer)| buffer).collect();
     if specs.len() != inputs.len() {
         let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
@@ -36,16 +44,16 @@ pub(crate) fn bind_symbols(graph: &KernelGraph, inputs: &[InputTensor]) -> Resul
     Ok(symbols)
 }
 
-fn mismatch(graph: &KernelGraph, spec: &BufferSpec, input: &InputTensor, why: &str) -> String {
+fn mismatch(graph: &KernelGraph, spec: &BufferSpec, input: &InputShape<'_>, why: &str) -> String {
     format!("input `{}` has shape {:?}, the function takes {}{why}", spec.name, input.shape, shape_text(graph, &spec.shape))
 }
 
 /// Binds dimensions that are symbols, and checks those that are numbers.
-fn bind_dimensions(graph: &KernelGraph, spec: &BufferSpec, input: &InputTensor, values: &mut [Option<i64>]) -> Result<(), String> {
+fn bind_dimensions(graph: &KernelGraph, spec: &BufferSpec, input: &InputShape<'_>, values: &mut [Option<i64>]) -> Result<(), String> {
     if spec.shape.len() != input.shape.len() {
         return Err(mismatch(graph, spec, input, ""));
     }
-    for (expected, &actual) in spec.shape.iter().zip(&input.shape) {
+    for (expected, &actual) in spec.shape.iter().zip(input.shape) {
         match expected {
             Expr::Const(size) if *size != actual => return Err(mismatch(graph, spec, input, "")),
             Expr::Symbol(id) => {
@@ -67,8 +75,8 @@ fn bind_dimensions(graph: &KernelGraph, spec: &BufferSpec, input: &InputTensor, 
 }
 
 /// Checks dimensions that are computed from symbols.
-fn check_derived(graph: &KernelGraph, spec: &BufferSpec, input: &InputTensor, symbols: &[i64]) -> Result<(), String> {
-    for (expected, &actual) in spec.shape.iter().zip(&input.shape) {
+fn check_derived(graph: &KernelGraph, spec: &BufferSpec, input: &InputShape<'_>, symbols: &[i64]) -> Result<(), String> {
+    for (expected, &actual) in spec.shape.iter().zip(input.shape) {
         let value = expected.eval(symbols).map_err(|e| mismatch(graph, spec, input, &format!("; {e}")))?;
         if value != actual || value < 0 {
             return Err(mismatch(graph, spec, input, &format!("; {} would be expected in place of {actual}", value)));
@@ -77,17 +85,14 @@ fn check_derived(graph: &KernelGraph, spec: &BufferSpec, input: &InputTensor, sy
     Ok(())
 }
 
-fn check_bytes(spec: &BufferSpec, input: &InputTensor) -> Result<(), String> {
+fn check_bytes(spec: &BufferSpec, input: &InputShape<'_>) -> Result<(), String> {
     let elements = input.shape.iter().try_fold(1_u64, |product, &d| product.checked_mul(u64::try_from(d).ok()?));
     let expected = elements.and_then(|n| n.checked_mul(spec.dtype.bytes()));
-    if expected != Some(input.bytes.len() as u64) {
+    if expected != Some(input.bytes) {
         let expected = expected.map_or("more bytes than there are".into(), |n| format!("{n} bytes"));
         return Err(format!(
             "input `{}` has {} bytes, shape {:?} of {:?} takes {expected}",
-            spec.name,
-            input.bytes.len(),
-            input.shape,
-            spec.dtype
+            spec.name, input.bytes, input.shape, spec.dtype
         ));
     }
     Ok(())
@@ -131,7 +136,7 @@ mod tests {
     }
 
     fn bind(shapes: [&[i64]; 2]) -> Result<Vec<i64>, String> {
-        let inputs = shapes.map(|shape| InputTensor { shape: shape.to_vec(), bytes: vec![0; shape.iter().product::<i64>() as usize * 4] });
+        let inputs = shapes.map(|shape| InputShape { shape, bytes: shape.iter().product::<i64>() as u64 * 4 });
         bind_symbols(&graph(), &inputs)
     }
 
@@ -153,7 +158,7 @@ mod tests {
         for (found, expected) in refusals {
             assert_eq!(found.expect_err("a refusal"), expected);
         }
-        let short = [(vec![4, 3], 48), (vec![2, 5], 39)].map(|(shape, bytes)| InputTensor { shape, bytes: vec![0; bytes] });
+        let short = [(&[4, 3], 48), (&[2, 5], 39)].map(|(shape, bytes)| InputShape { shape, bytes });
         assert_eq!(bind_symbols(&graph(), &short).expect_err("a refusal"), "input `b` has 39 bytes, shape [2, 5] of F32 takes 40 bytes");
     }
 

@@ -212,6 +212,10 @@ impl Device for HostDevice {
         Ok(self.memory.read(at.0, bytes)?)
     }
 
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        Ok(self.memory.copy(from.0, to.0, bytes)?)
+    }
+
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
         Ok(self.memory.fill(at.0, value, bytes)?)
     }

@@ -9,7 +9,7 @@ use crate::function::{Function, FunctionId};
 use crate::instance::Instance;
 use crate::limits::LOAD_CHUNK_BYTES;
 use crate::memory::Allocation;
-use crate::request::InvocationResult;
+use crate::request::InvocationTiming;
 use crate::statistics::FunctionStatistics;
 use atoll_core::{DeviceOffset, TaskId};
 use atoll_device::{DeviceError, ModuleId, ModuleImage};
@@ -37,20 +37,20 @@ impl Loaded {
         self.unloading.is_some()
     }
 
-    /// Counts a finished invocation.
-    pub(super) fn count(&mut self, answer: &Result<InvocationResult, InvokeError>, preemptions: u64, evicted_launches: u64) {
+    /// Counts a finished invocation, with where its time went if it gave a result.
+    pub(super) fn count(&mut self, timing: Option<InvocationTiming>, preemptions: u64, evicted_launches: u64) {
         let totals = &mut self.totals;
         totals.preemptions += preemptions;
         totals.evicted_launches += evicted_launches;
-        match answer {
-            Ok(result) => {
+        match timing {
+            Some(timing) => {
                 totals.success += 1;
-                totals.queue_ns += result.timing.queue_ns;
-                totals.input_ns += result.timing.input_ns;
-                totals.compute_ns += result.timing.compute_ns;
-                totals.output_ns += result.timing.output_ns;
+                totals.queue_ns += timing.queue_ns;
+                totals.input_ns += timing.input_ns;
+                totals.compute_ns += timing.compute_ns;
+                totals.output_ns += timing.output_ns;
             }
-            Err(_) => totals.failure += 1,
+            None => totals.failure += 1,
         }
     }
 
@@ -183,8 +183,10 @@ impl Worker {
         loaded.unloading = Some(answer);
         let id = loaded.function.id;
         self.shared.withdraw(key);
-        let waits =
-            |invocation: &&crate::invocation::Invocation| invocation.submission.function.id == id && invocation.submission.slot.is_some();
+        let waits = |invocation: &&crate::invocation::Invocation| {
+            let chain = &invocation.submission.chain;
+            chain.calls(id) && chain.is_waiting()
+        };
         let waiting: Vec<TaskId> = self.invocations.values().filter(waits).map(|invocation| TaskId(invocation.submission.id.0)).collect();
         waiting.into_iter().for_each(|task| self.cancel(task, InvokeError::Unloaded));
         self.act();

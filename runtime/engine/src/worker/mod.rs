@@ -13,6 +13,7 @@ use crate::event::Command;
 use crate::function::FunctionId;
 use crate::handle::{Inbox, Shared};
 use crate::histogram::Histogram;
+use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::limits;
 use crate::memory::Memory;
@@ -231,7 +232,8 @@ impl Worker {
         let now = clock::now();
         let (task, step) = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
-        let started = invocation.times.note_launch(completion, now);
+        let place = invocation.submission.chain.locate(step);
+        let started = invocation.note_launch(place.stage, completion, now);
         if invocation.is_real_time()
             && let Some(started) = started
         {
@@ -255,7 +257,9 @@ impl Worker {
             LaunchEnd::Complete => {}
             LaunchEnd::Evicted => {
                 invocation.evicted_launches += 1;
-                invocation.instance.as_mut().expect("a launch has memory").note_evicted(step);
+                if let Some(step) = place.step {
+                    invocation.instances[place.stage].note_evicted(step);
+                }
             }
             LaunchEnd::Failed => {
                 self.note_failed_launch(task, step, report.fault.as_ref());
@@ -268,7 +272,7 @@ impl Worker {
 
     /// A launch that failed may be the last sign of a lost device, whose launches all fail. Reads a word that no launch writes to find out.
     fn probe(&mut self, task: TaskId) {
-        let word = self.invocation(task).instance.as_ref().map(|instance| instance.epoch_word());
+        let word = self.invocation(task).instances.first().map(Instance::epoch_word);
         if let Some(word) = word {
             let answer = self.device.read(word, &mut [0; 4]);
             // Any other error is none that a read of our own memory can meet, and the launch has failed anyway.

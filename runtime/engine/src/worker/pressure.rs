@@ -14,8 +14,25 @@ use atoll_core::TaskId;
 use std::sync::Arc;
 
 impl Worker {
-    /// Memory for an invocation: what an earlier one of the same shapes left, or new.
-    pub(super) fn obtain(&mut self, function: FunctionId, binding: &Arc<Binding>) -> Option<Instance> {
+    /// Memory for every stage of an invocation, or for none.
+    pub(super) fn obtain_all(&mut self, task: TaskId) -> Option<Vec<Instance>> {
+        let stages = &self.invocation(task).submission.chain.stages;
+        let wanted: Vec<_> = stages.iter().map(|stage| (stage.function.id, Arc::clone(&stage.binding))).collect();
+        let mut instances = Vec::with_capacity(wanted.len());
+        for (function, binding) in &wanted {
+            match self.obtain(*function, binding) {
+                Some(instance) => instances.push(instance),
+                None => {
+                    wanted.iter().zip(instances).for_each(|((function, _), instance)| self.release(*function, instance));
+                    return None;
+                }
+            }
+        }
+        Some(instances)
+    }
+
+    /// Memory for a call: what an earlier one of the same shapes left, or new.
+    fn obtain(&mut self, function: FunctionId, binding: &Arc<Binding>) -> Option<Instance> {
         let loaded = self.functions.get_mut(&function).expect("a function outlives its invocations");
         if let Some(at) = loaded.idle.iter().rposition(|idle| idle.binding.symbols == binding.symbols) {
             return Some(loaded.idle.remove(at));
@@ -62,9 +79,9 @@ impl Worker {
     pub(super) fn short_of_memory(&mut self, task: TaskId) {
         let (real_time, wanted) = {
             let invocation = self.invocation(task);
-            (invocation.is_real_time(), invocation.submission.binding.layout.bytes)
+            (invocation.is_real_time(), invocation.submission.chain.bytes())
         };
-        let will_be_returned = self.invocations.values().any(|other| other.instance.is_some() && (!real_time || other.is_real_time()));
+        let will_be_returned = self.invocations.values().any(|other| !other.instances.is_empty() && (!real_time || other.is_real_time()));
         if will_be_returned && wanted <= self.memory.total() {
             return self.short_of_memory.push_back(task);
         }

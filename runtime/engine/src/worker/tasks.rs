@@ -1,12 +1,13 @@
 //! Invocations: what the scheduler's actions do to them.
 
 use super::Worker;
-use crate::binding::{Site, Work};
+use crate::binding::{Output, Work};
+use crate::chain::{Source, Stage, StagePlace};
 use crate::clock;
 use crate::error::InvokeError;
+use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::invocation::Invocation;
-use crate::limits::COPY_CHUNK_BYTES;
 use crate::request::{InvocationResult, OutputTensor};
 use atoll_core::{Action, DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
 use atoll_device::{DeviceError, Fault, FaultKind, LaunchReport, SubmitError};
@@ -17,12 +18,15 @@ impl Worker {
     pub(super) fn submit(&mut self, invocation: Invocation) {
         let submission = &invocation.submission;
         let task = TaskId(submission.id.0);
-        let Some(loaded) = self.functions.get_mut(&submission.function.id).filter(|loaded| !loaded.is_unloading()) else {
+        let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
+        if !functions.iter().all(|id| self.functions.get(id).is_some_and(|loaded| !loaded.is_unloading())) {
             // It was found just before it was withdrawn.
             return invocation.reply.send(Err(InvokeError::Unloaded));
-        };
-        loaded.invocations += 1;
-        let spec = TaskSpec { task, class: submission.class, steps: Arc::clone(&submission.binding.steps), deadline: submission.deadline };
+        }
+        for id in &functions {
+            self.functions.get_mut(id).expect("looked at just now").invocations += 1;
+        }
+        let spec = TaskSpec { task, class: submission.class, steps: Arc::clone(&submission.chain.steps), deadline: submission.deadline };
         let is_real_time = invocation.is_real_time();
         self.invocations.insert(task, invocation);
         let before = self.actions.len();
@@ -37,19 +41,14 @@ impl Worker {
         self.invocations.get_mut(&task).expect("the scheduler names invocations that are not finished")
     }
 
-    fn instance(&mut self, task: TaskId) -> &mut Instance {
-        self.invocation(task).instance.as_mut().expect("the task was prepared")
-    }
-
     /// Binds memory, now or when some is given back, and writes the inputs.
     pub(super) fn prepare(&mut self, task: TaskId) {
         let invocation = self.invocation(task);
         invocation.times.prepare_begin = Some(clock::now());
-        invocation.submission.slot = None;
-        let (function, binding) = (invocation.submission.function.id, Arc::clone(&invocation.submission.binding));
-        let Some(mut instance) = self.obtain(function, &binding) else { return self.short_of_memory(task) };
-        let answer = self.write_inputs(task, &mut instance);
-        self.invocation(task).instance = Some(instance);
+        invocation.submission.chain.leave_queues();
+        let Some(mut instances) = self.obtain_all(task) else { return self.short_of_memory(task) };
+        let answer = self.write_inputs(task, &mut instances);
+        self.invocation(task).instances = instances;
         match self.check(answer) {
             Ok(()) => {
                 self.invocation(task).times.prepare_end = Some(clock::now());
@@ -59,14 +58,18 @@ impl Worker {
         }
     }
 
-    fn write_inputs(&mut self, task: TaskId, instance: &mut Instance) -> Result<(), DeviceError> {
-        let inputs = std::mem::take(&mut self.invocation(task).submission.inputs);
-        let layout = &instance.binding.layout;
-        for (bytes, place) in inputs.iter().zip(&instance.binding.inputs) {
-            self.device.write(instance.at(place.offset), bytes)?;
+    fn write_inputs(&mut self, task: TaskId, instances: &mut [Instance]) -> Result<(), DeviceError> {
+        for (stage, instance) in instances.iter_mut().enumerate() {
+            for input in 0..instance.binding.inputs.len() {
+                let source = &mut self.invocation(task).submission.chain.stages[stage].inputs[input];
+                let Source::Bytes(bytes) = source else { continue };
+                let bytes = std::mem::take(bytes);
+                self.device.write(instance.at(instance.binding.inputs[input].offset), &bytes)?;
+            }
+            let control = instance.binding.layout.control;
+            self.device.fill(instance.at(control.offset), 0, control.bytes)?;
+            instance.begin();
         }
-        self.device.fill(instance.at(layout.control.offset), 0, layout.control.bytes)?;
-        instance.begin();
         Ok(())
     }
 
@@ -78,8 +81,8 @@ impl Worker {
 
     pub(super) fn raise_epoch(&mut self, task: TaskId, epoch: Epoch) {
         if self.lost.is_none() {
-            let word = self.instance(task).epoch_word();
-            self.device.store_epoch(word, epoch);
+            let words: Vec<DeviceOffset> = self.invocation(task).instances.iter().map(Instance::epoch_word).collect();
+            words.into_iter().for_each(|word| self.device.store_epoch(word, epoch));
         }
     }
 
@@ -94,11 +97,14 @@ impl Worker {
 
     /// An error here means that the device does not keep its contract, or is lost.
     fn try_issue(&mut self, launch: LaunchId, task: TaskId, step: u32, queue: QueueId, epoch: Epoch) -> Result<(), String> {
-        let instance = self.invocations.get_mut(&task).and_then(|invocation| invocation.instance.as_mut()).expect("the task was prepared");
-        if let Some(word) = instance.take_evicted_word(step) {
+        let invocation = self.invocations.get_mut(&task).expect("the scheduler names invocations that are not finished");
+        let StagePlace { stage, step: within } = invocation.submission.chain.locate(step);
+        let within = within.expect("only launches are issued");
+        let instance = &mut invocation.instances[stage];
+        if let Some(word) = instance.take_evicted_word(within) {
             self.device.write(word, &0_u32.to_le_bytes()).map_err(|error| error.to_string())?;
         }
-        let (record, params) = instance.record(step, launch, epoch).expect("only launches are issued");
+        let (record, params) = instance.record(within, launch, epoch).expect("only launches are issued");
         match self.device.submit(queue, &record, params) {
             Ok(()) => {
                 self.launches.insert(launch, (task, step));
@@ -109,36 +115,43 @@ impl Worker {
         }
     }
 
-    /// Copies between two buffers, through host memory.
+    /// Copies between two buffers of a function, or from outputs of stages to inputs of a later one.
     pub(super) fn run_host_step(&mut self, task: TaskId, step: u32) {
         if self.lost.is_some() {
             return;
         }
-        let instance = self.instance(task);
-        let Work::Copy { from, to, bytes } = instance.binding.work[step as usize] else { unreachable!("a host step is a copy") };
-        let [from, to] = [from, to].map(|site: Site| instance.resolve(site));
-        let answer = self.copy(from, to, bytes);
+        let copies = self.copies(task, step);
+        let answer = copies.into_iter().try_for_each(|(from, to, bytes)| self.device.copy(from, to, bytes));
         match self.check(answer) {
             Ok(()) => self.tell(Event::HostStepDone { task }),
             Err(error) => self.fail(task, InvokeError::Device(format!("a copy failed: {error}"))),
         }
     }
 
-    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        let mut buffer = vec![0; bytes.min(COPY_CHUNK_BYTES as u64) as usize];
-        let mut done = 0;
-        while done < bytes {
-            let chunk = &mut buffer[..(bytes - done).min(COPY_CHUNK_BYTES as u64) as usize];
-            self.device.read(DeviceOffset(from.0 + done), chunk)?;
-            self.device.write(DeviceOffset(to.0 + done), chunk)?;
-            done += chunk.len() as u64;
+    /// What a host step copies: from where, to where, how many bytes.
+    fn copies(&mut self, task: TaskId, step: u32) -> Vec<(DeviceOffset, DeviceOffset, u64)> {
+        let Invocation { submission, instances, .. } = self.invocation(task);
+        let StagePlace { stage, step } = submission.chain.locate(step);
+        let instance = &instances[stage];
+        if let Some(step) = step {
+            let Work::Copy { from, to, bytes } = instance.binding.work[step as usize] else { unreachable!("a host step is a copy") };
+            return vec![(instance.resolve(from), instance.resolve(to), bytes)];
         }
-        Ok(())
+        let inputs = submission.chain.stages[stage].inputs.iter().zip(&instance.binding.inputs);
+        let fed = inputs.filter_map(|(source, input)| match source {
+            Source::Bytes(_) => None,
+            Source::Output { stage, output } => {
+                let from = &instances[*stage];
+                Some((from.at(from.binding.outputs[*output].place.offset), instance.at(input.offset), input.bytes))
+            }
+        });
+        fed.collect()
     }
 
     /// Shows what a kernel printed, for who looks at logs.
     pub(super) fn show_printed(&mut self, task: TaskId, step: u32, report: &LaunchReport) {
-        let function = &self.invocation(task).submission.function.key;
+        let chain = &self.invocation(task).submission.chain;
+        let function = &chain.stages[chain.locate(step).stage].function.key;
         let (text, lost_bytes) = (report.printed.trim_end(), report.printed_lost_bytes);
         tracing::info!(target: "atoll::print", %function, task_id = task.0, step, lost_bytes, "{text}");
     }
@@ -147,18 +160,19 @@ impl Worker {
     pub(super) fn note_failed_launch(&mut self, task: TaskId, step: u32, fault: Option<&Fault>) {
         let device = self.shared.device.name.clone();
         let invocation = self.invocation(task);
-        let submission = &invocation.submission;
-        let Some(launch) = invocation.instance.as_ref().and_then(|instance| instance.launch(step)) else { return };
-        let node = &submission.function.graph().nodes[launch.node as usize].name;
-        let kernel = &submission.function.image().kernels[launch.kernel as usize].name;
-        let steps = submission.binding.work.len();
+        let StagePlace { stage, step: Some(step) } = invocation.submission.chain.locate(step) else { return };
+        let Some(launch) = invocation.instances.get(stage).and_then(|instance| instance.launch(step)) else { return };
+        let Stage { function, binding, .. } = &invocation.submission.chain.stages[stage];
+        let node = &function.graph().nodes[launch.node as usize].name;
+        let kernel = &function.image().kernels[launch.kernel as usize].name;
+        let steps = binding.work.len();
         let happened = fault.map_or_else(|| format!("kernel '{kernel}' failed"), ToString::to_string);
         let mut reason = format!("{happened} (node '{node}', step {} of {steps}, on {device})", step + 1);
         if fault.is_some_and(|fault| matches!(fault.kind, FaultKind::BadAddress { .. })) {
             reason +=
                 &format!("; to find the thread and the buffer, run the bundle's PTX alone: atoll kernel run --entry {kernel} --check");
         }
-        tracing::warn!(function = %submission.function.key, task_id = task.0, %reason);
+        tracing::warn!(function = %function.key, task_id = task.0, %reason);
         // The first failure is the cause of what fails behind it.
         invocation.failure.get_or_insert(InvokeError::Device(reason));
     }
@@ -174,28 +188,34 @@ impl Worker {
             Outcome::QueueFull => Err(InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX }),
             Outcome::DeviceLost => Err(InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default()))),
         };
-        let function = invocation.submission.function.id;
-        let loaded = self.functions.get_mut(&function).expect("a function outlives its invocations");
-        loaded.invocations -= 1;
-        loaded.count(&answer, u64::from(preemptions), invocation.evicted_launches);
+        let functions: Vec<FunctionId> = invocation.submission.chain.stages.iter().map(|stage| stage.function.id).collect();
+        for (stage, function) in functions.iter().enumerate() {
+            let loaded = self.functions.get_mut(function).expect("a function outlives its invocations");
+            loaded.invocations -= 1;
+            let timing = answer.as_ref().ok().map(|result| invocation.stage_timing(stage, result.timing));
+            let first = u64::from(stage == 0);
+            loaded.count(timing, first * u64::from(preemptions), first * invocation.evicted_launches);
+        }
         // The client goes on while we tidy up.
         invocation.reply.send(answer);
-        drop(invocation.submission.slot.take());
-        if let Some(instance) = invocation.instance.take() {
+        invocation.submission.chain.leave_queues();
+        for (&function, instance) in functions.iter().zip(invocation.instances) {
             self.release(function, instance);
         }
-        self.finish_unload(function);
+        functions.into_iter().for_each(|function| self.finish_unload(function));
         self.prepare_waiting();
     }
 
     fn read_outputs(&mut self, invocation: &Invocation, preemptions: u32) -> Result<InvocationResult, InvokeError> {
-        let instance = invocation.instance.as_ref().expect("a complete task was prepared");
-        let mut outputs = Vec::with_capacity(instance.binding.outputs.len());
-        for output in &instance.binding.outputs {
-            let mut bytes = vec![0; output.place.bytes as usize];
-            let answer = self.device.read(instance.at(output.place.offset), &mut bytes);
-            self.check(answer).map_err(|error| InvokeError::Device(format!("the outputs cannot be read: {error}")))?;
-            outputs.push(OutputTensor { shape: output.shape.clone(), bytes });
+        let mut outputs = Vec::new();
+        for (stage, instance) in invocation.submission.chain.stages.iter().zip(&invocation.instances) {
+            for &output in &stage.outputs {
+                let Output { shape, place } = &instance.binding.outputs[output];
+                let mut bytes = vec![0; place.bytes as usize];
+                let answer = self.device.read(instance.at(place.offset), &mut bytes);
+                self.check(answer).map_err(|error| InvokeError::Device(format!("the outputs cannot be read: {error}")))?;
+                outputs.push(OutputTensor { shape: shape.clone(), bytes });
+            }
         }
         let timing = invocation.times.timing(invocation.submission.submitted, clock::now());
         Ok(InvocationResult { outputs, timing, preemptions })

@@ -10,7 +10,7 @@ use atoll_device::*;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -44,6 +44,11 @@ impl Controls {
         self.0.panics.store(true, Ordering::SeqCst);
     }
 
+    /// Bytes that came from the device and that went to it, so far.
+    pub(crate) fn traffic(&self) -> (u64, u64) {
+        (self.0.read_bytes.load(Ordering::SeqCst), self.0.written_bytes.load(Ordering::SeqCst))
+    }
+
     pub(crate) fn modules(&self) -> usize {
         self.0.state.lock().expect("no panic").modules.iter().flatten().count()
     }
@@ -66,6 +71,8 @@ struct Shared {
     lost: AtomicBool,
     panics: AtomicBool,
     stopped: AtomicBool,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
 }
 
 struct State {
@@ -112,6 +119,8 @@ impl FakeDevice {
             lost: AtomicBool::new(false),
             panics: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
         });
         let info = DeviceInfo {
             name: "fake:0".into(),
@@ -166,6 +175,7 @@ impl Device for FakeDevice {
 
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check()?;
+        self.shared.written_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         let at = at.0 as usize;
         self.shared.state.lock().expect("no panic").memory[at..at + bytes.len()].copy_from_slice(bytes);
         Ok(())
@@ -173,8 +183,16 @@ impl Device for FakeDevice {
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
         self.check()?;
+        self.shared.read_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         let at = at.0 as usize;
         bytes.copy_from_slice(&self.shared.state.lock().expect("no panic").memory[at..at + bytes.len()]);
+        Ok(())
+    }
+
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.check()?;
+        let (from, to) = (from.0 as usize, to.0 as usize);
+        self.shared.state.lock().expect("no panic").memory.copy_within(from..from + bytes as usize, to);
         Ok(())
     }
 

@@ -1,0 +1,179 @@
+//! Functions called one after the other as one task: their steps in a line, with a copy on the device where a stage takes what an earlier one made.
+//!
+//! A single call is a chain of one. All memory of all stages is bound before the first step, so that chains that wait for memory hold none, like every other invocation.
+
+use crate::binding::Binding;
+use crate::config::FunctionKey;
+use crate::error::InvokeError;
+use crate::function::{Function, FunctionId, QueueSlot};
+use crate::limits::CHAIN_STAGES_MAX;
+use crate::request::{ChainRequest, StageInput};
+use crate::shapes::InputShape;
+use atoll_core::Step;
+use atoll_kgraph::{BufferKind, DType};
+use std::sync::Arc;
+
+/// One call of a function in a chain, checked.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) function: Arc<Function>,
+    pub(crate) binding: Arc<Binding>,
+    /// Until it is prepared.
+    pub(crate) slot: Option<QueueSlot>,
+    /// One per input of the function.
+    pub(crate) inputs: Vec<Source>,
+    /// The outputs the client wants, as indices of the function's.
+    pub(crate) outputs: Vec<usize>,
+    /// The index of its first step in the task: that of its copies, if it takes anything from earlier stages.
+    first_step: u32,
+}
+
+/// Where an input comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The client.
+    Bytes(Vec<u8>),
+    /// An earlier stage, by index, and the index of its output.
+    Output { stage: usize, output: usize },
+}
+
+/// Which step of which stage a step of the task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StagePlace {
+    /// Index of the stage.
+    pub(crate) stage: usize,
+    /// Index in the stage's work; `None` for the copy of what it takes from earlier stages.
+    pub(crate) step: Option<u32>,
+}
+
+impl Stage {
+    /// Whether it takes anything from earlier stages.
+    fn is_fed(&self) -> bool {
+        self.inputs.iter().any(|source| matches!(source, Source::Output { .. }))
+    }
+}
+
+/// The stages of a chain in order; at least one.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) steps: Arc<[Step]>,
+}
+
+impl Chain {
+    /// Finds the functions, binds shapes stage by stage, and takes a place in the queue of each. On a refusal the function that the request does not fit counts it.
+    pub(crate) fn new(request: ChainRequest, find: impl Fn(&FunctionKey) -> Option<Arc<Function>>) -> Result<Chain, InvokeError> {
+        if request.stages.is_empty() || request.stages.len() > CHAIN_STAGES_MAX {
+            return Err(InvokeError::BadInput(format!(
+                "a chain calls 1 to {CHAIN_STAGES_MAX} functions, this one {}",
+                request.stages.len()
+            )));
+        }
+        let mut stages: Vec<Stage> = Vec::with_capacity(request.stages.len());
+        for stage in request.stages {
+            let function = find(&stage.function).ok_or(InvokeError::UnknownFunction)?;
+            let bound = bind(&function, &stage.inputs, &stages).and_then(|binding| function.enqueue().map(|slot| (binding, slot)));
+            let (binding, slot) = bound.inspect_err(|_| function.note_rejected())?;
+            let outputs = stage.outputs.unwrap_or_else(|| (0..binding.outputs.len()).collect());
+            if let Some(unknown) = outputs.iter().find(|&&output| output >= binding.outputs.len()) {
+                function.note_rejected();
+                return Err(InvokeError::BadInput(format!("function `{}` has no output {unknown}", function.key)));
+            }
+            let inputs = stage.inputs.into_iter().map(Source::from).collect();
+            stages.push(Stage { function, binding, slot: Some(slot), inputs, outputs, first_step: 0 });
+        }
+        Ok(Chain::line_up(stages))
+    }
+
+    fn line_up(mut stages: Vec<Stage>) -> Chain {
+        if let [only] = stages.as_slice() {
+            let steps = Arc::clone(&only.binding.steps);
+            return Chain { stages, steps };
+        }
+        let mut steps: Vec<Step> = Vec::new();
+        for stage in &mut stages {
+            stage.first_step = steps.len() as u32;
+            steps.extend(stage.is_fed().then_some(Step::Host));
+            steps.extend(stage.binding.steps.iter());
+        }
+        Chain { stages, steps: steps.into() }
+    }
+
+    /// What a step of the task is.
+    pub(crate) fn locate(&self, step: u32) -> StagePlace {
+        let stage = self.stages.iter().rposition(|stage| stage.first_step <= step && stage.step_count() > 0).unwrap_or(0);
+        let within = step - self.stages[stage].first_step;
+        let step = if self.stages[stage].is_fed() { within.checked_sub(1) } else { Some(within) };
+        StagePlace { stage, step }
+    }
+
+    /// Bytes of device memory that all stages take together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.stages.iter().map(|stage| stage.binding.layout.bytes).sum()
+    }
+
+    /// Whether a function is called in it.
+    pub(crate) fn calls(&self, function: FunctionId) -> bool {
+        self.stages.iter().any(|stage| stage.function.id == function)
+    }
+
+    /// Whether it waits for its turn.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.stages.iter().any(|stage| stage.slot.is_some())
+    }
+
+    /// Gives the places in the queues back.
+    pub(crate) fn leave_queues(&mut self) {
+        self.stages.iter_mut().for_each(|stage| stage.slot = None);
+    }
+}
+
+impl Stage {
+    fn step_count(&self) -> usize {
+        self.binding.steps.len() + usize::from(self.is_fed())
+    }
+}
+
+impl From<StageInput> for Source {
+    fn from(input: StageInput) -> Source {
+        match input {
+            StageInput::Tensor(tensor) => Source::Bytes(tensor.bytes),
+            StageInput::Output { stage, output } => Source::Output { stage, output },
+        }
+    }
+}
+
+/// Checks a stage's inputs, and finds or makes what is needed to run their shapes.
+fn bind(function: &Function, inputs: &[StageInput], earlier: &[Stage]) -> Result<Arc<Binding>, InvokeError> {
+    let bad = |text: String| InvokeError::BadInput(format!("function `{}`: {text}", function.key));
+    let mut shapes = Vec::with_capacity(inputs.len());
+    for (index, input) in inputs.iter().enumerate() {
+        shapes.push(match input {
+            StageInput::Tensor(tensor) => InputShape { shape: &tensor.shape, bytes: tensor.bytes.len() as u64 },
+            StageInput::Output { stage, output } => {
+                let from =
+                    earlier.get(*stage).ok_or_else(|| bad(format!("input {index} comes from stage {stage}, which is not before it")))?;
+                let made = from.binding.outputs.get(*output);
+                let made =
+                    made.ok_or_else(|| bad(format!("input {index} comes from output {output} of stage {stage}, which has none such")))?;
+                check_types(function, index, from, *output).map_err(bad)?;
+                InputShape { shape: &made.shape, bytes: made.place.bytes }
+            }
+        });
+    }
+    function.bind(&shapes)
+}
+
+fn check_types(function: &Function, input: usize, from: &Stage, output: usize) -> Result<(), String> {
+    let dtype = |function: &Function, kind, index| -> Option<(String, DType)> {
+        function.graph().buffers_of(kind).nth(index).map(|(_, buffer)| (buffer.name.clone(), buffer.dtype))
+    };
+    // A missing input is told with the shapes.
+    let Some((name, wanted)) = dtype(function, BufferKind::Input, input) else { return Ok(()) };
+    match dtype(&from.function, BufferKind::Output, output) {
+        Some((made, found)) if found != wanted => {
+            Err(format!("input `{name}` is {wanted:?}, output `{made}` of `{}` is {found:?}", from.function.key))
+        }
+        _ => Ok(()),
+    }
+}

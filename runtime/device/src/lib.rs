@@ -36,6 +36,10 @@ pub struct DeviceInfo {
     pub compute_units: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// Where constants begin: what the engine may write and kernels only read. A store to it fails the launch.
+    pub constants_base: DeviceOffset,
+    /// Room for constants in bytes.
+    pub constants_bytes: u64,
     /// Shared memory per block in bytes.
     pub shared_bytes_max: u32,
     /// What it can do to work it was given.
@@ -130,6 +134,11 @@ pub trait Device: Send {
 
     /// Sets `bytes` bytes to `value` in memory that no launch in flight touches.
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Gives pages back to the system, in memory that no launch in flight touches; all of the range reads as zero afterwards.
+    fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.fill(at, 0, bytes)
+    }
 
     /// Sets an epoch word; queued launches of older epochs then leave. Never waits.
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch);

@@ -125,7 +125,7 @@ impl fmt::Display for What<'_> {
             FaultKind::Misaligned => write!(f, "misaligned {}", Target(fault)),
             FaultKind::OutOfBounds if fault.place.is_none() => write!(f, "{} outside every buffer", Target(fault)),
             FaultKind::OutOfBounds => write!(f, "{}", Target(fault)),
-            FaultKind::BadAddress { .. } if fault.address.is_none() => write!(f, "{}", Target(fault)),
+            FaultKind::BadAddress { .. } if fault.address.is_none() || fault.place.is_some() => write!(f, "{}", Target(fault)),
             FaultKind::BadAddress { .. } => write!(f, "{} outside device memory", Target(fault)),
             FaultKind::BadInstruction { signal } => write!(f, "the processor could not execute an instruction (signal {signal})"),
             FaultKind::TimeLimit { limit_ns } => write!(f, "it ran for longer than its limit of {}", Seconds(*limit_ns)),

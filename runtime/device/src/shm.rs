@@ -4,10 +4,10 @@
 //! Bulk copies ([`Region::read`], [`Region::write`], [`Region::fill`]) are for bytes that nobody else touches at that moment; who may touch what when is the business of
 //! the rings and of the engine.
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -30,15 +30,68 @@ pub struct OutOfRange {
 /// its offset is so by its address too, which is what fenced kernels ask of their memory.
 #[derive(Debug)]
 pub struct Region {
-    base: NonNull<u8>,
-    bytes: usize,
+    mapping: Mapping,
     fd: OwnedFd,
 }
 
-// SAFETY: the mapping belongs to the region until it is dropped, and is not tied to a thread.
-unsafe impl Send for Region {}
+/// A region as those see it who may only read: a store faults, and nothing can make it writable.
+#[derive(Debug)]
+pub struct RegionView {
+    mapping: Mapping,
+}
+
+/// Where a memfd is mapped.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to its owner until it is dropped, and is not tied to a thread.
+unsafe impl Send for Mapping {}
 // SAFETY: shared access hands out atomics; bulk copies go through raw pointers and never form references to the bytes.
-unsafe impl Sync for Region {}
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps a file at a multiple of its size. Refuses a descriptor whose size could still change.
+    fn new(fd: &OwnedFd, protection: ProtFlags) -> std::io::Result<Mapping> {
+        if !rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the memory's size is not sealed"));
+        }
+        let bytes = rustix::fs::fstat(fd)?.st_size;
+        let bytes = usize::try_from(bytes).map_err(|_| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
+        Ok(Mapping { base: map_aligned(bytes, fd, protection)?, bytes })
+    }
+
+    /// One past the end is allowed, as for any array.
+    fn address(&self, at: u64) -> Option<u64> {
+        (at <= self.bytes as u64).then(|| self.base.as_ptr() as u64 + at)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no borrow of it outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.bytes) };
+    }
+}
+
+impl RegionView {
+    /// Maps what [`Region::read_only`] gave.
+    pub fn attach(fd: &OwnedFd) -> std::io::Result<RegionView> {
+        Ok(RegionView { mapping: Mapping::new(fd, ProtFlags::READ)? })
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.mapping.bytes as u64
+    }
+
+    /// The address of an offset in this process; one past the end is allowed, as for any array.
+    pub fn address(&self, at: u64) -> Option<u64> {
+        self.mapping.address(at)
+    }
+}
 
 impl Region {
     /// Creates a region of `bytes` bytes, all zero; its size is sealed, so that no peer can cut it under our feet.
@@ -51,28 +104,29 @@ impl Region {
 
     /// Maps a region that another process made. Refuses a descriptor whose size could still change.
     pub fn attach(fd: OwnedFd) -> std::io::Result<Region> {
-        if !rustix::fs::fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the memory's size is not sealed"));
-        }
-        let bytes = rustix::fs::fstat(&fd)?.st_size;
-        let bytes = usize::try_from(bytes).map_err(|_| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
-        Ok(Region { base: map_aligned(bytes, &fd)?, bytes, fd })
+        Ok(Region { mapping: Mapping::new(&fd, ProtFlags::READ | ProtFlags::WRITE)?, fd })
+    }
+
+    /// A descriptor of the same memory that can only be mapped for reading.
+    pub fn read_only(&self) -> std::io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     /// Asks for huge pages where the system has them for shared memory; harmless where it has not.
     pub fn prefer_huge_pages(&self) {
         // SAFETY: the range is our own mapping; the advice does not change its contents.
-        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast::<c_void>(), self.bytes, Advice::LinuxHugepage) };
+        let _ = unsafe { rustix::mm::madvise(self.mapping.base.as_ptr().cast::<c_void>(), self.mapping.bytes, Advice::LinuxHugepage) };
     }
 
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes as u64
+        self.mapping.bytes as u64
     }
 
     /// The address of an offset in this process; one past the end is allowed, as for any array.
     pub fn address(&self, at: u64) -> Option<u64> {
-        (at <= self.bytes()).then(|| self.base.as_ptr() as u64 + at)
+        self.mapping.address(at)
     }
 
     /// The 32-bit word at a multiple of four.
@@ -112,10 +166,10 @@ impl Region {
         Ok(())
     }
 
-    /// Copies within the region; the ranges may overlap.
-    pub fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), OutOfRange> {
-        let (from, to) = (self.checked(from, bytes)?, self.checked(to, bytes)?);
-        // SAFETY: both ranges were checked, and no reference into the region's bytes exists.
+    /// Copies from a region, which may be this one; the ranges may overlap.
+    pub fn copy_from(&self, at: u64, source: &Region, from: u64, bytes: u64) -> Result<(), OutOfRange> {
+        let (from, to) = (source.checked(from, bytes)?, self.checked(at, bytes)?);
+        // SAFETY: both ranges were checked, and no reference into a region's bytes exists.
         unsafe { std::ptr::copy(from.as_ptr(), to.as_ptr(), bytes as usize) };
         Ok(())
     }
@@ -128,6 +182,25 @@ impl Region {
         Ok(())
     }
 
+    /// Whether a range lies inside.
+    pub fn check(&self, at: u64, bytes: u64) -> Result<(), OutOfRange> {
+        self.checked(at, bytes).map(|_| ())
+    }
+
+    /// Gives pages back to the system; all of the range is zero afterwards. Even reading it takes pages again.
+    pub fn give_back(&self, at: u64, bytes: u64) -> std::io::Result<()> {
+        let outside = |error: OutOfRange| std::io::Error::new(std::io::ErrorKind::InvalidInput, error);
+        self.check(at, bytes).map_err(outside)?;
+        let (page, end) = (rustix::param::page_size() as u64, at + bytes);
+        let (first, last) = (at.next_multiple_of(page), end / page * page);
+        if first >= last {
+            return self.fill(at, 0, bytes).map_err(outside);
+        }
+        self.fill(at, 0, first - at).map_err(outside)?;
+        self.fill(last, 0, end - last).map_err(outside)?;
+        Ok(rustix::fs::fallocate(&self.fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, first, last - first)?)
+    }
+
     fn aligned(&self, at: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
         if at.is_multiple_of(align) { self.checked(at, bytes).ok() } else { None }
     }
@@ -135,7 +208,7 @@ impl Region {
     fn checked(&self, at: u64, bytes: u64) -> Result<NonNull<u8>, OutOfRange> {
         match at.checked_add(bytes) {
             // SAFETY: `at` is at most the mapping's size.
-            Some(end) if end <= self.bytes() => Ok(unsafe { self.base.add(at as usize) }),
+            Some(end) if end <= self.bytes() => Ok(unsafe { self.mapping.base.add(at as usize) }),
             _ => Err(OutOfRange { at, bytes, region_bytes: self.bytes() }),
         }
     }
@@ -147,15 +220,8 @@ impl AsFd for Region {
     }
 }
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no borrow of it outlives `self`.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.bytes) };
-    }
-}
-
 /// Maps a file at a multiple of its size: into a reservation that is large enough to have such a place, the rest of which is given back.
-fn map_aligned(bytes: usize, fd: &OwnedFd) -> std::io::Result<NonNull<u8>> {
+fn map_aligned(bytes: usize, fd: &OwnedFd, protection: ProtFlags) -> std::io::Result<NonNull<u8>> {
     let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
     let page = rustix::param::page_size();
     let align = bytes.checked_next_power_of_two().ok_or_else(out_of_memory)?.clamp(page, ALIGN_MAX);
@@ -174,7 +240,7 @@ fn map_aligned(bytes: usize, fd: &OwnedFd) -> std::io::Result<NonNull<u8>> {
     };
     let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
     // SAFETY: it takes the place of a part of the reservation, which is ours; the size seal keeps its pages valid.
-    match unsafe { rustix::mm::mmap(base, bytes, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0) } {
+    match unsafe { rustix::mm::mmap(base, bytes, protection, flags, fd, 0) } {
         Ok(_) => {
             give_back(start, before);
             give_back(base.wrapping_byte_add(mapped), reserved - before - mapped);
@@ -209,10 +275,10 @@ mod tests {
         let mut byte = [0];
         region.read(4095, &mut byte).unwrap();
         assert_eq!(byte, [1]);
-        region.copy(4095, 4094, 1).unwrap();
+        region.copy_from(4094, &region, 4095, 1).unwrap();
         region.read(4094, &mut byte).unwrap();
         assert_eq!(byte, [1]);
-        assert!(region.copy(0, 4095, 2).is_err() && region.copy(4095, 0, 2).is_err());
+        assert!(region.copy_from(4095, &region, 0, 2).is_err() && region.copy_from(0, &region, 4095, 2).is_err());
     }
 
     #[test]
@@ -231,6 +297,45 @@ mod tests {
             assert!(region.address(0).unwrap().is_multiple_of(bytes.next_power_of_two().max(4096)), "{bytes}");
             region.write(bytes - 1, &[1]).unwrap();
         }
+    }
+
+    #[test]
+    fn a_view_shows_what_is_written_and_cannot_be_made_writable() {
+        let region = Region::create("test", 8192).unwrap();
+        let fd = region.read_only().unwrap();
+        let view = RegionView::attach(&fd).unwrap();
+        assert!(Region::attach(fd).is_err(), "not for writing");
+        region.write(5000, &[7]).unwrap();
+        let byte = std::ptr::with_exposed_provenance::<u8>(view.address(5000).unwrap() as usize);
+        // SAFETY: inside the view, which lives.
+        assert_eq!(unsafe { byte.read_volatile() }, 7);
+        let page = view.mapping.base.as_ptr().cast::<c_void>();
+        // SAFETY: asks for more than the descriptor allows; nothing changes.
+        assert!(unsafe { rustix::mm::mprotect(page, 4096, rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE) }.is_err());
+    }
+
+    #[test]
+    fn what_is_given_back_is_zero_and_takes_no_memory() {
+        let region = Region::create("test", 64 << 10).unwrap();
+        let pages = || rustix::fs::fstat(&region).unwrap().st_blocks / 8;
+        region.fill(0, 1, 64 << 10).unwrap();
+        assert_eq!(pages(), 16);
+        for (at, bytes, left) in [(100, 50, 16), (5000, 1000, 16), (8191, 8194, 14), (0, 64 << 10, 0)] {
+            region.give_back(at, bytes).unwrap();
+            // Before anybody looks: that brings pages back.
+            assert_eq!(pages(), left, "{bytes} bytes at {at}");
+            let mut seen = vec![9; bytes as usize];
+            region.read(at, &mut seen).unwrap();
+            assert!(seen.iter().all(|byte| *byte == 0), "{bytes} bytes at {at}");
+        }
+        region.fill(0, 1, 12288).unwrap();
+        region.give_back(4095, 4098).unwrap();
+        let mut neighbours = [0; 2];
+        region.read(4094, &mut neighbours[..1]).unwrap();
+        region.read(8193, &mut neighbours[1..]).unwrap();
+        assert_eq!(neighbours, [1, 1]);
+        assert!(region.give_back(64 << 10, 1).is_err());
+        region.give_back(64 << 10, 0).unwrap();
     }
 
     #[test]

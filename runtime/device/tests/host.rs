@@ -16,7 +16,14 @@ fn kernels() -> &'static [u8] {
 
 fn device(wanted: Wanted) -> HostDevice {
     let Wanted { compute_units, queue_capacity } = wanted;
-    let config = HostConfig { compute_units, queue_capacity, memory_bytes: 64 << 20, pin: false, ..HostConfig::default() };
+    let config = HostConfig {
+        compute_units,
+        queue_capacity,
+        memory_bytes: 64 << 20,
+        constants_bytes: 16 << 20,
+        pin: false,
+        ..HostConfig::default()
+    };
     HostDevice::start(config).expect("a host device")
 }
 
@@ -52,6 +59,8 @@ conforms! {
     a_trap_says_where_it_was,
     shared_and_scratch_memory_are_there,
     memory_is_bounded,
+    constants_are_read_by_kernels_and_written_by_the_engine,
+    what_is_given_back_is_zero,
     a_launch_that_makes_no_sense_fails,
     modules_come_and_go,
     many_small_launches,

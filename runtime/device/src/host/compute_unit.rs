@@ -1,8 +1,8 @@
 //! A compute unit: a thread that runs chunks of blocks, always of the most urgent queue that has some.
 
 use super::arena::Arena;
+use super::device_side::Shared;
 use super::diagnose::{self, Limits};
-use super::executor::Shared;
 use super::fault;
 use super::helpers::UnitContext;
 use super::launch::Launch;

@@ -63,6 +63,7 @@ pub(crate) fn of_interruption(unit: &UnitContext<'_>, interruption: &Interruptio
         line: lines.map(|lines| if is_access && !interruption.is_write { lines.load } else { lines.line }),
         access,
         address: interruption.address,
+        place: interruption.address.and_then(|address| unit.launch.place_in_constants(address)),
         ..in_block(unit, kind)
     }
 }

@@ -3,6 +3,7 @@
 use super::bounds::Bounds;
 use super::module::{Kernel, Module};
 use super::reports::Draft;
+use super::space::KernelSpace;
 use crate::record::{Command, LaunchRecord, PARAMS_BYTES_MAX};
 use crate::shm::Region;
 use atoll_core::Epoch;
@@ -41,7 +42,7 @@ pub(crate) struct Launch {
     pub(crate) record: LaunchRecord,
     pub(crate) blocks: u64,
     module: Arc<Module>,
-    memory: Arc<Region>,
+    space: KernelSpace,
     params: Params,
     preempt: Option<Preempt>,
     /// The buffers that checked code may access.
@@ -61,7 +62,7 @@ impl Launch {
     pub(crate) fn bind(
         command: Command,
         modules: &HashMap<u32, Arc<Module>>,
-        memory: &Arc<Region>,
+        space: &KernelSpace,
         bounds: Arc<Bounds>,
         shared_bytes_max: u32,
     ) -> Result<Launch, Refusal> {
@@ -76,11 +77,11 @@ impl Launch {
             return Err(Refusal::Shared);
         }
         let preempt = match facts.preempt_offset {
-            Some(offset) if record.preemptible == 1 => Some(Preempt::find(&command, offset, blocks, memory)?),
+            Some(offset) if record.preemptible == 1 => Some(Preempt::find(&command, offset, blocks, &space.memory)?),
             _ => None,
         };
-        let params = Params(rebase(&command, memory)?);
-        Ok(Launch { record, blocks, module, memory: memory.clone(), params, preempt, bounds, draft: Draft::default() })
+        let params = Params(rebase(&command, space)?);
+        Ok(Launch { record, blocks, module, space: space.clone(), params, preempt, bounds, draft: Draft::default() })
     }
 
     pub(crate) fn kernel(&self) -> &Kernel {
@@ -94,6 +95,13 @@ impl Launch {
     /// Device memory that checked code may access: buffers, and the module's variables.
     pub(crate) fn bounds(&self) -> [&Bounds; 2] {
         [&self.bounds, self.module.variables()]
+    }
+
+    /// Where in the constants an address lies, if it does.
+    pub(crate) fn place_in_constants(&self, address: u64) -> Option<String> {
+        let bounds = self.space.bounds();
+        bounds.ranges().iter().find(|range| range.read_only && (range.begin..range.end).contains(&address))?;
+        bounds.describe(address, 1)
     }
 
     /// x, y, z of a block.
@@ -120,6 +128,7 @@ impl Launch {
     pub(crate) fn is_stale(&self) -> bool {
         self.preempt.is_some()
             && self
+                .space
                 .memory
                 .word(self.record.epoch_word.0)
                 .is_some_and(|word| self.record.epoch.is_raised_by(Epoch(word.load(Ordering::Acquire))))
@@ -141,11 +150,11 @@ impl Launch {
     pub(crate) fn first_missing(&self, begin: u64, end: u64) -> u64 {
         let Some(preempt) = self.preempt else { return end };
         let count = end - begin;
-        begin + first_not_one(&self.memory, preempt.progress + begin, count)
+        begin + first_not_one(&self.space.memory, preempt.progress + begin, count)
     }
 
     fn evicted_word(&self) -> Option<&AtomicU32> {
-        self.preempt.and_then(|_| self.memory.word(self.record.evicted_word.0))
+        self.preempt.and_then(|_| self.space.memory.word(self.record.evicted_word.0))
     }
 }
 
@@ -170,7 +179,7 @@ fn unflatten(linear: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
 }
 
 /// The parameter block with addresses in place of offsets.
-fn rebase(command: &Command, memory: &Region) -> Result<[u64; PARAMS_BYTES_MAX / 8], Refusal> {
+fn rebase(command: &Command, space: &KernelSpace) -> Result<[u64; PARAMS_BYTES_MAX / 8], Refusal> {
     let mut params = command.params;
     let mut slots = command.record.address_slots;
     while slots != 0 {
@@ -179,7 +188,7 @@ fn rebase(command: &Command, memory: &Region) -> Result<[u64; PARAMS_BYTES_MAX /
         if (slot + 1) * 8 > command.params_bytes as usize {
             return Err(Refusal::Address);
         }
-        params[slot] = memory.address(params[slot]).ok_or(Refusal::Address)?;
+        params[slot] = space.address(params[slot]).ok_or(Refusal::Address)?;
     }
     Ok(params)
 }

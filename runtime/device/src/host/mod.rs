@@ -4,9 +4,10 @@
 //!
 //! ```text
 //! engine's side                    shared memory                      device's side
-//! HostDevice ── launches ──▶ command ring per queue ──────▶ DeviceQueue ── chunks ──▶ ComputeUnit (threads)
+//! EngineSide ── launches ──▶ command ring per queue ──────▶ DeviceQueue ── chunks ──▶ ComputeUnit (threads)
 //!            ◀── ends ────── completion ring per queue ◀──
 //!            ── raise ─────▶ epoch words, stop words, progress maps ─────────────────▶ kernels
+//!            ── write ─────▶ memory; constants, which kernels cannot write ──────────▶ kernels
 //! ```
 //!
 //! There is no thread between a submission and a compute unit: compute units pull records themselves, those that sleep are woken by a futex. Queue 0 is the most urgent.
@@ -22,9 +23,10 @@ mod arena;
 mod bounds;
 mod compute_unit;
 mod cpu;
+mod device_side;
 mod diagnose;
 mod elf;
-mod executor;
+mod engine_side;
 mod fault;
 mod format;
 mod helpers;
@@ -34,22 +36,21 @@ mod link;
 mod module;
 mod queue;
 mod reports;
+mod space;
 mod watchdog;
 
 pub use bounds::CheckedBuffer;
+pub use space::CONSTANTS_BASE;
 
-use crate::doorbell::FdBell;
-use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Command};
-use crate::ring::{Consumer, Producer, PushError};
-use crate::shm::Region;
-use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError};
+use crate::shm::{Region, RegionView};
+use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
-use executor::Executor;
-use link::{Link, QUEUES_MAX, State};
-use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use device_side::DeviceSide;
+use engine_side::EngineSide;
+use link::QUEUES_MAX;
+use space::{EngineSpace, KernelSpace, MEMORY_BYTES_MAX};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Release, SeqCst};
 use std::time::Duration;
 
 /// Most compute units; beyond it handing out chunks under one lock per queue would be the limit.
@@ -67,6 +68,8 @@ pub struct HostConfig {
     pub compute_units: u32,
     /// Device memory; pages are taken from the system when they are first touched.
     pub memory_bytes: u64,
+    /// Room for constants; of it too only what is used takes memory.
+    pub constants_bytes: u64,
     /// Device queues; 0 is the most urgent.
     pub queues: u32,
     /// Launches a device queue takes.
@@ -88,10 +91,12 @@ pub struct HostConfig {
 impl Default for HostConfig {
     /// All CPUs and half of the memory of this machine.
     fn default() -> HostConfig {
+        let memory_bytes = system_memory_bytes() / 2;
         HostConfig {
             name: "host:0".to_owned(),
             compute_units: std::thread::available_parallelism().map_or(1, |n| n.get() as u32).min(COMPUTE_UNITS_MAX),
-            memory_bytes: system_memory_bytes() / 2,
+            memory_bytes,
+            constants_bytes: memory_bytes,
             queues: 2,
             queue_capacity: 4,
             // As much as the largest GPUs have, so that kernels tuned for them run.
@@ -106,89 +111,56 @@ impl Default for HostConfig {
     }
 }
 
-/// The host device.
+/// The host device, its compute units in this process.
 #[derive(Debug)]
 pub struct HostDevice {
     info: DeviceInfo,
-    link: Link,
-    memory: Arc<Region>,
-    queues: Vec<EngineQueue>,
-    completion_bell: FdBell,
-    executor: Executor,
-}
-
-/// The engine's side of a device queue.
-#[derive(Debug)]
-struct EngineQueue {
-    commands: Producer<COMMAND_WORDS>,
-    completions: Consumer<COMPLETION_WORDS>,
-    /// Launches whose completion was not taken yet, oldest first.
-    in_flight: VecDeque<LaunchId>,
+    engine_side: EngineSide,
+    device_side: DeviceSide,
 }
 
 impl HostDevice {
     /// Reserves memory and starts the compute units.
     pub fn start(config: HostConfig) -> Result<HostDevice, DeviceError> {
-        let config = config.checked()?;
-        fault::install().map_err(os("install fault handlers"))?;
-        let memory = Arc::new(Region::create("atoll-memory", config.memory_bytes).map_err(os("reserve device memory"))?);
-        memory.prefer_huge_pages();
-        let link = Link::create(config.queues, config.queue_capacity).map_err(os("create the command rings"))?;
-        let completion_bell = FdBell::new().map_err(os("create an eventfd"))?;
-        let device_bell = completion_bell.try_clone().map_err(os("duplicate an eventfd"))?;
-        let executor = Executor::start(&config, link.clone(), memory.clone(), device_bell)?;
-        let queues = (0..config.queues)
-            .map(|queue| {
-                let (commands, completions) = link.engine_ends(queue);
-                EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(config.queue_capacity as usize) }
-            })
-            .collect();
-        Ok(HostDevice { info: config.info(), link, memory, queues, completion_bell, executor })
+        let constants = constants_region(config.constants_bytes)?;
+        Self::start_with(config, constants)
+    }
+
+    /// As [`HostDevice::start`], with constants that other devices may have too; [`HostConfig::constants_bytes`] is that region's size.
+    pub fn start_with(config: HostConfig, constants: Arc<Region>) -> Result<HostDevice, DeviceError> {
+        let config = HostConfig { constants_bytes: constants.bytes(), ..config }.checked()?;
+        let space = EngineSpace { memory: memory_region(config.memory_bytes)?, constants };
+        let kernel_space = view_of(&space)?;
+        let engine_side = EngineSide::new(&config, space)?;
+        let device_side = DeviceSide::start(&config, engine_side.link.clone(), kernel_space, engine_side.device_bell()?)?;
+        Ok(HostDevice { info: config.info(), engine_side, device_side })
     }
 
     /// From the next launch on, code that was compiled with checks may access these buffers, its module's variables and its block's own memory, and nothing else. Before the first
     /// call it may access all device memory. Buffers do not overlap.
     pub fn set_checked_buffers(&mut self, buffers: &[CheckedBuffer]) -> Result<(), DeviceError> {
-        self.executor.set_checked_buffers(buffers)
-    }
-
-    fn is_lost(&self) -> bool {
-        self.link.state() != State::Running
-    }
-
-    /// The oldest completion that is waiting, of the most urgent queue that has one.
-    fn poll(&mut self) -> Option<Completion> {
-        for queue in &mut self.queues {
-            match queue.next_completion() {
-                Ok(Some(completion)) => return Some(completion),
-                Ok(None) => {}
-                Err(BrokenPeer) => self.link.end(State::Lost),
-            }
-        }
-        if self.is_lost() { self.queues.iter_mut().find_map(EngineQueue::abandon) } else { None }
+        self.device_side.set_checked_buffers(buffers)
     }
 }
 
-/// The device's side wrote a completion that cannot be.
-#[derive(Debug)]
-struct BrokenPeer;
+/// Memory for the constants of one device or of several; see [`HostDevice::start_with`].
+pub fn constants_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
+    within("constants", bytes, MEMORY_BYTES_MAX)?;
+    let region = Region::create("atoll-constants", bytes).map_err(os("reserve memory for constants"))?;
+    region.prefer_huge_pages();
+    Ok(Arc::new(region))
+}
 
-impl EngineQueue {
-    fn next_completion(&mut self) -> Result<Option<Completion>, BrokenPeer> {
-        let Some(words) = self.completions.pop().map_err(|_| BrokenPeer)? else { return Ok(None) };
-        let completion = Completion::from_words(&words).ok_or(BrokenPeer)?;
-        if self.in_flight.front() != Some(&completion.launch) {
-            return Err(BrokenPeer);
-        }
-        self.in_flight.pop_front();
-        Ok(Some(completion))
-    }
+fn memory_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
+    let region = Region::create("atoll-memory", bytes).map_err(os("reserve device memory"))?;
+    region.prefer_huge_pages();
+    Ok(Arc::new(region))
+}
 
-    /// A launch that a lost device took with it.
-    fn abandon(&mut self) -> Option<Completion> {
-        let launch = self.in_flight.pop_front()?;
-        Some(Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0 })
-    }
+/// The same space as kernels in this process see it.
+fn view_of(space: &EngineSpace) -> Result<KernelSpace, DeviceError> {
+    let view = space.constants.read_only().and_then(|fd| RegionView::attach(&fd)).map_err(os("map the constants for kernels"))?;
+    Ok(KernelSpace::new(space.memory.clone(), view))
 }
 
 impl Device for HostDevice {
@@ -197,86 +169,62 @@ impl Device for HostDevice {
     }
 
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
-        self.executor.load_module(image)
+        self.device_side.load_module(image)
     }
 
     fn unload_module(&mut self, module: ModuleId) {
-        self.executor.unload_module(module);
+        self.device_side.unload_module(module);
     }
 
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        Ok(self.memory.write(at.0, bytes)?)
+        self.engine_side.space.write(at, bytes)
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        Ok(self.memory.read(at.0, bytes)?)
+        self.engine_side.space.read(at, bytes)
     }
 
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        Ok(self.memory.copy(from.0, to.0, bytes)?)
+        self.engine_side.space.copy(from, to, bytes)
     }
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        Ok(self.memory.fill(at.0, value, bytes)?)
+        self.engine_side.space.fill(at, value, bytes)
+    }
+
+    fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.engine_side.space.give_back(at, bytes)
     }
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
-        match self.memory.word(word.0) {
-            Some(word) => word.store(epoch.0, Release),
-            None => tracing::error!(at = word.0, "an epoch word outside the device's memory, or not aligned"),
-        }
+        self.engine_side.store_epoch(word, epoch);
     }
 
     /// # Panics
     /// If the device has no such queue.
     fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
-        if self.is_lost() {
-            return Err(SubmitError::Lost);
-        }
-        let index = queue.0;
-        let queue = &mut self.queues[index as usize];
-        if queue.in_flight.len() >= self.info.queue_capacity as usize {
-            return Err(SubmitError::Full);
-        }
-        queue.commands.push(&Command::new(record, params).to_words()).map_err(|error| match error {
-            PushError::Full => SubmitError::Full,
-            PushError::Corrupt(_) => SubmitError::Lost,
-        })?;
-        queue.in_flight.push_back(record.launch);
-        std::sync::atomic::fence(SeqCst);
-        self.link.raise_stop(index);
-        // One is enough: it wakes others if there are blocks for them.
-        self.link.bell().ring(1);
-        Ok(())
+        self.engine_side.submit(queue, record, params)
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        match self.poll() {
-            None if self.completion_bell.silence(self.link.completion_flag()) => self.poll(),
-            found => found,
-        }
+        self.engine_side.next_completion()
     }
 
     fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
-        self.executor.report(launch)
+        self.device_side.report(launch)
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {
-        self.completion_bell.as_fd()
+        self.engine_side.completion_fd()
     }
 }
 
 impl HostConfig {
     fn checked(self) -> Result<HostConfig, DeviceError> {
-        let within = |what, value: u64, max: u64| match value {
-            0 => Err(refused(what, "must be at least 1".to_owned())),
-            _ if value > max => Err(refused(what, format!("must be at most {max}"))),
-            _ => Ok(()),
-        };
         within("compute units", self.compute_units.into(), COMPUTE_UNITS_MAX.into())?;
         within("device queues", self.queues.into(), QUEUES_MAX.into())?;
         within("device queue capacity", self.queue_capacity.into(), QUEUE_CAPACITY_MAX.into())?;
-        within("device memory", self.memory_bytes, 1 << 46)?;
+        within("device memory", self.memory_bytes, MEMORY_BYTES_MAX)?;
         if cpu::targets().is_empty() {
             return Err(refused("host device", "this CPU is below x86-64-v3, no code is made for it".to_owned()));
         }
@@ -289,12 +237,22 @@ impl HostConfig {
             targets: cpu::targets(),
             compute_units: self.compute_units,
             memory_bytes: self.memory_bytes,
+            constants_base: CONSTANTS_BASE,
+            constants_bytes: self.constants_bytes,
             shared_bytes_max: self.shared_bytes_max,
             // Running blocks are left to finish.
             preempt_level: PreemptLevel::Deactivate,
             queues: self.queues,
             queue_capacity: self.queue_capacity,
         }
+    }
+}
+
+fn within(what: &'static str, value: u64, max: u64) -> Result<(), DeviceError> {
+    match value {
+        0 => Err(refused(what, "must be at least 1".to_owned())),
+        _ if value > max => Err(refused(what, format!("must be at most {max}"))),
+        _ => Ok(()),
     }
 }
 
@@ -315,7 +273,9 @@ fn system_memory_bytes() -> u64 {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
+    use super::link::State;
     use super::*;
+    use crate::LaunchStatus;
 
     fn device() -> HostDevice {
         HostDevice::start(HostConfig { compute_units: 1, memory_bytes: 1 << 20, ..HostConfig::default() }).unwrap()
@@ -341,7 +301,7 @@ mod tests {
     fn a_lost_device_answers_for_every_launch_it_took() {
         let mut device = device();
         (0..4).for_each(|launch| device.submit(QueueId(0), &record(launch), &[]).unwrap());
-        device.link.end(State::Lost);
+        device.engine_side.link.end(State::Lost);
         assert_eq!(device.submit(QueueId(0), &record(9), &[]), Err(SubmitError::Lost));
         for launch in 0..4 {
             let completion = device.next_completion().unwrap();
@@ -353,7 +313,7 @@ mod tests {
     #[test]
     fn a_completion_nobody_asked_for_means_that_the_device_is_lost() {
         let mut device = device();
-        let (_, mut forger) = device.link.device_ends(1);
+        let (_, mut forger) = device.engine_side.link.device_ends(1);
         let completion = Completion { launch: LaunchId(7), status: LaunchStatus::Complete, started_ns: 0, ended_ns: 0 };
         forger.push(&completion.to_words()).unwrap();
         assert_eq!(device.next_completion(), None);
@@ -372,19 +332,15 @@ mod tests {
         assert!(!readable(&device, 0));
         for launch in 0..100 {
             device.submit(QueueId(0), &record(launch), &[]).unwrap();
-            while device.in_flight() > 0 {
+            while device.engine_side.in_flight() > 0 {
                 assert!(readable(&device, 999));
                 while device.next_completion().is_some() {}
             }
             // The bell of the last completion may still be on its way; it is silenced by the next look.
-            while device.next_completion().is_some() || device.link.completion_flag().load(SeqCst) == 1 {}
+            while device.next_completion().is_some()
+                || device.engine_side.link.completion_flag().load(std::sync::atomic::Ordering::SeqCst) == 1
+            {}
             assert!(!readable(&device, 0));
-        }
-    }
-
-    impl HostDevice {
-        fn in_flight(&self) -> usize {
-            self.queues.iter().map(|queue| queue.in_flight.len()).sum()
         }
     }
 }

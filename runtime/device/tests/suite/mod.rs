@@ -301,6 +301,47 @@ pub fn memory_is_bounded(make: Make) {
     }
 }
 
+pub fn constants_are_read_by_kernels_and_written_by_the_engine(make: Make) {
+    let mut rig = make(Wanted::default());
+    let (begin, bytes) = (rig.device.info().constants_base, rig.device.info().constants_bytes);
+    let (first, last) = (DeviceOffset(begin.0 + 4096), DeviceOffset(begin.0 + bytes - 1024));
+    let ones: Vec<u8> = (0..256).flat_map(|_| 1f32.to_ne_bytes()).collect();
+    rig.device.write(first, &ones).unwrap();
+    rig.device.write(last, &ones).unwrap();
+    let out = rig.alloc(1024);
+    let add = |out| Launch::new(Kernel::VectorAdd, 1, vec![Param::At(first), Param::At(last), Param::At(out), Param::U32(256)]);
+    assert_eq!(rig.run(0, &add(out)).status, LaunchStatus::Complete);
+    assert_eq!(rig.u32s(out, 256), [2f32.to_bits(); 256]);
+
+    let completion = rig.run(0, &add(first));
+    assert_eq!(completion.status, LaunchStatus::Failed);
+    let fault = rig.device.report(completion.launch).and_then(|report| report.fault).expect("a fault");
+    let text = fault.to_string();
+    assert!(text.starts_with("kernel 'vector_add' faulted in block (0,0,0)") && text.contains(" at line "), "{text}");
+    assert!(text.contains(": write to 0x") && text.contains("bytes into 'constants'") && text.ends_with("which is read-only"), "{text}");
+    assert_eq!(rig.u32s(first, 256), [1f32.to_bits(); 256]);
+    rig.device.copy(first, out, 1024).unwrap();
+    assert_eq!(rig.u32s(out, 256), [1f32.to_bits(); 256]);
+
+    for at in [begin.0 + bytes - 3, begin.0 + bytes, begin.0 - 2] {
+        assert!(matches!(rig.device.write(DeviceOffset(at), &[0; 4]), Err(DeviceError::OutOfRange { .. })), "{at:#x}");
+    }
+}
+
+pub fn what_is_given_back_is_zero(make: Make) {
+    let mut rig = make(Wanted::default());
+    for base in [0, rig.device.info().constants_base.0] {
+        rig.device.fill(DeviceOffset(base), 7, 1 << 20).unwrap();
+        rig.device.give_back(DeviceOffset(base + 5000), 1 << 19).unwrap();
+        let mut bytes = vec![0; 1 << 20];
+        rig.device.read(DeviceOffset(base), &mut bytes).unwrap();
+        let expected = |at| if (5000..5000 + (1 << 19)).contains(&at) { 0 } else { 7 };
+        assert!((0..1 << 20).all(|at| bytes[at] == expected(at)));
+    }
+    let end = rig.device.info().memory_bytes;
+    assert!(matches!(rig.device.give_back(DeviceOffset(end - 1), 2), Err(DeviceError::OutOfRange { .. })));
+}
+
 pub fn a_launch_that_makes_no_sense_fails(make: Make) {
     let mut rig = make(Wanted::default());
     let (counts, end) = (rig.alloc(64), rig.device.info().memory_bytes);

@@ -127,6 +127,8 @@ impl FakeDevice {
             targets: vec!["none".into(), TARGET.into()],
             compute_units: 1,
             memory_bytes: MEMORY_BYTES,
+            constants_base: DeviceOffset(1 << 46),
+            constants_bytes: 0,
             shared_bytes_max: 1024,
             preempt_level: PreemptLevel::Deactivate,
             queues: QUEUES,

@@ -3,19 +3,20 @@
 use super::arena::Arena;
 use super::bounds::{self, Bounds, CheckedBuffer};
 use super::compute_unit::ComputeUnit;
+use super::fault;
 use super::helpers;
 use super::launch::Launch;
 use super::link::{Link, State};
 use super::module::Module;
 use super::queue::{Bind, Chunk, Claim, DeviceQueue, Outcome, Pacing};
 use super::reports::Reports;
+use super::space::KernelSpace;
 use super::watchdog::{Watch, Watchdog};
 use super::{HostConfig, os};
 use crate::doorbell::FdBell;
 use crate::record::{COMMAND_WORDS, Command};
 use crate::report::{Fault, FaultKind, LaunchReport};
 use crate::ring::Corrupt;
-use crate::shm::Region;
 use crate::{DeviceError, ModuleId, ModuleImage};
 use atoll_core::LaunchId;
 use atoll_kgraph::host_abi::HostHelpers;
@@ -42,7 +43,7 @@ pub(crate) struct Shared {
     reports: Arc<Reports>,
     /// The buffers that checked code may access.
     bounds: RwLock<Arc<Bounds>>,
-    memory: Arc<Region>,
+    space: KernelSpace,
     queues: Vec<Mutex<DeviceQueue>>,
     modules: RwLock<HashMap<u32, Arc<Module>>>,
     completion_bell: FdBell,
@@ -117,7 +118,7 @@ impl Bind for Shared {
         let record = &command.record;
         let modules = self.modules.read().unwrap_or_else(PoisonError::into_inner);
         let bounds = self.bounds.read().unwrap_or_else(PoisonError::into_inner).clone();
-        Launch::bind(command, &modules, &self.memory, bounds, self.shared_bytes_max).map_err(|refusal| {
+        Launch::bind(command, &modules, &self.space, bounds, self.shared_bytes_max).map_err(|refusal| {
             tracing::error!(launch = record.launch.0, %refusal, "a launch cannot be run");
             let kernel = modules.get(&record.module.0).and_then(|module| module.kernel(record.kernel));
             let kernel = kernel.map_or("", |kernel| &kernel.facts.name);
@@ -133,7 +134,7 @@ fn lock(queue: &Mutex<DeviceQueue>) -> MutexGuard<'_, DeviceQueue> {
 
 /// The threads, and what is loaded. Dropping it ends them.
 #[derive(Debug)]
-pub(crate) struct Executor {
+pub(crate) struct DeviceSide {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     modules_loaded: u32,
@@ -141,8 +142,9 @@ pub(crate) struct Executor {
     _watchdog: Watchdog,
 }
 
-impl Executor {
-    pub(crate) fn start(config: &HostConfig, link: Link, memory: Arc<Region>, completion_bell: FdBell) -> Result<Executor, DeviceError> {
+impl DeviceSide {
+    pub(crate) fn start(config: &HostConfig, link: Link, space: KernelSpace, completion_bell: FdBell) -> Result<DeviceSide, DeviceError> {
+        fault::install().map_err(os("install fault handlers"))?;
         let time_limit_ns = u64::try_from(config.time_limit.as_nanos()).unwrap_or(u64::MAX);
         let pacing = Pacing { chunk_ns: config.chunk_ns, compute_units: u64::from(config.compute_units), time_limit_ns };
         let reports = Arc::new(Reports::default());
@@ -160,21 +162,21 @@ impl Executor {
             watches,
             time_limit_ns,
             reports,
-            bounds: RwLock::new(Arc::new(whole_memory(&memory))),
-            memory,
+            bounds: RwLock::new(Arc::new(space.bounds())),
+            space,
             queues,
             modules: RwLock::default(),
             completion_bell,
             shared_bytes_max: config.shared_bytes_max,
             compute_units: config.compute_units,
         });
-        let mut executor = Executor { shared, threads: Vec::new(), modules_loaded: 0, _watchdog: watchdog };
+        let mut side = DeviceSide { shared, threads: Vec::new(), modules_loaded: 0, _watchdog: watchdog };
         let cpus = if config.pin { allowed_cpus() } else { Vec::new() };
         for index in 0..config.compute_units {
             let cpu = cpus.get(index as usize).copied().filter(|_| cpus.len() >= config.compute_units as usize);
-            executor.spawn(index, cpu)?;
+            side.spawn(index, cpu)?;
         }
-        Ok(executor)
+        Ok(side)
     }
 
     fn spawn(&mut self, index: u32, cpu: Option<usize>) -> Result<(), DeviceError> {
@@ -208,11 +210,10 @@ impl Executor {
 
     /// From the next launch on, checked code may access these buffers and no other.
     pub(crate) fn set_checked_buffers(&mut self, buffers: &[CheckedBuffer]) -> Result<(), DeviceError> {
-        let memory = &self.shared.memory;
         let range = |buffer: &CheckedBuffer| {
-            let outside = DeviceError::OutOfRange { at: buffer.at.0, bytes: buffer.bytes, memory_bytes: memory.bytes() };
-            let end = buffer.at.0.checked_add(buffer.bytes).and_then(|end| memory.address(end)).ok_or(outside)?;
-            Ok(bounds::Range { name: buffer.name.clone(), begin: end - buffer.bytes, end, read_only: buffer.read_only })
+            let outside = |memory_bytes| DeviceError::OutOfRange { at: buffer.at.0, bytes: buffer.bytes, memory_bytes };
+            let (begin, end, is_constant) = self.shared.space.range(buffer.at, buffer.bytes).map_err(outside)?;
+            Ok(bounds::Range { name: buffer.name.clone(), begin, end, read_only: buffer.read_only || is_constant })
         };
         let bounds = Bounds::new(buffers.iter().map(range).collect::<Result<_, DeviceError>>()?);
         *self.shared.bounds.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(bounds);
@@ -231,7 +232,7 @@ impl Executor {
     }
 }
 
-impl Drop for Executor {
+impl Drop for DeviceSide {
     fn drop(&mut self) {
         self.shared.link.end(State::Ending);
         for thread in self.threads.drain(..) {
@@ -239,12 +240,6 @@ impl Drop for Executor {
             let _ = thread.join();
         }
     }
-}
-
-/// Device memory as one buffer, for checked code of which nobody said more.
-fn whole_memory(memory: &Region) -> Bounds {
-    let begin = memory.address(0).unwrap_or(0);
-    Bounds::new(vec![bounds::Range { name: "device memory".to_owned(), begin, end: begin + memory.bytes(), read_only: false }])
 }
 
 /// Marks the device as lost when its thread unwinds.

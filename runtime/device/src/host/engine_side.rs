@@ -1,0 +1,138 @@
+//! The engine's side of a host device: it puts launches into the command rings, takes completions out, and writes the memory. Where the compute units run is not its business.
+
+use super::link::{Link, State};
+use super::space::EngineSpace;
+use super::{HostConfig, os};
+use crate::doorbell::FdBell;
+use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Command, Completion, LaunchRecord, LaunchStatus};
+use crate::ring::{Consumer, Producer, PushError};
+use crate::{DeviceError, SubmitError};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::{Release, SeqCst};
+
+/// The rings' ends, the memory and the bell.
+#[derive(Debug)]
+pub(crate) struct EngineSide {
+    pub(crate) link: Link,
+    pub(crate) space: EngineSpace,
+    queues: Vec<EngineQueue>,
+    queue_capacity: usize,
+    completion_bell: FdBell,
+}
+
+/// The engine's side of a device queue.
+#[derive(Debug)]
+struct EngineQueue {
+    commands: Producer<COMMAND_WORDS>,
+    completions: Consumer<COMPLETION_WORDS>,
+    /// Launches whose completion was not taken yet, oldest first.
+    in_flight: VecDeque<LaunchId>,
+}
+
+impl EngineSide {
+    /// Makes the rings; the other side has to be told of link, memory and bell.
+    pub(crate) fn new(config: &HostConfig, space: EngineSpace) -> Result<EngineSide, DeviceError> {
+        let link = Link::create(config.queues, config.queue_capacity).map_err(os("create the command rings"))?;
+        let completion_bell = FdBell::new().map_err(os("create an eventfd"))?;
+        let queue_capacity = config.queue_capacity as usize;
+        let queues = (0..config.queues)
+            .map(|queue| {
+                let (commands, completions) = link.engine_ends(queue);
+                EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(queue_capacity) }
+            })
+            .collect();
+        Ok(EngineSide { link, space, queues, queue_capacity, completion_bell })
+    }
+
+    /// The other side's end of the bell.
+    pub(crate) fn device_bell(&self) -> Result<FdBell, DeviceError> {
+        self.completion_bell.try_clone().map_err(os("duplicate an eventfd"))
+    }
+
+    pub(crate) fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.completion_bell.as_fd()
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.link.state() != State::Running
+    }
+
+    /// Launches whose completion was not taken yet.
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.queues.iter().map(|queue| queue.in_flight.len()).sum()
+    }
+
+    pub(crate) fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        match self.space.word(word) {
+            Some(word) => word.store(epoch.0, Release),
+            None => tracing::error!(at = word.0, "an epoch word outside the device's memory, or not aligned"),
+        }
+    }
+
+    /// # Panics
+    /// If the device has no such queue.
+    pub(crate) fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        if self.is_lost() {
+            return Err(SubmitError::Lost);
+        }
+        let index = queue.0;
+        let queue = &mut self.queues[index as usize];
+        if queue.in_flight.len() >= self.queue_capacity {
+            return Err(SubmitError::Full);
+        }
+        queue.commands.push(&Command::new(record, params).to_words()).map_err(|error| match error {
+            PushError::Full => SubmitError::Full,
+            PushError::Corrupt(_) => SubmitError::Lost,
+        })?;
+        queue.in_flight.push_back(record.launch);
+        std::sync::atomic::fence(SeqCst);
+        self.link.raise_stop(index);
+        // One is enough: it wakes others if there are blocks for them.
+        self.link.bell().ring(1);
+        Ok(())
+    }
+
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        match self.poll() {
+            None if self.completion_bell.silence(self.link.completion_flag()) => self.poll(),
+            found => found,
+        }
+    }
+
+    /// The oldest completion that is waiting, of the most urgent queue that has one.
+    fn poll(&mut self) -> Option<Completion> {
+        for queue in &mut self.queues {
+            match queue.next_completion() {
+                Ok(Some(completion)) => return Some(completion),
+                Ok(None) => {}
+                Err(BrokenPeer) => self.link.end(State::Lost),
+            }
+        }
+        if self.is_lost() { self.queues.iter_mut().find_map(EngineQueue::abandon) } else { None }
+    }
+}
+
+/// The device's side wrote a completion that cannot be.
+#[derive(Debug)]
+struct BrokenPeer;
+
+impl EngineQueue {
+    fn next_completion(&mut self) -> Result<Option<Completion>, BrokenPeer> {
+        let Some(words) = self.completions.pop().map_err(|_| BrokenPeer)? else { return Ok(None) };
+        let completion = Completion::from_words(&words).ok_or(BrokenPeer)?;
+        if self.in_flight.front() != Some(&completion.launch) {
+            return Err(BrokenPeer);
+        }
+        self.in_flight.pop_front();
+        Ok(Some(completion))
+    }
+
+    /// A launch that a lost device took with it.
+    fn abandon(&mut self) -> Option<Completion> {
+        let launch = self.in_flight.pop_front()?;
+        Some(Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0 })
+    }
+}

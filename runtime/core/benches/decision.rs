@@ -42,7 +42,7 @@ impl Driver {
                 match action {
                     Action::Prepare { task } => self.tell(Event::TaskPrepared { task }),
                     Action::Issue { launch, .. } => self.in_flight.push_back(launch),
-                    Action::FinishTask { .. } | Action::RaiseEpoch { .. } | Action::RunHostStep { .. } => {}
+                    _ => {}
                 }
             }
         }
@@ -51,7 +51,8 @@ impl Driver {
 
 fn main() {
     let policy = policy_by_name(POLICY_DEFAULT).expect("the default policy");
-    let config = SchedulerConfig { policy, queues: QUEUES, queue_capacity: 4, preempt_level: PreemptLevel::Deactivate, perturb: None };
+    let preempt_level = PreemptLevel::Deactivate;
+    let config = SchedulerConfig { policy, queues: QUEUES, queue_capacity: 4, preempt_level, can_abort: true, perturb: None };
     let mut driver = Driver { scheduler: Scheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), now: 0, tasks: 0 };
     for _ in 0..2 * QUEUES {
         driver.arrive(Class::BestEffort, STEPS);

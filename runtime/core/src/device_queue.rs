@@ -1,6 +1,7 @@
 //! The device queue as the scheduler sees it: what is in it, and which tasks feed it.
 
-use crate::ids::{Epoch, LaunchId, TaskId};
+use crate::ids::{Epoch, LaunchId, Nanos, TaskId};
+use crate::limits::HANG_NS;
 use std::collections::VecDeque;
 
 /// A launch handed to the device and not yet known to have ended.
@@ -10,6 +11,18 @@ pub(crate) struct InFlight {
     pub(crate) task: TaskId,
     pub(crate) step: u32,
     pub(crate) epoch: Epoch,
+    pub(crate) abort: Abort,
+}
+
+/// How far the end of a launch by force has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Abort {
+    /// Nobody asked for it.
+    No,
+    /// The device was told, and should be done by then.
+    Told { until: Nanos },
+    /// It was not, and that was said.
+    Hung,
 }
 
 /// One device queue: a bounded line of launches, fed by the tasks bound to it.
@@ -40,6 +53,30 @@ impl DeviceQueue {
     pub(crate) fn push(&mut self, launch: InFlight) {
         assert!(self.has_room(), "launch {:?} put into a full device queue", launch.launch);
         self.in_flight.push_back(launch);
+    }
+
+    /// The oldest launch, which is the one that runs if any does.
+    pub(crate) fn oldest(&self) -> Option<&InFlight> {
+        self.in_flight.front()
+    }
+
+    /// Notes that the oldest launch is aborted now, or that it is overdue. Returns what is to be said about it.
+    pub(crate) fn abort_oldest(&mut self, now: Nanos) -> Option<Abort> {
+        let oldest = self.in_flight.front_mut()?;
+        oldest.abort = match oldest.abort {
+            Abort::No => Abort::Told { until: Nanos(now.0.saturating_add(HANG_NS)) },
+            Abort::Told { until } if until <= now => Abort::Hung,
+            _ => return None,
+        };
+        Some(oldest.abort)
+    }
+
+    /// When the oldest launch counts as hung.
+    pub(crate) fn hung_at(&self) -> Option<Nanos> {
+        match self.in_flight.front()?.abort {
+            Abort::Told { until } => Some(until),
+            Abort::No | Abort::Hung => None,
+        }
     }
 
     /// Takes the oldest launch if it is this one.

@@ -74,6 +74,8 @@ pub enum LaunchEnd {
     Evicted,
     /// The kernel trapped or faulted.
     Failed,
+    /// It was ended by [`Action::Abort`]; how far it came nobody knows.
+    Aborted,
 }
 
 /// What is to be done, in this order.
@@ -103,6 +105,20 @@ pub enum Action {
         queue: QueueId,
         /// The epoch the launch carries.
         epoch: Epoch,
+    },
+    /// End a launch wherever it is: its task is over and it did not leave by itself. It is the oldest of its device queue, and its end is told as that of any other.
+    Abort {
+        /// The launch.
+        launch: LaunchId,
+        /// Its queue.
+        queue: QueueId,
+    },
+    /// A launch was aborted long ago and has not ended: the device does not do what it is told. Answer [`Event::DeviceLost`], unless the launch ends after all.
+    DeclareHung {
+        /// The launch.
+        launch: LaunchId,
+        /// Its queue.
+        queue: QueueId,
     },
     /// Run a host step, then answer [`Event::HostStepDone`] or [`Event::TaskFailed`]. No launch of the task is in flight.
     RunHostStep {

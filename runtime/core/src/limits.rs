@@ -14,6 +14,14 @@ pub const DEVICE_QUEUES_MAX: u32 = 32;
 /// Steps of one task. ResNet-152 has about 200; the bound keeps counters in 32 bits with room to spare.
 pub const TASK_STEPS_MAX: usize = 1 << 20;
 
+/// How long launches of a task that is over (cancelled, past its deadline, failed) may go on before they are aborted. A launch that can leave does so after the block it is in,
+/// which takes microseconds; what is still there after this long is a long block or an endless one, and nobody wants what it computes.
+pub const ABORT_GRACE_NS: u64 = 2_000_000;
+
+/// How long a launch that was aborted may take to end before the device counts as hung. Aborting takes a millisecond; a machine so busy that it takes a
+/// thousand times that is possible, one that takes longer is of no use.
+pub const HANG_NS: u64 = 5_000_000_000;
+
 /// Perturbations one task suffers at most (see [`crate::perturb`]), so that a perturbed task ends however unlucky its seed is.
 pub const PERTURBATIONS_PER_TASK_MAX: u32 = 64;
 

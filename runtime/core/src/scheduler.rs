@@ -1,6 +1,6 @@
 //! The scheduler: host queues, device queues, and the tasks between them.
 
-use crate::device_queue::{DeviceQueue, InFlight};
+use crate::device_queue::{Abort, DeviceQueue, InFlight};
 use crate::event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::HostQueue;
 use crate::ids::{Class, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
@@ -21,6 +21,8 @@ pub struct SchedulerConfig {
     pub queue_capacity: u32,
     /// What the device can do to work it was given.
     pub preempt_level: PreemptLevel,
+    /// Whether the device can end a launch wherever it is. Otherwise launches of tasks that are over are left to leave or to finish.
+    pub can_abort: bool,
     /// Evict running tasks at random points, for tests (see [`crate::perturb`]).
     pub perturb: Option<u64>,
 }
@@ -34,6 +36,8 @@ pub struct Counters {
     pub issued_launches: u64,
     /// Launches that left early.
     pub evicted_launches: u64,
+    /// Launches that were ended by force, because their task was over and they went on.
+    pub aborted_launches: u64,
     /// Tasks that arrived, real-time then best-effort.
     pub arrived: [u64; 2],
     /// Tasks that are finished, real-time then best-effort.
@@ -46,11 +50,14 @@ pub struct Counters {
 pub struct Scheduler {
     policy: Box<dyn Policy>,
     preempt_level: PreemptLevel,
+    can_abort: bool,
     tasks: BTreeMap<TaskId, Task>,
     /// By [`Class`].
     host_queues: [HostQueue; 2],
     device_queues: Vec<DeviceQueue>,
     deadlines: BTreeSet<(Nanos, TaskId)>,
+    /// Tasks that are over while launches of theirs are in flight.
+    aborts: BTreeSet<(Nanos, TaskId)>,
     perturbation: Option<Perturbation>,
     counters: Counters,
     launches: u64,
@@ -70,10 +77,12 @@ impl Scheduler {
         Scheduler {
             policy: (config.policy.make)(),
             preempt_level: config.preempt_level,
+            can_abort: config.can_abort,
             tasks: BTreeMap::new(),
             host_queues: CLASSES.map(|_| HostQueue::new(limits::HOST_QUEUE_TASKS_MAX)),
             device_queues: (0..config.queues).map(|_| DeviceQueue::new(config.queue_capacity)).collect(),
             deadlines: BTreeSet::new(),
+            aborts: BTreeSet::new(),
             perturbation: config.perturb.map(Perturbation::new),
             counters: Counters::default(),
             launches: 0,
@@ -101,6 +110,7 @@ impl Scheduler {
             Event::Tick => {}
         }
         self.expire(actions);
+        self.abort(actions);
         let view = self.view();
         self.evict(&view, actions);
         self.bind(&view, actions);
@@ -113,7 +123,9 @@ impl Scheduler {
         let deadline = self.deadlines.first().map(|&(at, _)| at);
         let in_flight = self.device_queues.iter().any(|queue| queue.depth() > 0);
         let perturbation = self.perturbation.as_ref().filter(|_| in_flight).map(Perturbation::due);
-        deadline.into_iter().chain(perturbation).min()
+        let abort = self.aborts.iter().map(|&(at, _)| at).find(|&at| at > self.now);
+        let hung = self.device_queues.iter().filter_map(DeviceQueue::hung_at).min();
+        [deadline, perturbation, abort, hung].into_iter().flatten().min()
     }
 
     /// What happened so far.
@@ -196,9 +208,11 @@ impl Scheduler {
             return;
         }
         let ended = self.device_queues.iter_mut().find_map(|queue| queue.pop_if(launch));
-        let InFlight { task: id, step, epoch, .. } =
+        let InFlight { task: id, step, epoch, abort, .. } =
             ended.unwrap_or_else(|| panic!("{launch:?} ended and is not the oldest of any device queue"));
+        assert!(end != LaunchEnd::Aborted || abort != Abort::No, "{launch:?} was aborted and nobody asked for it");
         self.counters.evicted_launches += u64::from(end == LaunchEnd::Evicted);
+        self.counters.aborted_launches += u64::from(end == LaunchEnd::Aborted);
         let task = self.tasks.get_mut(&id).expect("a task outlives its launches");
         let progress = task.launch_ended(step, epoch, end);
         match (task.phase, progress) {
@@ -215,6 +229,7 @@ impl Scheduler {
         self.device_queues.iter_mut().for_each(DeviceQueue::clear);
         self.host_queues.iter_mut().for_each(|queue| while queue.pop().is_some() {});
         self.deadlines.clear();
+        self.aborts.clear();
         for (id, task) in std::mem::take(&mut self.tasks) {
             self.counters.finished[task.class() as usize] += 1;
             actions.push(Action::FinishTask { task: id, outcome: Outcome::DeviceLost, preemptions: task.preemptions });
@@ -233,6 +248,11 @@ impl Scheduler {
             return self.finish(id, outcome, actions);
         }
         task.phase = Phase::Ending(outcome);
+        if task.is_in_flight() && self.can_abort {
+            let at = Nanos(self.now.0.saturating_add(limits::ABORT_GRACE_NS));
+            task.abort_at = Some(at);
+            self.aborts.insert((at, id));
+        }
         if let Some(epoch) = self.raise(id) {
             actions.push(Action::RaiseEpoch { task: id, epoch });
         }
@@ -251,6 +271,9 @@ impl Scheduler {
         if let Some(at) = task.spec.deadline {
             self.deadlines.remove(&(at, id));
         }
+        if let Some(at) = task.abort_at {
+            self.aborts.remove(&(at, id));
+        }
         self.counters.finished[task.class() as usize] += 1;
         actions.push(Action::FinishTask { task: id, outcome, preemptions: task.preemptions });
     }
@@ -261,6 +284,25 @@ impl Scheduler {
         {
             self.deadlines.pop_first();
             self.end(id, Outcome::DeadlineExceeded, actions);
+        }
+    }
+
+    /// Ends the launches of tasks that have been over for long enough. One at a time per device queue, since those behind it either leave by the epoch or become
+    /// the oldest themselves.
+    fn abort(&mut self, actions: &mut Vec<Action>) {
+        if self.aborts.first().is_none_or(|&(at, _)| at > self.now) {
+            return;
+        }
+        for (index, device_queue) in self.device_queues.iter_mut().enumerate() {
+            let Some(&InFlight { launch, task, .. }) = device_queue.oldest() else { continue };
+            if self.tasks[&task].abort_at.is_none_or(|at| at > self.now) {
+                continue;
+            }
+            let queue = QueueId(index as u32);
+            actions.extend(device_queue.abort_oldest(self.now).map(|abort| match abort {
+                Abort::Hung => Action::DeclareHung { launch, queue },
+                _ => Action::Abort { launch, queue },
+            }));
         }
     }
 
@@ -383,7 +425,7 @@ impl Scheduler {
             let launch = LaunchId(self.launches);
             self.launches += 1;
             self.counters.issued_launches += 1;
-            device_queue.push(InFlight { launch, task: id, step, epoch });
+            device_queue.push(InFlight { launch, task: id, step, epoch, abort: Abort::No });
             actions.push(Action::Issue { launch, task: id, step, queue, epoch });
         }
     }

@@ -11,7 +11,7 @@
 
 use crate::event::{LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::Place;
-use crate::ids::{Class, Epoch, QueueId, TaskId};
+use crate::ids::{Class, Epoch, Nanos, QueueId, TaskId};
 
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub(crate) struct Task {
     pub(crate) preemptions: u32,
     /// How many of these the perturbation caused.
     pub(crate) perturbations: u32,
+    /// From when on its launches are aborted; set when the task is over while launches are in flight.
+    pub(crate) abort_at: Option<Nanos>,
     /// What its epoch word holds.
     epoch: Epoch,
     /// The epoch of the launches in flight.
@@ -47,7 +49,7 @@ pub(crate) struct Task {
     next: u32,
     /// A launch of `issued` came back evicted.
     eviction_seen: bool,
-    /// A launch failed; what ends after it means nothing.
+    /// A launch failed or was aborted; what ends after it means nothing.
     failure_seen: bool,
 }
 
@@ -70,6 +72,7 @@ impl Task {
             queue: None,
             preemptions: 0,
             perturbations: 0,
+            abort_at: None,
             epoch: Epoch::default(),
             issued: Epoch::default(),
             in_flight: 0,
@@ -93,6 +96,11 @@ impl Task {
     /// Whether the device or the host works on it right now.
     pub(crate) fn is_busy(&self) -> bool {
         self.in_flight > 0 || self.host_step_running
+    }
+
+    /// Whether launches of it are on the device.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.in_flight > 0
     }
 
     /// Whether every step is complete.
@@ -176,7 +184,7 @@ impl Task {
         self.cuttable_in_flight -= u32::from(kind == Step::Cuttable);
         match end {
             _ if self.failure_seen => return Progress::Failed,
-            LaunchEnd::Failed => {
+            LaunchEnd::Failed | LaunchEnd::Aborted => {
                 self.failure_seen = true;
                 return Progress::Failed;
             }

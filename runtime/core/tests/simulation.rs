@@ -6,7 +6,7 @@
 mod model;
 
 use atoll_core::POLICIES;
-use model::{Scenario, World};
+use model::{Aborts, Scenario, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Seeds per policy. Enough that every branch of the scheduler is taken many times, few enough for a few seconds.
@@ -71,4 +71,22 @@ fn a_lost_device_ends_everything_at_once() {
 fn a_device_that_only_stops_submitting_is_never_asked_for_more() {
     let scenario = |_| Scenario { preempt_level: atoll_core::PreemptLevel::Block, ..Scenario::default() };
     assert_eq!(run_all(scenario).evicted_launches, 0);
+}
+
+#[test]
+fn launches_that_never_end_are_ended_once_nobody_wants_them() {
+    let totals = run_all(|_| Scenario { mishaps: true, endless: Some(20), ..Scenario::default() });
+    assert!(totals.aborted_launches > 1_000 && totals.complete > 500, "the scenarios are too tame: {totals:?}");
+}
+
+#[test]
+fn a_device_that_cannot_abort_is_never_asked_to() {
+    let totals = run_all(|_| Scenario { mishaps: true, aborts: Aborts::Never, ..Scenario::default() });
+    assert!(totals.cancelled > 300 && totals.aborted_launches == 0, "{totals:?}");
+}
+
+#[test]
+fn a_device_that_does_not_abort_counts_as_hung() {
+    let totals = run_all(|_| Scenario { mishaps: true, endless: Some(20), aborts: Aborts::Broken, ..Scenario::default() });
+    assert!(totals.hung > 300 && totals.lost > 300, "the scenarios are too tame: {totals:?}");
 }

@@ -44,6 +44,8 @@ pub struct DeviceInfo {
     pub shared_bytes_max: u32,
     /// What it can do to work it was given.
     pub preempt_level: PreemptLevel,
+    /// Whether [`Device::abort`] ends launches. Otherwise what is on the device leaves by the epoch or runs to its end.
+    pub can_abort: bool,
     /// Device queues it has; queue 0 has the highest priority.
     pub queues: u32,
     /// Launches a device queue takes before `submit` says [`SubmitError::Full`].
@@ -145,6 +147,16 @@ pub trait Device: Send {
 
     /// Puts a launch into a device queue. `params` is the parameter block; see [`LaunchRecord::address_slots`].
     fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError>;
+
+    /// Ends a launch that is in flight and the oldest of its queue: blocks that run stop wherever they are, the others do not start, and it completes as
+    /// [`LaunchStatus::Aborted`], unless it was over before that. Only asked of devices that can; never waits.
+    fn abort(&mut self, _queue: QueueId, _launch: LaunchId) {}
+
+    /// How long compute units have run blocks since the device started, summed over the compute units, by their own count; what no bill can exceed. `None` where
+    /// the device does not count.
+    fn busy_ns(&self) -> Option<u64> {
+        None
+    }
 
     /// The next completion, in no particular order across queues, in submission order within one.
     fn next_completion(&mut self) -> Option<Completion>;

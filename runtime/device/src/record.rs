@@ -7,7 +7,7 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId};
 pub const COMMAND_WORDS: usize = 9 + PARAMS_BYTES_MAX / 8;
 
 /// 64-bit words of a [`Completion`] in a ring.
-pub const COMPLETION_WORDS: usize = 4;
+pub const COMPLETION_WORDS: usize = 5;
 
 /// Largest parameter block of a launch in bytes: 64 slots, what `address_slots` can mark.
 pub const PARAMS_BYTES_MAX: usize = 512;
@@ -50,6 +50,8 @@ pub struct Completion {
     pub started_ns: u64,
     /// When its last block ended, monotonic nanoseconds.
     pub ended_ns: u64,
+    /// How long compute units ran blocks of it, summed over the compute units: what it cost the device, however it ended.
+    pub busy_ns: u64,
 }
 
 /// How a launch ended.
@@ -62,6 +64,8 @@ pub enum LaunchStatus {
     Evicted,
     /// The kernel trapped or faulted.
     Failed,
+    /// It was ended by [`crate::Device::abort`].
+    Aborted,
 }
 
 /// A launch with its parameter block, as it crosses the command ring. The block travels in the record, so it needs no arena and no life of its own.
@@ -133,14 +137,14 @@ impl Command {
 impl Completion {
     /// As words for a ring.
     pub fn to_words(&self) -> [u64; COMPLETION_WORDS] {
-        [self.launch.0, self.status as u64, self.started_ns, self.ended_ns]
+        [self.launch.0, self.status as u64, self.started_ns, self.ended_ns, self.busy_ns]
     }
 
     /// From a ring; `None` for a status that does not exist.
     pub fn from_words(words: &[u64; COMPLETION_WORDS]) -> Option<Completion> {
-        let statuses = [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed];
+        let statuses = [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted];
         let status = statuses.into_iter().find(|s| *s as u64 == words[1])?;
-        Some(Completion { launch: LaunchId(words[0]), status, started_ns: words[2], ended_ns: words[3] })
+        Some(Completion { launch: LaunchId(words[0]), status, started_ns: words[2], ended_ns: words[3], busy_ns: words[4] })
     }
 }
 
@@ -175,10 +179,10 @@ mod tests {
         assert_eq!(Command::from_words(&command.to_words()), command);
         assert_eq!(Command::new(&record, &[0; PARAMS_BYTES_MAX + 1]).params_bytes, PARAMS_BYTES_MAX as u32 + 1);
 
-        for status in [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed] {
-            let completion = Completion { launch: LaunchId(1), status, started_ns: 2, ended_ns: 3 };
+        for status in [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted] {
+            let completion = Completion { launch: LaunchId(1), status, started_ns: 2, ended_ns: 3, busy_ns: 4 };
             assert_eq!(Completion::from_words(&completion.to_words()), Some(completion));
         }
-        assert_eq!(Completion::from_words(&[1, 3, 0, 0]), None);
+        assert_eq!(Completion::from_words(&[1, 4, 0, 0, 0]), None);
     }
 }

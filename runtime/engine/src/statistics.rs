@@ -19,6 +19,8 @@ pub struct EngineStatistics {
     pub issued_launches: u64,
     /// Launches that left early.
     pub evicted_launches: u64,
+    /// Launches that were ended by force, because nobody wanted their invocation any more.
+    pub aborted_launches: u64,
     /// From the submission of a real-time invocation to the start of its first block.
     pub rt_start_latency: Histogram,
     /// The same for those that found best-effort launches on the device and evicted them.

@@ -191,6 +191,7 @@ fn waiting_and_running_invocations_can_be_cancelled() {
     setup.device.pause();
     let [running, waiting] = [0, 1].map(|i| setup.submit(Class::BestEffort, 64, i));
     setup.device.wait_for_launches();
+    setup.device.be_deaf();
     setup.handle.cancel(waiting.id);
     assert_eq!(waiting.error(), InvokeError::Cancelled);
     setup.handle.cancel(running.id);
@@ -285,6 +286,30 @@ fn a_kernel_that_traps_fails_its_invocation_only() {
 }
 
 #[test]
+fn what_nobody_wants_is_ended_on_the_device_and_gives_everything_back() {
+    let setup = setup(EngineConfig::default());
+    setup.device.pause();
+    let mut impatient = request("f", Class::RealTime, &input(64, 1));
+    impatient.deadline = Some(Duration::from_millis(20));
+    let impatient = submit(&setup.handle, impatient);
+    setup.device.wait_for_launches();
+    assert_eq!(impatient.error(), InvokeError::DeadlineExceeded);
+    let cancelled = setup.submit(Class::BestEffort, 640, 2);
+    setup.device.wait_for_launches();
+    setup.handle.cancel(cancelled.id);
+    assert_eq!(cancelled.error(), InvokeError::Cancelled);
+
+    // The device never went on, and yet nothing is left on it.
+    let statistics = setup.handle.statistics();
+    assert!(statistics.aborted_launches >= 2, "{} launches were aborted", statistics.aborted_launches);
+    assert_eq!((statistics.functions[0].failure, statistics.functions[0].running), (2, 0));
+    setup.device.resume();
+    setup.submit(Class::BestEffort, 640, 3).result();
+    setup.handle.unload(&FunctionKey::local("f")).expect("unloaded");
+    assert_eq!(setup.handle.statistics().device.memory_used_bytes, 0);
+}
+
+#[test]
 fn a_lost_device_is_answered_for() {
     let setup = setup(EngineConfig::default());
     setup.device.pause();
@@ -320,7 +345,8 @@ fn shutdown_does_not_wait_for_ever() {
     setup.device.pause();
     let pending: Vec<Pending> = (0..6).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
     setup.device.wait_for_launches();
-    // Nothing ends on a device that stands still.
+    // Nothing ends on a device that stands still and does not listen.
+    setup.device.be_deaf();
     setup.engine.shutdown();
     pending.iter().for_each(|pending| assert_eq!(pending.error(), InvokeError::ShuttingDown));
 }

@@ -1,5 +1,6 @@
 //! A world for the scheduler: clients, a device with blocks and epoch words, and a judge.
 
+use atoll_core::limits::ABORT_GRACE_NS;
 use atoll_core::rng::Rng;
 use atoll_core::{
     Action, Class, Epoch, Event, LaunchEnd, LaunchId, Nanos, Outcome, PolicyEntry, PreemptLevel, QueueId, Scheduler, SchedulerConfig, Step,
@@ -17,11 +18,34 @@ pub(crate) struct Scenario {
     pub(crate) mishaps: bool,
     /// Lose the device after so many steps.
     pub(crate) lost_after: Option<u64>,
+    /// One in so many launches never ends by itself.
+    pub(crate) endless: Option<u64>,
+    /// What the device does about a launch that is to be aborted.
+    pub(crate) aborts: Aborts,
+}
+
+/// How a device takes [`Action::Abort`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aborts {
+    /// It cannot, and is never asked to.
+    Never,
+    /// It ends the launch some time later.
+    Late,
+    /// It promises to and does not.
+    Broken,
 }
 
 impl Default for Scenario {
     fn default() -> Scenario {
-        Scenario { queues: 3, preempt_level: PreemptLevel::Deactivate, perturb: None, mishaps: false, lost_after: None }
+        Scenario {
+            queues: 3,
+            preempt_level: PreemptLevel::Deactivate,
+            perturb: None,
+            mishaps: false,
+            lost_after: None,
+            endless: None,
+            aborts: Aborts::Late,
+        }
     }
 }
 
@@ -34,6 +58,9 @@ pub(crate) struct Totals {
     pub(crate) expired: u64,
     pub(crate) lost: u64,
     pub(crate) evicted_launches: u64,
+    pub(crate) aborted_launches: u64,
+    /// Runs in which the device was found to hang.
+    pub(crate) hung: u64,
 }
 
 impl std::ops::AddAssign for Totals {
@@ -44,6 +71,8 @@ impl std::ops::AddAssign for Totals {
         self.expired += other.expired;
         self.lost += other.lost;
         self.evicted_launches += other.evicted_launches;
+        self.aborted_launches += other.aborted_launches;
+        self.hung += other.hung;
     }
 }
 
@@ -67,6 +96,9 @@ struct Truth {
     prepared: bool,
     /// A kernel failed; what runs behind it computes nonsense until it is stopped.
     broken: bool,
+    deadline: Option<Nanos>,
+    /// Since when nobody wants it.
+    over_since: Option<Nanos>,
     finished: Option<Outcome>,
 }
 
@@ -85,6 +117,8 @@ struct Launch {
     next_block: usize,
     evicted: bool,
     failed: bool,
+    endless: bool,
+    abort: bool,
 }
 
 pub(crate) struct World {
@@ -117,6 +151,7 @@ impl World {
             queues: scenario.queues,
             queue_capacity: capacity,
             preempt_level: scenario.preempt_level,
+            can_abort: scenario.aborts != Aborts::Never,
             perturb: scenario.perturb,
         };
         let mut arrivals: Vec<Class> =
@@ -153,12 +188,14 @@ impl World {
                 self.lose_device();
             }
             self.now.0 += self.rng.below(20_000);
+            self.wait_for_hung();
             self.step();
             self.judge();
         }
         assert!(self.tasks.values().all(|truth| truth.finished.is_some()));
         assert!(self.queues.iter().all(VecDeque::is_empty), "launches are left on the device");
-        self.totals.evicted_launches = self.scheduler.counters().evicted_launches;
+        let counters = self.scheduler.counters();
+        (self.totals.evicted_launches, self.totals.aborted_launches) = (counters.evicted_launches, counters.aborted_launches);
         self.totals
     }
 
@@ -176,6 +213,30 @@ impl World {
         if self.scheduler.next_wakeup().is_some_and(|at| at <= self.now) {
             self.tell(Event::Tick);
         }
+        self.expect_aborts();
+    }
+
+    /// Where nothing else can happen any more, time passes quickly.
+    fn wait_for_hung(&mut self) {
+        if self.scenario.aborts == Aborts::Broken && self.ended.iter().all(VecDeque::is_empty) && self.rng.one_in(100) {
+            self.now = self.scheduler.next_wakeup().map_or(self.now, |at| at.max(self.now));
+        }
+    }
+
+    /// A launch at the head of its queue whose task has been over for the time of grace has been told to end.
+    fn expect_aborts(&self) {
+        let has_grace = |since: Nanos| self.now.0 <= since.0 + ABORT_GRACE_NS;
+        for launch in self.queues.iter().zip(&self.ended).filter(|(_, ended)| ended.is_empty()).filter_map(|(queue, _)| queue.front()) {
+            let is_told = launch.abort || self.scenario.aborts == Aborts::Never;
+            let over_since = self.tasks[&launch.task].over_since;
+            assert!(is_told || over_since.is_none_or(has_grace), "{:?} goes on although {:?} is over", launch.id, launch.task);
+        }
+    }
+
+    /// Nobody wants the task any more.
+    fn over(&mut self, task: TaskId) {
+        let now = self.now;
+        self.truth(task).over_since.get_or_insert(now);
     }
 
     fn arrive(&mut self) {
@@ -201,6 +262,8 @@ impl World {
             in_flight: 0,
             prepared: false,
             broken: false,
+            deadline,
+            over_since: None,
             finished: None,
         };
         self.tasks.insert(task, truth);
@@ -210,16 +273,36 @@ impl World {
     fn cancel(&mut self) {
         if self.rng.one_in(4) && !self.tasks.is_empty() {
             let task = TaskId(self.rng.below(self.tasks.len() as u64));
+            self.over(task);
             self.tell(Event::CancelTask { task });
         }
     }
 
     fn lose_device(&mut self) {
+        self.forget_launches();
+        self.tell(Event::DeviceLost);
+    }
+
+    fn forget_launches(&mut self) {
         self.lost = true;
         self.queues.iter_mut().for_each(VecDeque::clear);
         self.ended.iter_mut().for_each(VecDeque::clear);
         self.tasks.values_mut().for_each(|truth| truth.in_flight = 0);
-        self.tell(Event::DeviceLost);
+    }
+
+    fn abort(&mut self, launch: LaunchId, queue: QueueId) {
+        assert_ne!(self.scenario.aborts, Aborts::Never, "the device cannot abort launches");
+        let at = queue.0 as usize;
+        if let Some(&(ended, ..)) = self.ended[at].front() {
+            // Its end is on its way.
+            return assert_eq!(ended, launch, "a launch is aborted that is not the oldest");
+        }
+        let now = self.now;
+        let oldest = self.queues[at].front_mut().expect("a launch that is aborted is in its queue");
+        assert_eq!(oldest.id, launch, "a launch is aborted that is not the oldest");
+        assert!(!std::mem::replace(&mut oldest.abort, true), "{launch:?} is aborted twice");
+        let over_since = self.tasks[&oldest.task].over_since;
+        assert!(over_since.is_some_and(|since| now.0 >= since.0 + ABORT_GRACE_NS), "{launch:?} is aborted too early");
     }
 
     /// The device sees a raised epoch some time after it was stored.
@@ -249,6 +332,11 @@ impl World {
         let fails = self.scenario.mishaps && self.rng.one_in(200);
         let Some(launch) = self.queues[at].front_mut() else { return };
         let truth = self.tasks.get_mut(&launch.task).expect("a task");
+        if launch.abort && self.scenario.aborts == Aborts::Late && self.rng.one_in(3) {
+            truth.broken = true;
+            let launch = self.queues[at].pop_front().expect("a launch");
+            return self.ended[at].push_back((launch.id, launch.task, LaunchEnd::Aborted));
+        }
         let cuttable = truth.steps[launch.step as usize] == Step::Cuttable;
         assert!(truth.prepared, "a launch runs before its inputs are there");
         if launch.next_block < truth.blocks[launch.step as usize].len() {
@@ -263,7 +351,7 @@ impl World {
             }
             launch.next_block += 1;
         }
-        if launch.next_block == truth.blocks[launch.step as usize].len() {
+        if launch.next_block == truth.blocks[launch.step as usize].len() && !launch.endless {
             let launch = self.queues[at].pop_front().expect("a launch");
             let end = match (launch.failed, launch.evicted) {
                 (true, _) => LaunchEnd::Failed,
@@ -278,12 +366,18 @@ impl World {
         let at = self.rng.below(self.ended.len() as u64) as usize;
         if let Some((launch, task, end)) = self.ended[at].pop_front() {
             self.tasks.get_mut(&task).expect("a task").in_flight -= 1;
+            if end == LaunchEnd::Failed {
+                self.over(task);
+            }
             self.tell(Event::LaunchEnded { launch, end });
         }
     }
 
     /// Tells the scheduler, and does what it asks.
     fn tell(&mut self, event: Event) {
+        for truth in self.tasks.values_mut().filter(|truth| truth.deadline.is_some_and(|at| at <= self.now)) {
+            truth.over_since.get_or_insert(self.now);
+        }
         let mut actions = Vec::new();
         self.scheduler.handle(self.now, event, &mut actions);
         let mut actions = VecDeque::from(actions);
@@ -309,6 +403,14 @@ impl World {
                 return Some(Event::TaskPrepared { task });
             }
             Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
+            Action::Abort { launch, queue } => self.abort(launch, queue),
+            Action::DeclareHung { launch, queue } => {
+                let told = self.queues[queue.0 as usize].front().is_some_and(|oldest| oldest.id == launch && oldest.abort);
+                assert!(told && self.scenario.aborts == Aborts::Broken, "{launch:?} counts as hung although the device obeys");
+                self.totals.hung += 1;
+                self.forget_launches();
+                return Some(Event::DeviceLost);
+            }
             Action::RunHostStep { task, step } => {
                 let fails = self.scenario.mishaps && self.rng.one_in(20);
                 let truth = self.truth(task);
@@ -337,8 +439,9 @@ impl World {
         assert_eq!(*truth.queue.get_or_insert(queue), queue, "the launches of a task in two queues");
         assert!(!self.queues[queue.0 as usize].iter().any(|other| other.task == task && other.step == step), "a step is twice in a queue");
         truth.in_flight += 1;
+        let endless = self.scenario.endless.is_some_and(|sparsity| self.rng.one_in(sparsity));
         let queue = queue.0 as usize;
-        self.queues[queue].push_back(Launch { id, task, step, epoch, next_block: 0, evicted: false, failed: false });
+        self.queues[queue].push_back(Launch { id, task, step, epoch, next_block: 0, evicted: false, failed: false, endless, abort: false });
         assert!(self.queues[queue].len() + self.ended[queue].len() <= self.capacity as usize, "a device queue is overfilled");
     }
 

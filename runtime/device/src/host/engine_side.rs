@@ -133,6 +133,6 @@ impl EngineQueue {
     /// A launch that a lost device took with it.
     fn abandon(&mut self) -> Option<Completion> {
         let launch = self.in_flight.pop_front()?;
-        Some(Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0 })
+        Some(Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0, busy_ns: 0 })
     }
 }

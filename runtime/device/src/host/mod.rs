@@ -242,6 +242,7 @@ impl HostConfig {
             shared_bytes_max: self.shared_bytes_max,
             // Running blocks are left to finish.
             preempt_level: PreemptLevel::Deactivate,
+            can_abort: false,
             queues: self.queues,
             queue_capacity: self.queue_capacity,
         }
@@ -314,7 +315,7 @@ mod tests {
     fn a_completion_nobody_asked_for_means_that_the_device_is_lost() {
         let mut device = device();
         let (_, mut forger) = device.engine_side.link.device_ends(1);
-        let completion = Completion { launch: LaunchId(7), status: LaunchStatus::Complete, started_ns: 0, ended_ns: 0 };
+        let completion = Completion { launch: LaunchId(7), status: LaunchStatus::Complete, started_ns: 0, ended_ns: 0, busy_ns: 0 };
         forger.push(&completion.to_words()).unwrap();
         assert_eq!(device.next_completion(), None);
         assert_eq!(device.submit(QueueId(0), &record(0), &[]), Err(SubmitError::Lost));

@@ -105,6 +105,8 @@ struct Active {
     failed: bool,
     started_ns: u64,
     ended_ns: u64,
+    /// How long its chunks took, together.
+    busy_ns: u64,
     /// Of the chunks measured: the longest time per block of late, and the most blocks.
     block_ns: Option<u64>,
     largest: u64,
@@ -165,7 +167,7 @@ impl DeviceQueue {
             Ok(launch) => self.active = Some(Active::new(launch, now_ns)),
             Err((launch, fault)) => {
                 self.reports.put(launch, LaunchReport { fault: Some(*fault), ..LaunchReport::default() });
-                self.report(Completion { launch, status: LaunchStatus::Failed, started_ns: now_ns, ended_ns: now_ns })?;
+                self.report(Completion { launch, status: LaunchStatus::Failed, started_ns: now_ns, ended_ns: now_ns, busy_ns: 0 })?;
                 *completed += 1;
             }
         }
@@ -181,7 +183,8 @@ impl DeviceQueue {
         };
         let launch = active.launch.record.launch;
         self.reports.put(launch, active.launch.draft.finish());
-        self.report(Completion { launch, status, started_ns: active.started_ns, ended_ns: active.ended_ns })
+        let Active { started_ns, ended_ns, busy_ns, .. } = active;
+        self.report(Completion { launch, status, started_ns, ended_ns, busy_ns })
     }
 
     fn report(&mut self, completion: Completion) -> Result<(), Corrupt> {
@@ -208,6 +211,7 @@ impl Active {
             failed: false,
             started_ns: now_ns,
             ended_ns: now_ns,
+            busy_ns: 0,
             block_ns,
             largest: 0,
             fruitless: 0,
@@ -280,6 +284,7 @@ impl Active {
     fn finish(&mut self, outcome: &Outcome) {
         self.running -= 1;
         self.ended_ns = self.ended_ns.max(outcome.ended_ns);
+        self.busy_ns += outcome.ended_ns.saturating_sub(outcome.started_ns);
         if self.running == 0 {
             self.ran_ns += outcome.ended_ns.saturating_sub(self.running_since_ns);
         }

@@ -217,7 +217,7 @@ pub fn a_launch_resumes_until_it_is_complete(make: Make) {
         match completion.status {
             LaunchStatus::Complete => break,
             LaunchStatus::Evicted => evictions += 1,
-            LaunchStatus::Failed => panic!("a launch failed"),
+            LaunchStatus::Failed | LaunchStatus::Aborted => panic!("a launch failed"),
         }
         assert!(evictions < 100_000, "no progress");
     }

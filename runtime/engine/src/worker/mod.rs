@@ -78,6 +78,7 @@ impl Worker {
             queues: info.queues.clamp(1, atoll_core::limits::DEVICE_QUEUES_MAX),
             queue_capacity: config.device_queue_capacity.min(info.queue_capacity).max(1),
             preempt_level: info.preempt_level,
+            can_abort: info.can_abort,
             perturb: config.evict_at_random,
         };
         let memory_bytes = config.memory_limit_bytes.unwrap_or(u64::MAX).min(info.memory_bytes);
@@ -220,6 +221,8 @@ impl Worker {
                 Action::RaiseEpoch { task, epoch } => self.raise_epoch(task, epoch),
                 Action::Prepare { task } => self.prepare(task),
                 Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
+                Action::Abort { launch, queue } => self.abort(launch, queue),
+                Action::DeclareHung { launch, .. } => self.hung(launch),
                 Action::RunHostStep { task, step } => self.run_host_step(task, step),
                 Action::FinishTask { task, outcome, preemptions } => self.finish(task, outcome, preemptions),
             }
@@ -247,6 +250,7 @@ impl Worker {
             LaunchStatus::Complete => LaunchEnd::Complete,
             LaunchStatus::Evicted => LaunchEnd::Evicted,
             LaunchStatus::Failed => LaunchEnd::Failed,
+            LaunchStatus::Aborted => LaunchEnd::Aborted,
         };
         let report = self.device.report(completion.launch).unwrap_or_default();
         if !report.printed.is_empty() {
@@ -254,7 +258,7 @@ impl Worker {
         }
         let invocation = self.invocation(task);
         match end {
-            LaunchEnd::Complete => {}
+            LaunchEnd::Complete | LaunchEnd::Aborted => {}
             LaunchEnd::Evicted => {
                 invocation.evicted_launches += 1;
                 if let Some(step) = place.step {
@@ -322,6 +326,7 @@ impl Worker {
             preemptions: counters.preemptions,
             issued_launches: counters.issued_launches,
             evicted_launches: counters.evicted_launches,
+            aborted_launches: counters.aborted_launches,
             rt_start_latency: self.rt_start_latency.clone(),
             preemption_latency: self.preemption_latency.clone(),
         }

@@ -115,6 +115,23 @@ impl Worker {
         }
     }
 
+    /// Ends a launch that goes on although its invocation is over.
+    pub(super) fn abort(&mut self, launch: LaunchId, queue: QueueId) {
+        if self.lost.is_none() {
+            self.device.abort(queue, launch);
+        }
+    }
+
+    /// The device does not end a launch that it was told to end.
+    pub(super) fn hung(&mut self, launch: LaunchId) {
+        let Some(&(task, step)) = self.launches.get(&launch) else { return };
+        let chain = &self.invocation(task).submission.chain;
+        let function = &chain.stages[chain.locate(step).stage].function.key;
+        let seconds = atoll_core::limits::HANG_NS / 1_000_000_000;
+        let reason = format!("a launch of function {function} did not end within {seconds} s of being told to");
+        self.lose_device(reason);
+    }
+
     /// Copies between two buffers of a function, or from outputs of stages to inputs of a later one.
     pub(super) fn run_host_step(&mut self, task: TaskId, step: u32) {
         if self.lost.is_some() {

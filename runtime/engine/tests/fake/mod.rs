@@ -5,7 +5,7 @@
 
 use crate::toy::{PER_BLOCK, TRAP};
 use atoll_core::rng::Rng;
-use atoll_core::{DeviceOffset, Epoch, PreemptLevel, QueueId};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use atoll_device::*;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -39,6 +39,11 @@ impl Controls {
         self.0.lost.store(true, Ordering::SeqCst);
     }
 
+    /// Ignores from now on that launches are to be aborted.
+    pub(crate) fn be_deaf(&self) {
+        self.0.deaf.store(true, Ordering::SeqCst);
+    }
+
     /// Breaks the promise not to panic.
     pub(crate) fn panic_on_submit(&self) {
         self.0.panics.store(true, Ordering::SeqCst);
@@ -70,6 +75,7 @@ struct Shared {
     paused: AtomicBool,
     lost: AtomicBool,
     panics: AtomicBool,
+    deaf: AtomicBool,
     stopped: AtomicBool,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
@@ -79,6 +85,10 @@ struct State {
     memory: Vec<u8>,
     modules: Vec<Option<Vec<Kernel>>>,
     queues: Vec<VecDeque<Launch>>,
+    /// Launches that are to be ended.
+    aborted: Vec<LaunchId>,
+    /// How long blocks ran.
+    busy_ns: u64,
     completions: VecDeque<Completion>,
 }
 
@@ -94,6 +104,7 @@ struct Launch {
     kernel: Kernel,
     next_block: u32,
     started_ns: u64,
+    busy_ns: u64,
     failed: bool,
 }
 
@@ -109,6 +120,8 @@ impl FakeDevice {
             memory: vec![0xA5; MEMORY_BYTES as usize],
             modules: Vec::new(),
             queues: (0..QUEUES).map(|_| VecDeque::new()).collect(),
+            aborted: Vec::new(),
+            busy_ns: 0,
             completions: VecDeque::new(),
         };
         let shared = Arc::new(Shared {
@@ -118,6 +131,7 @@ impl FakeDevice {
             paused: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             panics: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
@@ -131,6 +145,7 @@ impl FakeDevice {
             constants_bytes: 0,
             shared_bytes_max: 1024,
             preempt_level: PreemptLevel::Deactivate,
+            can_abort: true,
             queues: QUEUES,
             queue_capacity: 4,
         };
@@ -222,10 +237,25 @@ impl Device for FakeDevice {
         if state.queues[queue.0 as usize].len() >= self.info.queue_capacity as usize {
             return Err(SubmitError::Full);
         }
-        let launch = Launch { record: *record, params: params.to_vec(), kernel, next_block: 0, started_ns: 0, failed: false };
+        let launch = Launch { record: *record, params: params.to_vec(), kernel, next_block: 0, started_ns: 0, busy_ns: 0, failed: false };
         state.queues[queue.0 as usize].push_back(launch);
         self.shared.work.notify_all();
         Ok(())
+    }
+
+    fn abort(&mut self, queue: QueueId, launch: LaunchId) {
+        if self.shared.deaf.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut state = self.shared.state.lock().expect("no panic");
+        let is_oldest = state.queues[queue.0 as usize].front().is_none_or(|oldest| oldest.record.launch >= launch);
+        assert!(is_oldest, "a launch is aborted that is not the oldest of its queue");
+        state.aborted.push(launch);
+        self.shared.work.notify_all();
+    }
+
+    fn busy_ns(&self) -> Option<u64> {
+        Some(self.shared.state.lock().expect("no panic").busy_ns)
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
@@ -252,6 +282,10 @@ impl Shared {
     fn run(&self, mut rng: Rng) {
         let mut state = self.state.lock().expect("no panic");
         while !self.stopped.load(Ordering::SeqCst) {
+            for completion in state.take_aborted() {
+                state.completions.push_back(completion);
+                rustix::io::write(&self.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
+            }
             let busy: Vec<usize> = (0..state.queues.len()).filter(|&queue| !state.queues[queue].is_empty()).collect();
             if busy.is_empty() || self.paused.load(Ordering::SeqCst) {
                 state = self.work.wait_timeout(state, Duration::from_millis(1)).expect("no panic").0;
@@ -286,7 +320,11 @@ impl State {
         }
         let block = launch.next_block;
         launch.next_block += 1;
+        let started_ns = now_ns();
         let left = self.enter_block(&mut launch, block);
+        let busy_ns = now_ns() - started_ns;
+        launch.busy_ns += busy_ns;
+        self.busy_ns += busy_ns;
         self.queues[queue].push_front(launch);
         left
     }
@@ -325,7 +363,24 @@ impl State {
             (_, true) => LaunchStatus::Evicted,
             _ => LaunchStatus::Complete,
         };
-        Some(Completion { launch: launch.record.launch, status, started_ns: launch.started_ns, ended_ns: now_ns() })
+        Some(Completion {
+            launch: launch.record.launch,
+            status,
+            started_ns: launch.started_ns,
+            ended_ns: now_ns(),
+            busy_ns: launch.busy_ns,
+        })
+    }
+
+    /// Ends the launches that are to be ended and stand at the head of their queues.
+    fn take_aborted(&mut self) -> Vec<Completion> {
+        let State { aborted, queues, .. } = self;
+        let is_aborted = |queue: &VecDeque<Launch>| queue.front().is_some_and(|oldest| aborted.contains(&oldest.record.launch));
+        let heads = queues.iter_mut().filter_map(|queue| is_aborted(queue).then(|| queue.pop_front())?);
+        let status = LaunchStatus::Aborted;
+        heads
+            .map(|l| Completion { launch: l.record.launch, status, started_ns: l.started_ns, ended_ns: now_ns(), busy_ns: l.busy_ns })
+            .collect()
     }
 }
 

@@ -114,6 +114,9 @@ pub(super) const METRICS: &[Metric] = &[
         out.integer(&[], s.engine.issued_launches);
     }),
     counter("atoll_evicted_launches_total", "Launches that left the device early", |s, out| out.integer(&[], s.engine.evicted_launches)),
+    counter("atoll_aborted_launches_total", "Launches ended by force because nobody wanted their invocation any more", |s, out| {
+        out.integer(&[], s.engine.aborted_launches);
+    }),
     histogram(
         "atoll_preemption_latency_seconds",
         "From the submission of a real-time invocation that evicts others to its first block",

@@ -23,6 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-device", &["atoll-core", "atoll-kgraph"]),
     ("atoll-engine", &["atoll-core", "atoll-device", "atoll-kgraph"]),
     ("atoll-protocol", &[]),
+    ("atoll-sealed", &[]),
+    ("atoll-store", &["atoll-core", "atoll-protocol", "atoll-sealed"]),
     ("atoll-server", &["atoll-core", "atoll-engine", "atoll-kgraph", "atoll-protocol"]),
     ("atoll-models", &["atoll-frontend"]),
     ("gpu-probe", &[]),

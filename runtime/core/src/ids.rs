@@ -35,6 +35,7 @@ impl Epoch {
 
 /// The two service classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Class {
     /// Gets the device first.
     RealTime,

@@ -11,6 +11,7 @@ pub const TENANT_BYTES_MAX: usize = 64;
 ///
 /// [`Tenant::default`] is `local`, to which the models of the daemon's own repository belong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(into = "String", try_from = "String"))]
 pub struct Tenant(Arc<str>);
 
 /// A text that names no tenant.
@@ -45,6 +46,20 @@ impl FromStr for Tenant {
         let begins_well = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
         let fits = begins_well && name.len() <= TENANT_BYTES_MAX && name.bytes().all(is_ordinary);
         if fits { Ok(Tenant(name.into())) } else { Err(BadTenant(name.chars().take(TENANT_BYTES_MAX).collect())) }
+    }
+}
+
+impl TryFrom<String> for Tenant {
+    type Error = BadTenant;
+
+    fn try_from(name: String) -> Result<Tenant, BadTenant> {
+        name.parse()
+    }
+}
+
+impl From<Tenant> for String {
+    fn from(tenant: Tenant) -> String {
+        tenant.as_str().into()
     }
 }
 

@@ -1,0 +1,124 @@
+//! A folder of files named by what they hold: each is whole or not there.
+
+use crate::error::{StoreError, is_full};
+use atoll_sealed::{Digest, Digester, Sealed, Unsealed};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// How the names of files begin that are being written.
+const PARTIAL: &str = ".partial-";
+
+/// Bytes that are moved at once.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A folder of files named `DIGEST` and an extension.
+#[derive(Debug)]
+pub(crate) struct Files {
+    folder: PathBuf,
+    extension: &'static str,
+}
+
+/// A file that is whole, and has no name yet; without one it vanishes.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    file: NamedTempFile,
+    pub(crate) digest: Digest,
+}
+
+impl Files {
+    pub(crate) fn create(folder: PathBuf, extension: &'static str) -> Result<Files, StoreError> {
+        fs::create_dir_all(&folder).map_err(|source| StoreError::Io { what: "cannot make", path: folder.clone(), source })?;
+        Ok(Files { folder, extension })
+    }
+
+    pub(crate) fn path(&self, digest: &Digest) -> PathBuf {
+        self.folder.join(format!("{digest}{}", self.extension))
+    }
+
+    /// Writes content beside its place, down to the disk.
+    pub(crate) fn stage(&self, content: &Sealed) -> Result<Staged, StoreError> {
+        let written = || -> io::Result<Staged> {
+            let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(&self.folder)?;
+            let mut digester = Digester::default();
+            content.for_each_chunk(|chunk| {
+                digester.update(chunk);
+                file.write_all(chunk)
+            })?;
+            file.as_file().sync_data()?;
+            Ok(Staged { file, digest: digester.finish() })
+        };
+        written().map_err(|source| self.failed("cannot write into", &self.folder, source))
+    }
+
+    /// Gives a file its name.
+    pub(crate) fn publish(&self, staged: Staged) -> Result<(), StoreError> {
+        let path = self.path(&staged.digest);
+        let persisted = staged.file.persist(&path);
+        // The name has to survive as well as the contents.
+        let synced = persisted.map_err(|error| error.error).and_then(|_| File::open(&self.folder)?.sync_all());
+        synced.map_err(|source| self.failed("cannot name", &path, source))
+    }
+
+    /// Reads a file into memory. `None` where it does not hold what its name says, or is not there.
+    pub(crate) fn read(&self, digest: &Digest) -> Result<Option<Sealed>, StoreError> {
+        let path = self.path(digest);
+        let failed = |source| self.failed("cannot read", &path, source);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let (mut content, mut digester) = (Unsealed::new("atoll-object").map_err(failed)?, Digester::default());
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            let count = file.read(&mut chunk).map_err(failed)?;
+            if count == 0 {
+                break;
+            }
+            digester.update(&chunk[..count]);
+            content.write_all(&chunk[..count]).map_err(failed)?;
+        }
+        if digester.finish() == *digest { Ok(Some(content.seal().map_err(failed)?)) } else { Ok(None) }
+    }
+
+    /// Removes a file that no entry of the index speaks of any more. One that stays is swept at the next start.
+    pub(crate) fn remove(&self, digest: &Digest) {
+        let path = self.path(digest);
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "a file was not removed");
+        }
+    }
+
+    /// The size of a file; `None` where there is none.
+    pub(crate) fn bytes(&self, digest: &Digest) -> Option<u64> {
+        fs::metadata(self.path(digest)).ok().map(|metadata| metadata.len())
+    }
+
+    /// Removes what a process left behind that was killed: files half written, and files that no entry speaks of.
+    pub(crate) fn sweep(&self, known: &BTreeSet<Digest>) -> Result<(), StoreError> {
+        let failed = |source| self.failed("cannot read", &self.folder, source);
+        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let digest = name.strip_suffix(self.extension).and_then(|name| name.parse::<Digest>().ok());
+            // Whatever else lies here is not ours to remove.
+            let is_litter = name.starts_with(PARTIAL) || digest.is_some_and(|digest| !known.contains(&digest));
+            if is_litter && let Err(error) = fs::remove_file(self.folder.join(name)) {
+                tracing::warn!(name, %error, "a file left behind was not removed");
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, what: &'static str, path: &Path, source: io::Error) -> StoreError {
+        if is_full(&source) {
+            return StoreError::DiskFull { folder: self.folder.clone() };
+        }
+        StoreError::Io { what, path: path.into(), source }
+    }
+}

@@ -1,0 +1,197 @@
+//! The index: what the store knows, in a database that survives a SIGKILL at any moment.
+//!
+//! An entry is written after the file it speaks of is whole and in its place, and removed before the file is: so a file without an entry is litter, which is swept at the next start, and
+//! an entry without a file means that somebody else removed it.
+
+use crate::deployment::{Deployment, DeploymentKey};
+use crate::error::{StoreError, is_full};
+use crate::object::Holding;
+use atoll_core::Tenant;
+use atoll_sealed::Digest;
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, WriteTransaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::path::PathBuf;
+
+/// Size of an object.
+const OBJECTS: TableDefinition<&[u8; 32], u64> = TableDefinition::new("objects");
+/// Who has a right to an object, as JSON of [`Holding`].
+const HOLDINGS: TableDefinition<(&str, &[u8; 32]), &[u8]> = TableDefinition::new("holdings");
+/// Deployed functions by tenant and name, as JSON of [`Deployment`].
+const DEPLOYMENTS: TableDefinition<(&str, &str), &[u8]> = TableDefinition::new("deployments");
+/// Facts about the index itself.
+const ABOUT: TableDefinition<&str, u64> = TableDefinition::new("about");
+
+/// Version of the tables. Another one is refused.
+const FORMAT: u64 = 1;
+
+/// Bytes that the database keeps in memory: what an index of a hundred thousand objects takes.
+const CACHE_BYTES: usize = 16 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    path: PathBuf,
+    /// Closed after an error of the system, because the database refuses everything from then on; opened again when it is next needed.
+    database: Option<Database>,
+}
+
+/// What an index holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) objects: Vec<(Digest, u64)>,
+    pub(crate) holdings: Vec<(Tenant, Digest, Holding)>,
+    pub(crate) deployments: Vec<(DeploymentKey, Deployment)>,
+}
+
+/// What is to change, all of it or nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// Objects with their sizes.
+    pub(crate) put: Vec<(Digest, u64)>,
+    pub(crate) forget: Vec<Digest>,
+    pub(crate) hold: Vec<(Tenant, Digest, Holding)>,
+    pub(crate) release: Vec<(Tenant, Digest)>,
+    pub(crate) deploy: Vec<(DeploymentKey, Deployment)>,
+    pub(crate) withdraw: Vec<DeploymentKey>,
+}
+
+impl Index {
+    pub(crate) fn open(path: PathBuf) -> Result<Index, StoreError> {
+        let mut index = Index { path, database: None };
+        let database = index.database()?;
+        let found = read_format(database).map_err(|error| index.failed(error))?;
+        match found {
+            Some(FORMAT) => Ok(index),
+            None => {
+                index.write(|transaction| drop_old(transaction.open_table(ABOUT)?.insert("format", FORMAT)))?;
+                Ok(index)
+            }
+            Some(other) => Err(StoreError::Index {
+                path: index.path,
+                reason: format!("it has format {other}, this daemon writes {FORMAT}; use another --state"),
+            }),
+        }
+    }
+
+    pub(crate) fn contents(&mut self) -> Result<Contents, StoreError> {
+        let database = self.database()?;
+        read_contents(database).map_err(|error| self.failed(error))
+    }
+
+    /// Writes a change. When this returns it survives whatever happens.
+    pub(crate) fn apply(&mut self, change: &Change) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            let mut objects = transaction.open_table(OBJECTS)?;
+            for (digest, bytes) in &change.put {
+                objects.insert(digest.as_bytes(), bytes)?;
+            }
+            for digest in &change.forget {
+                objects.remove(digest.as_bytes())?;
+            }
+            let mut holdings = transaction.open_table(HOLDINGS)?;
+            for (tenant, digest, holding) in &change.hold {
+                holdings.insert((tenant.as_str(), digest.as_bytes()), json(holding).as_slice())?;
+            }
+            for (tenant, digest) in &change.release {
+                holdings.remove((tenant.as_str(), digest.as_bytes()))?;
+            }
+            let mut deployments = transaction.open_table(DEPLOYMENTS)?;
+            for (key, deployment) in &change.deploy {
+                deployments.insert((key.tenant.as_str(), key.name.as_str()), json(deployment).as_slice())?;
+            }
+            for key in &change.withdraw {
+                deployments.remove((key.tenant.as_str(), key.name.as_str()))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn write(&mut self, change: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), StoreError> {
+        let written = self.database()?.begin_write().map_err(redb::Error::from).and_then(|transaction| {
+            change(&transaction)?;
+            Ok(transaction.commit()?)
+        });
+        written.map_err(|error| self.failed(error))
+    }
+
+    fn database(&mut self) -> Result<&Database, StoreError> {
+        if self.database.is_none() {
+            let opened = Database::builder().set_cache_size(CACHE_BYTES).create(&self.path);
+            self.database = Some(opened.map_err(|error| match error {
+                DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: self.path.clone() },
+                other => self.describe(other.into()),
+            })?);
+        }
+        self.database.as_ref().ok_or_else(|| StoreError::InUse { path: self.path.clone() })
+    }
+
+    /// Closes the database after an error of the system, so that the next use opens it anew.
+    fn failed(&mut self, error: redb::Error) -> StoreError {
+        self.database = None;
+        self.describe(error)
+    }
+
+    fn describe(&self, error: redb::Error) -> StoreError {
+        match error {
+            redb::Error::Io(source) if is_full(&source) => {
+                StoreError::DiskFull { folder: self.path.parent().unwrap_or(&self.path).to_path_buf() }
+            }
+            redb::Error::Io(source) => StoreError::Io { what: "cannot use", path: self.path.clone(), source },
+            other => StoreError::Index { path: self.path.clone(), reason: other.to_string() },
+        }
+    }
+}
+
+fn drop_old<T>(old: Result<T, StorageError>) -> Result<(), redb::Error> {
+    Ok(old.map(drop)?)
+}
+
+fn read_format(database: &Database) -> Result<Option<u64>, redb::Error> {
+    match database.begin_read()?.open_table(ABOUT) {
+        Ok(about) => Ok(about.get("format")?.map(|value| value.value())),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read_contents(database: &Database) -> Result<Contents, redb::Error> {
+    let transaction = database.begin_read()?;
+    let mut contents = Contents::default();
+    let objects = match transaction.open_table(OBJECTS) {
+        // Nothing was ever written.
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(contents),
+        objects => objects?,
+    };
+    for entry in objects.iter()? {
+        let (digest, bytes) = entry?;
+        contents.objects.push((Digest::from_bytes(*digest.value()), bytes.value()));
+    }
+    for entry in transaction.open_table(HOLDINGS)?.iter()? {
+        let (key, holding) = entry?;
+        let (tenant, digest) = key.value();
+        contents.holdings.push((tenant_of(tenant)?, Digest::from_bytes(*digest), parsed(holding.value())?));
+    }
+    for entry in transaction.open_table(DEPLOYMENTS)?.iter()? {
+        let (key, deployment) = entry?;
+        let (tenant, name) = key.value();
+        contents.deployments.push((DeploymentKey { tenant: tenant_of(tenant)?, name: name.into() }, parsed(deployment.value())?));
+    }
+    Ok(contents)
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("plain structs of numbers and texts have a JSON form")
+}
+
+fn parsed<T: DeserializeOwned>(json: &[u8]) -> Result<T, redb::Error> {
+    serde_json::from_slice(json).map_err(|error| damaged(&error))
+}
+
+fn tenant_of(name: &str) -> Result<Tenant, redb::Error> {
+    name.parse().map_err(|error| damaged(&error))
+}
+
+fn damaged(error: &dyn std::fmt::Display) -> redb::Error {
+    redb::Error::Io(io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+}

@@ -1,0 +1,235 @@
+//! The store: rights, tiers, quotas, and what it finds after it was killed.
+
+use atoll_core::{Class, Tenant};
+use atoll_protocol::DataType;
+use atoll_sealed::{Digest, Sealed};
+use atoll_store::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+fn open(folder: &Path, memory_bytes: u64) -> Store {
+    Store::open(&StoreConfig { folder: folder.into(), memory_bytes }).expect("a store")
+}
+
+fn tenant(name: &str) -> Tenant {
+    name.parse().expect("a name")
+}
+
+fn put(store: &Store, who: &str, bytes: &[u8]) -> Result<Digest, StoreError> {
+    store.put(&tenant(who), &Quota::NONE, Class::BestEffort, None, Sealed::of("test", bytes).expect("memory"))
+}
+
+fn get(store: &Store, who: &str, digest: Digest) -> Result<Vec<u8>, StoreError> {
+    store.lease(&tenant(who), digest).map(|lease| lease.content.to_vec().expect("memory"))
+}
+
+#[test]
+fn objects_survive_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let form = Form { datatype: DataType::Fp32, shape: vec![2] };
+    let digest = {
+        let store = open(folder.path(), 1 << 20);
+        let content = Sealed::of("test", &[7; 8]).unwrap();
+        let digest = store.put(&tenant("a"), &Quota::NONE, Class::RealTime, Some(form.clone()), content).unwrap();
+        // As after a SIGKILL: nothing is closed.
+        std::mem::forget(store);
+        digest
+    };
+    assert_eq!(digest, Digest::of(&[7; 8]));
+    // The lock on the index belongs to a file that was never closed; a copy is what another process would find.
+    let copy = tempfile::tempdir().unwrap();
+    fs::create_dir(copy.path().join("objects")).unwrap();
+    for file in ["index.redb".to_string(), format!("objects/{digest}")] {
+        fs::copy(folder.path().join(&file), copy.path().join(&file)).unwrap();
+    }
+    let store = open(copy.path(), 1 << 20);
+    assert_eq!(get(&store, "a", digest).unwrap(), [7; 8]);
+    let info = store.list(&tenant("a")).remove(0);
+    assert_eq!((info.digest, info.bytes, info.class, info.form, info.in_memory), (digest, 8, Class::RealTime, Some(form), true));
+    assert_eq!(store.statistics().read_from_disk, 1);
+}
+
+#[test]
+fn only_who_has_the_right_sees_an_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 1 << 20);
+    let secret = put(&store, "a", b"secret").unwrap();
+    let nothing = Digest::of(b"nothing");
+    for digest in [secret, nothing] {
+        assert!(matches!(get(&store, "b", digest), Err(StoreError::NoObject(found)) if found == digest));
+        assert!(matches!(store.remove(&tenant("b"), digest), Err(StoreError::NoObject(found)) if found == digest));
+    }
+    assert!(store.list(&tenant("b")).is_empty());
+    // Who has the bytes may have the object, and losing it is no loss to others.
+    assert_eq!(put(&store, "b", b"secret").unwrap(), secret);
+    assert_eq!((store.statistics().objects, store.usage(&tenant("a")).bytes, store.usage(&tenant("b")).bytes), (1, 6, 6));
+    store.remove(&tenant("a"), secret).unwrap();
+    assert!(get(&store, "a", secret).is_err());
+    assert_eq!(get(&store, "b", secret).unwrap(), b"secret");
+    store.remove(&tenant("b"), secret).unwrap();
+    assert_eq!(
+        (store.statistics(), fs::read_dir(folder.path().join("objects")).unwrap().count()),
+        (StoreStatistics { found_in_memory: 1, ..Default::default() }, 0)
+    );
+}
+
+#[test]
+fn what_is_being_read_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 100);
+    let digest = put(&store, "a", &[1; 80]).unwrap();
+    let lease = store.lease(&tenant("a"), digest).unwrap();
+    put(&store, "a", &[2; 80]).unwrap();
+    store.remove(&tenant("a"), digest).unwrap();
+    assert_eq!(lease.content.to_vec().unwrap(), [1; 80]);
+    assert!(get(&store, "a", digest).is_err());
+}
+
+#[test]
+fn memory_goes_to_what_was_used_last_and_best_effort_yields_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 300);
+    let a = tenant("a");
+    let urgent = store.put(&a, &Quota::NONE, Class::RealTime, None, Sealed::of("test", &[0; 100]).unwrap()).unwrap();
+    let [one, two, three] = [1, 2, 3].map(|byte| {
+        let digest = put(&store, "a", &[byte; 100]).unwrap();
+        if byte == 2 {
+            get(&store, "a", Digest::of(&[1; 100])).unwrap();
+        }
+        digest
+    });
+    let in_memory =
+        |store: &Store| -> Vec<Digest> { store.list(&a).into_iter().filter(|info| info.in_memory).map(|info| info.digest).collect() };
+    let sorted = |mut digests: Vec<Digest>| {
+        digests.sort();
+        digests
+    };
+    assert_eq!(in_memory(&store), sorted(vec![urgent, one, three]), "two was used longest ago");
+    assert_eq!(get(&store, "a", two).unwrap(), [2; 100]);
+    assert_eq!(in_memory(&store), sorted(vec![urgent, two, three]));
+    let large = put(&store, "a", &[9; 301]).unwrap();
+    assert_eq!(in_memory(&store), sorted(vec![urgent, two, three]), "what is larger than all of it displaces nobody");
+    assert_eq!(get(&store, "a", large).unwrap(), [9; 301]);
+    assert_eq!(store.statistics().memory_bytes, 300);
+}
+
+#[test]
+fn damaged_files_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let [changed, cut, gone] = {
+        let store = open(folder.path(), 0);
+        [b"one!", b"two!", b"tri!"].map(|bytes| put(&store, "a", bytes).unwrap())
+    };
+    let path = |digest: &Digest| folder.path().join("objects").join(digest.to_string());
+    fs::write(path(&changed), b"on3!").unwrap();
+    fs::write(path(&cut), b"tw").unwrap();
+    fs::remove_file(path(&gone)).unwrap();
+    let store = open(folder.path(), 0);
+    assert!(matches!(get(&store, "a", changed), Err(StoreError::Damaged(_))), "the same size, other bytes");
+    for digest in [changed, cut, gone] {
+        assert!(matches!(get(&store, "a", digest), Err(StoreError::NoObject(_))));
+        assert!(!path(&digest).exists());
+    }
+    assert_eq!((store.usage(&tenant("a")), store.statistics().damaged), (Usage::default(), 1));
+    put(&store, "a", b"one!").unwrap();
+    assert_eq!(get(&store, "a", changed).unwrap(), b"one!");
+}
+
+#[test]
+fn litter_is_swept_and_strangers_are_left() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path(), 0));
+    let objects = folder.path().join("objects");
+    for name in [".partial-abc", &Digest::of(b"x").to_string(), "README"] {
+        fs::write(objects.join(name), b"x").unwrap();
+    }
+    let _store = open(folder.path(), 0);
+    let left: Vec<_> = fs::read_dir(objects).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["README"]);
+}
+
+#[test]
+fn quotas_name_what_is_used_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 1 << 20);
+    let quota = Quota { all: Limit { bytes: 100, count: 3 }, best_effort: Limit { bytes: 50, count: 2 } };
+    let put = |class, bytes: &[u8]| store.put(&tenant("a"), &quota, class, None, Sealed::of("test", bytes).unwrap());
+    let refusal = |result: Result<Digest, StoreError>| result.unwrap_err().to_string();
+    assert!(refusal(put(Class::RealTime, &[0; 101])).contains("needs 101 bytes; of object bytes, 0 of 100 are used"));
+    put(Class::BestEffort, &[1; 30]).unwrap();
+    put(Class::BestEffort, &[1; 30]).unwrap();
+    assert!(refusal(put(Class::BestEffort, &[2; 30])).contains("of best-effort object bytes, 30 of 50 are used"));
+    put(Class::BestEffort, &[3; 1]).unwrap();
+    assert!(refusal(put(Class::BestEffort, &[4; 1])).contains("of best-effort objects, 2 of 2 are used"));
+    put(Class::RealTime, &[4; 1]).unwrap();
+    assert!(refusal(put(Class::RealTime, &[5; 1])).contains("of objects, 3 of 3 are used"));
+    store.remove(&tenant("a"), Digest::of(&[1; 30])).unwrap();
+    put(Class::RealTime, &[5; 1]).unwrap();
+}
+
+#[test]
+fn one_daemon_has_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let _store = open(folder.path(), 0);
+    let second = Store::open(&StoreConfig { folder: folder.path().into(), memory_bytes: 0 });
+    assert!(matches!(second, Err(StoreError::InUse { .. })));
+}
+
+#[test]
+fn deployments_are_kept_with_their_bundles() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |name: &str| DeploymentKey { tenant: tenant("a"), name: name.into() };
+    let deployment = |bundle, private| Deployment { bundle, bundle_bytes: 3, class: Class::RealTime, private, deployed_s: 5 };
+    let store = open(folder.path(), 0);
+    let (digest, path) = store.write_bundle(&Sealed::of("test", b"kg!").unwrap()).unwrap();
+    store.deploy(key("f"), deployment(digest, false)).unwrap();
+    store.deploy(key("g"), deployment(digest, true)).unwrap();
+    let (unused, unused_path) = store.write_bundle(&Sealed::of("test", b"bad").unwrap()).unwrap();
+    store.discard_bundle(unused);
+    assert!(!unused_path.exists());
+    drop(store);
+    let store = open(folder.path(), 0);
+    assert_eq!(store.deployments(), [(key("f"), deployment(digest, false)), (key("g"), deployment(digest, true))]);
+    assert!(store.withdraw(&key("f")).unwrap() && path.exists());
+    assert!(!store.withdraw(&key("f")).unwrap());
+    assert!(store.withdraw(&key("g")).unwrap() && !path.exists());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// Whatever tenants do: each sees exactly what it put and did not remove, memory stays within its bound, and a new store finds the same.
+    #[test]
+    fn a_store_is_a_map_per_tenant(steps in prop::collection::vec((0_u8..4, 0_usize..3, 0_u8..12), 1..60), memory_bytes in 0_u64..400) {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["a", "b", "c"];
+        let content = |id: u8| vec![id; usize::from(id) * 10];
+        let mut model: [BTreeMap<Digest, Vec<u8>>; 3] = Default::default();
+        let mut store = open(folder.path(), memory_bytes);
+        for (what, who, id) in steps {
+            let (name, bytes) = (names[who], content(id));
+            let digest = Digest::of(&bytes);
+            match what {
+                0 => {
+                    prop_assert_eq!(put(&store, name, &bytes).unwrap(), digest);
+                    model[who].insert(digest, bytes);
+                }
+                1 => prop_assert_eq!(store.remove(&tenant(name), digest).is_ok(), model[who].remove(&digest).is_some()),
+                2 => prop_assert_eq!(get(&store, name, digest).ok(), model[who].get(&digest).cloned()),
+                _ => {
+                    drop(store);
+                    store = open(folder.path(), memory_bytes);
+                }
+            }
+            prop_assert!(store.statistics().memory_bytes <= memory_bytes);
+        }
+        for (who, held) in model.iter().enumerate() {
+            let listed: Vec<Digest> = store.list(&tenant(names[who])).into_iter().map(|info| info.digest).collect();
+            prop_assert_eq!(listed, held.keys().copied().collect::<Vec<_>>());
+            let bytes: u64 = held.values().map(|bytes| bytes.len() as u64).sum();
+            prop_assert_eq!((store.usage(&tenant(names[who])).bytes, store.usage(&tenant(names[who])).count), (bytes, held.len() as u64));
+        }
+    }
+}

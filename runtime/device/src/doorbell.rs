@@ -6,6 +6,7 @@ use rustix::event::EventfdFlags;
 use rustix::thread::futex;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
 
 /// Wakes sleeping compute units. Both words lie in shared memory; the ticket counts rings, so that a ring between looking and falling asleep is not lost.
 #[derive(Clone, Copy, Debug)]
@@ -34,9 +35,19 @@ impl SleepBell<'_> {
 
     /// Sleeps until the bell rings, at once over if it rang since `ticket` was taken.
     pub(crate) fn sleep(&self, ticket: u32) {
+        self.sleep_at_most(ticket, None);
+    }
+
+    /// As [`SleepBell::sleep`], for so long at most.
+    pub(crate) fn sleep_for(&self, ticket: u32, time: Duration) {
+        let time = futex::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        self.sleep_at_most(ticket, Some(&time));
+    }
+
+    fn sleep_at_most(&self, ticket: u32, time: Option<&futex::Timespec>) {
         self.sleepers.fetch_add(1, SeqCst);
         // Every way to return is fine, the caller looks again; but only one that was woken was struck off.
-        if futex::wait(self.ticket, futex::Flags::empty(), ticket, None).is_err() {
+        if futex::wait(self.ticket, futex::Flags::empty(), ticket, time).is_err() {
             self.sleepers.fetch_sub(1, SeqCst);
         }
     }

@@ -30,9 +30,12 @@ const HANG: u32 = 0x4A46;
 
 /// An engine with the function `f` on the host device.
 fn start(config: EngineConfig) -> (Engine, EngineHandle) {
+    start_with(config, TIME_LIMIT)
+}
+
+fn start_with(config: EngineConfig, time_limit: Duration) -> (Engine, EngineHandle) {
     let device =
-        HostDevice::start(HostConfig { compute_units: 2, memory_bytes: 64 << 20, time_limit: TIME_LIMIT, ..HostConfig::default() })
-            .expect("a device");
+        HostDevice::start(HostConfig { compute_units: 2, memory_bytes: 64 << 20, time_limit, ..HostConfig::default() }).expect("a device");
     let target = device.info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
     let engine = Engine::start(Box::new(device), config).expect("an engine");
     let handle = engine.handle();
@@ -107,4 +110,29 @@ fn a_kernel_that_goes_wrong_fails_its_invocation_only() {
         result(&before, &good);
         result(&after, &good);
     }
+}
+
+#[test]
+fn endless_kernels_that_nobody_wants_leave_the_device() {
+    let (_engine, handle) = start_with(EngineConfig::default(), Duration::from_secs(600));
+    let (mut endless, good) = (input(100, 2), input(3000, 1));
+    endless[34] = HANG;
+    for round in 0..6 {
+        let deadline = (round % 2 == 1).then_some(Duration::from_millis(30));
+        let (send, answer) = channel();
+        let request = InvocationRequest { deadline, ..toy::request("f", Class::BestEffort, &endless) };
+        let id = handle.submit(request, Box::new(move |result| send.send(result).expect("the test waits")));
+        // One compute unit is left for others in the meantime, and both are afterwards.
+        result(&submit(&handle, Class::RealTime, &good), &good);
+        if deadline.is_none() {
+            handle.cancel(id);
+        }
+        let error = answer.recv_timeout(Duration::from_secs(20)).expect("an answer").expect_err("an error");
+        assert_eq!(error, if deadline.is_some() { InvokeError::DeadlineExceeded } else { InvokeError::Cancelled });
+        result(&submit(&handle, Class::BestEffort, &good), &good);
+    }
+    // More than one of an invocation, where those behind the endless one cannot leave by themselves.
+    assert!(handle.statistics().aborted_launches >= 6);
+    handle.unload(&FunctionKey::local("f")).expect("unloaded");
+    assert_eq!(handle.statistics().device.memory_used_bytes, 0);
 }

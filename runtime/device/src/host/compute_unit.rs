@@ -7,7 +7,7 @@ use super::fault;
 use super::helpers::UnitContext;
 use super::launch::Launch;
 use super::link::State;
-use super::queue::{Chunk, Outcome};
+use super::queue::{Chunk, End, Outcome};
 use crate::ring::Corrupt;
 use atoll_kgraph::host_abi::{HOST_ABI_VERSION, HostContext};
 use rustix::time::{ClockId, clock_gettime};
@@ -100,19 +100,20 @@ impl ComputeUnit<'_> {
         let launch = &*chunk.launch;
         let started_ns = now_ns();
         self.shared.running.fetch_add(1, Relaxed);
-        let failed = self.scratch.grow(launch.kernel().facts.scratch_bytes).is_err() || !self.call(queue, launch, chunk);
+        let has_scratch = self.scratch.grow(launch.kernel().facts.scratch_bytes).is_ok();
+        let end = if has_scratch { self.call(queue as u32, launch, chunk) } else { End::Failed };
         self.shared.running.fetch_sub(1, Relaxed);
         let given = chunk.blocks.clone();
         // Blocks without a progress byte either found the epoch raised, then the launch is evicted and they are done with it, or the kernel was stopped in front of them.
         let missing = launch.first_missing(given.start, given.end);
         let stopped_at = if missing < given.end && !launch.is_evicted() { missing } else { given.end };
-        Outcome { given, stopped_at, failed, started_ns, ended_ns: now_ns() }
+        Outcome { given, stopped_at, end, started_ns, ended_ns: now_ns() }
     }
 
-    /// Calls the kernel; false if it trapped, faulted or took too long.
-    fn call(&mut self, queue: usize, launch: &Launch, chunk: &Chunk) -> bool {
+    /// Calls the kernel.
+    fn call(&mut self, queue: u32, launch: &Launch, chunk: &Chunk) -> End {
         let kernel = launch.kernel();
-        let stop_word = if launch.is_preemptible() { self.shared.link.stop_word(queue as u32) } else { &NEVER_STOP };
+        let stop_word = if launch.is_preemptible() { self.shared.link.stop_word(queue) } else { &NEVER_STOP };
         let watch = &self.shared.watches[self.index as usize];
         let context = HostContext {
             version: HOST_ABI_VERSION,
@@ -133,21 +134,30 @@ impl ComputeUnit<'_> {
         };
         let mut unit = UnitContext::new(context, launch);
         unit.host.block_word = unit.block.as_ptr() as u64;
-        watch.begin(chunk.deadline_ns);
+        let is_aborted = || self.shared.link.is_aborted(queue, launch.record.launch);
+        watch.begin(chunk.deadline_ns, queue, launch.record.launch);
+        if is_aborted() {
+            watch.end();
+            return End::Aborted;
+        }
         // SAFETY: the context and all it points to live across the call; params, shared and scratch memory are as large as the kernel's facts say (checked by `Launch::bind`,
         // `Module::load` and `execute`); that addresses in the parameters are good for the kernel is the engine's promise.
         let ended =
             unsafe { fault::call(kernel.entry, launch.module().code(), watch.halt_word(), (&raw const unit).cast::<HostContext>()) };
-        watch.end();
+        let was_halted = watch.end();
+        if was_halted && is_aborted() {
+            // Whatever else happened to it, nobody asks.
+            return End::Aborted;
+        }
         let limits = Limits { time_ns: self.shared.time_limit_ns, is_ending: self.shared.link.state() != State::Running };
         let fault = match (ended, unit.trap()) {
             (Err(interruption), _) => diagnose::of_interruption(&unit, &interruption, limits),
             (Ok(()), Some(note)) => diagnose::of_trap(&unit, &note, limits),
-            (Ok(()), None) => return true,
+            (Ok(()), None) => return End::Returned,
         };
         // Whoever takes the report tells people.
         tracing::debug!(launch = launch.record.launch.0, "{fault}");
         launch.draft.fail(fault);
-        false
+        End::Failed
     }
 }

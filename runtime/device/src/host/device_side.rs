@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// How long an idle compute unit spins while none is run, and while some are.
     pub(crate) spin_ns: u64,
     pub(crate) busy_spin_ns: u64,
-    pub(crate) watches: Arc<[Watch]>,
+    pub(crate) watches: Box<[Watch]>,
     pub(crate) time_limit_ns: u64,
     reports: Arc<Reports>,
     /// The buffers that checked code may access.
@@ -78,8 +78,23 @@ impl Shared {
         Ok(claim)
     }
 
+    /// Ends launches that have nothing to run at the heads of their queues. Compute units do that on their way; this is for when they are all busy elsewhere.
+    pub(crate) fn clear_heads(&self, now_ns: u64) -> Result<(), Corrupt> {
+        for (index, queue) in self.queues.iter().enumerate() {
+            let mut queue = lock(queue);
+            let completed = queue.advance(self, now_ns)?;
+            self.publish(index as u32, &mut queue)?;
+            drop(queue);
+            if completed > 0 {
+                self.completion_bell.ring(self.link.completion_flag());
+            }
+        }
+        Ok(())
+    }
+
     /// Takes a chunk back; true if its queue has more to run.
     pub(crate) fn finish(&self, queue: usize, outcome: &Outcome) -> Result<bool, Corrupt> {
+        self.link.add_busy(outcome.busy_ns());
         let mut queue = lock(&self.queues[queue]);
         let completed = queue.finish(outcome)?;
         let is_runnable = queue.is_runnable()?;
@@ -148,10 +163,9 @@ impl DeviceSide {
         let time_limit_ns = u64::try_from(config.time_limit.as_nanos()).unwrap_or(u64::MAX);
         let pacing = Pacing { chunk_ns: config.chunk_ns, compute_units: u64::from(config.compute_units), time_limit_ns };
         let reports = Arc::new(Reports::default());
-        let queue = |queue| Mutex::new(DeviceQueue::new(link.device_ends(queue), pacing, reports.clone()));
+        let queue = |queue| Mutex::new(DeviceQueue::new(queue, &link, pacing, reports.clone()));
         let queues = (0..config.queues).map(queue).collect();
-        let watches: Arc<[Watch]> = (0..config.compute_units).map(|_| Watch::default()).collect();
-        let watchdog = Watchdog::start(watches.clone(), link.clone(), time_limit_ns).map_err(os("start the watchdog"))?;
+        let watches = (0..config.compute_units).map(|_| Watch::default()).collect();
         let shared = Arc::new(Shared {
             link,
             helpers: helpers::table(),
@@ -170,6 +184,7 @@ impl DeviceSide {
             shared_bytes_max: config.shared_bytes_max,
             compute_units: config.compute_units,
         });
+        let watchdog = Watchdog::start(shared.clone()).map_err(os("start the watchdog"))?;
         let mut side = DeviceSide { shared, threads: Vec::new(), modules_loaded: 0, _watchdog: watchdog };
         let cpus = if config.pin { allowed_cpus() } else { Vec::new() };
         for index in 0..config.compute_units {

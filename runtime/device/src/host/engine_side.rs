@@ -29,6 +29,8 @@ struct EngineQueue {
     completions: Consumer<COMPLETION_WORDS>,
     /// Launches whose completion was not taken yet, oldest first.
     in_flight: VecDeque<LaunchId>,
+    /// The launch whose end was asked for last.
+    aborted: Option<LaunchId>,
 }
 
 impl EngineSide {
@@ -40,7 +42,7 @@ impl EngineSide {
         let queues = (0..config.queues)
             .map(|queue| {
                 let (commands, completions) = link.engine_ends(queue);
-                EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(queue_capacity) }
+                EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(queue_capacity), aborted: None }
             })
             .collect();
         Ok(EngineSide { link, space, queues, queue_capacity, completion_bell })
@@ -95,6 +97,18 @@ impl EngineSide {
         Ok(())
     }
 
+    /// Ends a launch, if it is the oldest of its queue.
+    ///
+    /// # Panics
+    /// If the device has no such queue.
+    pub(crate) fn abort(&mut self, queue: QueueId, launch: LaunchId) {
+        let EngineQueue { in_flight, aborted, .. } = &mut self.queues[queue.0 as usize];
+        if in_flight.front() == Some(&launch) {
+            *aborted = Some(launch);
+            self.link.abort(queue.0, launch);
+        }
+    }
+
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         match self.poll() {
             None if self.completion_bell.silence(self.link.completion_flag()) => self.poll(),
@@ -123,7 +137,8 @@ impl EngineQueue {
     fn next_completion(&mut self) -> Result<Option<Completion>, BrokenPeer> {
         let Some(words) = self.completions.pop().map_err(|_| BrokenPeer)? else { return Ok(None) };
         let completion = Completion::from_words(&words).ok_or(BrokenPeer)?;
-        if self.in_flight.front() != Some(&completion.launch) {
+        let is_unasked = completion.status == LaunchStatus::Aborted && self.aborted != Some(completion.launch);
+        if self.in_flight.front() != Some(&completion.launch) || is_unasked {
             return Err(BrokenPeer);
         }
         self.in_flight.pop_front();

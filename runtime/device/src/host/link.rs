@@ -6,8 +6,9 @@ use crate::doorbell::SleepBell;
 use crate::record::{COMMAND_WORDS, COMPLETION_WORDS};
 use crate::ring::{Consumer, Producer, ring_bytes};
 use crate::shm::Region;
+use atoll_core::LaunchId;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Most device queues: a bit each in a stop word, and one bit for the shutdown.
 pub(crate) const QUEUES_MAX: u32 = 31;
@@ -20,8 +21,12 @@ const TICKET_AT: u64 = 0;
 const SLEEPERS_AT: u64 = LINE_BYTES;
 const COMPLETION_FLAG_AT: u64 = 2 * LINE_BYTES;
 const STATE_AT: u64 = 3 * LINE_BYTES;
-const STOP_WORDS_AT: u64 = 4 * LINE_BYTES;
-const RINGS_AT: u64 = (STOP_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES).next_multiple_of(2 * LINE_BYTES);
+const ABORT_TICKET_AT: u64 = 4 * LINE_BYTES;
+const ABORT_SLEEPERS_AT: u64 = 5 * LINE_BYTES;
+const BUSY_AT: u64 = 6 * LINE_BYTES;
+const STOP_WORDS_AT: u64 = 7 * LINE_BYTES;
+const ABORT_WORDS_AT: u64 = STOP_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES;
+const RINGS_AT: u64 = (ABORT_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES).next_multiple_of(2 * LINE_BYTES);
 
 /// What the device's state word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +74,37 @@ impl Link {
         SleepBell { ticket: self.word(TICKET_AT), sleepers: self.word(SLEEPERS_AT) }
     }
 
+    /// The bell that wakes the watchdog.
+    pub(crate) fn abort_bell(&self) -> SleepBell<'_> {
+        SleepBell { ticket: self.word(ABORT_TICKET_AT), sleepers: self.word(ABORT_SLEEPERS_AT) }
+    }
+
+    /// Asks for the end of a launch, the oldest of its queue.
+    pub(crate) fn abort(&self, queue: u32, launch: LaunchId) {
+        self.abort_word(queue).store(launch.0.wrapping_add(1), SeqCst);
+        self.abort_bell().ring(1);
+    }
+
+    /// Whether the end of a launch was asked for.
+    pub(crate) fn is_aborted(&self, queue: u32, launch: LaunchId) -> bool {
+        self.abort_word(queue).load(SeqCst) == launch.0.wrapping_add(1)
+    }
+
+    /// The launch of a queue whose end was asked for last, plus one; 0 at first. A launch that is over has no namesake, so nobody has to clear it.
+    fn abort_word(&self, queue: u32) -> &AtomicU64 {
+        self.long_word(ABORT_WORDS_AT + u64::from(queue) * LINE_BYTES)
+    }
+
+    /// A compute unit ran blocks for so long.
+    pub(crate) fn add_busy(&self, ns: u64) {
+        self.long_word(BUSY_AT).fetch_add(ns, Relaxed);
+    }
+
+    /// How long compute units ran blocks, together.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.long_word(BUSY_AT).load(Relaxed)
+    }
+
     /// The flag beside the completion eventfd.
     pub(crate) fn completion_flag(&self) -> &AtomicU32 {
         self.word(COMPLETION_FLAG_AT)
@@ -114,10 +150,16 @@ impl Link {
             self.stop_word(queue).fetch_or(SHUTDOWN_BIT, SeqCst);
         }
         self.bell().ring(u32::MAX >> 1);
+        self.abort_bell().ring(1);
     }
 
     fn word(&self, at: u64) -> &AtomicU32 {
         self.region.word(at).expect("control words lie in front of the rings")
+    }
+
+    fn long_word(&self, at: u64) -> &AtomicU64 {
+        let words = self.region.words(at, 1).expect("control words lie in front of the rings");
+        &words[0]
     }
 
     fn ring_places(&self, queue: u32) -> (u64, u64) {

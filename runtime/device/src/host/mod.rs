@@ -16,7 +16,7 @@
 //! the launches behind it out of the queue.
 //!
 //! A kernel that traps or faults fails its launch (`fault`), and so does one that runs for longer than its limit (`watchdog`); what it did is told with block, thread and line of PTX as far as they are known
-//! (`diagnose`). What a wild store hit on the way there nobody knows, unless the code was compiled with checks, which bound each access to its own buffer (`bounds`); so untrusted
+//! (`diagnose`). A launch that nobody wants any more is ended the same way, when the engine asks for it through a word of its queue. What a wild store hit on the way there nobody knows, unless the code was compiled with checks, which bound each access to its own buffer (`bounds`); so untrusted
 //! code belongs into an executor process (design D11). Not here: stopping a block midway so that it can be run again.
 
 mod arena;
@@ -206,6 +206,16 @@ impl Device for HostDevice {
         self.engine_side.submit(queue, record, params)
     }
 
+    /// # Panics
+    /// If the device has no such queue.
+    fn abort(&mut self, queue: QueueId, launch: LaunchId) {
+        self.engine_side.abort(queue, launch);
+    }
+
+    fn busy_ns(&self) -> Option<u64> {
+        Some(self.engine_side.link.busy_ns())
+    }
+
     fn next_completion(&mut self) -> Option<Completion> {
         self.engine_side.next_completion()
     }
@@ -242,7 +252,7 @@ impl HostConfig {
             shared_bytes_max: self.shared_bytes_max,
             // Running blocks are left to finish.
             preempt_level: PreemptLevel::Deactivate,
-            can_abort: false,
+            can_abort: true,
             queues: self.queues,
             queue_capacity: self.queue_capacity,
         }

@@ -5,6 +5,7 @@
 //! each launch starts with single blocks and grows its chunks from what it measured.
 
 use super::launch::Launch;
+use super::link::Link;
 use super::reports::Reports;
 use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Completion, LaunchStatus};
 use crate::report::{Fault, FaultKind, LaunchReport};
@@ -41,10 +42,27 @@ pub(crate) struct Outcome {
     pub(crate) given: Range<u64>,
     /// From here on they did not run, because the stop word was set.
     pub(crate) stopped_at: u64,
-    /// The kernel trapped or faulted.
-    pub(crate) failed: bool,
+    pub(crate) end: End,
     pub(crate) started_ns: u64,
     pub(crate) ended_ns: u64,
+}
+
+impl Outcome {
+    /// How long the compute unit was busy with it.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.ended_ns.saturating_sub(self.started_ns)
+    }
+}
+
+/// How the call of a kernel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The kernel returned.
+    Returned,
+    /// It trapped, faulted or took too long.
+    Failed,
+    /// The end of its launch was asked for.
+    Aborted,
 }
 
 /// What a compute unit finds when it asks for work.
@@ -73,6 +91,8 @@ pub(crate) trait Bind {
 /// One device queue.
 #[derive(Debug)]
 pub(crate) struct DeviceQueue {
+    index: u32,
+    link: Link,
     commands: Consumer<COMMAND_WORDS>,
     completions: Producer<COMPLETION_WORDS>,
     active: Option<Active>,
@@ -103,7 +123,9 @@ struct Active {
     running_since_ns: u64,
     ran_ns: u64,
     failed: bool,
-    started_ns: u64,
+    aborted: bool,
+    /// When its first block started; `None` while none has.
+    started_ns: Option<u64>,
     ended_ns: u64,
     /// How long its chunks took, together.
     busy_ns: u64,
@@ -114,31 +136,41 @@ struct Active {
 }
 
 impl DeviceQueue {
-    pub(crate) fn new(ends: (Consumer<COMMAND_WORDS>, Producer<COMPLETION_WORDS>), pacing: Pacing, reports: Arc<Reports>) -> Self {
-        DeviceQueue { commands: ends.0, completions: ends.1, active: None, pacing, reports }
+    pub(crate) fn new(index: u32, link: &Link, pacing: Pacing, reports: Arc<Reports>) -> Self {
+        let (commands, completions) = link.device_ends(index);
+        DeviceQueue { index, link: link.clone(), commands, completions, active: None, pacing, reports }
     }
 
     /// The next chunk. Launches that have nothing to run end here, stale ones as evicted without a call.
     pub(crate) fn claim(&mut self, binder: &impl Bind, now_ns: u64) -> Result<Claim, Corrupt> {
-        let mut claim = Claim { chunk: None, waiting: 0, completed: 0 };
-        while claim.completed < ENDED_PER_CLAIM {
-            if self.active.is_none() && !self.start_next(binder, now_ns, &mut claim.completed)? {
+        let mut claim = Claim { chunk: None, waiting: 0, completed: self.advance(binder, now_ns)? };
+        if let Some(active) = &mut self.active
+            && let Some((blocks, deadline_ns)) = active.claim(self.pacing, now_ns)
+        {
+            claim.chunk = Some(Chunk { launch: active.launch.clone(), blocks, deadline_ns });
+            claim.waiting = active.waiting();
+        }
+        Ok(claim)
+    }
+
+    /// Ends launches that have nothing to run and of which nothing runs, until one that has is at the head, or many are over. Returns how many are.
+    pub(crate) fn advance(&mut self, binder: &impl Bind, now_ns: u64) -> Result<u32, Corrupt> {
+        let mut completed = 0;
+        while completed < ENDED_PER_CLAIM {
+            if self.active.is_none() && !self.start_next(binder, now_ns, &mut completed)? {
                 break;
             }
             let Some(active) = &mut self.active else { continue };
-            if let Some((blocks, deadline_ns)) = active.claim(self.pacing, now_ns) {
-                claim.chunk = Some(Chunk { launch: active.launch.clone(), blocks, deadline_ns });
-                claim.waiting = active.waiting();
-                break;
-            }
-            if active.running > 0 {
+            let is_aborted = self.link.is_aborted(self.index, active.launch.record.launch);
+            active.look_around(self.pacing, is_aborted, now_ns);
+            if active.running > 0 || active.waiting() > 0 {
                 break;
             }
             active.ended_ns = active.ended_ns.max(now_ns);
             self.complete()?;
-            claim.completed += 1;
+            completed += 1;
         }
-        Ok(claim)
+        Ok(completed)
     }
 
     /// Takes a chunk back; true if that was the end of its launch.
@@ -176,14 +208,16 @@ impl DeviceQueue {
 
     fn complete(&mut self) -> Result<(), Corrupt> {
         let Some(active) = self.active.take() else { return Ok(()) };
-        let status = match (active.failed, active.launch.is_evicted()) {
-            (true, _) => LaunchStatus::Failed,
-            (false, true) => LaunchStatus::Evicted,
-            (false, false) => LaunchStatus::Complete,
+        let status = match (active.failed, active.aborted, active.launch.is_evicted()) {
+            (true, ..) => LaunchStatus::Failed,
+            (_, true, _) => LaunchStatus::Aborted,
+            (.., true) => LaunchStatus::Evicted,
+            _ => LaunchStatus::Complete,
         };
         let launch = active.launch.record.launch;
         self.reports.put(launch, active.launch.draft.finish());
-        let Active { started_ns, ended_ns, busy_ns, .. } = active;
+        let Active { ended_ns, busy_ns, .. } = active;
+        let started_ns = active.started_ns.unwrap_or(ended_ns);
         self.report(Completion { launch, status, started_ns, ended_ns, busy_ns })
     }
 
@@ -209,7 +243,8 @@ impl Active {
             running_since_ns: now_ns,
             ran_ns: 0,
             failed: false,
-            started_ns: now_ns,
+            aborted: false,
+            started_ns: None,
             ended_ns: now_ns,
             busy_ns: 0,
             block_ns,
@@ -223,8 +258,12 @@ impl Active {
         self.launch.blocks - self.next + self.returned.iter().map(|r| r.end - r.start).sum::<u64>()
     }
 
-    /// Blocks to run, and when they must be done.
-    fn claim(&mut self, pacing: Pacing, now_ns: u64) -> Option<(Range<u64>, u64)> {
+    /// Finds out what there is still to run: nothing where the launch is to end or to leave, or its time is over.
+    fn look_around(&mut self, pacing: Pacing, is_aborted: bool, now_ns: u64) {
+        if self.waiting() > 0 && is_aborted {
+            self.aborted = true;
+            self.skip_the_rest();
+        }
         if self.waiting() > 0 && self.launch.is_stale() {
             self.launch.set_evicted();
             self.skip_the_rest();
@@ -233,16 +272,26 @@ impl Active {
         if self.returned.is_empty() && self.launch.is_preemptible() {
             self.next = self.launch.first_missing(self.next, self.launch.blocks);
         }
+        if self.left_ns(pacing, now_ns) == 0 {
+            self.run_out_of_time(pacing.time_limit_ns);
+        }
+    }
+
+    /// How long it may still run.
+    fn left_ns(&self, pacing: Pacing, now_ns: u64) -> u64 {
+        let runs_ns = if self.running > 0 { now_ns.saturating_sub(self.running_since_ns) } else { 0 };
+        pacing.time_limit_ns.saturating_sub(self.ran_ns + runs_ns)
+    }
+
+    /// Blocks to run, and when they must be done.
+    fn claim(&mut self, pacing: Pacing, now_ns: u64) -> Option<(Range<u64>, u64)> {
+        let left_ns = self.left_ns(pacing, now_ns);
+        let range = self.take(self.chunk_blocks(pacing))?;
         if self.running == 0 {
             self.running_since_ns = now_ns;
         }
-        let ran_ns = self.ran_ns + now_ns.saturating_sub(self.running_since_ns);
-        let Some(left_ns) = pacing.time_limit_ns.checked_sub(ran_ns).filter(|left| *left > 0) else {
-            self.run_out_of_time(pacing.time_limit_ns);
-            return None;
-        };
-        let range = self.take(self.chunk_blocks(pacing))?;
         self.running += 1;
+        self.started_ns.get_or_insert(now_ns);
         Some((range, now_ns.saturating_add(left_ns)))
     }
 
@@ -284,20 +333,19 @@ impl Active {
     fn finish(&mut self, outcome: &Outcome) {
         self.running -= 1;
         self.ended_ns = self.ended_ns.max(outcome.ended_ns);
-        self.busy_ns += outcome.ended_ns.saturating_sub(outcome.started_ns);
+        self.busy_ns += outcome.busy_ns();
         if self.running == 0 {
             self.ran_ns += outcome.ended_ns.saturating_sub(self.running_since_ns);
         }
         self.measure(outcome);
-        if outcome.failed {
-            self.failed = true;
-        }
+        self.failed |= outcome.end == End::Failed;
+        self.aborted |= outcome.end == End::Aborted;
         if outcome.stopped_at < outcome.given.end {
             self.fruitless = if outcome.stopped_at == outcome.given.start { self.fruitless + 1 } else { 0 };
             self.failed |= self.fruitless > FRUITLESS_CHUNKS_MAX;
             self.returned.push(outcome.stopped_at..outcome.given.end);
         }
-        if self.failed {
+        if self.failed || self.aborted {
             self.skip_the_rest();
         }
     }

@@ -1,17 +1,21 @@
-//! The time limit of launches: a thread that looks at every compute unit now and then and ends calls whose time is over.
+//! Ends calls that must not go on: a thread that looks at every compute unit now and then for calls whose time is over, and at once when the engine wants a launch ended.
 //!
-//! A call is asked first, through its halt word, which kernels poll where they wait for other threads, and then told, by a signal (`fault`). What the watchdog and a compute unit say to each other goes
+//! A call is asked first, through its halt word, which kernels poll where they wait for other threads, and then told, by a signal (`fault`); at once where nobody wants to know what it
+//! was waiting for. What the watchdog and a compute unit say to each other goes
 //! through one word per compute unit; only a call that is being ended takes the lock, so an ordinary one costs two atomic stores and an exchange.
 
+use super::compute_unit::now_ns;
+use super::device_side::Shared;
 use super::fault::HALT_SIGNAL;
 use super::link::{Link, State};
+use atoll_core::LaunchId;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long a call may go on after its halt word was set, before it gets the signal; and again after each signal that found it inside a helper.
-const GRACE: Duration = Duration::from_millis(10);
+const GRACE: Duration = Duration::from_millis(1);
 
 /// How often the watchdog looks, at most and at least; in between it is an eighth of the limit.
 const LOOK_MIN: Duration = Duration::from_millis(2);
@@ -33,6 +37,9 @@ pub(crate) struct Watch {
     state: AtomicU64,
     /// Monotonic nanoseconds at which the call must be over.
     deadline_ns: AtomicU64,
+    /// The launch that the call is for, and its queue.
+    launch: AtomicU64,
+    queue: AtomicU32,
     halt_word: AtomicU32,
     /// The thread, for signals; 0 before it runs.
     thread: AtomicI32,
@@ -52,8 +59,10 @@ impl Watch {
     }
 
     /// A call begins.
-    pub(crate) fn begin(&self, deadline_ns: u64) {
+    pub(crate) fn begin(&self, deadline_ns: u64, queue: u32, launch: LaunchId) {
         self.deadline_ns.store(deadline_ns, Relaxed);
+        self.queue.store(queue, Relaxed);
+        self.launch.store(launch.0, Relaxed);
         self.state.store(self.state.load(Relaxed) + PHASES + RUNNING, Release);
     }
 
@@ -70,23 +79,31 @@ impl Watch {
         true
     }
 
-    /// Ends the call if it should be over at `now_ns`; true while one is being ended.
-    fn look(&self, now_ns: u64) -> bool {
+    /// Ends the call if it should be over at `now_ns`, or its launch is to end; true while one is being ended.
+    fn look(&self, now_ns: u64, link: &Link) -> bool {
         let state = self.state.load(Acquire);
         match state % PHASES {
-            // Read after the state and before the exchange, the deadline belongs to the same call as the state if that succeeds.
-            RUNNING if self.deadline_ns.load(Relaxed) <= now_ns => self.ask(state),
+            // Read after the state and before the exchange, what is read here belongs to the same call as the state if that succeeds.
+            RUNNING if link.is_aborted(self.queue.load(Relaxed), LaunchId(self.launch.load(Relaxed))) => {
+                if self.ask(state) {
+                    self.tell(halting(state));
+                }
+            }
+            RUNNING if self.deadline_ns.load(Relaxed) <= now_ns => drop(self.ask(state)),
             HALTING => self.tell(state),
             _ => return false,
         }
         true
     }
 
-    fn ask(&self, state: u64) {
+    /// True unless the call is over already.
+    fn ask(&self, state: u64) -> bool {
         let _ending = lock(&self.ending);
-        if self.state.compare_exchange(state, state - RUNNING + HALTING, AcqRel, Acquire).is_ok() {
+        let is_in_time = self.state.compare_exchange(state, halting(state), AcqRel, Acquire).is_ok();
+        if is_in_time {
             self.halt_word.store(1, Release);
         }
+        is_in_time
     }
 
     fn tell(&self, state: u64) {
@@ -99,34 +116,51 @@ impl Watch {
     }
 }
 
+/// The state of a running call that is being ended.
+fn halting(running: u64) -> u64 {
+    running - RUNNING + HALTING
+}
+
 /// The thread. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     thread: Option<JoinHandle<()>>,
     over: Arc<AtomicU32>,
+    shared: Arc<Shared>,
 }
 
 impl Watchdog {
-    pub(crate) fn start(watches: Arc<[Watch]>, link: Link, limit_ns: u64) -> std::io::Result<Watchdog> {
+    pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<Watchdog> {
         let over = Arc::new(AtomicU32::new(0));
-        let seen = over.clone();
-        let pause = Duration::from_nanos(limit_ns / 8).clamp(LOOK_MIN, LOOK_MAX);
-        let thread = std::thread::Builder::new().name("atoll-watchdog".to_owned()).spawn(move || watch(&watches, &link, pause, &seen))?;
-        Ok(Watchdog { thread: Some(thread), over })
+        let (seen, watched) = (over.clone(), shared.clone());
+        let thread = std::thread::Builder::new().name("atoll-watchdog".to_owned()).spawn(move || watch(&watched, &seen))?;
+        Ok(Watchdog { thread: Some(thread), over, shared })
     }
 }
 
-fn watch(watches: &[Watch], link: &Link, pause: Duration, over: &AtomicU32) {
-    let mut must_end_at = None;
+fn watch(shared: &Shared, over: &AtomicU32) {
+    let link = &shared.link;
+    let pause = Duration::from_nanos(shared.time_limit_ns / 8).clamp(LOOK_MIN, LOOK_MAX);
+    let (mut must_end_at, mut answered) = (None, link.abort_bell().ticket());
     while over.load(Acquire) == 0 {
-        let mut now_ns = super::compute_unit::now_ns();
+        let ticket = link.abort_bell().ticket();
+        let mut latest_ns = now_ns();
         if link.state() != State::Running {
             // Nobody waits for what still runs: after a moment every deadline has passed.
-            let end = *must_end_at.get_or_insert(now_ns.saturating_add(ENDING_NS));
-            now_ns = if now_ns >= end { u64::MAX } else { now_ns };
+            let end = *must_end_at.get_or_insert(latest_ns.saturating_add(ENDING_NS));
+            latest_ns = if latest_ns >= end { u64::MAX } else { latest_ns };
         }
-        let is_ending = watches.iter().filter(|watch| watch.look(now_ns)).count() > 0;
-        std::thread::park_timeout(if is_ending { GRACE } else { pause });
+        let is_ending = shared.watches.iter().filter(|watch| watch.look(latest_ns, link)).count() > 0;
+        // A second look after a while finds a call that was just beginning at the first.
+        let is_asked = std::mem::replace(&mut answered, ticket) != ticket;
+        if is_asked
+            && link.state() == State::Running
+            && let Err(corrupt) = shared.clear_heads(now_ns())
+        {
+            tracing::error!(%corrupt, "the device is lost");
+            shared.lose();
+        }
+        link.abort_bell().sleep_for(ticket, if is_ending || is_asked { GRACE } else { pause });
     }
 }
 
@@ -134,7 +168,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         self.over.store(1, Release);
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
+            self.shared.link.abort_bell().ring(1);
             let _ = thread.join();
         }
     }
@@ -149,18 +183,30 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
 mod tests {
     use super::*;
 
+    const LAUNCH: LaunchId = LaunchId(7);
+
     #[test]
     fn a_call_is_ended_once_and_the_next_one_is_not() {
-        let watch = Watch::default();
-        watch.begin(100);
-        assert!(!watch.look(99));
-        assert!(watch.look(100));
+        let (watch, link) = (Watch::default(), Link::create(1, 1).unwrap());
+        watch.begin(100, 0, LAUNCH);
+        assert!(!watch.look(99, &link));
+        assert!(watch.look(100, &link));
         assert_eq!(watch.halt_word.load(Relaxed), 1);
         assert!(watch.end());
         assert_eq!(watch.halt_word.load(Relaxed), 0);
-        watch.begin(200);
-        assert!(!watch.look(150));
+        watch.begin(200, 0, LAUNCH);
+        assert!(!watch.look(150, &link));
         assert!(!watch.end());
-        assert!(!watch.look(u64::MAX));
+        assert!(!watch.look(u64::MAX, &link));
+    }
+
+    #[test]
+    fn only_the_launch_that_is_named_is_aborted() {
+        let (watch, link) = (Watch::default(), Link::create(2, 1).unwrap());
+        link.abort(1, LAUNCH);
+        for (queue, launch, is_meant) in [(1, LAUNCH, true), (0, LAUNCH, false), (1, LaunchId(8), false), (1, LaunchId(6), false)] {
+            watch.begin(u64::MAX, queue, launch);
+            assert_eq!((watch.look(0, &link), watch.end()), (is_meant, is_meant), "{launch:?} in queue {queue}");
+        }
     }
 }

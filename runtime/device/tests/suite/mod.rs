@@ -2,8 +2,11 @@
 //!
 //! Times are never asserted. Where an order of events matters, kernels wait for a gate word that the test opens with `store_epoch`.
 
+mod abort;
 #[allow(dead_code, reason = "the latency example uses the rest")]
 pub mod rig;
+
+pub use abort::*;
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use atoll_device::{Completion, DeviceError, FaultKind, LaunchStatus, ModuleId, ModuleImage, SubmitError};

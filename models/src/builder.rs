@@ -1,5 +1,6 @@
 //! Writes an ONNX graph node by node. A tensor is named by a string; methods take and return names.
 
+use crate::random::SplitMix;
 use atoll_frontend::onnx::proto::*;
 
 /// Opset of the built models: the one most exporters still write.
@@ -44,7 +45,7 @@ pub(crate) struct Builder {
 impl Builder {
     pub(crate) fn new(name: &str, seed: u64, width: f64) -> Builder {
         let graph = GraphProto { name: name.into(), ..GraphProto::default() };
-        Builder { graph, random: SplitMix(seed ^ 0x00a7_0110_a701_1000), width, names: 0 }
+        Builder { graph, random: SplitMix::new(seed ^ 0x00a7_0110_a701_1000), width, names: 0 }
     }
 
     pub(crate) fn finish(self) -> ModelProto {
@@ -245,23 +246,4 @@ fn value_info(name: &str, data_type: DataType, shape: &[i64]) -> ValueInfoProto 
     let dim = shape.iter().map(|&d| Dimension { value: Some(DimensionValue::DimValue(d)) }).collect();
     let tensor = TensorTypeProto { elem_type: data_type as i32, shape: Some(TensorShapeProto { dim }) };
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type: Some(tensor) }), ..ValueInfoProto::default() }
-}
-
-/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators): ten lines whose stream never changes under us.
-#[derive(Debug)]
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number in [0, 1) with 24 bits.
-    fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 24) as f32
-    }
 }

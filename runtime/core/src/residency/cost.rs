@@ -1,84 +1,212 @@
-//! Eviction by cost: what would be missed least, per byte.
+//! Eviction by cost: what goes is what would cost least to bring back, per byte, for the time until it is likely to be used again.
+//!
+//! Vocabulary: *time* counts uses, of whatever item, so that nothing depends on how fast requests come; the *gap* of an item is the time from one use to the next; its
+//! *saving* is its reload time per byte, weighted by class. The worth of an item is its saving divided by the gap that is expected to be left:
+//!
+//! - For what is used at random, the expected gap is one over its rate, and how long ago the last use was says nothing by itself. The rate is a mean of three counts of
+//!   uses that decay at different speeds: the quick one follows bursts, the slow one knows what is popular in the long run. Any single speed lost on one of the recorded mixes.
+//! - What is used regularly, in a loop or at a period, is next due one gap after its last use: just used means not needed for long, the very opposite of what recency says.
+//!   How far gaps differ from their mean says how much of each applies.
+//!
+//! That worth is no fixed order, it changes with time. So a victim is the least worthy of a sample of the candidates, which for as many functions as one device serves is
+//! all of them, and every event takes constant time.
 
 use super::{ItemFacts, ItemId, ResidencyPolicy};
 use crate::ids::{Class, Nanos};
-use std::collections::{BTreeMap, HashMap};
+use crate::rng::Rng;
+use std::collections::HashMap;
 
-/// Time in which a use loses half of its weight.
-const HALF_LIFE_NS: f64 = 60e9;
-/// Waiting for a reload hurts a real-time function so many times as much.
+/// Candidates that are compared for one victim. Beyond some dozens the least of a sample is hardly worth more than the least of all.
+const SAMPLE: usize = 64;
+/// Uses after which a use counts half, for each of the counts.
+const HALF_LIVES: [f64; 3] = [8.0, 64.0, 1024.0];
+/// How much of the gap's mean and deviation one more gap makes up.
+const GAP_GAIN: f64 = 0.1;
+/// Gaps that deviate by this part of their mean, or more, are taken to be random.
+const IRREGULAR: f64 = 0.5;
+/// A real-time request that waits for a reload hurts so many times as much.
 const RT_WEIGHT: f64 = 4.0;
 
-/// The value of an item is its rate of use × its reload time × the weight of its class, per byte. The rate is a count of uses in which every use loses half of
-/// its weight per half-life; since all counts decay alike, their order changes with uses alone, and candidates stand in an ordered map: O(log n) per event.
-#[derive(Default)]
+/// See the page above.
 pub(super) struct Cost {
     items: HashMap<ItemId, Item>,
-    /// Candidates, the least valuable first.
-    order: BTreeMap<Rank, ItemId>,
+    candidates: Vec<ItemId>,
+    /// Uses so far.
+    now: f64,
+    rng: Rng,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Item {
-    /// Log₂ of the decayed count of uses, as it would stand at time 0.
-    uses: f64,
-    /// Log₂ of what a use saves, per byte.
     saving: f64,
-    /// Its place in the order, if it is a candidate.
-    rank: Option<Rank>,
+    /// Place among the candidates.
+    place: Option<usize>,
+    last_use: f64,
+    /// Counts of uses as of the last one, one per half-life.
+    uses: [f64; HALF_LIVES.len()],
+    gap: Option<Gap>,
 }
 
-/// Log₂ of an item's value, made an integer whose order is total; the id makes it unique.
-type Rank = (i64, ItemId);
+#[derive(Clone, Copy)]
+struct Gap {
+    mean: f64,
+    deviation: f64,
+}
+
+impl Gap {
+    fn first(length: f64) -> Gap {
+        // Nothing is known of how regular it is.
+        Gap { mean: length, deviation: length }
+    }
+
+    fn next(self, length: f64) -> Gap {
+        let deviation = self.deviation + GAP_GAIN * ((length - self.mean).abs() - self.deviation);
+        Gap { mean: self.mean + GAP_GAIN * (length - self.mean), deviation }
+    }
+
+    /// 1 for a clockwork, 0 for what comes at random.
+    fn regularity(self) -> f64 {
+        (1.0 - self.deviation / (IRREGULAR * self.mean)).max(0.0)
+    }
+
+    /// Time until a regular use that was last seen `age` ago. What is overdue may have ended: it is expected ever later.
+    fn left(self, age: f64) -> f64 {
+        let late = self.mean + 2.0 * self.deviation + 1.0;
+        if age <= late { (self.mean - age).max(0.0) + self.deviation + 1.0 } else { age }
+    }
+}
+
+impl Item {
+    fn note_use(&mut self, now: f64) {
+        let length = now - self.last_use;
+        if self.uses[0] > 0.0 {
+            self.gap = Some(self.gap.map_or(Gap::first(length), |gap| gap.next(length)));
+        }
+        self.uses = self.uses_at(now).map(|count| count + 1.0);
+        self.last_use = now;
+    }
+
+    fn uses_at(&self, now: f64) -> [f64; HALF_LIVES.len()] {
+        let age = now - self.last_use;
+        std::array::from_fn(|i| self.uses[i] * (-age / HALF_LIVES[i]).exp2())
+    }
+
+    fn worth(&self, now: f64) -> f64 {
+        // A count that is fed at a rate r comes to r × half-life / ln 2.
+        let rates =
+            self.uses_at(now).iter().zip(HALF_LIVES).map(|(count, half_life)| count * std::f64::consts::LN_2 / half_life).sum::<f64>();
+        let rate = rates / HALF_LIVES.len() as f64;
+        let Some(gap) = self.gap else { return self.saving * rate };
+        let regularity = gap.regularity();
+        let left = regularity * gap.left(now - self.last_use) + (1.0 - regularity) / rate;
+        self.saving / left
+    }
+}
+
+impl Default for Cost {
+    fn default() -> Cost {
+        Cost { items: HashMap::new(), candidates: Vec::new(), now: 0.0, rng: Rng::new(0) }
+    }
+}
 
 impl Cost {
-    fn unrank(&mut self, item: ItemId) -> bool {
-        let rank = self.items.get_mut(&item).and_then(|known| known.rank.take());
-        rank.is_some_and(|rank| self.order.remove(&rank).is_some())
+    fn item(&mut self, item: ItemId) -> &mut Item {
+        self.items.get_mut(&item).expect("what came to the device is known until it is forgotten")
+    }
+
+    /// The least worthy of a sample; of equal ones the lowest id, since a map's order is not the same twice.
+    fn least(&mut self) -> Option<ItemId> {
+        let count = self.candidates.len();
+        let sample = (0..count.min(SAMPLE)).map(|i| if count <= SAMPLE { i } else { self.rng.below(count as u64) as usize });
+        let ranked = sample.map(|place| self.candidates[place]).map(|item| (self.items[&item].worth(self.now), item));
+        ranked.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, item)| item)
     }
 }
 
 impl ResidencyPolicy for Cost {
-    fn admit(&mut self, now: Nanos, item: ItemId, facts: &ItemFacts) {
+    fn admit(&mut self, _now: Nanos, item: ItemId, facts: &ItemFacts) {
         let weight = match facts.class {
             Class::RealTime => RT_WEIGHT,
             Class::BestEffort => 1.0,
         };
-        let known = self.items.entry(item).or_insert_with(|| Item { uses: now.0 as f64 / HALF_LIFE_NS, ..Item::default() });
-        known.saving = (weight * facts.reload_ns.max(1) as f64 / facts.bytes.max(1) as f64).log2();
+        self.items.entry(item).or_default().saving = weight * facts.reload_ns.max(1) as f64 / facts.bytes.max(1) as f64;
     }
 
-    fn used(&mut self, now: Nanos, item: ItemId) {
-        let Some(known) = self.items.get_mut(&item) else { return };
-        let now = now.0 as f64 / HALF_LIFE_NS;
-        known.uses = now + ((known.uses - now).exp2() + 1.0).log2();
-        if self.unrank(item) {
-            self.release(item);
-        }
+    fn used(&mut self, _now: Nanos, item: ItemId) {
+        self.now += 1.0;
+        let now = self.now;
+        self.item(item).note_use(now);
     }
 
     fn hold(&mut self, item: ItemId) {
-        self.unrank(item);
+        let Some(place) = self.item(item).place.take() else { return };
+        self.candidates.swap_remove(place);
+        if let Some(&moved) = self.candidates.get(place) {
+            self.item(moved).place = Some(place);
+        }
     }
 
     fn release(&mut self, item: ItemId) {
-        let Some(known) = self.items.get_mut(&item) else { return };
-        let rank = (((known.uses + known.saving) * 1e6) as i64, item);
-        known.rank = Some(rank);
-        self.order.insert(rank, item);
+        self.item(item).place = Some(self.candidates.len());
+        self.candidates.push(item);
     }
 
     fn victim(&mut self, _now: Nanos) -> Option<ItemId> {
-        let (_, item) = self.order.pop_first()?;
-        self.items.get_mut(&item)?.rank = None;
-        Some(item)
+        let victim = self.least()?;
+        self.hold(victim);
+        Some(victim)
     }
 
     fn leave(&mut self, item: ItemId) {
-        self.unrank(item);
+        self.hold(item);
     }
 
     fn forget(&mut self, item: ItemId) {
         self.items.remove(&item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Items of these bytes, reload times and classes, then these uses; who goes, in order.
+    fn victims(items: &[(u64, u64, Class)], uses: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let mut cost = Cost::default();
+        for (id, &(bytes, reload_ns, class)) in items.iter().enumerate() {
+            cost.admit(Nanos(0), ItemId(id as u64), &ItemFacts { bytes, reload_ns, class });
+            cost.release(ItemId(id as u64));
+        }
+        uses.into_iter().for_each(|item| cost.used(Nanos(0), ItemId(item)));
+        std::iter::from_fn(|| cost.victim(Nanos(0))).map(|item| item.0).collect()
+    }
+
+    const PLAIN: (u64, u64, Class) = (1000, 1000, Class::BestEffort);
+
+    #[test]
+    fn reload_time_per_byte_and_class_decide_between_equals() {
+        let items = [PLAIN, (2000, 1000, Class::BestEffort), (1000, 5000, Class::BestEffort), (1000, 1000, Class::RealTime)];
+        assert_eq!(victims(&items, [0, 1, 2, 3]), [1, 0, 3, 2]);
+    }
+
+    #[test]
+    fn in_a_loop_the_one_just_used_goes_first() {
+        let uses = (0..200).map(|i| i % 4);
+        assert_eq!(victims(&[PLAIN; 4], uses), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn what_was_popular_for_long_outlasts_what_was_seen_twice() {
+        let mut rng = Rng::new(1);
+        let popular = (0..300).map(|_| rng.below(2));
+        assert_eq!(victims(&[PLAIN; 4], popular.chain([2, 3, 2, 3]))[..2], [2, 3]);
+    }
+
+    #[test]
+    fn many_candidates_are_sampled_and_all_go_once() {
+        let mut order = victims(&[PLAIN; 1000], 0..1000);
+        assert_ne!(order, (0..1000).collect::<Vec<_>>());
+        order.sort_unstable();
+        assert_eq!(order, (0..1000).collect::<Vec<_>>());
     }
 }

@@ -112,8 +112,8 @@ struct Resident {
 
 impl Residency {
     /// Nothing is on the device.
-    pub fn new(policy: &ResidencyPolicyEntry) -> Residency {
-        Residency { policy: (policy.make)(), resident: BTreeMap::new(), resident_bytes: 0, reclaimable_bytes: 0 }
+    pub fn new(policy: Box<dyn ResidencyPolicy>) -> Residency {
+        Residency { policy, resident: BTreeMap::new(), resident_bytes: 0, reclaimable_bytes: 0 }
     }
 
     /// An item, which was not on the device, is there now, unpinned.

@@ -27,7 +27,7 @@ struct World {
 
 impl World {
     fn new(policy: &ResidencyPolicyEntry, seed: u64) -> World {
-        let residency = Residency::new(policy);
+        let residency = Residency::new((policy.make)());
         World { residency, known: BTreeMap::new(), rng: Rng::new(seed), now: Nanos(0), victims: Vec::new(), refused: 0 }
     }
 

@@ -8,6 +8,8 @@ mod latency;
 mod load;
 mod overhead;
 #[cfg(feature = "compiler")]
+mod residency;
+#[cfg(feature = "compiler")]
 mod transform;
 
 #[cfg(feature = "compiler")]
@@ -28,9 +30,10 @@ Examples:
   atoll bench overhead
   atoll bench kernel
   atoll bench transform resnet18
-  atoll bench assembled resnet18 kernels.ptx";
+  atoll bench assembled resnet18 kernels.ptx
+  atoll bench residency";
 
-/// Measure: real-time beside best-effort, what the daemon adds to a request, kernels beside their peers, and what passes cost.
+/// Measure: real-time beside best-effort, what the daemon adds to a request, kernels beside their peers, what passes cost, and policies on recorded mixes.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -47,6 +50,8 @@ enum Bench {
     Latency(latency::Args),
     Overhead(overhead::Args),
     #[cfg(feature = "compiler")]
+    Residency(residency::Args),
+    #[cfg(feature = "compiler")]
     Transform(transform::Args),
 }
 
@@ -58,6 +63,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Kernel(args) => kernel::run(&args),
         Bench::Latency(args) => latency::run(&args),
         Bench::Overhead(args) => overhead::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Residency(args) => residency::run(&args),
         #[cfg(feature = "compiler")]
         Bench::Transform(args) => transform::run(&args),
     }

@@ -270,6 +270,9 @@ impl HostBench {
             (LaunchStatus::Failed, None) => {
                 Err(BenchError::Launch(format!("kernel `{}` failed, and the device does not say why", kernel.facts.name)))
             }
+            (LaunchStatus::Aborted, _) => {
+                Err(BenchError::Launch(format!("kernel `{}` was aborted, and nobody asked for that", kernel.facts.name)))
+            }
         }
     }
 

@@ -64,6 +64,25 @@ impl FdBell {
         Ok(FdBell { fd: rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)? })
     }
 
+    /// The bell of another process.
+    pub(crate) fn from_fd(fd: OwnedFd) -> FdBell {
+        FdBell { fd }
+    }
+
+    /// Rings whatever the flag says.
+    pub(crate) fn force(&self) {
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Silences the bell without believing the flag; true where it rang.
+    pub(crate) fn silence_distrustfully(&self, flag: &AtomicU32) -> bool {
+        let rang = rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok();
+        if rang {
+            flag.swap(0, SeqCst);
+        }
+        rang
+    }
+
     pub(crate) fn try_clone(&self) -> std::io::Result<FdBell> {
         Ok(FdBell { fd: self.fd.try_clone()? })
     }

@@ -6,18 +6,20 @@
 //! - [`record`]: what crosses between the engine and a device, and how it is laid out in a ring.
 //! - [`report`]: what a launch left behind for people: why it failed, what it printed.
 //! - [`ring`], [`shm`]: the command ring, in memory that two processes share.
-//! - [`host`]: the device that runs native code on CPU cores.
+//! - [`host`]: the device that runs native code on CPU cores; [`executor`]: the same in a process of its own.
 //!
 //! Invariants: every launch that [`Device::submit`] took gets exactly one completion, in submission order within its queue, also when the device is lost. A launch holds its
 //! place in the device queue until its completion was taken, so completions never pile up and nothing here grows without bound.
 
 mod doorbell;
+pub mod executor;
 pub mod host;
 pub mod record;
 pub mod report;
 pub mod ring;
 pub mod shm;
 
+pub use executor::{ExecutorConfig, ExecutorDevice};
 pub use host::{CheckedBuffer, HostConfig, HostDevice};
 pub use record::*;
 pub use report::{Fault, FaultKind, LaunchReport};
@@ -121,6 +123,16 @@ pub trait Device: Send {
     /// Loads code. Slow; never called between a request and its answer.
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError>;
 
+    /// Begins to load code, without waiting for it: [`Device::poll_load`] says when it is there.
+    fn begin_load(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.load_module(image)
+    }
+
+    /// What became of [`Device::begin_load`], once; `None` while it goes on. The completion descriptor becomes readable when it ends.
+    fn poll_load(&mut self, _module: ModuleId) -> Option<Result<(), DeviceError>> {
+        Some(Ok(()))
+    }
+
     /// Unloads code that no launch in flight uses.
     fn unload_module(&mut self, module: ModuleId);
 
@@ -166,6 +178,11 @@ pub trait Device: Send {
         None
     }
 
-    /// Readable while completions wait (an eventfd; reading it is the device's business).
+    /// Why the device is gone, once it is. Its memory can still be read then.
+    fn lost(&self) -> Option<String> {
+        None
+    }
+
+    /// Readable while completions wait, a load has ended or the device is gone (an eventfd; reading it is the device's business).
     fn completion_fd(&self) -> BorrowedFd<'_>;
 }

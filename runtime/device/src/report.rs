@@ -3,6 +3,7 @@
 //! A report is for people. It is made after the launch ended, stays with the device until somebody takes it ([`Device::report`](crate::Device::report)), and is dropped unread where
 //! too many pile up.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 pub use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace};
@@ -11,7 +12,8 @@ pub use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace};
 const NULL_BYTES: u64 = 64 << 10;
 
 /// What is known about a launch that ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LaunchReport {
     /// Why it failed, where it did.
     pub fault: Option<Fault>,
@@ -22,7 +24,8 @@ pub struct LaunchReport {
 }
 
 /// Why a launch failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fault {
     /// What happened.
     pub kind: FaultKind,
@@ -35,6 +38,7 @@ pub struct Fault {
     /// Line of the kernel's PTX.
     pub line: Option<u32>,
     /// The access it is about.
+    #[serde(with = "access_bits")]
     pub access: Option<Access>,
     /// Where that access went.
     pub address: Option<u64>,
@@ -43,7 +47,7 @@ pub struct Fault {
 }
 
 /// What happened to a launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FaultKind {
     /// It executed `trap`.
     Trap,
@@ -79,6 +83,13 @@ pub enum FaultKind {
     },
     /// The device ended while it ran.
     Ended,
+    /// The device was lost before it ended.
+    Lost {
+        /// How the device was lost.
+        cause: String,
+        /// It was the next of its device queue, so that it may have been running.
+        may_have_run: bool,
+    },
 }
 
 impl Fault {
@@ -111,6 +122,21 @@ impl fmt::Display for Fault {
     }
 }
 
+/// An access as the number that native code makes of it.
+mod access_bits {
+    use super::Access;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(access: &Option<Access>, to: S) -> Result<S::Ok, S::Error> {
+        access.map(Access::to_bits).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Access>, D::Error> {
+        let bits = Option::<u32>::deserialize(from)?;
+        bits.map(|bits| Access::from_bits(bits).ok_or_else(|| serde::de::Error::custom("no access has these bits"))).transpose()
+    }
+}
+
 /// What happened, without where.
 struct What<'a>(&'a Fault);
 
@@ -131,6 +157,7 @@ impl fmt::Display for What<'_> {
             FaultKind::TimeLimit { limit_ns } => write!(f, "it ran for longer than its limit of {}", Seconds(*limit_ns)),
             FaultKind::Refused { reason } => f.write_str(reason),
             FaultKind::Ended => f.write_str("the device ended while it ran"),
+            FaultKind::Lost { cause, .. } => f.write_str(cause),
         }
     }
 }

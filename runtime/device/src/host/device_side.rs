@@ -9,13 +9,13 @@ use super::launch::Launch;
 use super::link::{Link, State};
 use super::module::Module;
 use super::queue::{Bind, Chunk, Claim, DeviceQueue, Outcome, Pacing};
-use super::reports::Reports;
+use super::reports::KeepReports;
 use super::space::KernelSpace;
 use super::watchdog::{Watch, Watchdog};
 use super::{HostConfig, os};
 use crate::doorbell::FdBell;
 use crate::record::{COMMAND_WORDS, Command};
-use crate::report::{Fault, FaultKind, LaunchReport};
+use crate::report::{Fault, FaultKind};
 use crate::ring::Corrupt;
 use crate::{DeviceError, ModuleId, ModuleImage};
 use atoll_core::LaunchId;
@@ -40,7 +40,6 @@ pub(crate) struct Shared {
     pub(crate) busy_spin_ns: u64,
     pub(crate) watches: Box<[Watch]>,
     pub(crate) time_limit_ns: u64,
-    reports: Arc<Reports>,
     /// The buffers that checked code may access.
     bounds: RwLock<Arc<Bounds>>,
     space: KernelSpace,
@@ -152,17 +151,21 @@ fn lock(queue: &Mutex<DeviceQueue>) -> MutexGuard<'_, DeviceQueue> {
 pub(crate) struct DeviceSide {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    modules_loaded: u32,
     /// Ends after the threads, of which some may need it to end.
     _watchdog: Watchdog,
 }
 
 impl DeviceSide {
-    pub(crate) fn start(config: &HostConfig, link: Link, space: KernelSpace, completion_bell: FdBell) -> Result<DeviceSide, DeviceError> {
+    pub(crate) fn start(
+        config: &HostConfig,
+        link: Link,
+        space: KernelSpace,
+        completion_bell: FdBell,
+        reports: Arc<dyn KeepReports>,
+    ) -> Result<DeviceSide, DeviceError> {
         fault::install().map_err(os("install fault handlers"))?;
         let time_limit_ns = u64::try_from(config.time_limit.as_nanos()).unwrap_or(u64::MAX);
         let pacing = Pacing { chunk_ns: config.chunk_ns, compute_units: u64::from(config.compute_units), time_limit_ns };
-        let reports = Arc::new(Reports::default());
         let queue = |queue| Mutex::new(DeviceQueue::new(queue, &link, pacing, reports.clone()));
         let queues = (0..config.queues).map(queue).collect();
         let watches = (0..config.compute_units).map(|_| Watch::default()).collect();
@@ -175,7 +178,6 @@ impl DeviceSide {
             busy_spin_ns: config.busy_spin_ns,
             watches,
             time_limit_ns,
-            reports,
             bounds: RwLock::new(Arc::new(space.bounds())),
             space,
             queues,
@@ -185,7 +187,7 @@ impl DeviceSide {
             compute_units: config.compute_units,
         });
         let watchdog = Watchdog::start(shared.clone()).map_err(os("start the watchdog"))?;
-        let mut side = DeviceSide { shared, threads: Vec::new(), modules_loaded: 0, _watchdog: watchdog };
+        let mut side = DeviceSide { shared, threads: Vec::new(), _watchdog: watchdog };
         let cpus = if config.pin { allowed_cpus() } else { Vec::new() };
         for index in 0..config.compute_units {
             let cpu = cpus.get(index as usize).copied().filter(|_| cpus.len() >= config.compute_units as usize);
@@ -212,15 +214,13 @@ impl DeviceSide {
         Ok(())
     }
 
-    pub(crate) fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+    pub(crate) fn load_module(&mut self, id: ModuleId, image: ModuleImage<'_>) -> Result<(), DeviceError> {
         let module = Module::load(image, self.shared.shared_bytes_max)?;
-        let id = self.modules_loaded;
-        self.modules_loaded += 1;
         self.shared.scratch_bytes.fetch_max(module.scratch_bytes_max(), Relaxed);
-        self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(module));
+        self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id.0, Arc::new(module));
         // Idle compute units wake and grow their scratch memory now.
         self.shared.link.bell().ring(self.shared.compute_units);
-        Ok(ModuleId(id))
+        Ok(())
     }
 
     /// From the next launch on, checked code may access these buffers and no other.
@@ -233,11 +233,6 @@ impl DeviceSide {
         let bounds = Bounds::new(buffers.iter().map(range).collect::<Result<_, DeviceError>>()?);
         *self.shared.bounds.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(bounds);
         Ok(())
-    }
-
-    /// Takes the report of a launch that ended.
-    pub(crate) fn report(&self, launch: LaunchId) -> Option<LaunchReport> {
-        self.shared.reports.take(launch)
     }
 
     pub(crate) fn unload_module(&mut self, module: ModuleId) {

@@ -20,6 +20,11 @@ pub(crate) struct EngineSide {
     queues: Vec<EngineQueue>,
     queue_capacity: usize,
     completion_bell: FdBell,
+    /// The other side may write what it likes.
+    distrusts: bool,
+    /// The other side wrote what cannot be. Noted here, where it cannot take that back.
+    is_broken: bool,
+    idle_rings: u64,
 }
 
 /// The engine's side of a device queue.
@@ -45,7 +50,17 @@ impl EngineSide {
                 EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(queue_capacity), aborted: None }
             })
             .collect();
-        Ok(EngineSide { link, space, queues, queue_capacity, completion_bell })
+        Ok(EngineSide { link, space, queues, queue_capacity, completion_bell, distrusts: false, is_broken: false, idle_rings: 0 })
+    }
+
+    /// The same with another process on the other side, which may hold code that nobody trusts.
+    pub(crate) fn distrustful(self) -> EngineSide {
+        EngineSide { distrusts: true, ..self }
+    }
+
+    /// Times the bell rang and there was nothing.
+    pub(crate) fn idle_rings(&self) -> u64 {
+        self.idle_rings
     }
 
     /// The other side's end of the bell.
@@ -58,7 +73,7 @@ impl EngineSide {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.link.state() != State::Running
+        self.is_broken || self.link.state() != State::Running
     }
 
     /// Launches whose completion was not taken yet.
@@ -110,10 +125,18 @@ impl EngineSide {
     }
 
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
-        match self.poll() {
-            None if self.completion_bell.silence(self.link.completion_flag()) => self.poll(),
-            found => found,
+        let found = self.poll();
+        if found.is_some() || !self.silence() {
+            return found;
         }
+        let found = self.poll();
+        self.idle_rings += u64::from(found.is_none());
+        found
+    }
+
+    fn silence(&self) -> bool {
+        let flag = self.link.completion_flag();
+        if self.distrusts { self.completion_bell.silence_distrustfully(flag) } else { self.completion_bell.silence(flag) }
     }
 
     /// The oldest completion that is waiting, of the most urgent queue that has one.
@@ -122,10 +145,19 @@ impl EngineSide {
             match queue.next_completion() {
                 Ok(Some(completion)) => return Some(completion),
                 Ok(None) => {}
-                Err(BrokenPeer) => self.link.end(State::Lost),
+                Err(BrokenPeer) => {
+                    self.is_broken = true;
+                    self.link.end(State::Lost);
+                }
             }
         }
-        if self.is_lost() { self.queues.iter_mut().find_map(EngineQueue::abandon) } else { None }
+        None
+    }
+
+    /// Answers for the oldest launch of a queue that the other side took with it, when it is gone.
+    pub(crate) fn abandon(&mut self) -> Option<(QueueId, Completion)> {
+        let find = |(index, queue): (usize, &mut EngineQueue)| Some((QueueId(index as u32), queue.abandon()?));
+        self.queues.iter_mut().enumerate().find_map(find)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::record::{COMMAND_WORDS, COMPLETION_WORDS};
 use crate::ring::{Consumer, Producer, ring_bytes};
 use crate::shm::Region;
 use atoll_core::LaunchId;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -24,7 +25,8 @@ const STATE_AT: u64 = 3 * LINE_BYTES;
 const ABORT_TICKET_AT: u64 = 4 * LINE_BYTES;
 const ABORT_SLEEPERS_AT: u64 = 5 * LINE_BYTES;
 const BUSY_AT: u64 = 6 * LINE_BYTES;
-const STOP_WORDS_AT: u64 = 7 * LINE_BYTES;
+const BEAT_AT: u64 = 7 * LINE_BYTES;
+const STOP_WORDS_AT: u64 = 8 * LINE_BYTES;
 const ABORT_WORDS_AT: u64 = STOP_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES;
 const RINGS_AT: u64 = (ABORT_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES).next_multiple_of(2 * LINE_BYTES);
 
@@ -51,6 +53,16 @@ impl Link {
     pub(crate) fn create(queues: u32, capacity: u32) -> std::io::Result<Link> {
         let bytes = RINGS_AT + u64::from(queues) * Self::rings_bytes(capacity);
         Ok(Link { region: Arc::new(Region::create("atoll-link", bytes)?), queues, capacity })
+    }
+
+    /// The same region in another process, for as many queues.
+    pub(crate) fn attach(fd: OwnedFd, queues: u32, capacity: u32) -> std::io::Result<Link> {
+        let region = Arc::new(Region::attach(fd)?);
+        let wanted = RINGS_AT + u64::from(queues) * Self::rings_bytes(capacity);
+        if region.bytes() != wanted {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the rings are of another size"));
+        }
+        Ok(Link { region, queues, capacity })
     }
 
     /// The engine's ends of a queue's rings.
@@ -108,6 +120,11 @@ impl Link {
     /// The flag beside the completion eventfd.
     pub(crate) fn completion_flag(&self) -> &AtomicU32 {
         self.word(COMPLETION_FLAG_AT)
+    }
+
+    /// Changes while the device's watchdog lives.
+    pub(crate) fn beat_word(&self) -> &AtomicU32 {
+        self.word(BEAT_AT)
     }
 
     /// The word that stops compute units which run blocks of `queue`. Bit `h` is set while the more urgent queue `h` has blocks that nobody took.
@@ -169,5 +186,11 @@ impl Link {
 
     const fn rings_bytes(capacity: u32) -> u64 {
         ring_bytes::<COMMAND_WORDS>(capacity) + ring_bytes::<COMPLETION_WORDS>(capacity)
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.region.as_fd()
     }
 }

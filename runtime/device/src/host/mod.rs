@@ -45,10 +45,15 @@ pub use space::CONSTANTS_BASE;
 use crate::shm::{Region, RegionView};
 use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
-use device_side::DeviceSide;
-use engine_side::EngineSide;
+pub(crate) use device_side::DeviceSide;
+pub(crate) use engine_side::EngineSide;
+pub(crate) use link::Link;
+pub(crate) use reports::{KeepReports, Reports};
+pub(crate) use space::{EngineSpace, KernelSpace};
+
 use link::QUEUES_MAX;
-use space::{EngineSpace, KernelSpace, MEMORY_BYTES_MAX};
+use serde::{Deserialize, Serialize};
+use space::MEMORY_BYTES_MAX;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +65,7 @@ const COMPUTE_UNITS_MAX: u32 = 512;
 const QUEUE_CAPACITY_MAX: u32 = 1 << 16;
 
 /// What a host device is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostConfig {
     /// Its name.
     pub name: String,
@@ -117,6 +122,8 @@ pub struct HostDevice {
     info: DeviceInfo,
     engine_side: EngineSide,
     device_side: DeviceSide,
+    reports: Arc<Reports>,
+    modules_loaded: u32,
 }
 
 impl HostDevice {
@@ -132,8 +139,9 @@ impl HostDevice {
         let space = EngineSpace { memory: memory_region(config.memory_bytes)?, constants };
         let kernel_space = view_of(&space)?;
         let engine_side = EngineSide::new(&config, space)?;
-        let device_side = DeviceSide::start(&config, engine_side.link.clone(), kernel_space, engine_side.device_bell()?)?;
-        Ok(HostDevice { info: config.info(), engine_side, device_side })
+        let reports = Arc::new(Reports::default());
+        let device_side = DeviceSide::start(&config, engine_side.link.clone(), kernel_space, engine_side.device_bell()?, reports.clone())?;
+        Ok(HostDevice { info: config.info(), engine_side, device_side, reports, modules_loaded: 0 })
     }
 
     /// From the next launch on, code that was compiled with checks may access these buffers, its module's variables and its block's own memory, and nothing else. Before the first
@@ -151,7 +159,7 @@ pub fn constants_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
     Ok(Arc::new(region))
 }
 
-fn memory_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
+pub(crate) fn memory_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
     let region = Region::create("atoll-memory", bytes).map_err(os("reserve device memory"))?;
     region.prefer_huge_pages();
     Ok(Arc::new(region))
@@ -169,7 +177,9 @@ impl Device for HostDevice {
     }
 
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
-        self.device_side.load_module(image)
+        let module = ModuleId(self.modules_loaded);
+        self.modules_loaded += 1;
+        self.device_side.load_module(module, image).map(|()| module)
     }
 
     fn unload_module(&mut self, module: ModuleId) {
@@ -217,11 +227,16 @@ impl Device for HostDevice {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        self.engine_side.next_completion()
+        let completion = self.engine_side.next_completion();
+        completion.or_else(|| if self.engine_side.is_lost() { Some(self.engine_side.abandon()?.1) } else { None })
     }
 
     fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
-        self.device_side.report(launch)
+        self.reports.take(launch)
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.engine_side.is_lost().then(|| "a compute unit died".to_owned())
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {
@@ -230,7 +245,7 @@ impl Device for HostDevice {
 }
 
 impl HostConfig {
-    fn checked(self) -> Result<HostConfig, DeviceError> {
+    pub(crate) fn checked(self) -> Result<HostConfig, DeviceError> {
         within("compute units", self.compute_units.into(), COMPUTE_UNITS_MAX.into())?;
         within("device queues", self.queues.into(), QUEUES_MAX.into())?;
         within("device queue capacity", self.queue_capacity.into(), QUEUE_CAPACITY_MAX.into())?;
@@ -241,7 +256,7 @@ impl HostConfig {
         Ok(self)
     }
 
-    fn info(self) -> DeviceInfo {
+    pub(crate) fn info(self) -> DeviceInfo {
         DeviceInfo {
             name: self.name,
             targets: cpu::targets(),

@@ -6,7 +6,7 @@
 
 use super::launch::Launch;
 use super::link::Link;
-use super::reports::Reports;
+use super::reports::KeepReports;
 use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Completion, LaunchStatus};
 use crate::report::{Fault, FaultKind, LaunchReport};
 use crate::ring::{Consumer, Corrupt, Producer, PushError};
@@ -97,7 +97,7 @@ pub(crate) struct DeviceQueue {
     completions: Producer<COMPLETION_WORDS>,
     active: Option<Active>,
     pacing: Pacing,
-    reports: Arc<Reports>,
+    reports: Arc<dyn KeepReports>,
 }
 
 /// How large chunks should be.
@@ -136,7 +136,7 @@ struct Active {
 }
 
 impl DeviceQueue {
-    pub(crate) fn new(index: u32, link: &Link, pacing: Pacing, reports: Arc<Reports>) -> Self {
+    pub(crate) fn new(index: u32, link: &Link, pacing: Pacing, reports: Arc<dyn KeepReports>) -> Self {
         let (commands, completions) = link.device_ends(index);
         DeviceQueue { index, link: link.clone(), commands, completions, active: None, pacing, reports }
     }

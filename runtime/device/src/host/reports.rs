@@ -46,6 +46,18 @@ impl Reports {
     }
 }
 
+/// Takes reports of launches, right before their completions.
+pub(crate) trait KeepReports: std::fmt::Debug + Send + Sync {
+    /// Takes one, which may say nothing.
+    fn put(&self, launch: LaunchId, report: LaunchReport);
+}
+
+impl KeepReports for Reports {
+    fn put(&self, launch: LaunchId, report: LaunchReport) {
+        Reports::put(self, launch, report);
+    }
+}
+
 /// A report in the making, shared by the compute units that run the launch.
 #[derive(Debug, Default)]
 pub(crate) struct Draft(Mutex<LaunchReport>);

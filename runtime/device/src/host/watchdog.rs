@@ -143,6 +143,7 @@ fn watch(shared: &Shared, over: &AtomicU32) {
     let pause = Duration::from_nanos(shared.time_limit_ns / 8).clamp(LOOK_MIN, LOOK_MAX);
     let (mut must_end_at, mut answered) = (None, link.abort_bell().ticket());
     while over.load(Acquire) == 0 {
+        link.beat_word().fetch_add(1, Relaxed);
         let ticket = link.abort_bell().ticket();
         let mut latest_ns = now_ns();
         if link.state() != State::Running {

@@ -126,12 +126,12 @@ pub fn the_urgent_queue_stops_preemptible_blocks(make: Make) {
     let mut rig = with_one_compute_unit(make);
     let (log, gate, counts) = (rig.alloc(64), rig.alloc(4), rig.alloc(50_000 * 4));
     let preempt = rig.preempt(50_000);
-    for _ in 0..20 {
+    for _ in 0..10 {
         rig.device.fill(counts, 0, 50_000 * 4).unwrap();
         rig.device.fill(preempt.progress, 0, 50_000).unwrap();
         rig.device.fill(log, 0, 4).unwrap();
-        // Blocks so short that they are handed out by the hundred.
-        let long = rig.submit(1, &Launch::spin_preemptible(50_000, counts, 500, preempt)).unwrap();
+        // Blocks so short that they are handed out by the dozen, and so many that a busy machine has no time to finish them in between.
+        let long = rig.submit(1, &Launch::spin_preemptible(50_000, counts, 2500, preempt)).unwrap();
         for _ in 0..5 {
             let urgent = rig.submit(0, &Launch::note(1, log, 0, gate, 0)).unwrap();
             let completion = rig.wait();

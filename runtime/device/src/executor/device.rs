@@ -1,0 +1,296 @@
+//! The daemon's side of an executor.
+
+use super::channel::{Channel, ChannelError};
+use super::supervisor::{self, Patience, Start, Supervised};
+use super::wire::{CODE_BYTES_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION};
+use crate::host::{EngineSide, EngineSpace, HostConfig, constants_region, memory_region};
+use crate::record::{Completion, LaunchRecord};
+use crate::report::{Fault, FaultKind, LaunchReport};
+use crate::shm::Region;
+use crate::{Device, DeviceError, DeviceInfo, ModuleId, ModuleImage, SubmitError};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How long dropping a device waits for its process to be reaped. It was killed; only the system can take longer.
+const REAP_WITHIN: Duration = Duration::from_secs(5);
+
+/// A module that is never loaded.
+const NO_MODULE: ModuleId = ModuleId(u32::MAX);
+
+/// How an executor is made, and what it may take.
+#[derive(Clone, Debug)]
+pub struct ExecutorConfig {
+    /// The device that it runs.
+    pub host: HostConfig,
+    /// The program that calls [`super::serve`] with its standard input.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// How long it may show no sign of life while it has something to do.
+    pub hang_after: Duration,
+    /// How long it may take to start, and to load a module.
+    pub answer_within: Duration,
+    /// How much less urgent than others its compute units are, as for nice(2).
+    pub nice: i32,
+}
+
+impl ExecutorConfig {
+    /// An executor of this program, `atoll executor`.
+    pub fn new(host: HostConfig) -> ExecutorConfig {
+        ExecutorConfig {
+            host,
+            program: "/proc/self/exe".into(),
+            arguments: vec!["executor".into()],
+            hang_after: Duration::from_secs(3),
+            answer_within: Duration::from_secs(30),
+            nice: 0,
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        // A launch may be stopped for those of every more urgent queue, each of which may take its whole time.
+        let launches = self.host.time_limit.saturating_mul(self.host.queues);
+        let launch_within = launches.saturating_add(self.hang_after);
+        Patience { hang_after: self.hang_after, answer_within: self.answer_within, launch_within }
+    }
+}
+
+/// A host device whose compute units are in another process.
+#[derive(Debug)]
+pub struct ExecutorDevice {
+    info: DeviceInfo,
+    engine_side: EngineSide,
+    executor: Arc<Supervised>,
+    pid: u32,
+    answer_within: Duration,
+    /// Whether the module of each number ever given is loaded, or about to be.
+    modules: Vec<bool>,
+    /// Launches of a dead executor that were answered for, per queue: the first of each may have been running.
+    abandoned: Vec<QueueId>,
+}
+
+impl ExecutorDevice {
+    /// Starts an executor with constants of its own. Does not wait until it runs; the first load does.
+    pub fn start(config: ExecutorConfig) -> Result<ExecutorDevice, DeviceError> {
+        let constants = constants_region(config.host.constants_bytes)?;
+        Self::start_with(config, constants)
+    }
+
+    /// As [`ExecutorDevice::start`], with constants that other devices may have too.
+    pub fn start_with(config: ExecutorConfig, constants: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
+        let patience = config.patience();
+        let host = HostConfig { constants_bytes: constants.bytes(), ..config.host }.checked()?;
+        let space = EngineSpace { memory: memory_region(host.memory_bytes)?, constants };
+        let engine_side = EngineSide::new(&host, space)?.distrustful();
+        let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
+        let executor = Supervised::new(channel, engine_side.link.clone(), engine_side.device_bell()?, patience);
+        let hello = Order::Hello {
+            version: PROTOCOL_VERSION,
+            daemon: rustix::process::getpid().as_raw_nonzero().get(),
+            config: host.clone(),
+            nice: config.nice,
+        };
+        let constants = engine_side.space.constants.read_only().map_err(os("open the constants for reading"))?;
+        let (link, memory) = (engine_side.link.as_fd(), engine_side.space.memory.as_fd());
+        executor.greet(&hello, &[link, memory, constants.as_fd(), engine_side.completion_fd()]).map_err(lost)?;
+        let executor = Arc::new(executor);
+        let start = Start { program: config.program, arguments: config.arguments, socket, executor: executor.clone() };
+        let pid = supervisor::start(start).map_err(os("start an executor"))?;
+        let answer_within = config.answer_within;
+        Ok(ExecutorDevice { info: host.info(), engine_side, executor, pid, answer_within, modules: Vec::new(), abandoned: Vec::new() })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What its jail lacks on this machine; nothing before it runs.
+    pub fn jail_lacks(&self) -> Option<Vec<String>> {
+        self.executor.ready()
+    }
+
+    /// Answers for a launch that a dead executor took with it.
+    fn abandon(&mut self) -> Option<Completion> {
+        let cause = self.executor.fate()?.to_owned();
+        let (queue, completion) = self.engine_side.abandon()?;
+        let was_first = !self.abandoned.contains(&queue);
+        if was_first {
+            self.abandoned.push(queue);
+        }
+        self.executor.note_lost(completion.launch, &Fault::of_kernel(FaultKind::Lost { cause, may_have_run: was_first }, ""));
+        Some(completion)
+    }
+
+    /// True if the module was loaded.
+    fn forget(&mut self, module: ModuleId) -> bool {
+        self.modules.get_mut(module.0 as usize).is_some_and(std::mem::take)
+    }
+
+    fn check_lost(&self) -> Result<(), DeviceError> {
+        self.lost().map_or(Ok(()), |cause| Err(DeviceError::Lost(cause)))
+    }
+}
+
+impl Device for ExecutorDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        let module = self.begin_load(image)?;
+        let until = Instant::now() + self.answer_within * 2;
+        loop {
+            match self.poll_load(module) {
+                Some(answer) => return answer.map(|()| module),
+                None if self.executor.wait_for_news(until) => {}
+                None => return Err(DeviceError::Lost(format!("executor {} does not answer", self.pid))),
+            }
+        }
+    }
+
+    fn begin_load(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.check_lost()?;
+        let facts = serde_json::to_vec(image.kernels).map_err(|error| DeviceError::BadModule(error.to_string()))?;
+        let (code_bytes, facts_bytes) = (image.code.len() as u64, facts.len() as u64);
+        if code_bytes > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
+            return Err(DeviceError::BadModule(format!("{code_bytes} bytes of code and {facts_bytes} of facts are too many")));
+        }
+        let file = sealed_file(&[image.code, &facts]).map_err(os("create memory for a module"))?;
+        let module = self.modules.len() as u32;
+        self.modules.push(true);
+        self.executor.send(Order::Load { module, target: image.target.to_owned(), code_bytes, facts_bytes }, Some(file));
+        Ok(ModuleId(module))
+    }
+
+    fn poll_load(&mut self, module: ModuleId) -> Option<Result<(), DeviceError>> {
+        match self.executor.take_loaded(module.0) {
+            Some(None) => Some(Ok(())),
+            Some(Some(refusal)) => {
+                self.forget(module);
+                Some(Err(DeviceError::BadModule(refusal)))
+            }
+            None => self.check_lost().err().map(Err),
+        }
+    }
+
+    fn unload_module(&mut self, module: ModuleId) {
+        if self.forget(module) && self.executor.fate().is_none() {
+            self.executor.send(Order::Unload { module: module.0 }, None);
+        }
+    }
+
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.engine_side.space.write(at, bytes)
+    }
+
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.engine_side.space.read(at, bytes)
+    }
+
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.engine_side.space.copy(from, to, bytes)
+    }
+
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        self.engine_side.space.fill(at, value, bytes)
+    }
+
+    fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.engine_side.space.give_back(at, bytes)
+    }
+
+    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        self.engine_side.store_epoch(word, epoch);
+    }
+
+    /// # Panics
+    /// If the device has no such queue.
+    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        if self.executor.fate().is_some() {
+            return Err(SubmitError::Lost);
+        }
+        // The message that unloads it may still be on its way.
+        let is_loaded = self.modules.get(record.module.0 as usize).is_some_and(|is_loaded| *is_loaded);
+        let record = if is_loaded { *record } else { LaunchRecord { module: NO_MODULE, ..*record } };
+        self.engine_side.submit(queue, &record, params)?;
+        self.executor.activity.in_flight.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// # Panics
+    /// If the device has no such queue.
+    fn abort(&mut self, queue: QueueId, launch: LaunchId) {
+        self.engine_side.abort(queue, launch);
+    }
+
+    /// By the word of the executor, which code that broke out of its kernel could change.
+    fn busy_ns(&self) -> Option<u64> {
+        Some(self.engine_side.link.busy_ns())
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        let completion = self.engine_side.next_completion().or_else(|| self.abandon());
+        let activity = &self.executor.activity;
+        match completion {
+            Some(_) => {
+                activity.in_flight.fetch_sub(1, Relaxed);
+                activity.completed.fetch_add(1, Relaxed);
+            }
+            None => {
+                activity.idle_rings.store(self.engine_side.idle_rings(), Relaxed);
+                if self.engine_side.is_lost() {
+                    self.executor.end("broke the rules of the rings, or lost a compute unit".to_owned());
+                }
+            }
+        }
+        completion
+    }
+
+    fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
+        self.executor.take_report(launch)
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.executor.fate().map(str::to_owned)
+    }
+
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.engine_side.completion_fd()
+    }
+}
+
+impl Drop for ExecutorDevice {
+    fn drop(&mut self) {
+        self.executor.end("was told to end".to_owned());
+        let until = Instant::now() + REAP_WITHIN;
+        while self.executor.fate().is_none() && self.executor.wait_for_news(until) {}
+    }
+}
+
+/// A memory file that nobody can change any more.
+fn sealed_file(parts: &[&[u8]]) -> std::io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("atoll-module", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    for part in parts {
+        let mut rest = *part;
+        while !rest.is_empty() {
+            rest = &rest[rustix::io::write(&file, rest)?..];
+        }
+    }
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError {
+    move |source| DeviceError::Os { what, source: source.into() }
+}
+
+fn lost(error: ChannelError) -> DeviceError {
+    DeviceError::Lost(format!("the new executor cannot be greeted: {error}"))
+}

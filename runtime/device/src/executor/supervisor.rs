@@ -1,0 +1,459 @@
+//! One thread that starts, hears, watches and reaps all executors of this process.
+//!
+//! It lives as long as the process, which matters: the system kills an executor when the *thread* that started it ends ([`super::serve`] asks for that). It sleeps in `poll` on process
+//! descriptors and sockets, and looks at signs of life [`LOOKS_PER_SECOND`] times a second while there are executors.
+
+use super::channel::{Channel, ChannelError};
+use super::wire::{Answer, Order, PROTOCOL_VERSION};
+use crate::doorbell::FdBell;
+use crate::host::{Link, Reports};
+use crate::report::{Fault, LaunchReport};
+use atoll_core::LaunchId;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often signs of life are looked at.
+const LOOKS_PER_SECOND: u32 = 4;
+
+/// Messages that wait to be sent; beyond it the executor does not read.
+const OUTGOING_MAX: usize = 4096;
+
+/// Launches whose reports are arriving in pieces at the same time: one for each compute unit.
+const DRAFTS_MAX: usize = 512;
+
+/// Printed text of one launch; as much as a device keeps.
+const PRINTED_BYTES_MAX: usize = 1 << 20;
+
+/// Rings of the completion bell between two looks that brought no completion. Our own side rings for nothing once in a while, not in a loop.
+const IDLE_RINGS_MAX: u64 = 100_000;
+
+/// What an executor may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) hang_after: Duration,
+    pub(crate) answer_within: Duration,
+    /// Without any launch ending while there are some.
+    pub(crate) launch_within: Duration,
+}
+
+/// An executor as daemon threads see it.
+#[derive(Debug)]
+pub(crate) struct Supervised {
+    pub(crate) link: Link,
+    pub(crate) activity: Activity,
+    channel: Channel,
+    bell: FdBell,
+    patience: Patience,
+    mail: Mutex<Mail>,
+    /// Something in the mail changed.
+    news: Condvar,
+    /// Why it is to be killed.
+    doom: OnceLock<String>,
+    /// Why it is gone: it was reaped.
+    fate: OnceLock<String>,
+}
+
+/// What the engine's thread does with an executor; the supervisor only looks.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    pub(crate) in_flight: AtomicU32,
+    pub(crate) completed: AtomicU64,
+    /// Times the bell rang and there was nothing.
+    pub(crate) idle_rings: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    outgoing: VecDeque<(Order, Option<OwnedFd>)>,
+    ready: Option<Vec<String>>,
+    /// Modules being loaded, and since when.
+    loading: BTreeMap<u32, Instant>,
+    /// Modules that are loaded, or why they are not.
+    loaded: BTreeMap<u32, Option<String>>,
+    drafts: Vec<(u64, LaunchReport)>,
+    reports: Reports,
+}
+
+impl Supervised {
+    pub(crate) fn new(channel: Channel, link: Link, bell: FdBell, patience: Patience) -> Supervised {
+        Supervised {
+            link,
+            activity: Activity::default(),
+            channel,
+            bell,
+            patience,
+            mail: Mutex::default(),
+            news: Condvar::new(),
+            doom: OnceLock::new(),
+            fate: OnceLock::new(),
+        }
+    }
+
+    /// Sends the first message, whose descriptors are not kept.
+    pub(crate) fn greet(&self, hello: &Order, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<bool, ChannelError> {
+        self.channel.send(hello, descriptors, false)
+    }
+
+    /// Sends an order, in order; nothing waits for that.
+    pub(crate) fn send(&self, order: Order, descriptor: Option<OwnedFd>) {
+        let mut mail = self.mail();
+        if let Order::Load { module, .. } = order {
+            mail.loading.insert(module, Instant::now());
+        }
+        mail.outgoing.push_back((order, descriptor));
+        let is_too_much = mail.outgoing.len() > OUTGOING_MAX;
+        self.flush(&mut mail);
+        let is_left = !mail.outgoing.is_empty();
+        drop(mail);
+        if is_too_much {
+            self.end("did not read its messages".to_owned());
+        } else if is_left {
+            supervisor_wake();
+        }
+    }
+
+    /// The answer to a load, once it is there.
+    pub(crate) fn take_loaded(&self, module: u32) -> Option<Option<String>> {
+        self.receive();
+        self.mail().loaded.remove(&module)
+    }
+
+    /// Waits for news until `until`; false where there was none.
+    pub(crate) fn wait_for_news(&self, until: Instant) -> bool {
+        let mail = self.mail();
+        let left = until.saturating_duration_since(Instant::now());
+        // Looked at once more by the caller, so that news before the wait costs at most the short time-out.
+        let (_mail, result) = self.news.wait_timeout(mail, left.min(Duration::from_millis(20))).unwrap_or_else(PoisonError::into_inner);
+        !result.timed_out() || Instant::now() < until
+    }
+
+    /// What its jail lacks, once it runs.
+    pub(crate) fn ready(&self) -> Option<Vec<String>> {
+        self.mail().ready.clone()
+    }
+
+    /// A launch that it took with it.
+    pub(crate) fn note_lost(&self, launch: LaunchId, fault: &Fault) {
+        let mail = self.mail();
+        let mut report = mail.reports.take(launch).unwrap_or_default();
+        report.fault.get_or_insert_with(|| fault.clone());
+        mail.reports.put(launch, report);
+    }
+
+    pub(crate) fn take_report(&self, launch: LaunchId) -> Option<LaunchReport> {
+        // It was sent before the completion, so it is here or in the socket.
+        self.receive();
+        self.mail().reports.take(launch)
+    }
+
+    /// Has it killed, for a reason that is told as "executor 123 `why`".
+    pub(crate) fn end(&self, why: String) {
+        if self.doom.set(why).is_ok() {
+            supervisor_wake();
+        }
+    }
+
+    /// Why it is gone, once it is.
+    pub(crate) fn fate(&self) -> Option<&str> {
+        self.fate.get().map(String::as_str)
+    }
+
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flush(&self, mail: &mut Mail) {
+        while let Some((order, descriptor)) = mail.outgoing.front() {
+            let descriptors: Vec<_> = descriptor.iter().map(OwnedFd::as_fd).collect();
+            match self.channel.send(order, &descriptors, false) {
+                Ok(true) => drop(mail.outgoing.pop_front()),
+                Ok(false) => return,
+                // Its end, and the reason for it, is seen elsewhere.
+                Err(_) => return mail.outgoing.clear(),
+            }
+        }
+    }
+
+    /// Takes in what it sent.
+    fn receive(&self) {
+        let mut mail = self.mail();
+        loop {
+            match self.channel.receive::<Answer>(false) {
+                Ok(Some((answer, descriptors))) => {
+                    if let Err(what) = mail.take(answer, !descriptors.is_empty()) {
+                        drop(mail);
+                        return self.end(format!("broke the rules: {what}"));
+                    }
+                }
+                // That it is gone is heard from its process descriptor, which knows why.
+                Ok(None) | Err(ChannelError::Closed) => break,
+                Err(error) => {
+                    drop(mail);
+                    return self.end(format!("broke the rules: {error}"));
+                }
+            }
+        }
+        drop(mail);
+        self.news.notify_all();
+    }
+
+    fn is_waited_for(&self) -> Option<Instant> {
+        self.mail().loading.values().min().copied()
+    }
+}
+
+impl Mail {
+    /// An error is what is wrong with it.
+    fn take(&mut self, answer: Answer, has_descriptors: bool) -> Result<(), String> {
+        if has_descriptors {
+            return Err("it sent descriptors".to_owned());
+        }
+        match answer {
+            Answer::Ready { version: PROTOCOL_VERSION, missing } if self.ready.is_none() => self.ready = Some(missing),
+            Answer::Ready { version, .. } => return Err(format!("it speaks version {version} of the protocol, not {PROTOCOL_VERSION}")),
+            Answer::Refused { reason } => return Err(reason),
+            Answer::Loaded { module, refusal } => {
+                self.loading.remove(&module).ok_or("it loaded what nobody sent")?;
+                self.loaded.insert(module, refusal);
+            }
+            Answer::Report { launch, fault, printed, printed_lost_bytes, is_last } => {
+                let at = self.drafts.iter().position(|(id, _)| *id == launch).unwrap_or(self.drafts.len());
+                if at >= DRAFTS_MAX {
+                    return Err("it began too many reports".to_owned());
+                }
+                if at == self.drafts.len() {
+                    self.drafts.push((launch, LaunchReport::default()));
+                }
+                let draft = &mut self.drafts[at].1;
+                draft.printed.push_str(&printed);
+                draft.printed_lost_bytes = printed_lost_bytes;
+                draft.fault = draft.fault.take().or(fault);
+                if draft.printed.len() > PRINTED_BYTES_MAX {
+                    return Err("it prints too much".to_owned());
+                }
+                if is_last {
+                    let (launch, report) = self.drafts.swap_remove(at);
+                    self.reports.put(LaunchId(launch), report);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How to start an executor.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+    /// Its end of the channel.
+    pub(crate) socket: OwnedFd,
+    pub(crate) executor: Arc<Supervised>,
+}
+
+type Request = (Start, Sender<std::io::Result<u32>>);
+
+/// The way to the thread.
+#[derive(Debug)]
+struct Supervisor {
+    requests: Mutex<Sender<Request>>,
+    bell: Arc<OwnedFd>,
+}
+
+fn supervisor() -> std::io::Result<&'static Supervisor> {
+    static SUPERVISOR: OnceLock<std::io::Result<Supervisor>> = OnceLock::new();
+    let supervisor = SUPERVISOR.get_or_init(|| {
+        let bell = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
+        let (requests, inbox) = channel();
+        let rung = bell.clone();
+        std::thread::Builder::new().name("atoll-supervisor".to_owned()).spawn(move || supervise(&inbox, &rung))?;
+        Ok(Supervisor { requests: Mutex::new(requests), bell })
+    });
+    supervisor.as_ref().map_err(|error| std::io::Error::new(error.kind(), error.to_string()))
+}
+
+fn supervisor_wake() {
+    if let Ok(supervisor) = supervisor() {
+        let _ = rustix::io::write(&supervisor.bell, &1u64.to_ne_bytes());
+    }
+}
+
+/// Starts an executor's process; the answer is its number.
+pub(crate) fn start(start: Start) -> std::io::Result<u32> {
+    let (answer, answered) = channel();
+    let gone = || std::io::Error::other("the supervisor's thread has ended");
+    supervisor()?.requests.lock().unwrap_or_else(PoisonError::into_inner).send((start, answer)).map_err(|_| gone())?;
+    supervisor_wake();
+    answered.recv().map_err(|_| gone())?
+}
+
+/// An executor's process.
+#[derive(Debug)]
+struct Process {
+    executor: Arc<Supervised>,
+    child: Child,
+    pidfd: OwnedFd,
+    started: Instant,
+    is_killed: bool,
+    /// Signs of life: what was seen last, and when it changed.
+    beat: (u32, Instant),
+    completed: (u64, Instant),
+    idle_rings: u64,
+}
+
+fn supervise(requests: &Receiver<Request>, bell: &OwnedFd) {
+    let mut processes: Vec<Process> = Vec::new();
+    loop {
+        wait(&processes, bell);
+        while let Ok((start, answer)) = requests.try_recv() {
+            let started = Process::start(start).map(|process| {
+                let pid = process.child.id();
+                processes.push(process);
+                pid
+            });
+            let _ = answer.send(started);
+        }
+        processes.retain_mut(|process| !process.look());
+    }
+}
+
+/// Waits until something happens or it is time to look.
+fn wait(processes: &[Process], bell: &OwnedFd) {
+    let mut fds = vec![PollFd::new(bell, PollFlags::IN)];
+    for process in processes {
+        fds.push(PollFd::new(&process.pidfd, PollFlags::IN));
+        let is_full = !process.executor.mail().outgoing.is_empty();
+        let flags = if is_full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        // A channel that was closed stays readable; what is left of it is taken when the process is reaped.
+        if !process.is_killed {
+            fds.push(PollFd::new(&process.executor.channel, flags));
+        }
+    }
+    let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(1_000_000_000 / LOOKS_PER_SECOND) };
+    let _ = poll(&mut fds, (!processes.is_empty()).then_some(&pause));
+    let _ = rustix::io::read(bell, &mut [0u8; 8]);
+}
+
+impl Process {
+    fn start(start: Start) -> std::io::Result<Process> {
+        let Start { program, arguments, socket, executor } = start;
+        let mut command = Command::new(program);
+        // A group of its own: what a terminal sends to the daemon's is for the daemon alone.
+        command.args(arguments).env_clear().stdin(socket).stdout(Stdio::null()).process_group(0);
+        if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
+            command.env("LD_LIBRARY_PATH", path);
+        }
+        let mut child = command.spawn()?;
+        let pid = rustix::process::Pid::from_child(&child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
+            let _ = child.kill();
+            let _ = child.wait();
+        })?;
+        let now = Instant::now();
+        Ok(Process { executor, child, pidfd, started: now, is_killed: false, beat: (0, now), completed: (0, now), idle_rings: 0 })
+    }
+
+    /// Does what there is to do; true once it is reaped.
+    fn look(&mut self) -> bool {
+        if !self.is_killed {
+            self.executor.receive();
+            self.executor.flush(&mut self.executor.mail());
+            self.judge(Instant::now());
+        }
+        match self.child.try_wait() {
+            Ok(None) => false,
+            Ok(Some(status)) => {
+                self.bury(&ended(status));
+                true
+            }
+            Err(error) => {
+                self.bury(&format!("was lost sight of: {error}"));
+                true
+            }
+        }
+    }
+
+    /// Kills it where it has to end.
+    fn judge(&mut self, now: Instant) {
+        if let Some(why) = self.offence(now) {
+            self.executor.end(why);
+        }
+        if self.executor.doom.get().is_some() {
+            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+            self.is_killed = true;
+        }
+    }
+
+    /// What it did that it may not.
+    fn offence(&mut self, now: Instant) -> Option<String> {
+        let (executor, patience) = (&self.executor, self.executor.patience);
+        let activity = &executor.activity;
+        let seen = executor.link.beat_word().load(Relaxed);
+        let completed = activity.completed.load(Relaxed);
+        let idle_rings = activity.idle_rings.load(Relaxed);
+        let is_busy = activity.in_flight.load(Relaxed) > 0;
+        if seen != self.beat.0 {
+            self.beat = (seen, now);
+        }
+        if completed != self.completed.0 || !is_busy {
+            self.completed = (completed, now);
+        }
+        let rings = std::mem::replace(&mut self.idle_rings, idle_rings).abs_diff(idle_rings);
+        let waits_since = if executor.ready().is_none() { Some(self.started) } else { executor.is_waited_for() };
+        let over = |since: Instant, limit: Duration| now.saturating_duration_since(since) > limit;
+        if waits_since.is_some_and(|since| over(since, patience.answer_within)) {
+            return Some(format!("did not answer within {:?} and was killed", patience.answer_within));
+        }
+        // Before it runs it has no beat.
+        if executor.ready().is_some() && (is_busy || waits_since.is_some()) && over(self.beat.1, patience.hang_after) {
+            return Some(format!("showed no sign of life for {:?} and was killed", patience.hang_after));
+        }
+        if over(self.completed.1, patience.launch_within) {
+            return Some(format!("ended no launch within {:?} and was killed", patience.launch_within));
+        }
+        (rings > IDLE_RINGS_MAX).then(|| "broke the rules: it rings for nothing".to_owned())
+    }
+
+    fn bury(&self, how: &str) {
+        let executor = &self.executor;
+        // What it said before it died counts.
+        executor.receive();
+        let why = executor.doom.get().map_or(how, String::as_str);
+        let _ = executor.fate.set(format!("executor {} {why}", self.child.id()));
+        executor.news.notify_all();
+        executor.bell.force();
+    }
+}
+
+/// How a process ended, for people.
+fn ended(status: ExitStatus) -> String {
+    const NAMES: [(i32, &str); 9] = [
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
+    ];
+    match (status.signal(), status.code()) {
+        (Some(libc::SIGSYS), _) => "was killed by SIGSYS: its code made a system call that it may not".to_owned(),
+        (Some(signal), _) => match NAMES.iter().find(|(number, _)| *number == signal) {
+            Some((_, name)) => format!("was killed by {name}"),
+            None => format!("was killed by signal {signal}"),
+        },
+        (None, code) => format!("ended by itself, with status {}", code.unwrap_or(-1)),
+    }
+}

@@ -1,0 +1,188 @@
+//! The host device in a process of its own: the conformance suite, and what only another process can do.
+#![cfg(target_arch = "x86_64")]
+
+#[allow(unreachable_pub, reason = "the suite is shared by the tests of all devices")]
+mod suite;
+
+use atoll_device::executor::serve;
+use atoll_device::{Device, ExecutorConfig, ExecutorDevice, HostConfig, LaunchStatus, SubmitError};
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use suite::rig::{Kernel, Launch, Rig, Wanted, compile_kernels};
+
+fn kernels() -> &'static [u8] {
+    static CODE: OnceLock<Vec<u8>> = OnceLock::new();
+    CODE.get_or_init(compile_kernels)
+}
+
+fn config(wanted: Wanted) -> ExecutorConfig {
+    let Wanted { compute_units, queue_capacity } = wanted;
+    let host = HostConfig {
+        compute_units,
+        queue_capacity,
+        memory_bytes: 64 << 20,
+        constants_bytes: 16 << 20,
+        pin: false,
+        ..HostConfig::default()
+    };
+    ExecutorConfig {
+        program: std::env::current_exe().expect("this program"),
+        arguments: ["--exact", "executor_process", "--ignored", "--nocapture", "-q"].map(Into::into).into(),
+        hang_after: Duration::from_secs(2),
+        ..ExecutorConfig::new(host)
+    }
+}
+
+/// What the tests start as an executor: this very program, running only this.
+#[test]
+#[ignore = "the other tests run it"]
+fn executor_process() {
+    serve().expect("a daemon");
+    std::process::exit(0);
+}
+
+fn device() -> ExecutorDevice {
+    ExecutorDevice::start(config(Wanted::default())).expect("an executor")
+}
+
+fn make(wanted: Wanted) -> Rig {
+    Rig::new(Box::new(ExecutorDevice::start(config(wanted)).expect("an executor")), kernels())
+}
+
+macro_rules! conforms {
+    ($($test:ident,)*) => {
+        $(#[test]
+        fn $test() {
+            suite::$test(make);
+        })*
+    };
+}
+
+conforms! {
+    kernels_compute,
+    every_block_runs_once,
+    a_launch_without_blocks_completes,
+    launches_of_a_queue_run_in_order,
+    a_full_queue_says_so,
+    queues_run_side_by_side,
+    the_urgent_queue_goes_first,
+    the_urgent_queue_stops_preemptible_blocks,
+    an_epoch_raised_before_the_start_evicts,
+    epochs_wrap_around,
+    an_epoch_raised_midway_evicts_and_the_rest_resumes,
+    an_epoch_raised_after_the_end_changes_nothing,
+    a_launch_resumes_until_it_is_complete,
+    blocks_that_are_done_are_not_run_again,
+    a_trap_fails_its_launch_and_no_other,
+    a_trap_says_where_it_was,
+    shared_and_scratch_memory_are_there,
+    an_aborted_launch_ends_and_no_other,
+    a_launch_is_aborted_although_every_compute_unit_is_busy,
+    what_is_over_or_not_the_oldest_is_not_aborted,
+    random_aborts_spoil_nothing_and_the_bill_is_right,
+    memory_is_bounded,
+    constants_are_read_by_kernels_and_written_by_the_engine,
+    what_is_given_back_is_zero,
+    a_launch_that_makes_no_sense_fails,
+    modules_come_and_go,
+    many_small_launches,
+    random_traffic_on_two_queues,
+    a_busy_device_can_be_dropped,
+}
+
+/// A device with the kernels, and its process.
+fn rig() -> (Rig, Pid) {
+    let device = device();
+    let pid = Pid::from_raw(device.pid() as i32).expect("a process");
+    (Rig::new(Box::new(device), kernels()), pid)
+}
+
+/// Fills a queue with an endless kernel and others behind it, lets `harm` happen, and takes the answers.
+fn after(harm: impl FnOnce(Pid)) -> Vec<String> {
+    let (mut rig, pid) = rig();
+    let counts = rig.alloc(400);
+    rig.submit(1, &Launch { kernel: Kernel::ForeverAt, ..Launch::fault_at(100, counts, 0, 1, 0) }).expect("room");
+    for _ in 0..3 {
+        rig.submit(1, &Launch::spin(1, counts, 0)).expect("room");
+    }
+    rig.wait_for(counts, 1);
+    harm(pid);
+    let reasons = (0..4).map(|_| {
+        let completion = rig.wait();
+        assert_eq!(completion.status, LaunchStatus::Failed);
+        rig.device.report(completion.launch).and_then(|report| report.fault).expect("a fault").to_string()
+    });
+    let reasons: Vec<String> = reasons.collect();
+    assert_eq!(rig.device.next_completion(), None);
+    assert_eq!(rig.submit(1, &Launch::spin(1, counts, 0)).unwrap_err(), SubmitError::Lost);
+    assert_eq!(rig.u32(counts), 1, "its memory is still there");
+    assert!(rig.device.lost().is_some_and(|why| reasons.iter().all(|reason| reason.ends_with(&why))), "{reasons:?}");
+    assert!(is_gone(pid), "it was reaped");
+    reasons
+}
+
+fn is_gone(pid: Pid) -> bool {
+    !std::path::Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists()
+}
+
+#[test]
+fn a_killed_executor_ends_its_launches_and_says_how() {
+    for (signal, name) in [(Signal::KILL, "SIGKILL"), (Signal::TERM, "SIGTERM")] {
+        let reasons = after(|pid| kill_process(pid, signal).expect("it lives"));
+        assert!(reasons[0].contains(": executor ") && reasons[0].ends_with(&format!("was killed by {name}")), "{reasons:?}");
+    }
+}
+
+#[test]
+fn a_stopped_executor_is_found_and_killed() {
+    let reasons = after(|pid| kill_process(pid, Signal::STOP).expect("it lives"));
+    assert!(reasons[0].ends_with("showed no sign of life for 2s and was killed"), "{reasons:?}");
+}
+
+#[test]
+fn a_stopped_executor_that_should_load_is_found() {
+    let mut device = device();
+    kill_process(Pid::from_raw(device.pid() as i32).expect("a process"), Signal::STOP).expect("it lives");
+    let start = Instant::now();
+    let image = atoll_device::ModuleImage { target: "host-x86-64-v3", code: kernels(), kernels: &suite::rig::facts() };
+    device.begin_load(image).expect("nothing waits");
+    assert!(start.elapsed() < Duration::from_secs(1));
+    // It may have been stopped before it could say that it runs; then the other bound counts.
+    let short = ExecutorConfig { answer_within: Duration::from_secs(2), ..config(Wanted::default()) };
+    let mut device = ExecutorDevice::start(short).expect("an executor");
+    kill_process(Pid::from_raw(device.pid() as i32).expect("a process"), Signal::STOP).expect("it lives");
+    let error = device.load_module(image).unwrap_err().to_string();
+    assert!(error.contains("and was killed"), "{error}");
+}
+
+#[test]
+fn dropping_an_executor_leaves_nothing() {
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("a folder").count();
+    // Those that stay: the supervisor's own.
+    drop(device());
+    let before = descriptors();
+    for _ in 0..3 {
+        let device = device();
+        let pid = Pid::from_raw(device.pid() as i32).expect("a process");
+        drop(device);
+        assert!(is_gone(pid));
+    }
+    let after = Instant::now() + Duration::from_secs(20);
+    // Other tests of this program open and close theirs.
+    while descriptors() > before && Instant::now() < after {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(Instant::now() < after, "{before} descriptors before, {} after", descriptors());
+}
+
+#[test]
+fn a_program_that_is_no_executor_is_refused_with_its_status() {
+    let config = ExecutorConfig { program: "/bin/false".into(), arguments: Vec::new(), ..config(Wanted::default()) };
+    let mut device = ExecutorDevice::start(config).expect("a process");
+    let image = atoll_device::ModuleImage { target: "host-x86-64-v3", code: kernels(), kernels: &suite::rig::facts() };
+    let error = device.load_module(image).unwrap_err().to_string();
+    assert!(error.contains("ended by itself, with status 1"), "{error}");
+    let config = ExecutorConfig { program: "/nowhere".into(), ..self::config(Wanted::default()) };
+    assert!(ExecutorDevice::start(config).unwrap_err().to_string().contains("start an executor"));
+}

@@ -51,6 +51,9 @@ pub(crate) enum Command {
     Doctor(commands::doctor::Args),
     Bench(commands::bench::Args),
     Completion(commands::completion::Args),
+    /// Run launches for a daemon; started by `atoll serve`
+    #[command(hide = true)]
+    Executor,
 }
 
 #[cfg(test)]
@@ -61,7 +64,7 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent_and_every_command_has_an_example() {
         Cli::command().debug_assert();
-        for command in Cli::command().get_subcommands() {
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:") && help.contains(&format!("atoll {}", command.get_name())), "{}", command.get_name());
             assert!(command.get_about().is_some(), "{}", command.get_name());

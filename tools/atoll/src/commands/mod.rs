@@ -34,5 +34,6 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Completion(args) => completion::run(&args),
+        Command::Executor => Ok(atoll_device::executor::serve()?),
     }
 }

@@ -15,7 +15,14 @@ use std::time::{Duration, Instant};
 const TIME_LIMIT: Duration = Duration::from_millis(100);
 
 fn config() -> HostConfig {
-    HostConfig { compute_units: 2, memory_bytes: 16 << 20, pin: false, time_limit: TIME_LIMIT, ..HostConfig::default() }
+    HostConfig {
+        compute_units: 2,
+        memory_bytes: 16 << 20,
+        constants_bytes: 1 << 20,
+        pin: false,
+        time_limit: TIME_LIMIT,
+        ..HostConfig::default()
+    }
 }
 
 fn device() -> HostDevice {

@@ -267,9 +267,6 @@ impl HostBench {
             (LaunchStatus::Failed, Some(fault)) => {
                 Err(BenchError::Fault { fault: Box::new(fault), printed: std::mem::take(&mut outcome.printed) })
             }
-            (LaunchStatus::Aborted, _) => {
-                Err(BenchError::Launch(format!("kernel `{}` was aborted, and nobody asked for that", kernel.facts.name)))
-            }
             (LaunchStatus::Failed, None) => {
                 Err(BenchError::Launch(format!("kernel `{}` failed, and the device does not say why", kernel.facts.name)))
             }

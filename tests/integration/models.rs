@@ -1,8 +1,8 @@
 //! Every model against ONNX Runtime: plain, and evicted and resumed at random points.
 
 use anyhow::{Result, ensure};
-use atoll_engine::EngineConfig;
-use atoll_kgraph::{BufferKind, invocation_bytes};
+use atoll_engine::{Class, EngineConfig, FunctionKey, FunctionOptions};
+use atoll_kgraph::{BufferKind, Bundle, invocation_bytes};
 use atoll_tests::{Loaded, Model, built, compile, full, oracle, trained};
 
 /// Seeds of the inputs, and of the evictions.
@@ -18,6 +18,7 @@ fn check(model: &Model, folder: &std::path::Path) -> Result<()> {
         plain.check(model, case)?;
     }
     check_memory(model, &plain, &bundle)?;
+    check_sharing(model, &plain, &bundle)?;
     plain.stop();
     for case in &cases {
         let evicted = Loaded::start(&bundle, EngineConfig { evict_at_random: Some(case.seed), ..EngineConfig::default() })?;
@@ -35,10 +36,28 @@ fn check_memory(model: &Model, loaded: &Loaded, bundle: &atoll_kgraph::Bundle) -
     let target = device.targets.iter().find_map(|name| bundle.target(name)).expect("compiled for this machine");
     let symbols: Vec<i64> =
         graph.symbols.iter().map(|s| model.symbols.iter().find(|(name, _)| *name == s.name).map_or(2, |&(_, value)| value)).collect();
-    let promised = bundle.weights().len() as u64 + invocation_bytes(graph, target, &symbols)?;
+    let promised = bundle.constant_bytes() + invocation_bytes(graph, target, &symbols)?;
     let used = loaded.handle.statistics().device.memory_used_bytes_max;
     // Each of the two allocations is rounded up to the alignment of buffers.
     ensure!(used.abs_diff(promised) < 1024, "{}: {promised} bytes promised, {used} used", model.name);
+    Ok(())
+}
+
+/// Nine more functions of the same file, opened again, take no byte for constants that are there; without any of them nothing is left.
+fn check_sharing(model: &Model, loaded: &Loaded, bundle: &Bundle) -> Result<()> {
+    let used = || loaded.handle.statistics().device.memory_used_bytes;
+    let (before, again) = (used(), Bundle::open(bundle.path())?);
+    let others: Vec<FunctionKey> = (0..9).map(|i| FunctionKey::local(format!("other-{i}"))).collect();
+    for key in &others {
+        let info =
+            loaded.handle.load(again.clone(), FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None })?;
+        ensure!(info.weights_shared || info.weights_bytes == 0, "{}: {key} holds constants of its own", model.name);
+    }
+    ensure!(used() == before, "{}: ten functions use {} bytes, one used {before}", model.name, used());
+    for key in others.iter().chain([&FunctionKey::local("model")]) {
+        loaded.handle.unload(key)?;
+    }
+    ensure!(used() == 0, "{}: {} bytes are left of functions that are gone", model.name, used());
     Ok(())
 }
 

@@ -13,7 +13,8 @@
 //!
 //! [`Bundle::open`] checks everything once; after that the types carry the proof. A bundle is immutable: nothing ever writes into a file that may be mapped.
 
-use crate::graph::{FORMAT_VERSION, KernelGraph};
+use crate::constants::Constant;
+use crate::graph::{BUFFER_ALIGN, FORMAT_VERSION, KernelGraph};
 use crate::target::TargetImage;
 use crate::validate::{self, Invalid};
 use memmap2::Mmap;
@@ -24,7 +25,7 @@ use std::fs::File;
 use std::io::{self, Cursor, Seek, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
@@ -98,7 +99,7 @@ pub struct Bundle {
     producer: String,
     graph: KernelGraph,
     weights: Range<usize>,
-    weights_sha256: String,
+    constants: OnceLock<Vec<Constant>>,
     targets: BTreeMap<String, Target>,
 }
 
@@ -134,9 +135,8 @@ impl Bundle {
             validate::target(&graph, &target.image).map_err(invalid)?;
         }
         let digest = hex(&Sha256::digest(&map[manifest_bytes]));
-        let weights_sha256 = manifest.members["weights.safetensors"].sha256.clone();
         let path = path.to_path_buf();
-        Ok(Arc::new(Bundle { path, digest, producer: manifest.producer, graph, weights, weights_sha256, targets, map }))
+        Ok(Arc::new(Bundle { path, digest, producer: manifest.producer, graph, weights, constants: OnceLock::new(), targets, map }))
     }
 
     /// Where it was opened from.
@@ -164,9 +164,15 @@ impl Bundle {
         &self.map[self.weights.clone()]
     }
 
-    /// SHA-256 of the weights' member, in hexadecimal: functions with equal weights can share them.
-    pub fn weights_digest(&self) -> &str {
-        &self.weights_sha256
+    /// The constants with the digests of their contents, in the order of their buffers. The first call reads all of them.
+    pub fn constants(&self) -> &[Constant] {
+        self.constants.get_or_init(|| Constant::all_of(self))
+    }
+
+    /// Device memory that the constants take: each content once, aligned.
+    pub fn constant_bytes(&self) -> u64 {
+        let distinct: BTreeMap<_, _> = self.constants().iter().map(|constant| (constant.digest, constant.bytes)).collect();
+        distinct.values().map(|bytes| bytes.next_multiple_of(BUFFER_ALIGN)).sum()
     }
 
     /// Names of the targets, ascending.

@@ -9,6 +9,7 @@
 //! Invariant: every size, launch dimension and literal is an [`Expr`] over the graph's symbols, so one bundle serves dynamic shapes.
 
 pub mod bundle;
+pub mod constants;
 pub mod disk_cache;
 pub mod expr;
 pub mod graph;
@@ -19,6 +20,7 @@ pub mod target;
 pub mod validate;
 
 pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bundle};
+pub use constants::{Constant, ConstantDigest};
 pub use disk_cache::{DiskCache, digest_of};
 pub use expr::{Expr, SymbolId};
 pub use graph::*;

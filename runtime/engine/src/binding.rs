@@ -9,6 +9,7 @@ use atoll_kgraph::{
     Argument, BufferId, BufferKind, DType, InvocationLayout, KernelGraph, LaunchLayout, LayoutError, NodeKind, Place, TargetImage,
     preempt_params,
 };
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use std::sync::Arc;
 pub(crate) enum Space {
     /// The invocation's own.
     Invocation,
-    /// The function's constants.
-    Weights,
+    /// A constant of the function, by its number among those of the bundle.
+    Constant(u32),
 }
 
 /// A place in device memory before the allocations are known.
@@ -96,11 +97,13 @@ impl Binding {
         let layout = InvocationLayout::new(graph, target, &symbols)?;
         let inputs = graph.buffers_of(BufferKind::Input).map(|(id, _)| layout.buffer(id)).collect();
         let outputs = outputs(graph, &layout, &symbols)?;
+        let constants = graph.buffers_of(BufferKind::Const).enumerate().map(|(number, (id, _))| (id, number as u32)).collect();
         let mut builder = Builder {
             graph,
             target,
             layout: &layout,
             symbols: &symbols,
+            constants,
             work: Vec::new(),
             steps: Vec::new(),
             params: Vec::new(),
@@ -128,6 +131,8 @@ struct Builder<'a> {
     target: &'a TargetImage,
     layout: &'a InvocationLayout,
     symbols: &'a [i64],
+    /// Numbers of the constants, in the order of [`atoll_kgraph::Bundle::constants`].
+    constants: HashMap<BufferId, u32>,
     work: Vec<Work>,
     steps: Vec<Step>,
     params: Vec<u8>,
@@ -205,11 +210,10 @@ impl Builder<'_> {
     }
 
     fn site(&self, buffer: BufferId, offset: u64) -> Site {
-        let space = match self.graph.buffers[buffer.0 as usize].kind {
-            BufferKind::Const => Space::Weights,
-            BufferKind::Input | BufferKind::Output | BufferKind::Temp => Space::Invocation,
-        };
-        Site { space, offset: self.layout.buffer(buffer).offset + offset }
+        match self.constants.get(&buffer) {
+            Some(&number) => Site { space: Space::Constant(number), offset },
+            None => Site { space: Space::Invocation, offset: self.layout.buffer(buffer).offset + offset },
+        }
     }
 
     fn eval(&self, node: usize, expr: &atoll_kgraph::Expr) -> Result<i64, BindError> {

@@ -135,6 +135,8 @@ impl EngineHandle {
 
     /// Brings a function onto the device. Blocks until it can be invoked; on an error nothing of it is left.
     pub fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
+        // The digests of its constants are made here, so that the engine's thread finds them.
+        bundle.constants();
         let id = FunctionId(self.shared.next_id());
         let function = Arc::new(Function::new(id, bundle, options, self.shared.queue_capacity, &self.shared.device)?);
         self.ask(|answer| Command::Load { function, answer }).unwrap_or(Err(EngineError::ShuttingDown))

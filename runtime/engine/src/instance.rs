@@ -10,7 +10,8 @@ use std::sync::Arc;
 pub(crate) struct Instance {
     pub(crate) binding: Arc<Binding>,
     allocation: Allocation,
-    weights: DeviceOffset,
+    /// Where the function's constants are.
+    constants: Box<[DeviceOffset]>,
     module: ModuleId,
     /// [`Binding::params`] with the addresses filled in.
     params: Vec<u8>,
@@ -21,10 +22,10 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(crate) fn new(binding: Arc<Binding>, allocation: Allocation, weights: DeviceOffset, module: ModuleId) -> Instance {
+    pub(crate) fn new(binding: Arc<Binding>, allocation: Allocation, constants: Box<[DeviceOffset]>, module: ModuleId) -> Instance {
         assert!(allocation.bytes() >= binding.layout.bytes, "the memory is as large as promised");
         let evicted = vec![false; binding.work.len()];
-        let mut instance = Instance { params: binding.params.clone(), binding, allocation, weights, module, evicted, released: 0 };
+        let mut instance = Instance { params: binding.params.clone(), binding, allocation, constants, module, evicted, released: 0 };
         for index in 0..instance.binding.relocations.len() {
             let Relocation { at, site } = instance.binding.relocations[index];
             let address = instance.resolve(site).0.to_le_bytes();
@@ -50,7 +51,7 @@ impl Instance {
     pub(crate) fn resolve(&self, site: Site) -> DeviceOffset {
         match site.space {
             Space::Invocation => self.at(site.offset),
-            Space::Weights => DeviceOffset(self.weights.0 + site.offset),
+            Space::Constant(number) => DeviceOffset(self.constants[number as usize].0 + site.offset),
         }
     }
 

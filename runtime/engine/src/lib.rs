@@ -17,6 +17,7 @@ mod binding;
 mod chain;
 mod clock;
 mod config;
+mod constants;
 mod doorbell;
 mod error;
 mod event;
@@ -30,7 +31,6 @@ mod memory;
 mod request;
 mod shapes;
 mod statistics;
-mod weights;
 mod worker;
 
 pub use atoll_core::{BadTenant, Class, Tenant};

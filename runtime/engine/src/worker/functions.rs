@@ -4,14 +4,15 @@
 
 use super::Worker;
 use crate::config::{FunctionInfo, FunctionKey};
+use crate::constants::{Membership, SetState};
 use crate::error::{EngineError, InvokeError};
 use crate::function::{Function, FunctionId};
 use crate::instance::Instance;
 use crate::limits::LOAD_CHUNK_BYTES;
-use crate::memory::Allocation;
 use crate::request::InvocationTiming;
 use crate::statistics::FunctionStatistics;
-use atoll_core::{DeviceOffset, TaskId};
+use atoll_core::TaskId;
+use atoll_core::residency::ItemId;
 use atoll_device::{DeviceError, ModuleId, ModuleImage};
 use crossbeam_channel::Sender;
 use std::sync::Arc;
@@ -22,8 +23,7 @@ type LoadAnswer = Sender<Result<FunctionInfo, EngineError>>;
 pub(super) struct Loaded {
     function: Arc<Function>,
     pub(super) module: ModuleId,
-    pub(super) weights: DeviceOffset,
-    has_weights: bool,
+    pub(super) membership: Membership,
     /// Memory of past invocations, released longest ago first.
     pub(super) idle: Vec<Instance>,
     /// Invocations that are not finished.
@@ -76,8 +76,8 @@ pub(super) struct LoadJob {
 enum Stage {
     /// Nothing has happened.
     Waiting,
-    /// The code is there; so many bytes of the constants are.
-    Weights { module: ModuleId, allocation: Allocation, written: usize },
+    /// The code is there; the constants are being written, unless they were there.
+    Constants { module: ModuleId, membership: Membership, was_there: bool },
 }
 
 impl Worker {
@@ -102,9 +102,9 @@ impl Worker {
     /// Does the next piece of the first load. Returns whether there was one.
     pub(super) fn advance_load(&mut self) -> bool {
         let Some(mut job) = self.loads.pop_front() else { return false };
-        let step = match job.stage {
+        let step = match std::mem::replace(&mut job.stage, Stage::Waiting) {
             Stage::Waiting => self.load_code(&job.function),
-            Stage::Weights { module, allocation, written } => self.write_weights(&job.function, module, allocation, written),
+            Stage::Constants { module, membership, was_there } => self.write_constants(&job.function, module, membership, was_there),
         };
         match step {
             Ok(LoadStep::Continue(stage)) => {
@@ -124,55 +124,72 @@ impl Worker {
         true
     }
 
-    /// Loads the code, and reserves memory for the constants unless they are there.
+    /// Loads the code, and reserves memory for those constants that are not there.
     fn load_code(&mut self, function: &Arc<Function>) -> Result<LoadStep, EngineError> {
-        let bundle = &function.bundle;
-        let code = bundle.code(&function.target).unwrap_or_default();
+        let code = function.bundle.code(&function.target).unwrap_or_default();
         let answer = self.device.load_module(ModuleImage { target: &function.target, code, kernels: &function.image().kernels });
         let module = self.check(answer)?;
-        if bundle.weights().is_empty() {
-            return Ok(LoadStep::done(function, module, None, false));
+        let membership = self.constants.join(&function.bundle);
+        let set = membership.set;
+        if self.constants.state(set) == SetState::Resident {
+            let shared = !membership.constants.is_empty();
+            return Ok(LoadStep::done(function, module, membership, shared));
         }
-        if let Some(offset) = self.weights.share(bundle.weights_digest()) {
-            return Ok(LoadStep::done(function, module, Some(offset), true));
-        }
-        let wanted = bundle.weights().len() as u64;
-        match self.allocate(wanted) {
-            Some(allocation) => Ok(LoadStep::Continue(Stage::Weights { module, allocation, written: 0 })),
-            None => {
-                self.device.unload_module(module);
+        let was_there = self.constants.homeless(set).is_empty();
+        match self.hold(set) {
+            Ok(()) => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there })),
+            Err(wanted) => {
+                self.abandon_load(module, set);
                 let (free, total) = (self.memory.free_bytes(), self.memory.total());
                 Err(EngineError::OutOfMemory { name: function.key.clone(), wanted, free, total })
             }
         }
     }
 
-    fn write_weights(
+    /// Gives every constant of a set its place on the device, or none; the error is the number of bytes that were wanted.
+    fn hold(&mut self, set: ItemId) -> Result<(), u64> {
+        self.constants.hold(set);
+        let homeless = self.constants.homeless(set);
+        let wanted = homeless.iter().map(|(_, bytes)| bytes).sum();
+        for (id, bytes) in homeless {
+            match self.allocate(bytes) {
+                Some(place) => self.constants.place(id, place),
+                None => {
+                    self.constants.release(set, &mut self.memory);
+                    return Err(wanted);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_constants(
         &mut self,
         function: &Arc<Function>,
         module: ModuleId,
-        allocation: Allocation,
-        written: usize,
+        membership: Membership,
+        was_there: bool,
     ) -> Result<LoadStep, EngineError> {
-        let weights = function.bundle.weights();
-        let end = (written + LOAD_CHUNK_BYTES).min(weights.len());
-        let answer = match &self.lost {
-            Some(reason) => Err(DeviceError::Lost(reason.clone())),
-            None => self.device.write(DeviceOffset(allocation.offset().0 + written as u64), &weights[written..end]),
+        let written = match (&self.lost, self.constants.next_chunk(membership.set, LOAD_CHUNK_BYTES)) {
+            (Some(reason), _) => Err(DeviceError::Lost(reason.clone())),
+            (None, Some(chunk)) => self.device.write(chunk.to, &chunk.bundle.weights()[chunk.from]).map(|()| true),
+            (None, None) => Ok(false),
         };
-        if let Err(error) = self.check(answer) {
-            self.memory.free(allocation);
-            if self.lost.is_none() {
-                self.device.unload_module(module);
+        match self.check(written) {
+            Ok(true) => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there })),
+            Ok(false) => Ok(LoadStep::done(function, module, membership, was_there)),
+            Err(error) => {
+                self.abandon_load(module, membership.set);
+                Err(error.into())
             }
-            return Err(error.into());
         }
-        if end < weights.len() {
-            return Ok(LoadStep::Continue(Stage::Weights { module, allocation, written: end }));
+    }
+
+    fn abandon_load(&mut self, module: ModuleId, set: ItemId) {
+        self.constants.leave(set, &mut self.memory);
+        if self.lost.is_none() {
+            self.device.unload_module(module);
         }
-        let offset = allocation.offset();
-        self.weights.insert(function.bundle.weights_digest(), allocation);
-        Ok(LoadStep::done(function, module, Some(offset), false))
     }
 
     /// Withdraws a function, ends those of its invocations that wait, and frees it when the others are over.
@@ -202,9 +219,7 @@ impl Worker {
         for instance in loaded.idle {
             self.memory.free(instance.into_allocation());
         }
-        if loaded.has_weights {
-            self.weights.release(loaded.function.bundle.weights_digest(), &mut self.memory);
-        }
+        self.constants.leave(loaded.membership.set, &mut self.memory);
         if self.lost.is_none() {
             self.device.unload_module(loaded.module);
         }
@@ -223,12 +238,11 @@ enum LoadStep {
 }
 
 impl LoadStep {
-    fn done(function: &Arc<Function>, module: ModuleId, weights: Option<DeviceOffset>, shared: bool) -> LoadStep {
+    fn done(function: &Arc<Function>, module: ModuleId, membership: Membership, shared: bool) -> LoadStep {
         let loaded = Loaded {
             function: Arc::clone(function),
             module,
-            weights: weights.unwrap_or_default(),
-            has_weights: weights.is_some(),
+            membership,
             idle: Vec::new(),
             invocations: 0,
             totals: FunctionStatistics::default(),

@@ -9,6 +9,7 @@ mod tasks;
 
 use crate::clock;
 use crate::config::EngineConfig;
+use crate::constants::Constants;
 use crate::event::Command;
 use crate::function::FunctionId;
 use crate::handle::{Inbox, Shared};
@@ -18,7 +19,6 @@ use crate::invocation::Invocation;
 use crate::limits;
 use crate::memory::Memory;
 use crate::statistics::{ClassStatistics, DeviceStatistics, EngineStatistics};
-use crate::weights::Weights;
 use atoll_core::{Action, Class, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
 use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
 use functions::{LoadJob, Loaded};
@@ -45,7 +45,7 @@ pub(crate) struct Worker {
     /// Launches in flight: whose, and which step.
     launches: HashMap<LaunchId, (TaskId, u32)>,
     memory: Memory,
-    weights: Weights,
+    constants: Constants,
     /// Tasks to be prepared when memory is given back, in order.
     short_of_memory: VecDeque<TaskId>,
     /// Counts releases of instances.
@@ -95,7 +95,7 @@ impl Worker {
             invocations: BTreeMap::new(),
             launches: HashMap::new(),
             memory: Memory::new(memory_bytes),
-            weights: Weights::default(),
+            constants: Constants::default(),
             short_of_memory: VecDeque::new(),
             releases: 0,
             closing: None,

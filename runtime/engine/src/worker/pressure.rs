@@ -37,9 +37,9 @@ impl Worker {
         if let Some(at) = loaded.idle.iter().rposition(|idle| idle.binding.symbols == binding.symbols) {
             return Some(loaded.idle.remove(at));
         }
-        let (weights, module) = (loaded.weights, loaded.module);
+        let (module, constants) = (loaded.module, loaded.membership.constants.iter().map(|&id| self.constants.offset(id)).collect());
         let allocation = self.allocate(binding.layout.bytes)?;
-        Some(Instance::new(Arc::clone(binding), allocation, weights, module))
+        Some(Instance::new(Arc::clone(binding), allocation, constants, module))
     }
 
     /// Allocates, at the cost of memory that nobody uses right now.

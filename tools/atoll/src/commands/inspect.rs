@@ -258,7 +258,7 @@ fn device(args: &Args, target: &TargetImage) -> Result<&'static DeviceModel> {
 }
 
 fn memory(bundle: &Bundle, layout: &InvocationLayout, symbols: &[i64]) -> Memory {
-    let weights_bytes = bundle.weights().len() as u64;
+    let weights_bytes = bundle.constant_bytes();
     let unshared = bundle.graph().plan.unshared_bytes.as_ref();
     Memory {
         weights_bytes,

@@ -162,6 +162,23 @@ impl Constants {
         held.place = Some(place);
     }
 
+    /// How many bytes of device memory each set is answerable for: a constant that several sets hold is divided among them, so that together they come to all there are.
+    pub(crate) fn shares(&self) -> BTreeMap<ItemId, u64> {
+        let mut seen: HashMap<ConstantId, usize> = HashMap::new();
+        let mut shares = BTreeMap::new();
+        for (set, Set { pieces, .. }) in self.sets.iter().filter(|(_, set)| set.state != SetState::Away) {
+            let share: &mut u64 = shares.entry(*set).or_default();
+            for (id, _) in pieces {
+                let held = &self.constants[id];
+                let bytes = held.place.as_ref().map_or(0, Allocation::bytes);
+                let index = seen.entry(*id).or_default();
+                *share += divide(bytes, held.holders as usize).nth(*index).unwrap_or_default();
+                *index += 1;
+            }
+        }
+        shares
+    }
+
     /// The next bytes to write, at most so many; `None` if all are there and the set is now resident.
     pub(crate) fn next_chunk(&mut self, set: ItemId, bytes_max: usize) -> Option<Chunk> {
         let SetState::Loading { mut piece, mut written } = self.sets[&set].state else { return None };
@@ -222,6 +239,12 @@ impl Constants {
         self.ids += 1;
         self.ids
     }
+}
+
+/// A number in so many equal parts; the first ones take what is left over.
+pub(crate) fn divide(whole: u64, parts: usize) -> impl Iterator<Item = u64> {
+    let (part, left) = (whole / parts.max(1) as u64, whole % parts.max(1) as u64);
+    (0..parts as u64).map(move |index| part + u64::from(index < left))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The memory of one invocation, with every launch ready to go. Kept for the next invocation of the same shapes.
 
+use crate::accounts::Holder;
 use crate::binding::{Binding, LaunchTemplate, Relocation, Site, Space, Work};
 use crate::memory::Allocation;
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
@@ -17,6 +18,8 @@ pub(crate) struct Instance {
     params: Vec<u8>,
     /// Per step: the evicted word may not be 0.
     evicted: Vec<bool>,
+    /// Who is billed for it.
+    pub(crate) holder: Option<Holder>,
     /// When it was released, as a count; what was released longest ago is reclaimed first.
     pub(crate) released: u64,
 }
@@ -25,7 +28,8 @@ impl Instance {
     pub(crate) fn new(binding: Arc<Binding>, allocation: Allocation, constants: Box<[DeviceOffset]>, module: ModuleId) -> Instance {
         assert!(allocation.bytes() >= binding.layout.bytes, "the memory is as large as promised");
         let evicted = vec![false; binding.work.len()];
-        let mut instance = Instance { params: binding.params.clone(), binding, allocation, constants, module, evicted, released: 0 };
+        let mut instance =
+            Instance { params: binding.params.clone(), binding, allocation, constants, module, evicted, holder: None, released: 0 };
         for index in 0..instance.binding.relocations.len() {
             let Relocation { at, site } = instance.binding.relocations[index];
             let address = instance.resolve(site).0.to_le_bytes();
@@ -37,6 +41,11 @@ impl Instance {
     /// Forgets the last invocation. The control area has to be zeroed with it.
     pub(crate) fn begin(&mut self) {
         self.evicted.fill(false);
+    }
+
+    /// Bytes of device memory that it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.allocation.bytes()
     }
 
     pub(crate) fn into_allocation(self) -> Allocation {

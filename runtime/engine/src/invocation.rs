@@ -1,11 +1,12 @@
 //! An invocation on the engine's thread, from admission to answer.
 
+use crate::accounts::Usage;
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::instance::Instance;
 use crate::request::{InvocationTiming, PendingReply};
 use atoll_core::{Class, Nanos};
-use atoll_device::Completion;
+use atoll_device::{Completion, LaunchStatus};
 
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
@@ -16,10 +17,18 @@ pub(crate) struct Invocation {
     pub(crate) failure: Option<InvokeError>,
     /// Its arrival evicted launches of others.
     pub(crate) preempted_others: bool,
-    pub(crate) evicted_launches: u64,
     pub(crate) times: Times,
-    /// Start of the first block and end of the last, per stage.
-    pub(crate) stage_times: Vec<Span>,
+    /// One record a stage.
+    pub(crate) stages: Vec<StageRecord>,
+}
+
+/// What a stage took.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StageRecord {
+    /// Start of the first block and end of the last.
+    compute: Span,
+    /// What is not in an account yet.
+    pub(crate) usage: Usage,
 }
 
 /// From the start of the first launch to the end of the last, as far as launches have ended.
@@ -37,26 +46,24 @@ pub(crate) struct Times {
 
 impl Invocation {
     pub(crate) fn new(submission: Submission, reply: PendingReply) -> Invocation {
-        let stage_times = vec![Span::default(); submission.chain.stages.len()];
-        Invocation {
-            stage_times,
-            submission,
-            reply,
-            instances: Vec::new(),
-            failure: None,
-            preempted_others: false,
-            evicted_launches: 0,
-            times: Times::default(),
-        }
+        let stages = vec![StageRecord::default(); submission.chain.stages.len()];
+        Invocation { stages, submission, reply, instances: Vec::new(), failure: None, preempted_others: false, times: Times::default() }
     }
 
     pub(crate) fn is_real_time(&self) -> bool {
         self.submission.class == Class::RealTime
     }
 
-    /// Adds the stamps of a launch of a stage. Returns when the first block started, if this is the first launch to say so.
-    pub(crate) fn note_launch(&mut self, stage: usize, completion: &Completion, now: Nanos) -> Option<Nanos> {
-        self.stage_times[stage].note(completion, now);
+    /// Adds the stamps and the cost of a launch of a stage. Returns when the first block started, if this is the first launch to say so.
+    ///
+    /// `busy_ns_max` bounds what a device that does not tell the truth can put on the bill.
+    pub(crate) fn note_launch(&mut self, stage: usize, completion: &Completion, busy_ns_max: u64, now: Nanos) -> Option<Nanos> {
+        let StageRecord { compute, usage } = &mut self.stages[stage];
+        compute.note(completion, now);
+        usage.compute_unit_ns += u128::from(completion.busy_ns.min(busy_ns_max));
+        usage.launches += 1;
+        usage.evicted_launches += u64::from(completion.status == LaunchStatus::Evicted);
+        usage.aborted_launches += u64::from(completion.status == LaunchStatus::Aborted);
         self.times.compute.note(completion, now)
     }
 
@@ -66,8 +73,8 @@ impl Invocation {
         InvocationTiming {
             queue_ns: if_at(0, whole.queue_ns),
             input_ns: if_at(0, whole.input_ns),
-            compute_ns: self.stage_times[stage].0.map_or(0, |(started, ended)| ended.0.saturating_sub(started.0)),
-            output_ns: if_at(self.stage_times.len() - 1, whole.output_ns),
+            compute_ns: self.stages[stage].compute.0.map_or(0, |(started, ended)| ended.0.saturating_sub(started.0)),
+            output_ns: if_at(self.stages.len() - 1, whole.output_ns),
         }
     }
 }
@@ -109,7 +116,6 @@ impl Times {
 mod tests {
     use super::*;
     use atoll_core::LaunchId;
-    use atoll_device::LaunchStatus;
 
     #[test]
     fn the_parts_add_up() {

@@ -13,6 +13,7 @@
 //! - Outputs are read, and memory is given to others, only when nothing of the invocation is on the device (design D5 b).
 //! - A function that failed to load, or was unloaded, holds nothing.
 
+mod accounts;
 mod binding;
 mod chain;
 mod clock;
@@ -33,6 +34,7 @@ mod shapes;
 mod statistics;
 mod worker;
 
+pub use accounts::{InvocationOutcome, MemoryKind, MemoryUse, Usage, UsageRow};
 pub use atoll_core::{BadTenant, Class, Tenant};
 pub use config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use error::{EngineError, InvokeError};

@@ -1,5 +1,6 @@
 //! What an engine tells about itself.
 
+use crate::accounts::UsageRow;
 use crate::config::FunctionKey;
 use crate::histogram::Histogram;
 use atoll_core::Class;
@@ -7,6 +8,10 @@ use atoll_core::Class;
 /// Everything at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStatistics {
+    /// How long the engine has run.
+    pub uptime_ns: u64,
+    /// Who used how much: by tenant, function and class. Rows of a function are there from when it is loaded until it is unloaded; then they become part of its tenant's.
+    pub usage: Vec<UsageRow>,
     /// Per loaded function, by name.
     pub functions: Vec<FunctionStatistics>,
     /// The device.
@@ -67,6 +72,10 @@ pub struct DeviceStatistics {
     pub memory_used_bytes: u64,
     /// The most that was ever in use.
     pub memory_used_bytes_max: u64,
+    /// Compute units.
+    pub compute_units: u32,
+    /// How long they ran blocks, summed over them, by their own count; `None` where the device does not count.
+    pub busy_ns: Option<u64>,
     /// Why it is lost, if it is.
     pub lost: Option<String>,
 }

@@ -3,18 +3,21 @@
 //! Loading happens in pieces between events, so that a large model delays nobody; only the loading of its code is one piece, because devices offer it as one.
 
 use super::Worker;
+use crate::accounts::{AccountId, MemoryKind, Usage};
+use crate::clock;
 use crate::config::{FunctionInfo, FunctionKey};
-use crate::constants::{Membership, SetState};
+use crate::constants::{Membership, SetState, divide};
 use crate::error::{EngineError, InvokeError};
 use crate::function::{Function, FunctionId};
 use crate::instance::Instance;
 use crate::limits::LOAD_CHUNK_BYTES;
 use crate::request::InvocationTiming;
 use crate::statistics::FunctionStatistics;
-use atoll_core::TaskId;
 use atoll_core::residency::ItemId;
+use atoll_core::{Class, TaskId};
 use atoll_device::{DeviceError, ModuleId, ModuleImage};
 use crossbeam_channel::Sender;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 type LoadAnswer = Sender<Result<FunctionInfo, EngineError>>;
@@ -28,6 +31,8 @@ pub(super) struct Loaded {
     pub(super) idle: Vec<Instance>,
     /// Invocations that are not finished.
     pub(super) invocations: u64,
+    /// By [`Class`].
+    accounts: [AccountId; 2],
     totals: FunctionStatistics,
     unloading: Option<Sender<Result<(), EngineError>>>,
 }
@@ -37,11 +42,21 @@ impl Loaded {
         self.unloading.is_some()
     }
 
-    /// Counts a finished invocation, with where its time went if it gave a result.
-    pub(super) fn count(&mut self, timing: Option<InvocationTiming>, preemptions: u64, evicted_launches: u64) {
+    /// Where invocations of a class are billed.
+    pub(super) fn account(&self, class: Class) -> AccountId {
+        self.accounts[class as usize]
+    }
+
+    /// Where is billed what belongs to no invocation.
+    pub(super) fn own_account(&self) -> AccountId {
+        self.account(self.function.class)
+    }
+
+    /// Counts a finished invocation: what it used, and where its time went if it gave a result.
+    pub(super) fn count(&mut self, timing: Option<InvocationTiming>, usage: &Usage) {
         let totals = &mut self.totals;
-        totals.preemptions += preemptions;
-        totals.evicted_launches += evicted_launches;
+        totals.preemptions += usage.preemptions;
+        totals.evicted_launches += usage.evicted_launches;
         match timing {
             Some(timing) => {
                 totals.success += 1;
@@ -77,7 +92,7 @@ enum Stage {
     /// Nothing has happened.
     Waiting,
     /// The code is there; the constants are being written, unless they were there.
-    Constants { module: ModuleId, membership: Membership, was_there: bool },
+    Constants { module: ModuleId, membership: Membership, was_there: bool, written_bytes: u64 },
 }
 
 impl Worker {
@@ -104,24 +119,63 @@ impl Worker {
         let Some(mut job) = self.loads.pop_front() else { return false };
         let step = match std::mem::replace(&mut job.stage, Stage::Waiting) {
             Stage::Waiting => self.load_code(&job.function),
-            Stage::Constants { module, membership, was_there } => self.write_constants(&job.function, module, membership, was_there),
+            Stage::Constants { module, membership, was_there, written_bytes } => {
+                self.write_constants(module, membership, was_there, written_bytes)
+            }
         };
         match step {
             Ok(LoadStep::Continue(stage)) => {
                 job.stage = stage;
                 self.loads.push_front(job);
             }
-            Ok(LoadStep::Done(loaded, weights_shared)) => {
-                let info = info(&job.function, weights_shared);
-                tracing::info!(function = %info.key, target = %info.target, weights_bytes = info.weights_bytes, weights_shared, "function loaded");
-                self.functions.insert(job.function.id, *loaded);
-                self.shared.publish(&job.function);
+            Ok(LoadStep::Done { module, membership, shared, written_bytes }) => {
+                let info = info(&job.function, shared);
+                tracing::info!(function = %info.key, target = %info.target, weights_bytes = info.weights_bytes, shared, "function loaded");
+                self.add_function(&job.function, module, membership, written_bytes);
                 drop(job.answer.send(Ok(info)));
             }
             Err(error) => drop(job.answer.send(Err(error))),
         }
         self.act();
         true
+    }
+
+    /// A function is on the device: opens its accounts and lets it be found.
+    fn add_function(&mut self, function: &Arc<Function>, module: ModuleId, membership: Membership, written_bytes: u64) {
+        let now = clock::now();
+        let accounts = [Class::RealTime, Class::BestEffort].map(|class| self.accounts.open(&function.key, class, now));
+        let loaded = Loaded {
+            function: Arc::clone(function),
+            module,
+            membership,
+            idle: Vec::new(),
+            invocations: 0,
+            accounts,
+            totals: FunctionStatistics::default(),
+            unloading: None,
+        };
+        let usage = self.accounts.of(loaded.own_account());
+        usage.written_bytes += written_bytes;
+        usage.cold_starts += u64::from(written_bytes > 0);
+        self.functions.insert(function.id, loaded);
+        self.bill_constants();
+        self.shared.publish(function);
+    }
+
+    /// Divides the bytes of constants among the functions that have them; to be called whenever that changes. What is being loaded is nobody's yet.
+    pub(super) fn bill_constants(&mut self) {
+        let now = clock::now();
+        let mut sharers: BTreeMap<ItemId, Vec<AccountId>> = BTreeMap::new();
+        for loaded in self.functions.values() {
+            sharers.entry(loaded.membership.set).or_default().push(loaded.own_account());
+        }
+        let shares = self.constants.shares();
+        for (set, accounts) in sharers {
+            let bytes = shares.get(&set).copied().unwrap_or_default();
+            for (account, share) in accounts.iter().zip(divide(bytes, accounts.len())) {
+                self.accounts.set(*account, MemoryKind::Constants, share, now);
+            }
+        }
     }
 
     /// Loads the code, and reserves memory for those constants that are not there.
@@ -133,11 +187,11 @@ impl Worker {
         let set = membership.set;
         if self.constants.state(set) == SetState::Resident {
             let shared = !membership.constants.is_empty();
-            return Ok(LoadStep::done(function, module, membership, shared));
+            return Ok(LoadStep::Done { module, membership, shared, written_bytes: 0 });
         }
         let was_there = self.constants.homeless(set).is_empty();
         match self.hold(set) {
-            Ok(()) => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there })),
+            Ok(()) => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, written_bytes: 0 })),
             Err(wanted) => {
                 self.abandon_load(module, set);
                 let (free, total) = (self.memory.free_bytes(), self.memory.total());
@@ -165,19 +219,24 @@ impl Worker {
 
     fn write_constants(
         &mut self,
-        function: &Arc<Function>,
         module: ModuleId,
         membership: Membership,
         was_there: bool,
+        written_bytes: u64,
     ) -> Result<LoadStep, EngineError> {
         let written = match (&self.lost, self.constants.next_chunk(membership.set, LOAD_CHUNK_BYTES)) {
             (Some(reason), _) => Err(DeviceError::Lost(reason.clone())),
-            (None, Some(chunk)) => self.device.write(chunk.to, &chunk.bundle.weights()[chunk.from]).map(|()| true),
-            (None, None) => Ok(false),
+            (None, Some(chunk)) => {
+                let bytes = &chunk.bundle.weights()[chunk.from];
+                self.device.write(chunk.to, bytes).map(|()| Some(bytes.len() as u64))
+            }
+            (None, None) => Ok(None),
         };
         match self.check(written) {
-            Ok(true) => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there })),
-            Ok(false) => Ok(LoadStep::done(function, module, membership, was_there)),
+            Ok(Some(more)) => {
+                Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, written_bytes: written_bytes + more }))
+            }
+            Ok(None) => Ok(LoadStep::Done { module, membership, shared: was_there, written_bytes }),
             Err(error) => {
                 self.abandon_load(module, membership.set);
                 Err(error.into())
@@ -216,10 +275,13 @@ impl Worker {
             return;
         }
         let Some(loaded) = self.functions.remove(&id) else { return };
+        self.accounts.set(loaded.own_account(), MemoryKind::Constants, 0, clock::now());
         for instance in loaded.idle {
-            self.memory.free(instance.into_allocation());
+            self.free(instance);
         }
         self.constants.leave(loaded.membership.set, &mut self.memory);
+        self.bill_constants();
+        loaded.accounts.into_iter().for_each(|account| self.accounts.close(account));
         if self.lost.is_none() {
             self.device.unload_module(loaded.module);
         }
@@ -234,22 +296,13 @@ impl Worker {
 /// What a piece of loading leads to.
 enum LoadStep {
     Continue(Stage),
-    Done(Box<Loaded>, bool),
-}
-
-impl LoadStep {
-    fn done(function: &Arc<Function>, module: ModuleId, membership: Membership, shared: bool) -> LoadStep {
-        let loaded = Loaded {
-            function: Arc::clone(function),
-            module,
-            membership,
-            idle: Vec::new(),
-            invocations: 0,
-            totals: FunctionStatistics::default(),
-            unloading: None,
-        };
-        LoadStep::Done(Box::new(loaded), shared)
-    }
+    /// What is on the device; whether the constants were there already, and how many bytes of them were written.
+    Done {
+        module: ModuleId,
+        membership: Membership,
+        shared: bool,
+        written_bytes: u64,
+    },
 }
 
 fn info(function: &Function, weights_shared: bool) -> FunctionInfo {

@@ -7,10 +7,11 @@ mod functions;
 mod pressure;
 mod tasks;
 
+use crate::accounts::{Accounts, UsageRow};
 use crate::clock;
 use crate::config::EngineConfig;
 use crate::constants::Constants;
-use crate::event::Command;
+use crate::event::{Command, Submission};
 use crate::function::FunctionId;
 use crate::handle::{Inbox, Shared};
 use crate::histogram::Histogram;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) struct Worker {
+    started: Nanos,
     device: Box<dyn Device>,
     /// Why the device is lost; nothing is asked of it any more then.
     lost: Option<String>,
@@ -46,6 +48,7 @@ pub(crate) struct Worker {
     launches: HashMap<LaunchId, (TaskId, u32)>,
     memory: Memory,
     constants: Constants,
+    accounts: Accounts,
     /// Tasks to be prepared when memory is given back, in order.
     short_of_memory: VecDeque<TaskId>,
     /// Counts releases of instances.
@@ -83,6 +86,7 @@ impl Worker {
         };
         let memory_bytes = config.memory_limit_bytes.unwrap_or(u64::MAX).min(info.memory_bytes);
         Worker {
+            started: clock::now(),
             device,
             lost: None,
             scheduler: Scheduler::new(&scheduler),
@@ -96,6 +100,7 @@ impl Worker {
             launches: HashMap::new(),
             memory: Memory::new(memory_bytes),
             constants: Constants::default(),
+            accounts: Accounts::default(),
             short_of_memory: VecDeque::new(),
             releases: 0,
             closing: None,
@@ -236,7 +241,9 @@ impl Worker {
         let (task, step) = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
         let place = invocation.submission.chain.locate(step);
-        let started = invocation.note_launch(place.stage, completion, now);
+        let busy_ns_max =
+            u64::from(self.shared.device.compute_units).saturating_mul(now.0.saturating_sub(invocation.submission.submitted.0));
+        let started = invocation.note_launch(place.stage, completion, busy_ns_max, now);
         if invocation.is_real_time()
             && let Some(started) = started
         {
@@ -260,7 +267,6 @@ impl Worker {
         match end {
             LaunchEnd::Complete | LaunchEnd::Aborted => {}
             LaunchEnd::Evicted => {
-                invocation.evicted_launches += 1;
                 if let Some(step) = place.step {
                     invocation.instances[place.stage].note_evicted(step);
                 }
@@ -303,7 +309,20 @@ impl Worker {
 
     // Reports.
 
-    fn statistics(&self) -> EngineStatistics {
+    /// What everybody used up to now.
+    fn usage(&mut self, now: Nanos) -> Vec<UsageRow> {
+        let Worker { accounts, functions, invocations, .. } = self;
+        let pending = invocations.values().flat_map(|invocation| {
+            let Submission { chain, class, .. } = &invocation.submission;
+            let records = chain.stages.iter().zip(&invocation.stages);
+            records.map(|(stage, record)| (functions[&stage.function.id].account(*class), &record.usage))
+        });
+        accounts.rows(pending, now)
+    }
+
+    fn statistics(&mut self) -> EngineStatistics {
+        let now = clock::now();
+        let usage = self.usage(now);
         let counters = self.scheduler.counters();
         let class = |class: Class| ClassStatistics {
             class,
@@ -314,12 +333,16 @@ impl Worker {
         let mut functions: Vec<_> = self.functions.values().map(Loaded::statistics).collect();
         functions.sort_by(|a, b| a.key.cmp(&b.key));
         EngineStatistics {
+            uptime_ns: now.0.saturating_sub(self.started.0),
+            usage,
             functions,
             device: DeviceStatistics {
                 name: self.shared.device.name.clone(),
                 memory_total_bytes: self.memory.total(),
                 memory_used_bytes: self.memory.used(),
                 memory_used_bytes_max: self.memory.used_max(),
+                compute_units: self.shared.device.compute_units,
+                busy_ns: self.device.busy_ns(),
                 lost: self.lost.clone(),
             },
             classes: [Class::RealTime, Class::BestEffort].map(class).to_vec(),

@@ -4,13 +4,15 @@
 //! real-time ones only: best-effort ones may be paused for its sake, and then never give anything back.
 
 use super::Worker;
+use crate::accounts::{Holder, MemoryKind};
 use crate::binding::Binding;
+use crate::clock;
 use crate::error::InvokeError;
 use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::limits::IDLE_INSTANCES_PER_FUNCTION_MAX;
 use crate::memory::Allocation;
-use atoll_core::TaskId;
+use atoll_core::{Class, TaskId};
 use std::sync::Arc;
 
 impl Worker {
@@ -18,9 +20,10 @@ impl Worker {
     pub(super) fn obtain_all(&mut self, task: TaskId) -> Option<Vec<Instance>> {
         let stages = &self.invocation(task).submission.chain.stages;
         let wanted: Vec<_> = stages.iter().map(|stage| (stage.function.id, Arc::clone(&stage.binding))).collect();
+        let class = self.invocation(task).submission.class;
         let mut instances = Vec::with_capacity(wanted.len());
         for (function, binding) in &wanted {
-            match self.obtain(*function, binding) {
+            match self.obtain(*function, binding, class) {
                 Some(instance) => instances.push(instance),
                 None => {
                     wanted.iter().zip(instances).for_each(|((function, _), instance)| self.release(*function, instance));
@@ -32,14 +35,19 @@ impl Worker {
     }
 
     /// Memory for a call: what an earlier one of the same shapes left, or new.
-    fn obtain(&mut self, function: FunctionId, binding: &Arc<Binding>) -> Option<Instance> {
+    fn obtain(&mut self, function: FunctionId, binding: &Arc<Binding>, class: Class) -> Option<Instance> {
         let loaded = self.functions.get_mut(&function).expect("a function outlives its invocations");
+        let holder = (loaded.account(class), MemoryKind::Invocations);
         if let Some(at) = loaded.idle.iter().rposition(|idle| idle.binding.symbols == binding.symbols) {
-            return Some(loaded.idle.remove(at));
+            let mut instance = loaded.idle.remove(at);
+            self.hand_over(&mut instance, Some(holder));
+            return Some(instance);
         }
         let (module, constants) = (loaded.module, loaded.membership.constants.iter().map(|&id| self.constants.offset(id)).collect());
         let allocation = self.allocate(binding.layout.bytes)?;
-        Some(Instance::new(Arc::clone(binding), allocation, constants, module))
+        let mut instance = Instance::new(Arc::clone(binding), allocation, constants, module);
+        self.hand_over(&mut instance, Some(holder));
+        Some(instance)
     }
 
     /// Allocates, at the cost of memory that nobody uses right now.
@@ -59,19 +67,33 @@ impl Worker {
     fn reclaim_one(&mut self) -> Option<()> {
         let oldest = self.functions.values_mut().filter(|loaded| !loaded.idle.is_empty()).min_by_key(|loaded| loaded.idle[0].released)?;
         let instance = oldest.idle.remove(0);
-        self.memory.free(instance.into_allocation());
+        self.free(instance);
         Some(())
+    }
+
+    /// Somebody else is billed for an instance from now on.
+    fn hand_over(&mut self, instance: &mut Instance, holder: Option<Holder>) {
+        let before = std::mem::replace(&mut instance.holder, holder);
+        self.accounts.pass(instance.bytes(), before, holder, clock::now());
+    }
+
+    /// Gives the memory of an instance back.
+    pub(super) fn free(&mut self, mut instance: Instance) {
+        self.hand_over(&mut instance, None);
+        self.memory.free(instance.into_allocation());
     }
 
     /// Keeps an invocation's memory for the next one.
     pub(super) fn release(&mut self, function: FunctionId, mut instance: Instance) {
         instance.released = self.releases;
         self.releases += 1;
+        let holder = (self.functions[&function].own_account(), MemoryKind::Idle);
+        self.hand_over(&mut instance, Some(holder));
         let idle = &mut self.functions.get_mut(&function).expect("a function outlives its invocations").idle;
         idle.push(instance);
         if idle.len() > IDLE_INSTANCES_PER_FUNCTION_MAX {
             let oldest = idle.remove(0);
-            self.memory.free(oldest.into_allocation());
+            self.free(oldest);
         }
     }
 

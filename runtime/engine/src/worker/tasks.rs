@@ -1,6 +1,7 @@
 //! Invocations: what the scheduler's actions do to them.
 
 use super::Worker;
+use crate::accounts::InvocationOutcome;
 use crate::binding::{Output, Work};
 use crate::chain::{Source, Stage, StagePlace};
 use crate::clock;
@@ -64,6 +65,7 @@ impl Worker {
                 let source = &mut self.invocation(task).submission.chain.stages[stage].inputs[input];
                 let Source::Bytes(bytes) = source else { continue };
                 let bytes = std::mem::take(bytes);
+                self.invocation(task).stages[stage].usage.written_bytes += bytes.len() as u64;
                 self.device.write(instance.at(instance.binding.inputs[input].offset), &bytes)?;
             }
             let control = instance.binding.layout.control;
@@ -199,7 +201,7 @@ impl Worker {
         let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
         self.short_of_memory.retain(|&waiting| waiting != task);
         let answer = match outcome {
-            Outcome::Complete => self.read_outputs(&invocation, preemptions),
+            Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
             Outcome::Failed | Outcome::Cancelled => Err(invocation.failure.take().unwrap_or(InvokeError::Cancelled)),
             Outcome::DeadlineExceeded => Err(InvokeError::DeadlineExceeded),
             Outcome::QueueFull => Err(InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX }),
@@ -210,8 +212,12 @@ impl Worker {
             let loaded = self.functions.get_mut(function).expect("a function outlives its invocations");
             loaded.invocations -= 1;
             let timing = answer.as_ref().ok().map(|result| invocation.stage_timing(stage, result.timing));
-            let first = u64::from(stage == 0);
-            loaded.count(timing, first * u64::from(preemptions), first * invocation.evicted_launches);
+            let usage = &mut invocation.stages[stage].usage;
+            usage.invocations[InvocationOutcome::of(&answer) as usize] += 1;
+            // The first stage answers for all of them.
+            usage.preemptions += if stage == 0 { u64::from(preemptions) } else { 0 };
+            loaded.count(timing, usage);
+            *self.accounts.of(loaded.account(invocation.submission.class)) += usage;
         }
         // The client goes on while we tidy up.
         invocation.reply.send(answer);
@@ -223,14 +229,16 @@ impl Worker {
         self.prepare_waiting();
     }
 
-    fn read_outputs(&mut self, invocation: &Invocation, preemptions: u32) -> Result<InvocationResult, InvokeError> {
+    fn read_outputs(&mut self, invocation: &mut Invocation, preemptions: u32) -> Result<InvocationResult, InvokeError> {
         let mut outputs = Vec::new();
-        for (stage, instance) in invocation.submission.chain.stages.iter().zip(&invocation.instances) {
+        let Invocation { submission, instances, stages, .. } = invocation;
+        for ((stage, instance), record) in submission.chain.stages.iter().zip(&*instances).zip(stages) {
             for &output in &stage.outputs {
                 let Output { shape, place } = &instance.binding.outputs[output];
                 let mut bytes = vec![0; place.bytes as usize];
                 let answer = self.device.read(instance.at(place.offset), &mut bytes);
                 self.check(answer).map_err(|error| InvokeError::Device(format!("the outputs cannot be read: {error}")))?;
+                record.usage.read_bytes += bytes.len() as u64;
                 outputs.push(OutputTensor { shape: shape.clone(), bytes });
             }
         }

@@ -1,0 +1,113 @@
+use super::*;
+use proptest::prelude::*;
+
+/// What happens to accounts, in a random life.
+#[derive(Clone, Debug)]
+enum Step {
+    Open { tenant: u8, class: bool },
+    Close(prop::sample::Index),
+    Hold(prop::sample::Index, usize, u32),
+    LetGo(prop::sample::Index, usize),
+    Run(prop::sample::Index, u32),
+    Look,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let account = any::<prop::sample::Index>;
+    prop_oneof![
+        (0..3_u8, any::<bool>()).prop_map(|(tenant, class)| Step::Open { tenant, class }),
+        account().prop_map(Step::Close),
+        (account(), 0..3_usize, any::<u32>()).prop_map(|(at, kind, bytes)| Step::Hold(at, kind, bytes)),
+        (account(), 0..3_usize).prop_map(|(at, kind)| Step::LetGo(at, kind)),
+        (account(), any::<u32>()).prop_map(|(at, ns)| Step::Run(at, ns)),
+        Just(Step::Look),
+    ]
+}
+
+fn total(rows: &[UsageRow], tenant: Option<&Tenant>) -> Usage {
+    let mut sum = Usage::default();
+    rows.iter().filter(|row| tenant.is_none_or(|tenant| row.tenant == *tenant)).for_each(|row| sum += &row.usage);
+    sum
+}
+
+/// Memory as one number: bytes and their integral over all kinds.
+fn memory(usage: &Usage) -> (u128, u128) {
+    usage.memory.iter().fold((0, 0), |(bytes, byte_ns), memory| (bytes + u128::from(memory.bytes), byte_ns + memory.byte_ns))
+}
+
+proptest! {
+    #[test]
+    fn what_all_accounts_say_together_is_what_happened(life in prop::collection::vec((step(), 0..1_000_000_u64), 1..200)) {
+        let (mut accounts, mut now) = (Accounts::default(), Nanos(0));
+        // What is open: the account, whose it is, and what it holds.
+        let mut open: Vec<(AccountId, [Vec<u64>; 3])> = Vec::new();
+        let (mut busy_ns, mut byte_ns, mut bytes) = (0_u128, 0_u128, 0_u128);
+        let mut seen: BTreeMap<Tenant, Usage> = BTreeMap::new();
+        for (step, wait) in life {
+            now.0 += wait;
+            byte_ns += bytes * u128::from(wait);
+            match step {
+                Step::Open { tenant, class } => {
+                    let tenant: Tenant = format!("t{tenant}").parse().expect("a name");
+                    let class = if class { Class::RealTime } else { Class::BestEffort };
+                    open.push((accounts.open(&FunctionKey { tenant, name: "f".into() }, class, now), Default::default()));
+                }
+                Step::Close(at) if !open.is_empty() => {
+                    let (id, held) = open.swap_remove(at.index(open.len()));
+                    for (kind, held) in MemoryKind::ALL.into_iter().zip(held) {
+                        held.iter().for_each(|&held| accounts.let_go(id, kind, held, now));
+                        bytes -= held.iter().map(|&held| u128::from(held)).sum::<u128>();
+                    }
+                    accounts.close(id);
+                }
+                Step::Hold(at, kind, more) if !open.is_empty() => {
+                    let (id, held) = at.get_mut(&mut open);
+                    accounts.hold(*id, MemoryKind::ALL[kind], more.into(), now);
+                    held[kind].push(more.into());
+                    bytes += u128::from(more);
+                }
+                Step::LetGo(at, kind) if !open.is_empty() => {
+                    let (id, held) = at.get_mut(&mut open);
+                    if let Some(less) = held[kind].pop() {
+                        accounts.let_go(*id, MemoryKind::ALL[kind], less, now);
+                        bytes -= u128::from(less);
+                    }
+                }
+                Step::Run(at, ns) if !open.is_empty() => {
+                    accounts.of(at.get(&open).0).compute_unit_ns += u128::from(ns);
+                    busy_ns += u128::from(ns);
+                }
+                _ => {}
+            }
+            let rows = accounts.rows(std::iter::empty(), now);
+            let sum = total(&rows, None);
+            prop_assert_eq!((sum.compute_unit_ns, memory(&sum)), (busy_ns, (bytes, byte_ns)));
+            // A tenant's bill never shrinks, whatever becomes of its functions.
+            for row in &rows {
+                let (before, after) = (seen.entry(row.tenant.clone()).or_default(), total(&rows, Some(&row.tenant)));
+                prop_assert!(after.compute_unit_ns >= before.compute_unit_ns && memory(&after).1 >= memory(before).1);
+                *before = after;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_function_that_is_gone_leaves_its_bill_to_its_tenant() {
+    let mut accounts = Accounts::default();
+    let key = FunctionKey::local("f");
+    let id = accounts.open(&key, Class::RealTime, Nanos(10));
+    accounts.hold(id, MemoryKind::Idle, 100, Nanos(10));
+    accounts.set(id, MemoryKind::Constants, 7, Nanos(20));
+    accounts.set(id, MemoryKind::Constants, 0, Nanos(30));
+    accounts.let_go(id, MemoryKind::Idle, 100, Nanos(40));
+    accounts.of(id).cold_starts = 1;
+    accounts.close(id);
+    let again = accounts.open(&key, Class::RealTime, Nanos(50));
+    assert_eq!(again, id, "the place is used again");
+    let rows = accounts.rows(std::iter::empty(), Nanos(60));
+    let [gone, loaded] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!((gone.function.as_deref(), gone.usage.cold_starts), (None, 1));
+    assert_eq!(gone.usage.memory.map(|memory| memory.byte_ns), [70, 0, 3000]);
+    assert_eq!((loaded.function.as_deref(), loaded.usage), (Some("f"), Usage::default()));
+}

@@ -3,13 +3,14 @@
 //! Weights are not worth keeping: the architectures are. Statistics of batch normalisations, biases and scales are random too, so that a wrong
 //! fold shows (a freshly initialised network, all ones and zeros, would hide it). The same name, seed and options give the same bytes on every machine.
 //!
-//! Beside them lie [`mixes`] of requests, on which policies are compared.
+//! Beside them lie [`functions`] that are no models, and [`mixes`] of requests, on which policies are compared.
 //!
 //! What it is not: a model zoo. Trained models come from published packages, see `models/fetch.py`.
 
 mod builder;
 mod densenet;
 mod distilbert;
+pub mod functions;
 mod inception;
 pub mod mixes;
 mod mobilenet;

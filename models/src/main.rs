@@ -1,23 +1,24 @@
-//! Writes benchmark models as ONNX files.
+//! Writes benchmark models as ONNX files, and benchmark functions as folders for `atoll pack`.
 
 use anyhow::Context;
+use atoll_models::functions::{FUNCTIONS, function_by_name};
 use atoll_models::{ARCHITECTURES, BuildOptions, build_onnx};
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Write a benchmark model with seeded random weights as an ONNX file
+/// Write a benchmark model with seeded random weights as an ONNX file, or a benchmark function as a folder for `atoll pack`
 #[derive(Parser)]
 #[command(
-    after_help = "Examples:\n  atoll-models resnet50 -o resnet50.onnx\n  atoll-models vgg19 --width 0.25 --image 64 -o small.onnx\n  atoll-models --list"
+    after_help = "Examples:\n  atoll-models resnet50 -o resnet50.onnx\n  atoll-models vgg19 --width 0.25 --image 64 -o small.onnx\n  atoll-models gemm_chain --size 512 -o chain\n  atoll-models --list"
 )]
 struct Arguments {
-    /// Which model
+    /// Which model or function
     #[arg(required_unless_present = "list")]
     model: Option<String>,
-    /// List the models
+    /// List the models and functions
     #[arg(long)]
     list: bool,
-    /// Where to write it; MODEL.onnx where absent
+    /// Where to write it; MODEL.onnx, or a folder of the function's name, where absent
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// Seed of the weights
@@ -29,15 +30,25 @@ struct Arguments {
     /// Height and width of the image, or sequence length
     #[arg(long)]
     image: Option<u32>,
+    /// Rows and columns of a function's matrices
+    #[arg(long)]
+    size: Option<u32>,
 }
 
 #[expect(clippy::print_stdout, reason = "the list is the output")]
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let Some(model) = arguments.model.filter(|_| !arguments.list) else {
-        ARCHITECTURES.iter().for_each(|a| println!("{}", a.name));
+        let names = ARCHITECTURES.iter().map(|a| a.name).chain(FUNCTIONS.iter().map(|f| f.name));
+        names.for_each(|name| println!("{name}"));
         return Ok(());
     };
+    if let Some(function) = function_by_name(&model) {
+        let folder = arguments.output.unwrap_or_else(|| model.into());
+        let written = std::fs::create_dir_all(&folder)
+            .and_then(|()| function.write(&folder, arguments.size.unwrap_or(function.size), arguments.seed));
+        return written.map(drop).with_context(|| format!("cannot write {}", folder.display()));
+    }
     let options = BuildOptions { seed: arguments.seed, width: arguments.width, image: arguments.image };
     let bytes = build_onnx(&model, &options)?;
     let output = arguments.output.unwrap_or_else(|| format!("{model}.onnx").into());

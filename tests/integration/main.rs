@@ -3,6 +3,7 @@
 mod arrows;
 mod assembled;
 mod bad_input;
+mod benchmark_functions;
 mod corpus;
 mod dkp;
 mod faults;

@@ -4,12 +4,13 @@
 #[allow(unreachable_pub, reason = "the suite is shared by the tests of all devices")]
 mod suite;
 
+use atoll_core::DeviceOffset;
 use atoll_device::executor::serve;
 use atoll_device::{Device, ExecutorConfig, ExecutorDevice, HostConfig, LaunchStatus, SubmitError};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use suite::rig::{Kernel, Launch, Rig, Wanted, compile_kernels};
+use suite::rig::{Kernel, Launch, Param, Rig, Wanted, compile_kernels};
 
 fn kernels() -> &'static [u8] {
     static CODE: OnceLock<Vec<u8>> = OnceLock::new();
@@ -154,6 +155,72 @@ fn a_stopped_executor_that_should_load_is_found() {
     kill_process(Pid::from_raw(device.pid() as i32).expect("a process"), Signal::STOP).expect("it lives");
     let error = device.load_module(image).unwrap_err().to_string();
     assert!(error.contains("and was killed"), "{error}");
+}
+
+/// What the system answers to native code that asks it; the reason why the executor is gone where it does not survive that.
+fn ask(number: i64, arguments: [Param; 3]) -> Result<i64, String> {
+    let (mut rig, _) = rig();
+    let path = rig.alloc(64);
+    rig.device.write(path, b"/etc/hostname\0").expect("memory");
+    let answer = rig.alloc(8);
+    rig.device.fill(answer, 0x55, 8).expect("memory");
+    let argument = |argument| if let Param::At(_) = argument { Param::At(path) } else { argument };
+    let [first, second, third] = arguments.map(argument);
+    let completion =
+        rig.run(0, &Launch::new(Kernel::SystemCall, 1, vec![Param::At(answer), Param::U64(number as u64), first, second, third]));
+    match completion.status {
+        LaunchStatus::Complete => Ok(rig.u64s(answer, 1)[0] as i64),
+        _ => Err(rig.device.report(completion.launch).and_then(|report| report.fault).expect("a fault").to_string()),
+    }
+}
+
+#[test]
+fn code_in_an_executor_has_no_files_and_no_way_out() {
+    let (path, none) = (Param::At(DeviceOffset(0)), Param::U64(0));
+    let here = Param::U64(libc::AT_FDCWD as u64);
+    assert!(ask(libc::SYS_getpid, [none; 3]).expect("an answer") > 0, "what it needs it may");
+    assert_eq!(ask(libc::SYS_openat, [here, path, none]), Ok(-i64::from(libc::EPERM)));
+    assert_eq!(ask(libc::SYS_open, [path, none, none]), Ok(-i64::from(libc::EPERM)));
+    let parent = Param::U64(std::process::id().into());
+    for (number, arguments) in [
+        (libc::SYS_socket, [Param::U64(libc::AF_INET as u64), Param::U64(libc::SOCK_STREAM as u64), none]),
+        (libc::SYS_fork, [none; 3]),
+        (libc::SYS_vfork, [none; 3]),
+        (libc::SYS_clone, [none; 3]),
+        (libc::SYS_clone3, [none; 3]),
+        (libc::SYS_execve, [path, none, none]),
+        (libc::SYS_memfd_create, [path, none, none]),
+        (libc::SYS_kill, [parent, Param::U64(9), none]),
+        (libc::SYS_tgkill, [parent, parent, Param::U64(9)]),
+        (libc::SYS_ptrace, [Param::U64(16), parent, none]),
+        (libc::SYS_process_vm_readv, [parent, none, none]),
+        (libc::SYS_prctl, [Param::U64(libc::PR_SET_DUMPABLE as u64), Param::U64(1), none]),
+        (libc::SYS_io_uring_setup, [Param::U64(1), none, none]),
+        (libc::SYS_mount, [path, path, none]),
+        (libc::SYS_setuid, [none; 3]),
+    ] {
+        let answer = ask(number, arguments).expect_err("a call that may not be made");
+        assert!(answer.contains("was killed by SIGSYS"), "call {number}: {answer}");
+    }
+}
+
+#[test]
+fn the_jail_says_what_it_lacks() {
+    let (rig, pid) = rig();
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).expect("it lives");
+    let statuses = tasks.map(|task| std::fs::read_to_string(task.expect("it lives").path().join("status")).expect("it lives"));
+    // Where kernels run; the test harness has threads of its own.
+    let status = statuses.into_iter().find(|status| status.starts_with("Name:\tatoll-cu-")).expect("a compute unit");
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).expect("a field").to_owned();
+    assert_eq!((field("NoNewPrivs:"), field("Seccomp:"), field("CapEff:")), ("1".into(), "2".into(), "0000000000000000".into()));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero())).expect("it lives");
+    assert!(limits.lines().any(|line| line.starts_with("Max file size") && line.contains(" 0 ")), "{limits}");
+    drop(rig);
+    let mut device = device();
+    let image = atoll_device::ModuleImage { target: "host-x86-64-v3", code: kernels(), kernels: &suite::rig::facts() };
+    device.load_module(image).expect("the kernels");
+    let lacks = device.jail_lacks().expect("it runs");
+    assert!(lacks.iter().all(|what| what.starts_with("landlock: ")), "{lacks:?}");
 }
 
 #[test]

@@ -98,6 +98,21 @@ fn garbage_is_not_loaded() {
 }
 
 #[test]
+fn damaged_objects_are_refused_or_loaded_and_nothing_worse() {
+    let (mut device, mut refused) = (device(Wanted { compute_units: 1, queue_capacity: 1 }), 0);
+    for at in (0..kernels().len().min(4096)).chain(kernels().len().saturating_sub(3000)..kernels().len()) {
+        let mut code = kernels().to_vec();
+        code[at] ^= if at % 2 == 0 { 0xff } else { 0x11 };
+        match device.load_module(ModuleImage { target: "host-x86-64-v3", code: &code, kernels: &facts() }) {
+            Ok(module) => device.unload_module(module),
+            Err(DeviceError::BadModule(_)) => refused += 1,
+            Err(error) => panic!("byte {at}: {error}"),
+        }
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+#[test]
 fn code_for_another_machine_is_named() {
     assert!(refusal("host-x86-64-v9", kernels()).contains("this CPU runs host-x86-64-v"));
     assert!(refusal("nvidia-sm_75", kernels()).contains("nvidia-sm_75"));

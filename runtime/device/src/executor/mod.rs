@@ -20,6 +20,7 @@
 
 mod channel;
 mod device;
+mod jail;
 mod serve;
 mod supervisor;
 mod wire;

@@ -1,6 +1,7 @@
 //! The executor's side: what `atoll executor` runs.
 
 use super::channel::{Channel, ChannelError};
+use super::jail;
 use super::wire::{Answer, CODE_BYTES_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION};
 use crate::doorbell::FdBell;
 use crate::host::{DeviceSide, HostConfig, KeepReports, KernelSpace, Link};
@@ -25,6 +26,9 @@ pub enum ServeError {
     /// The device cannot run here.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// System calls cannot be restricted.
+    #[error("code of others is not run without a jail: {0}")]
+    Jail(String),
     /// The system refused.
     #[error("{what}: {source}")]
     Os {
@@ -37,6 +41,7 @@ pub enum ServeError {
 
 /// Runs launches for the daemon at the other end of the standard input until that closes it. To be called by a process that does nothing else, and ends when this returns.
 pub fn serve() -> Result<(), ServeError> {
+    jail::enter_alone().map_err(os("give up what was inherited"))?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned().map_err(os("duplicate the standard input"))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(os("ask to die with the daemon"))?;
     let channel = Arc::new(Channel::new(socket));
@@ -84,13 +89,18 @@ fn begin(channel: &Arc<Channel>) -> Result<DeviceSide, ServeError> {
     if parent != daemon {
         return Err(ServeError::NoDaemon(format!("was started by process {daemon}, which has ended")));
     }
-    let side = start(channel, descriptors, config.checked()?, nice)?;
-    let missing = Vec::new();
+    let (side, missing) = start(channel, descriptors, config.checked()?, nice)?;
+    jail::enter().map_err(ServeError::Jail)?;
     answer(channel, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
     Ok(side)
 }
 
-fn start(channel: &Arc<Channel>, descriptors: Vec<OwnedFd>, config: HostConfig, nice: i32) -> Result<DeviceSide, ServeError> {
+fn start(
+    channel: &Arc<Channel>,
+    descriptors: Vec<OwnedFd>,
+    config: HostConfig,
+    nice: i32,
+) -> Result<(DeviceSide, Vec<String>), ServeError> {
     let [link, memory, constants, bell] = <[OwnedFd; 4]>::try_from(descriptors)
         .map_err(|descriptors| ServeError::BadOrder(format!("a greeting with {} descriptors", descriptors.len())))?;
     let link = Link::attach(link, config.queues, config.queue_capacity).map_err(os("map the command rings"))?;
@@ -104,8 +114,10 @@ fn start(channel: &Arc<Channel>, descriptors: Vec<OwnedFd>, config: HostConfig, 
         // Before there are threads, which inherit it. A refusal costs others speed, nothing else.
         let _ = rustix::process::setpriority_process(None, nice);
     }
+    let missing = jail::enter_before_threads(&config).map_err(os("enter the jail"))?;
     let reports = Arc::new(SendReports(channel.clone()));
-    Ok(DeviceSide::start(&config, link, KernelSpace::new(memory, constants), FdBell::from_fd(bell), reports)?)
+    let side = DeviceSide::start(&config, link, KernelSpace::new(memory, constants), FdBell::from_fd(bell), reports)?;
+    Ok((side, missing))
 }
 
 fn obey(side: &mut DeviceSide, channel: &Channel, order: Order, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {

@@ -23,6 +23,7 @@ use atoll_kgraph::host_abi::HostHelpers;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
@@ -156,6 +157,7 @@ pub(crate) struct DeviceSide {
 }
 
 impl DeviceSide {
+    /// Starts the threads; all of them run when it returns.
     pub(crate) fn start(
         config: &HostConfig,
         link: Link,
@@ -186,17 +188,22 @@ impl DeviceSide {
             shared_bytes_max: config.shared_bytes_max,
             compute_units: config.compute_units,
         });
-        let watchdog = Watchdog::start(shared.clone()).map_err(os("start the watchdog"))?;
+        let (started, starts) = channel();
+        let watchdog = Watchdog::start(shared.clone(), started.clone()).map_err(os("start the watchdog"))?;
         let mut side = DeviceSide { shared, threads: Vec::new(), _watchdog: watchdog };
         let cpus = if config.pin { allowed_cpus() } else { Vec::new() };
         for index in 0..config.compute_units {
             let cpu = cpus.get(index as usize).copied().filter(|_| cpus.len() >= config.compute_units as usize);
-            side.spawn(index, cpu)?;
+            side.spawn(index, cpu, started.clone())?;
         }
+        drop(started);
+        // What threads ask of the system when they begin, a jail may refuse.
+        let began = starts.iter().count();
+        assert_eq!(began, side.threads.len() + 1, "a thread that begins says so");
         Ok(side)
     }
 
-    fn spawn(&mut self, index: u32, cpu: Option<usize>) -> Result<(), DeviceError> {
+    fn spawn(&mut self, index: u32, cpu: Option<usize>, started: Sender<()>) -> Result<(), DeviceError> {
         let shared = self.shared.clone();
         let shared_memory = Arena::new(shared.shared_bytes_max).map_err(os("map shared memory of a compute unit"))?;
         let scratch = Arena::new(0).map_err(os("map scratch memory of a compute unit"))?;
@@ -206,6 +213,8 @@ impl DeviceSide {
                 pin_to(cpu);
             }
             shared.watches[index as usize].attach();
+            let _ = started.send(());
+            drop(started);
             ComputeUnit { index, shared: &shared, shared_memory, scratch }.run();
             drop(watch);
         };

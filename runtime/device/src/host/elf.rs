@@ -1,4 +1,4 @@
-//! A look at an object before the dynamic loader gets it: the loader maps what the headers promise and dies of a page that the file does not have.
+//! A look at an object before it is mapped: headers are the word of somebody else.
 
 use std::ops::Range;
 
@@ -6,11 +6,42 @@ use std::ops::Range;
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 
-/// Flag of a program header whose segment holds instructions.
-const EXECUTABLE: u64 = 1;
+/// Types of program headers: what is loaded, and variables of a thread.
+const LOAD: u64 = 1;
+const TLS: u64 = 7;
 
-/// Refuses what is not a whole x86-64 shared object; the answer is where its instructions lie, from its beginning. Says nothing about the code itself.
-pub(crate) fn check_shared_object(code: &[u8]) -> Result<Range<u64>, String> {
+/// Flags of program headers.
+const EXECUTABLE: u64 = 1;
+const WRITABLE: u64 = 2;
+
+/// Most memory that a segment may take beyond what it has in the file.
+const ADDRESS_MAX: u64 = 1 << 40;
+
+/// A part of an object that is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Where it lies in the file.
+    pub(crate) file: Range<u64>,
+    /// Where it lies in memory, from the object's beginning; at least as large. Zero where the file has nothing.
+    pub(crate) memory: Range<u64>,
+    pub(crate) is_writable: bool,
+    pub(crate) is_executable: bool,
+}
+
+impl Segment {
+    /// Whether so many bytes at an address of the object lie in it.
+    pub(crate) fn holds(&self, at: u64, bytes: u64) -> bool {
+        at >= self.memory.start && at.checked_add(bytes).is_some_and(|end| end <= self.memory.end)
+    }
+
+    /// The pages that it takes.
+    pub(crate) fn pages(&self, page: u64) -> Range<u64> {
+        self.memory.start / page * page..self.memory.end.next_multiple_of(page)
+    }
+}
+
+/// Refuses what is not a whole x86-64 shared object; the answer is what is to be loaded, in order, no two parts on one page. Says nothing about the code itself.
+pub(crate) fn check_shared_object(code: &[u8]) -> Result<Vec<Segment>, String> {
     let header = code.get(..HEADER_BYTES).ok_or("it is too short for an ELF header")?;
     if header[..4] != *b"\x7fELF" {
         return Err("it is not an ELF object".to_owned());
@@ -25,27 +56,47 @@ pub(crate) fn check_shared_object(code: &[u8]) -> Result<Range<u64>, String> {
     if number::<2>(header, 54) as usize != PROGRAM_HEADER_BYTES {
         return Err("its program headers have an unknown size".to_owned());
     }
-    let (mut loads, mut instructions) = (0, None::<Range<u64>>);
+    let mut segments: Vec<Segment> = Vec::new();
     for index in 0..number::<2>(header, 56) as usize {
         let entry = table
             .checked_add(index * PROGRAM_HEADER_BYTES)
             .and_then(|at| code.get(at..at.checked_add(PROGRAM_HEADER_BYTES)?))
             .ok_or("its program headers lie outside the file; it is cut short")?;
-        let end = number::<8>(entry, 8).checked_add(number::<8>(entry, 32));
-        if end.is_none_or(|end| end > code.len() as u64) {
-            return Err("a segment lies outside the file; it is cut short".to_owned());
-        }
-        if number::<4>(entry, 0) != 1 {
-            continue;
-        }
-        loads += 1;
-        if number::<4>(entry, 4) & EXECUTABLE != 0 {
-            let (begin, bytes) = (number::<8>(entry, 16), number::<8>(entry, 32));
-            let end = begin.saturating_add(bytes);
-            instructions = Some(instructions.map_or(begin..end, |all| all.start.min(begin)..all.end.max(end)));
+        let segment = segment(entry, code.len() as u64)?;
+        match number::<4>(entry, 0) {
+            LOAD if segment.memory.is_empty() => {}
+            LOAD => segments.push(segment),
+            TLS => return Err("it has variables of a thread, which are not done".to_owned()),
+            _ => {}
         }
     }
-    if loads == 0 { Err("it has nothing to load".to_owned()) } else { Ok(instructions.unwrap_or_default()) }
+    if segments.is_empty() {
+        return Err("it has nothing to load".to_owned());
+    }
+    let page = rustix::param::page_size() as u64;
+    let overlap = |pair: &[Segment]| pair[0].pages(page).end > pair[1].pages(page).start;
+    if segments.windows(2).any(overlap) {
+        return Err("its segments overlap or share a page".to_owned());
+    }
+    if segments.iter().any(|segment| segment.is_writable && segment.is_executable) {
+        return Err("it has code that can be written".to_owned());
+    }
+    Ok(segments)
+}
+
+fn segment(entry: &[u8], file_bytes: u64) -> Result<Segment, String> {
+    let (at, bytes) = (number::<8>(entry, 8), number::<8>(entry, 32));
+    let end = at.checked_add(bytes).filter(|end| *end <= file_bytes);
+    let end = end.ok_or("a segment lies outside the file; it is cut short")?;
+    let (begin, memory_bytes) = (number::<8>(entry, 16), number::<8>(entry, 40));
+    let memory_end = begin.checked_add(memory_bytes).filter(|end| *end <= ADDRESS_MAX && memory_bytes >= bytes);
+    let flags = number::<4>(entry, 4);
+    Ok(Segment {
+        file: at..end,
+        memory: begin..memory_end.ok_or("a segment takes less memory than it has in the file, or far too much")?,
+        is_writable: flags & WRITABLE != 0,
+        is_executable: flags & EXECUTABLE != 0,
+    })
 }
 
 /// The little-endian number of `N` bytes at `at`, which lies inside `bytes`.

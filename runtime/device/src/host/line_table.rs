@@ -29,11 +29,15 @@ pub(crate) struct Lines {
 }
 
 impl LineTable {
-    /// Reads the tables of an ELF object; what cannot be read is left out.
-    pub(crate) fn read(elf: &[u8]) -> LineTable {
+    /// What [`LineTable::read`] needs of an ELF object; nothing where there is none.
+    pub(crate) fn section_of(elf: &[u8]) -> Vec<u8> {
         let data = object::File::parse(elf).ok().and_then(|file| Some(file.section_by_name(".debug_line")?.data().ok()?.to_vec()));
-        let data = data.unwrap_or_default();
-        let section = DebugLine::new(&data, LittleEndian);
+        data.unwrap_or_default()
+    }
+
+    /// Reads line tables; what cannot be read is left out.
+    pub(crate) fn read(debug_line: &[u8]) -> LineTable {
+        let section = DebugLine::new(debug_line, LittleEndian);
         let (mut rows, mut at) = (Vec::new(), 0);
         while let Some(next) = unit(&section, at, &mut rows) {
             at = next;
@@ -90,6 +94,7 @@ mod tests {
 
     #[test]
     fn what_is_no_object_has_no_lines() {
+        assert!(LineTable::section_of(&[0x7f; 500]).is_empty());
         assert_eq!(LineTable::read(b"").find(0), None);
         assert_eq!(LineTable::read(&[0x7f; 500]).find(0), None);
     }

@@ -30,6 +30,7 @@ mod engine_side;
 mod fault;
 mod format;
 mod helpers;
+mod image;
 mod launch;
 mod line_table;
 mod link;
@@ -48,6 +49,7 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 pub(crate) use device_side::DeviceSide;
 pub(crate) use engine_side::EngineSide;
 pub(crate) use link::Link;
+pub(crate) use module::SCRATCH_BYTES_MAX;
 pub(crate) use reports::{KeepReports, Reports};
 pub(crate) use space::{EngineSpace, KernelSpace};
 

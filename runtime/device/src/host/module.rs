@@ -2,18 +2,13 @@
 
 use super::bounds::{self, Bounds};
 use super::cpu;
-use super::elf::check_shared_object;
+use super::image::Image;
 use super::line_table::{LineTable, Lines};
 use crate::{DeviceError, ModuleImage};
 use atoll_kgraph::KernelFacts;
 use atoll_kgraph::host_abi::{HOST_ABI_SYMBOL, HOST_ABI_VERSION, HostKernel};
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use object::{Object, ObjectSection, ObjectSymbol};
-use rustix::fs::MemfdFlags;
-use std::ffi::c_void;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 /// Most scratch memory a kernel may want per compute unit; more is a compiler's mistake, not a need.
@@ -26,16 +21,12 @@ const VARIABLE_PREFIX: &str = "atoll_var_";
 #[derive(Debug)]
 pub(crate) struct Module {
     kernels: Vec<Kernel>,
-    /// Where its first byte is mapped.
-    base: u64,
-    /// Where its instructions are mapped.
-    code: Range<u64>,
+    image: Image,
     /// Its `.global` and `.const` variables.
     variables: Bounds,
+    /// Its line table as it was in the file.
+    debug_line: Vec<u8>,
     lines: OnceLock<LineTable>,
-    _library: Library,
-    /// Kept open, because the loader knows an object by its path: a second object under the same descriptor number would give the first one's code.
-    file: std::fs::File,
 }
 
 /// One callable kernel.
@@ -56,13 +47,11 @@ impl Module {
             )));
         }
         image.kernels.iter().try_for_each(|facts| check_facts(facts, shared_bytes_max))?;
-        let code = check_shared_object(image.code).map_err(DeviceError::BadModule)?;
-        let (library, file) = open(image.code)?;
-        let base = check_version(&library)?;
-        let kernels = image.kernels.iter().map(|facts| Kernel::find(&library, facts)).collect::<Result<_, _>>()?;
-        let code = base.wrapping_add(code.start)..base.wrapping_add(code.end);
-        let variables = variables(image.code, base);
-        Ok(Module { kernels, base, code, variables, lines: OnceLock::new(), _library: library, file })
+        let loaded = Image::load(image.code).map_err(DeviceError::BadModule)?;
+        check_version(&loaded)?;
+        let kernels = image.kernels.iter().map(|facts| Kernel::find(&loaded, facts)).collect::<Result<_, _>>()?;
+        let variables = variables(image.code, loaded.base());
+        Ok(Module { kernels, image: loaded, variables, debug_line: LineTable::section_of(image.code), lines: OnceLock::new() })
     }
 
     pub(crate) fn kernel(&self, index: u32) -> Option<&Kernel> {
@@ -75,7 +64,7 @@ impl Module {
 
     /// Addresses of its instructions.
     pub(crate) fn code(&self) -> &Range<u64> {
-        &self.code
+        self.image.code()
     }
 
     /// Its variables.
@@ -85,11 +74,8 @@ impl Module {
 
     /// The lines of PTX that an instruction of it stands for. Slow the first time.
     pub(crate) fn lines_of(&self, instruction: u64) -> Option<Lines> {
-        let table = self.lines.get_or_init(|| {
-            let mut code = vec![0; self.file.metadata().map_or(0, |m| m.len()) as usize];
-            if self.file.read_exact_at(&mut code, 0).is_ok() { LineTable::read(&code) } else { LineTable::default() }
-        });
-        self.code.contains(&instruction).then(|| table.find(instruction - self.base)).flatten()
+        let table = self.lines.get_or_init(|| LineTable::read(&self.debug_line));
+        self.code().contains(&instruction).then(|| table.find(instruction - self.image.base())).flatten()
     }
 }
 
@@ -107,11 +93,12 @@ fn variables(code: &[u8], base: u64) -> Bounds {
 }
 
 impl Kernel {
-    fn find(library: &Library, facts: &KernelFacts) -> Result<Kernel, DeviceError> {
+    fn find(image: &Image, facts: &KernelFacts) -> Result<Kernel, DeviceError> {
+        let address = image.function(&facts.name);
+        let address = address.ok_or_else(|| DeviceError::BadModule(format!("it has no kernel `{}`", facts.name)))?;
         // SAFETY: the compiler exports kernels with this type and nothing else under their names; the ABI version was checked.
-        let symbol = unsafe { library.get::<HostKernel>(facts.name.as_bytes()) };
-        let symbol = symbol.map_err(|_| DeviceError::BadModule(format!("it has no kernel `{}`", facts.name)))?;
-        Ok(Kernel { facts: facts.clone(), entry: *symbol })
+        let entry = unsafe { std::mem::transmute::<*const (), HostKernel>(std::ptr::with_exposed_provenance(address as usize)) };
+        Ok(Kernel { facts: facts.clone(), entry })
     }
 }
 
@@ -126,44 +113,13 @@ fn check_facts(facts: &KernelFacts, shared_bytes_max: u32) -> Result<(), DeviceE
     Ok(())
 }
 
-fn open(code: &[u8]) -> Result<(Library, std::fs::File), DeviceError> {
-    let os = |what| move |e: rustix::io::Errno| DeviceError::Os { what, source: e.into() };
-    let file = rustix::fs::memfd_create("atoll-module", MemfdFlags::CLOEXEC).map_err(os("create memory for a module"))?;
-    let mut rest = code;
-    while !rest.is_empty() {
-        let written = rustix::io::write(&file, rest).map_err(os("write a module"))?;
-        rest = &rest[written..];
-    }
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    // SAFETY: loading runs the object's initialisers; objects come from our compiler (a bundle's digest covers them), which emits none.
-    let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
-    let library = library.map_err(|e| DeviceError::BadModule(error_text(&e).replace(&path, "the object")))?;
-    Ok((library, file.into()))
-}
-
-/// What the loader said; the error itself only says which call failed.
-fn error_text(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-/// Refuses an object for another version of the contract; the answer is where the object is mapped.
-fn check_version(library: &Library) -> Result<u64, DeviceError> {
-    // SAFETY: the symbol is a `u32` in every object of ours; one that has it as something else still has four readable bytes there or is no object of ours.
-    let found = unsafe { library.get::<*const u32>(HOST_ABI_SYMBOL.as_bytes()).map(|symbol| (*symbol, symbol.read_unaligned())) };
-    match found {
-        Ok((symbol, HOST_ABI_VERSION)) => Ok(mapped_at(symbol.cast())),
-        Ok((_, other)) => {
+/// Refuses an object for another version of the contract.
+fn check_version(image: &Image) -> Result<(), DeviceError> {
+    match image.number(HOST_ABI_SYMBOL) {
+        Some(HOST_ABI_VERSION) => Ok(()),
+        Some(other) => {
             Err(DeviceError::BadModule(format!("it is for host ABI {other}, this device speaks {HOST_ABI_VERSION}; compile it again")))
         }
-        Err(_) => Err(DeviceError::BadModule(format!("it has no symbol `{HOST_ABI_SYMBOL}`; it was not made by Atoll's compiler"))),
-    }
-}
-
-/// Where the object that holds `symbol` is mapped; 0 where the loader does not say.
-fn mapped_at(symbol: *const c_void) -> u64 {
-    // SAFETY: all-zero is a valid `Dl_info`, which the call fills for an address that the loader mapped.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(symbol, &raw mut info) == 0 { 0 } else { info.dli_fbase as u64 }
+        None => Err(DeviceError::BadModule(format!("it has no symbol `{HOST_ABI_SYMBOL}`; it was not made by Atoll's compiler"))),
     }
 }

@@ -10,6 +10,7 @@ use super::fault::HALT_SIGNAL;
 use super::link::{Link, State};
 use atoll_core::LaunchId;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -130,10 +131,14 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<Watchdog> {
+    pub(crate) fn start(shared: Arc<Shared>, started: Sender<()>) -> std::io::Result<Watchdog> {
         let over = Arc::new(AtomicU32::new(0));
         let (seen, watched) = (over.clone(), shared.clone());
-        let thread = std::thread::Builder::new().name("atoll-watchdog".to_owned()).spawn(move || watch(&watched, &seen))?;
+        let thread = std::thread::Builder::new().name("atoll-watchdog".to_owned()).spawn(move || {
+            let _ = started.send(());
+            drop(started);
+            watch(&watched, &seen);
+        })?;
         Ok(Watchdog { thread: Some(thread), over, shared })
     }
 }

@@ -35,6 +35,7 @@ pub enum Kernel {
     ForeverAt,
     PrintAll,
     Checked,
+    SystemCall,
 }
 
 /// Shared and scratch memory of [`Kernel::Arenas`].
@@ -67,6 +68,7 @@ pub fn facts() -> Vec<KernelFacts> {
         fact("forever_at", 24, None),
         fact("print_all", 24, None),
         fact("checked", 32, None),
+        fact("system_call", 40, None),
     ]
 }
 

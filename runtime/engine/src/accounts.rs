@@ -24,7 +24,7 @@ impl MemoryKind {
     pub const ALL: [MemoryKind; 3] = [MemoryKind::Constants, MemoryKind::Invocations, MemoryKind::Idle];
 
     /// Its name in metrics and tables.
-    pub fn label(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             MemoryKind::Constants => "constants",
             MemoryKind::Invocations => "invocations",
@@ -59,7 +59,7 @@ impl InvocationOutcome {
     ];
 
     /// Its name in metrics and tables.
-    pub fn label(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             InvocationOutcome::Success => "success",
             InvocationOutcome::Failed => "failed",

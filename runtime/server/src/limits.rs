@@ -26,6 +26,9 @@ pub const DECODE_INLINE_BYTES_MAX: usize = 1 << 20;
 /// Models in a repository. An index of more is not read by anybody.
 pub const MODELS_MAX: usize = 4096;
 
+/// Functions that have metrics of their own, by tenant and class: about forty series each, ten thousand in all, which a scrape takes and a dashboard still shows.
+pub const USAGE_FUNCTIONS_MAX: usize = 256;
+
 /// Largest settings file of a model.
 pub const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 

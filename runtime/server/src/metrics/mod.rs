@@ -3,6 +3,7 @@
 mod recorder;
 mod table;
 mod text;
+mod usage;
 
 pub(crate) use recorder::{Outcome, Recorder};
 
@@ -29,8 +30,10 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
 }
 
 fn render(app: &App) -> String {
+    let mut engine = app.engine.statistics();
     let snapshot = Snapshot {
-        engine: app.engine.statistics(),
+        usage: usage::bounded(std::mem::take(&mut engine.usage)),
+        engine,
         models: app.repository.ready(),
         states: app.repository.state_counts(),
         recorder: &app.recorder,

@@ -4,8 +4,9 @@
 
 use super::recorder::{BUCKETS_NS, CLASSES, Outcome, Recorder, class_label};
 use super::text::{Labels, Samples};
+use super::usage::{per_row, per_row_and};
 use crate::model::Model;
-use atoll_engine::{EngineStatistics, FunctionStatistics, Histogram};
+use atoll_engine::{EngineStatistics, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, UsageRow};
 use atoll_protocol::ModelState;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use std::sync::atomic::Ordering;
 /// Everything at one moment.
 pub(super) struct Snapshot<'a> {
     pub(super) engine: EngineStatistics,
+    /// Who used how much, with a bounded number of functions.
+    pub(super) usage: Vec<UsageRow>,
     pub(super) models: Vec<Arc<Model>>,
     pub(super) states: Vec<(ModelState, usize)>,
     pub(super) recorder: &'a Recorder,
@@ -133,6 +136,48 @@ pub(super) const METRICS: &[Metric] = &[
         per_device(s, out, s.engine.device.memory_used_bytes_max);
     }),
     gauge("atoll_device_lost", "1 once the device failed for good", |s, out| per_device(s, out, u64::from(s.engine.device.lost.is_some()))),
+    gauge("atoll_device_compute_units", "Compute units", |s, out| per_device(s, out, s.engine.device.compute_units.into())),
+    counter(
+        "atoll_device_busy_seconds_total",
+        "How long compute units ran blocks, by their own count, divided by their number",
+        |s, out| {
+            if let Some(busy_ns) = s.engine.device.busy_ns {
+                out.number(&[("device", &s.engine.device.name)], device_seconds(s, busy_ns.into()));
+            }
+        },
+    ),
+    counter("atoll_usage_device_seconds_total", "Time on the device times the share of its compute units", |s, out| {
+        per_row(s, out, |usage| device_seconds(s, usage.compute_unit_ns));
+    }),
+    counter("atoll_usage_memory_byte_seconds_total", "Device memory held, over time, by what it is for", |s, out| {
+        per_row_and(s, out, ("kind", MEMORY_KINDS), |usage, kind| usage.memory[kind as usize].byte_ns as f64 / 1e9);
+    }),
+    gauge("atoll_usage_memory_bytes", "Device memory held now, by what it is for", |s, out| {
+        per_row_and(s, out, ("kind", MEMORY_KINDS), |usage, kind| usage.memory[kind as usize].bytes as f64);
+    }),
+    counter("atoll_usage_moved_bytes_total", "Bytes written to the device (inputs, constants) and read from it (outputs)", |s, out| {
+        per_row_and(s, out, ("direction", &[(false, "written"), (true, "read")]), |usage, read| {
+            if read { usage.read_bytes as f64 } else { usage.written_bytes as f64 }
+        });
+    }),
+    counter("atoll_usage_invocations_total", "Invocations that were admitted and are over, by how they ended", |s, out| {
+        per_row_and(s, out, ("outcome", OUTCOMES), |usage, outcome| usage.invocations[outcome as usize] as f64);
+    }),
+    counter("atoll_usage_launches_total", "Launches that ended on the device, repeated ones included", |s, out| {
+        per_row(s, out, |usage| usage.launches as f64);
+    }),
+    counter("atoll_usage_preemptions_total", "Times invocations were told to leave the device for others", |s, out| {
+        per_row(s, out, |usage| usage.preemptions as f64);
+    }),
+    counter("atoll_usage_retries_total", "Times invocations were run again because the device under them was lost", |s, out| {
+        per_row(s, out, |usage| usage.retries as f64);
+    }),
+    counter("atoll_usage_cold_starts_total", "Times constants had to be brought to the device", |s, out| {
+        per_row(s, out, |usage| usage.cold_starts as f64);
+    }),
+    counter("atoll_usage_reclaims_total", "Times constants were taken off the device for others", |s, out| {
+        per_row(s, out, |usage| usage.reclaims as f64);
+    }),
     gauge("atoll_models", "Models of the repository by state", |s, out| {
         for (state, count) in &s.states {
             out.integer(&[("state", state_label(*state))], *count as u64);
@@ -146,6 +191,27 @@ pub(super) const METRICS: &[Metric] = &[
     gauge("atoll_connections", "Open connections", |s, out| out.integer(&[], s.recorder.connections.load(Ordering::Relaxed) as u64)),
     gauge("atoll_build_info", "Always 1; the labels say what runs", |_, out| out.number(&[("version", env!("CARGO_PKG_VERSION"))], 1.0)),
 ];
+
+const MEMORY_KINDS: &[(MemoryKind, &str)] = &{
+    use MemoryKind::{Constants, Idle, Invocations};
+    [(Constants, Constants.label()), (Invocations, Invocations.label()), (Idle, Idle.label())]
+};
+
+const OUTCOMES: &[(InvocationOutcome, &str)] = &{
+    use InvocationOutcome::{Cancelled, DeadlineExceeded, Failed, Refused, Success};
+    [
+        (Success, Success.label()),
+        (Failed, Failed.label()),
+        (Cancelled, Cancelled.label()),
+        (DeadlineExceeded, DeadlineExceeded.label()),
+        (Refused, Refused.label()),
+    ]
+};
+
+/// Time of compute units as time of the whole device.
+fn device_seconds(snapshot: &Snapshot<'_>, compute_unit_ns: u128) -> f64 {
+    compute_unit_ns as f64 / 1e9 / f64::from(snapshot.engine.device.compute_units.max(1))
+}
 
 /// A sample per model that takes requests, from its first moment on.
 fn per_model(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&FunctionStatistics) -> u64) {

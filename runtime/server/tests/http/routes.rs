@@ -106,6 +106,10 @@ fn every_metric_has_samples_before_anything_happened() {
     assert!(text.contains("nv_inference_request_success{model=\"toy\",version=\"1\"} 0\n"), "{text}");
     assert!(text.contains("atoll_requests_total{class=\"real_time\",outcome=\"success\"} 0\n"));
     assert!(text.contains("atoll_models{state=\"ready\"} 1\n"));
+    let labels = "tenant=\"local\",function=\"toy\",class=\"best_effort\"";
+    for sample in [format!("device_seconds_total{{{labels}}} 0"), format!("memory_bytes{{{labels},kind=\"constants\"}} 0")] {
+        assert!(text.contains(&format!("atoll_usage_{sample}\n")), "{sample}:\n{text}");
+    }
 }
 
 #[test]

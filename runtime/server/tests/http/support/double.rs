@@ -1,8 +1,8 @@
 //! An engine that does as it is told.
 
 use atoll_engine::{
-    EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, FunctionStatistics, InvocationId, InvocationRequest,
-    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply,
+    Class, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, FunctionStatistics, InvocationId,
+    InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, Usage, UsageRow,
 };
 use atoll_kgraph::Bundle;
 use atoll_server::Inference;
@@ -100,7 +100,17 @@ impl Inference for Double {
             queue_ns: 500,
             ..FunctionStatistics::default()
         };
-        let functions = self.functions.lock().unwrap().keys().map(function).collect();
-        EngineStatistics { functions, ..EngineStatistics::default() }
+        let row = |key: &FunctionKey| {
+            let FunctionKey { tenant, name } = key.clone();
+            UsageRow { tenant, function: Some(name), class: Class::BestEffort, usage: Usage::default() }
+        };
+        let loaded = self.functions.lock().unwrap();
+        let device = DeviceStatistics { busy_ns: Some(0), ..DeviceStatistics::default() };
+        EngineStatistics {
+            functions: loaded.keys().map(function).collect(),
+            usage: loaded.keys().map(row).collect(),
+            device,
+            ..EngineStatistics::default()
+        }
     }
 }

@@ -107,8 +107,12 @@ fn failure(host: &mut HostBench, seed: u64) -> Option<String> {
     let small = random.shrink(&mut |candidate| disagreement(host, seed, candidate).is_some());
     let why = disagreement(host, seed, &small).unwrap_or_default();
     let (before, after, shape) = (random.len(), small.len(), (small.grid, small.block));
+    let file = std::env::temp_dir().join(format!("atoll-kernel-{seed}.ptx"));
+    // Without the file the text below still says what matters.
+    let _ = std::fs::write(&file, small.ptx());
     Some(format!(
-        "{why}\nreplay with ATOLL_KERNEL_SEED={seed}; shrunk from {before} to {after} statements, grid and block {shape:?}:\n{}",
+        "{why}\nreplay with ATOLL_KERNEL_SEED={seed}; shrunk from {before} to {after} statements, grid and block {shape:?}, in {}:\n{}",
+        file.display(),
         body(&small.ptx())
     ))
 }

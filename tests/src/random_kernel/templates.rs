@@ -211,9 +211,10 @@ pub(super) const ALONE: &[&str] = &[
     "min.f32 $f, $f, $f;",
     "max.f32 $f, $f, $f;",
     "max.NaN.f32 $f, $f, $f;",
-    "min.xorsign.abs.f32 $f, $f, $f;",
+    // The sign of a NaN shows in a number here, too.
+    "cvt.rn.f32.s32 %fs, $r; min.xorsign.abs.f32 $f, %fs, 0fC0400000;",
     "max.ftz.NaN.abs.f32 $f, $f, $f, $f;",
-    "copysign.f32 $f, $f, $f;",
+    "cvt.rn.f32.s32 %fs, $r; copysign.f32 $f, %fs, $f;",
     "slct.f32.s32 $f, $f, $f, $r;",
     "abs.f32 $f, $f;",
     "neg.ftz.f32 $f, $f;",

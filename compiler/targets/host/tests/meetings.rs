@@ -50,7 +50,7 @@ impl Writer<'_> {
     /// One thing that each thread does or not.
     fn apart(&mut self, depth: u32) {
         let bit = 1 << self.below(4);
-        match self.below(9) {
+        match self.below(11) {
             0..2 => self.line("mad.lo.u32 %v0, %v0, 1664525, %v1; shf.l.wrap.b32 %v1, %v1, %v0, 7;"),
             2 => self.leave(),
             3..5 if depth < DEPTH_MAX => {
@@ -75,6 +75,19 @@ impl Writer<'_> {
                     w.ends.pop();
                 });
             }
+            9..11 if depth < DEPTH_MAX => {
+                let (arms, end) = ([(); 3].map(|()| self.label()), self.label());
+                self.line(&format!(
+                    "T{end}: .branchtargets L{}, L{}, L{}; rem.u32 %r6, %v0, 3; brx.idx %r6, T{end};",
+                    arms[0], arms[1], arms[2]
+                ));
+                for arm in arms {
+                    self.line(&format!("\nL{arm}:"));
+                    self.apart(depth + 1);
+                    self.line(&format!("bra L{end};"));
+                }
+                self.line(&format!("\nL{end}:"));
+            }
             _ => self.line("xor.b32 %v0, %v0, %v1; add.u32 %v1, %v1, 0x9e3779b9;"),
         }
     }
@@ -97,8 +110,11 @@ impl Writer<'_> {
     fn leave(&mut self) {
         let which = self.below(32);
         self.line(&format!("and.b32 %r6, %v0, 31; setp.eq.u32 %p1, %r6, {which};"));
-        if self.below(2) == 0 {
-            return self.line("@%p1 exit;");
+        match self.below(3) {
+            0 => return self.line("@%p1 exit;"),
+            // Past the others, to what they will do last.
+            1 => return self.line("@%p1 bra LAST;"),
+            _ => {}
         }
         let stay = self.label();
         self.line(&format!("@!%p1 bra L{stay}; st.global.u32 [%rd5+4], %v1; ret;\nL{stay}:"));
@@ -129,7 +145,8 @@ fn random_kernel(random: &mut Random) -> String {
   mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;
   mul.wide.u32 %rd4, %r4, 8; add.u64 %rd5, %rd1, %rd4;
   mad.lo.u32 %v0, %r4, 2654435761, 12345; shr.u32 %r5, %v0, 15; xor.b32 %v0, %v0, %r5; mul.lo.u32 %v1, %v0, 2246822519; shr.u32 %v1, %v1, 9;
-{}  xor.b32 %r9, %v0, %v1; st.global.u32 [%rd5], %r9;
+{}LAST:
+  xor.b32 %r9, %v0, %v1; st.global.u32 [%rd5], %r9;
   ret;
 }}",
         writer.text

@@ -287,6 +287,18 @@ impl Emitter<'_> {
         self.goto(context, next);
     }
 
+    /// Lanes of a linearised influence, if there are any, run from `side` to their end.
+    fn leave_for_good(&mut self, side: BlockId, lanes: &Val) -> Result<(), HostError> {
+        let (some, none) = (self.w.label("leave"), self.w.label("left"));
+        let any = self.any(lanes);
+        self.w.br_if(&any, &some, &none);
+        self.w.place(&some);
+        self.run_to_exit(side, lanes)?;
+        self.remove_from_live(lanes);
+        self.w.place(&none);
+        Ok(())
+    }
+
     /// Runs everything from `side` to the exit for some lanes, and restores what the others still need.
     fn run_to_exit(&mut self, side: BlockId, lanes: &Val) -> Result<(), HostError> {
         let reached = self.analysis.flow.reachable(&[side], None);
@@ -360,7 +372,8 @@ impl Emitter<'_> {
     /// Runs an influence whose pending masks are set, and goes on at `meet` in the context.
     fn linearised(&mut self, context: ContextId, pending: &Pending, nodes: &[BlockId], meet: BlockId) -> Result<(), HostError> {
         self.linearise(pending, nodes, &mut Vec::new())?;
-        let loses_lanes = nodes.iter().any(|&b| self.program.blocks[b].term.successors().contains(&EXIT));
+        let leaves = |b: BlockId| self.analysis.exit_side[b].is_some() || self.program.blocks[b].term.successors().contains(&EXIT);
+        let loses_lanes = nodes.iter().any(|&b| leaves(b));
         if meet == EXIT {
             self.enter(context);
             let lanes = self.mask_value();
@@ -475,8 +488,12 @@ impl Emitter<'_> {
             Term::Goto(next) => self.send(pending, next, &mask),
             Term::Branch { pred, negated, taken, other } => {
                 let (yes, no) = self.parted((pred, negated));
-                self.send(pending, taken, &yes);
-                self.send(pending, other, &no);
+                for (target, lanes) in [(taken, yes), (other, no)] {
+                    match self.analysis.exit_side[block] {
+                        Some(side) if side == target && side != EXIT => self.leave_for_good(side, &lanes)?,
+                        _ => self.send(pending, target, &lanes),
+                    }
+                }
             }
             Term::Barrier { next, meeting, reduce } if self.analysis.scheduled => {
                 self.meet(&meeting, reduce.as_ref(), self.program.blocks[block].line);

@@ -19,7 +19,7 @@ pub mod report;
 pub mod ring;
 pub mod shm;
 
-pub use executor::{ExecutorConfig, ExecutorDevice};
+pub use executor::{ExecutorConfig, ExecutorDevice, ExecutorPool};
 pub use host::{CheckedBuffer, HostConfig, HostDevice};
 pub use record::*;
 pub use report::{Fault, FaultKind, LaunchReport};
@@ -55,18 +55,58 @@ pub struct DeviceInfo {
 }
 
 /// Index of a loaded module of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(pub u32);
 
 /// Code to load.
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleImage<'a> {
+    /// Who trusts the code: it shares memory and fate with that of the same domain only, on devices that keep domains apart.
+    pub domain: &'a str,
     /// The target the code is for.
     pub target: &'a str,
     /// An ELF object for host targets, PTX text for NVIDIA.
     pub code: &'a [u8],
     /// The kernels in it; a launch names one by index.
     pub kernels: &'a [atoll_kgraph::KernelFacts],
+}
+
+/// Whether the modules of a domain can be launched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DomainState {
+    /// They can.
+    Ready,
+    /// Not now, but soon: what runs them is being started or replaced.
+    Restarting,
+    /// Not for a while: what runs them dies again and again, the last time for this reason.
+    Unavailable(String),
+}
+
+/// Processes that run launches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecutorStatistics {
+    /// Those that run now.
+    pub alive: u64,
+    /// Those that were ever started.
+    pub started: u64,
+    /// Those that died.
+    pub died: u64,
+    /// Those that showed no sign of life or did not answer, and were killed.
+    pub hung: u64,
+    /// Those that broke the rules of shared memory or of the channel, or made a system call that they may not.
+    pub offended: u64,
+}
+
+impl ExecutorStatistics {
+    /// Counts one that was lost, by what is said about it.
+    fn count_loss(&mut self, cause: &str) {
+        let counter = match cause {
+            _ if cause.contains("broke the rules") || cause.contains("SIGSYS") => &mut self.offended,
+            _ if cause.ends_with("and was killed") => &mut self.hung,
+            _ => &mut self.died,
+        };
+        *counter += 1;
+    }
 }
 
 /// What went wrong on a device.
@@ -78,6 +118,9 @@ pub enum DeviceError {
     /// The device is gone: a sticky error, a dead executor.
     #[error("the device is lost: {0}")]
     Lost(String),
+    /// The part of the device that had this memory or was to run this is gone; the rest goes on.
+    #[error("{0}")]
+    DomainLost(String),
     /// An access outside the device's memory: the caller's mistake.
     #[error("{bytes} bytes at {at} lie outside the device's {memory_bytes} bytes of memory")]
     OutOfRange {
@@ -136,6 +179,22 @@ pub trait Device: Send {
     /// Unloads code that no launch in flight uses.
     fn unload_module(&mut self, module: ModuleId);
 
+    /// What to add to an offset in memory to name that of a domain; offsets of constants are the same for all. It changes when the domain loses its memory: what carries the old number is
+    /// refused then.
+    fn domain(&mut self, _name: &str) -> Result<DeviceOffset, DeviceError> {
+        Ok(DeviceOffset(0))
+    }
+
+    /// Whether a domain's modules can be launched now. The completion descriptor becomes readable when that changes.
+    fn domain_state(&self, _name: &str) -> DomainState {
+        DomainState::Ready
+    }
+
+    /// What the processes of the device have been through.
+    fn executors(&self) -> ExecutorStatistics {
+        ExecutorStatistics::default()
+    }
+
     /// Writes memory that no launch in flight touches.
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError>;
 
@@ -163,6 +222,11 @@ pub trait Device: Send {
     /// Ends a launch that is in flight and the oldest of its queue: blocks that run stop wherever they are, the others do not start, and it completes as
     /// [`LaunchStatus::Aborted`], unless it was over before that. Only asked of devices that can; never waits.
     fn abort(&mut self, _queue: QueueId, _launch: LaunchId) {}
+
+    /// Takes what runs a launch for hung and ends it, with all that it runs; false where that is the whole device.
+    fn kill(&mut self, _launch: LaunchId, _why: &str) -> bool {
+        false
+    }
 
     /// How long compute units have run blocks since the device started, summed over the compute units, by their own count; what no bill can exceed. `None` where
     /// the device does not count.

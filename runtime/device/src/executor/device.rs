@@ -84,9 +84,14 @@ impl ExecutorDevice {
 
     /// As [`ExecutorDevice::start`], with constants that other devices may have too.
     pub fn start_with(config: ExecutorConfig, constants: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
+        Self::start_in(config.clone(), EngineSpace { memory: memory_region(config.host.memory_bytes)?, constants })
+    }
+
+    /// The same with memory that is there.
+    pub(crate) fn start_in(config: ExecutorConfig, space: EngineSpace) -> Result<ExecutorDevice, DeviceError> {
         let patience = config.patience();
-        let host = HostConfig { constants_bytes: constants.bytes(), ..config.host }.checked()?;
-        let space = EngineSpace { memory: memory_region(host.memory_bytes)?, constants };
+        let (memory_bytes, constants_bytes) = (space.memory.bytes(), space.constants.bytes());
+        let host = HostConfig { memory_bytes, constants_bytes, ..config.host }.checked()?;
         let engine_side = EngineSide::new(&host, space)?.distrustful();
         let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
         let executor = Supervised::new(channel, engine_side.link.clone(), engine_side.device_bell()?, patience);
@@ -114,6 +119,22 @@ impl ExecutorDevice {
     /// What its jail lacks on this machine; nothing before it runs.
     pub fn jail_lacks(&self) -> Option<Vec<String>> {
         self.executor.ready()
+    }
+
+    /// Begins to load a module.
+    pub(crate) fn begin_load_sealed(&mut self, image: &SealedModule) -> Result<ModuleId, DeviceError> {
+        self.check_lost()?;
+        let file = image.file.try_clone().map_err(os("duplicate the descriptor of a module"))?;
+        let module = self.modules.len() as u32;
+        self.modules.push(true);
+        let (target, code_bytes, facts_bytes) = (image.target.clone(), image.code_bytes, image.facts_bytes);
+        self.executor.send(Order::Load { module, target, code_bytes, facts_bytes }, Some(file));
+        Ok(ModuleId(module))
+    }
+
+    /// Ends it for a reason that is told as "executor 123 `why`".
+    pub(crate) fn kill(&self, why: &str) {
+        self.executor.end(why.to_owned());
     }
 
     /// Answers for a launch that a dead executor took with it.
@@ -156,17 +177,7 @@ impl Device for ExecutorDevice {
     }
 
     fn begin_load(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
-        self.check_lost()?;
-        let facts = serde_json::to_vec(image.kernels).map_err(|error| DeviceError::BadModule(error.to_string()))?;
-        let (code_bytes, facts_bytes) = (image.code.len() as u64, facts.len() as u64);
-        if code_bytes > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
-            return Err(DeviceError::BadModule(format!("{code_bytes} bytes of code and {facts_bytes} of facts are too many")));
-        }
-        let file = sealed_file(&[image.code, &facts]).map_err(os("create memory for a module"))?;
-        let module = self.modules.len() as u32;
-        self.modules.push(true);
-        self.executor.send(Order::Load { module, target: image.target.to_owned(), code_bytes, facts_bytes }, Some(file));
-        Ok(ModuleId(module))
+        self.begin_load_sealed(&SealedModule::new(image)?)
     }
 
     fn poll_load(&mut self, module: ModuleId) -> Option<Result<(), DeviceError>> {
@@ -271,6 +282,27 @@ impl Drop for ExecutorDevice {
         self.executor.end("was told to end".to_owned());
         let until = Instant::now() + REAP_WITHIN;
         while self.executor.fate().is_none() && self.executor.wait_for_news(until) {}
+    }
+}
+
+/// A module in a memory file, as it goes to executors; it can go to several, one after the other.
+#[derive(Debug)]
+pub(crate) struct SealedModule {
+    file: OwnedFd,
+    target: String,
+    code_bytes: u64,
+    facts_bytes: u64,
+}
+
+impl SealedModule {
+    pub(crate) fn new(image: ModuleImage<'_>) -> Result<SealedModule, DeviceError> {
+        let facts = serde_json::to_vec(image.kernels).map_err(|error| DeviceError::BadModule(error.to_string()))?;
+        let (code_bytes, facts_bytes) = (image.code.len() as u64, facts.len() as u64);
+        if code_bytes > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
+            return Err(DeviceError::BadModule(format!("{code_bytes} bytes of code and {facts_bytes} of facts are too many")));
+        }
+        let file = sealed_file(&[image.code, &facts]).map_err(os("create memory for a module"))?;
+        Ok(SealedModule { file, target: image.target.to_owned(), code_bytes, facts_bytes })
     }
 }
 

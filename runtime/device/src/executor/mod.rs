@@ -21,9 +21,11 @@
 mod channel;
 mod device;
 mod jail;
+mod pool;
 mod serve;
 mod supervisor;
 mod wire;
 
 pub use device::{ExecutorConfig, ExecutorDevice};
+pub use pool::ExecutorPool;
 pub use serve::{ServeError, serve};

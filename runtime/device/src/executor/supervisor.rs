@@ -187,6 +187,7 @@ impl Supervised {
     /// Takes in what it sent.
     fn receive(&self) {
         let mut mail = self.mail();
+        let loaded = mail.loaded.len();
         loop {
             match self.channel.receive::<Answer>(false) {
                 Ok(Some((answer, descriptors))) => {
@@ -202,6 +203,9 @@ impl Supervised {
                     return self.end(format!("broke the rules: {error}"));
                 }
             }
+        }
+        if mail.loaded.len() > loaded {
+            self.bell.force();
         }
         drop(mail);
         self.news.notify_all();

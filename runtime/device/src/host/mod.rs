@@ -51,11 +51,10 @@ pub(crate) use engine_side::EngineSide;
 pub(crate) use link::Link;
 pub(crate) use module::SCRATCH_BYTES_MAX;
 pub(crate) use reports::{KeepReports, Reports};
-pub(crate) use space::{EngineSpace, KernelSpace};
+pub(crate) use space::{EngineSpace, KernelSpace, MEMORY_BYTES_MAX};
 
 use link::QUEUES_MAX;
 use serde::{Deserialize, Serialize};
-use space::MEMORY_BYTES_MAX;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;

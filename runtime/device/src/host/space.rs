@@ -35,7 +35,12 @@ impl EngineSpace {
     }
 
     pub(crate) fn copy(&self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        let ((source, from_within), (target, to_within)) = (self.find(from), self.find(to));
+        self.copy_from(to, self, from, bytes)
+    }
+
+    /// Copies from another device's memory, or from this one's.
+    pub(crate) fn copy_from(&self, to: DeviceOffset, other: &EngineSpace, from: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        let ((source, from_within), (target, to_within)) = (other.find(from), self.find(to));
         source.check(from_within, bytes).map_err(|error| outside(from, error))?;
         target.copy_from(to_within, source, from_within, bytes).map_err(|error| outside(to, error))
     }

@@ -372,7 +372,7 @@ pub fn modules_come_and_go(make: Make) {
     let counts = rig.alloc(4);
     let first = rig.module;
     for round in 0..20 {
-        let module = rig.device.load_module(ModuleImage { target: &target, code: &code, kernels: &rig::facts() }).unwrap();
+        let module = rig.device.load_module(ModuleImage { domain: "suite", target: &target, code: &code, kernels: &rig::facts() }).unwrap();
         assert_ne!(module, first);
         rig.module = module;
         assert_eq!(rig.run(0, &Launch::spin(1, counts, 0)).status, LaunchStatus::Complete);

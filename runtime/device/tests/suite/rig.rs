@@ -104,6 +104,8 @@ pub struct Rig {
     pub device: Box<dyn Device>,
     pub module: ModuleId,
     launches: u64,
+    /// Where the memory of its domain begins.
+    base: u64,
     used_bytes: u64,
 }
 
@@ -111,14 +113,15 @@ impl Rig {
     /// Loads the kernels into a device.
     pub fn new(mut device: Box<dyn Device>, code: &[u8]) -> Rig {
         let target = device.info().targets.last().expect("a target").clone();
-        let image = ModuleImage { target: &target, code, kernels: &facts() };
+        let image = ModuleImage { domain: "suite", target: &target, code, kernels: &facts() };
         let module = device.load_module(image).expect("the suite's kernels");
-        Rig { device, module, launches: 0, used_bytes: 0 }
+        let base = device.domain("suite").expect("a domain").0;
+        Rig { device, module, launches: 0, base, used_bytes: 0 }
     }
 
     /// Zeroed device memory.
     pub fn alloc(&mut self, bytes: u64) -> DeviceOffset {
-        let at = DeviceOffset(self.used_bytes);
+        let at = DeviceOffset(self.base + self.used_bytes);
         self.used_bytes += bytes.next_multiple_of(256);
         assert!(self.used_bytes <= self.device.info().memory_bytes);
         self.device.fill(at, 0, bytes).expect("memory");

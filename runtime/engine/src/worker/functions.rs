@@ -181,7 +181,12 @@ impl Worker {
     /// Loads the code, and reserves memory for those constants that are not there.
     fn load_code(&mut self, function: &Arc<Function>) -> Result<LoadStep, EngineError> {
         let code = function.bundle.code(&function.target).unwrap_or_default();
-        let answer = self.device.load_module(ModuleImage { target: &function.target, code, kernels: &function.image().kernels });
+        let answer = self.device.load_module(ModuleImage {
+            domain: function.key.tenant.as_str(),
+            target: &function.target,
+            code,
+            kernels: &function.image().kernels,
+        });
         let module = self.check(answer)?;
         let membership = self.constants.join(&function.bundle);
         let set = membership.set;

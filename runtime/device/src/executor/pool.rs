@@ -1,0 +1,590 @@
+//! One physical device under several executors: one for each domain of those who trust each other.
+//!
+//! Towards the engine it is a single [`Device`] with one scheduler above it. A module belongs to a domain, its launches go to that domain's executor; constants are shared by all of
+//! them, memory is not. An executor that is lost is replaced after a pause that grows with how often that happens, and gets its modules again; its launches end as failed, with the cause, and the
+//! other domains go on. A domain whose executors keep dying is unavailable for a while, with the cause.
+//!
+//! *Memory of a domain* is found at [`Device::domain`]: the domain's number in the upper bits of the offset. A lost executor's memory is lost too: the domain gets a new number and new, zeroed memory, so
+//! that nobody mistakes one for the other, and whatever still carries the old number is refused.
+
+use super::device::{ExecutorConfig, ExecutorDevice, SealedModule};
+use crate::host::{EngineSpace, MEMORY_BYTES_MAX, constants_region, memory_region};
+use crate::record::{Completion, LaunchRecord, LaunchStatus, PARAMS_BYTES_MAX};
+use crate::report::{Fault, FaultKind, LaunchReport};
+use crate::shm::Region;
+use crate::{Device, DeviceError, DeviceInfo, DomainState, ExecutorStatistics, ModuleId, ModuleImage, SubmitError};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bit of an offset from which on it holds the number of a domain; above memory and constants.
+const DOMAIN_SHIFT: u32 = 47;
+
+/// Numbers of domains; each loss takes one.
+const NUMBERS_MAX: u64 = 1 << (64 - DOMAIN_SHIFT);
+
+/// Losses of a domain that count against it: those of this long ago.
+const MEMORY_OF_LOSSES: Duration = Duration::from_secs(60);
+
+/// Losses after which a domain is unavailable.
+const LOSSES_MAX: usize = 5;
+
+/// How long it is then, before one more is tried.
+const UNAVAILABLE_FOR: Duration = Duration::from_secs(30);
+
+/// Pause before the second replacement; it doubles with each.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The domain whose code comes from the daemon's own compiler; the others are less urgent to the system.
+const OWN_DOMAIN: &str = "local";
+const NICE_OF_OTHERS: i32 = 5;
+
+const _: () = assert!(MEMORY_BYTES_MAX <= 1 << 45, "memory and constants lie below the numbers of domains");
+
+/// A device that is several executors.
+#[derive(Debug)]
+pub struct ExecutorPool {
+    info: DeviceInfo,
+    config: ExecutorConfig,
+    constants: Arc<Region>,
+    domains: Vec<Domain>,
+    numbers: u64,
+    /// Where each module is.
+    modules: HashMap<ModuleId, usize>,
+    modules_given: u32,
+    /// Launches that were taken and whose completion was not, with their domain.
+    launches: HashMap<LaunchId, usize>,
+    /// Completions of launches that no executor took.
+    refused: VecDeque<Completion>,
+    reports: HashMap<LaunchId, LaunchReport>,
+    statistics: ExecutorStatistics,
+    /// What executors that are gone had counted.
+    busy_before_ns: u64,
+    /// Readable while there is something to do: executors, the timer, the bell.
+    ready: OwnedFd,
+    timer: OwnedFd,
+    bell: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Domain {
+    name: String,
+    /// The memory's number.
+    number: u64,
+    space: EngineSpace,
+    state: State,
+    modules: BTreeMap<ModuleId, Module>,
+    /// When executors were lost, of late.
+    losses: VecDeque<Instant>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing is loaded.
+    Absent,
+    Running(Box<ExecutorDevice>),
+    /// Until then there is none.
+    Pausing {
+        until: Instant,
+        cause: String,
+        is_unavailable: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Module {
+    sealed: SealedModule,
+    /// Its number in the executor that runs now.
+    local: Option<ModuleId>,
+    /// It was loaded; before that, whoever loads it hears what is wrong with it.
+    was_loaded: bool,
+    is_loading: bool,
+    refusal: Option<String>,
+}
+
+impl ExecutorPool {
+    /// A device without executors; they are started when something is loaded.
+    pub fn new(config: ExecutorConfig) -> Result<ExecutorPool, DeviceError> {
+        let host = config.host.clone().checked()?;
+        let constants = constants_region(host.constants_bytes)?;
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("create an epoll descriptor"))?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map_err(os("create a timer"))?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("create an eventfd"))?;
+        watch(&ready, timer.as_fd())?;
+        watch(&ready, bell.as_fd())?;
+        Ok(ExecutorPool {
+            info: host.info(),
+            config,
+            constants,
+            domains: Vec::new(),
+            numbers: 0,
+            modules: HashMap::new(),
+            modules_given: 0,
+            launches: HashMap::new(),
+            refused: VecDeque::new(),
+            reports: HashMap::new(),
+            statistics: ExecutorStatistics::default(),
+            busy_before_ns: 0,
+            ready,
+            timer,
+            bell,
+        })
+    }
+
+    /// The processes that run now, by domain.
+    pub fn processes(&self) -> Vec<(String, u32)> {
+        self.domains.iter().filter_map(|domain| Some((domain.name.clone(), domain.executor()?.pid()))).collect()
+    }
+
+    fn domain_index(&mut self, name: &str) -> Result<usize, DeviceError> {
+        if let Some(index) = self.domains.iter().position(|domain| domain.name == name) {
+            return Ok(index);
+        }
+        let (number, space) = self.new_space()?;
+        let (name, modules, losses) = (name.to_owned(), BTreeMap::new(), VecDeque::new());
+        self.domains.push(Domain { name, number, space, state: State::Absent, modules, losses });
+        Ok(self.domains.len() - 1)
+    }
+
+    /// Memory that nobody has used, under a number that nobody has had.
+    fn new_space(&mut self) -> Result<(u64, EngineSpace), DeviceError> {
+        self.numbers += 1;
+        if self.numbers >= NUMBERS_MAX {
+            return Err(DeviceError::Lost("executors were replaced too often; restart the daemon".to_owned()));
+        }
+        Ok((self.numbers, EngineSpace { memory: memory_region(self.info.memory_bytes)?, constants: self.constants.clone() }))
+    }
+
+    /// The part of the address space that an offset lies in, and the offset there.
+    fn place(&self, at: DeviceOffset) -> Result<(EngineSpace, DeviceOffset), DeviceError> {
+        let (number, within) = split(at);
+        match self.domains.iter().find(|domain| domain.number == number) {
+            Some(domain) => Ok((domain.space.clone(), within)),
+            // Constants belong to no domain.
+            None if number == 0 && within >= self.info.constants_base => {
+                Ok((EngineSpace { memory: self.constants.clone(), constants: self.constants.clone() }, within))
+            }
+            None => Err(DeviceError::DomainLost("the executor that had this memory is gone".to_owned())),
+        }
+    }
+
+    /// Sees that a domain's executor runs, or is about to.
+    fn wake(&mut self, index: usize) -> Result<(), DeviceError> {
+        if !matches!(self.domains[index].state, State::Absent) {
+            return Ok(());
+        }
+        let nice = if self.domains[index].name == OWN_DOMAIN { 0 } else { NICE_OF_OTHERS };
+        let config = ExecutorConfig { nice: self.config.nice.max(nice), ..self.config.clone() };
+        let domain = &mut self.domains[index];
+        match ExecutorDevice::start_in(config, domain.space.clone()) {
+            Ok(device) => {
+                watch(&self.ready, device.completion_fd())?;
+                tracing::info!(domain = %domain.name, pid = device.pid(), "an executor begins");
+                domain.state = State::Running(Box::new(device));
+                self.statistics.started += 1;
+                domain.load_all();
+                Ok(())
+            }
+            Err(error) => {
+                self.pause(index, error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// A domain's executor is gone, or could not be started.
+    fn pause(&mut self, index: usize, cause: String) {
+        let domain = &mut self.domains[index];
+        let now = Instant::now();
+        domain.losses.push_back(now);
+        domain.losses.retain(|loss| now.saturating_duration_since(*loss) < MEMORY_OF_LOSSES);
+        let losses = domain.losses.len();
+        let is_unavailable = losses >= LOSSES_MAX;
+        let pause = match losses {
+            0 | 1 => Duration::ZERO,
+            _ if is_unavailable => UNAVAILABLE_FOR,
+            more => PAUSE * (1 << (more - 2)),
+        };
+        tracing::error!(domain = %domain.name, %cause, losses, pause_ms = pause.as_millis() as u64, "an executor was lost");
+        if is_unavailable {
+            // One more loss after the pause, and it is unavailable again.
+            domain.losses.pop_front();
+        }
+        domain.state = State::Pausing { until: now + pause, cause, is_unavailable };
+        self.set_timer();
+    }
+
+    /// Takes what an executor left behind when it died.
+    fn bury(&mut self, index: usize, cause: &str) {
+        self.statistics.count_loss(cause);
+        let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) else { return };
+        let mut device = device;
+        while let Some(completion) = device.next_completion() {
+            self.reports.extend(device.report(completion.launch).map(|report| (completion.launch, report)));
+            self.end_refused(completion);
+        }
+        let _ = epoll::delete(&self.ready, device.completion_fd());
+        self.busy_before_ns += device.busy_ns().unwrap_or(0);
+        drop(device);
+        match self.new_space() {
+            Ok((number, space)) => (self.domains[index].number, self.domains[index].space) = (number, space),
+            // Without memory it will not start either; the old number is refused from now on.
+            Err(error) => tracing::error!(%error, "no memory for a new executor"),
+        }
+        let modules = &mut self.domains[index].modules;
+        modules.values_mut().for_each(|module| (module.local, module.is_loading) = (None, false));
+        // What never was loaded is told so, and not tried again.
+        modules.values_mut().filter(|module| !module.was_loaded).for_each(|module| module.refusal = Some(cause.to_owned()));
+        self.pause(index, cause.to_owned());
+    }
+
+    /// Does what there is to do beyond completions.
+    fn advance(&mut self) {
+        let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        for index in 0..self.domains.len() {
+            let domain = &mut self.domains[index];
+            domain.take_loaded();
+            match &domain.state {
+                State::Running(device) => {
+                    if let Some(cause) = device.lost() {
+                        self.bury(index, &cause);
+                    }
+                }
+                State::Pausing { until, .. } if *until <= Instant::now() => {
+                    domain.state = State::Absent;
+                    if domain.modules.values().any(|module| module.refusal.is_none()) {
+                        // A failure is told, and tried again later.
+                        let _ = self.wake(index);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Rings when the next pause is over.
+    fn set_timer(&self) {
+        let pauses = self.domains.iter().filter_map(|domain| match domain.state {
+            State::Pausing { until, .. } => Some(until),
+            _ => None,
+        });
+        let Some(first) = pauses.min() else { return };
+        // Zero would turn it off.
+        let wait = first.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
+        let value = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+    }
+
+    /// Ends a launch that no executor takes.
+    fn refuse(&mut self, launch: LaunchId, cause: String) {
+        let fault = Fault::of_kernel(FaultKind::Lost { cause, may_have_run: false }, "");
+        self.reports.insert(launch, LaunchReport { fault: Some(fault), ..LaunchReport::default() });
+        self.end_refused(Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0, busy_ns: 0 });
+    }
+
+    fn end_refused(&mut self, completion: Completion) {
+        self.refused.push_back(completion);
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// The next completion of any executor.
+    fn poll(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.refused.pop_front() {
+            return Some(completion);
+        }
+        self.domains.iter_mut().find_map(|domain| match &mut domain.state {
+            State::Running(device) => device.next_completion(),
+            _ => None,
+        })
+    }
+}
+
+impl Domain {
+    fn executor(&self) -> Option<&ExecutorDevice> {
+        if let State::Running(device) = &self.state { Some(device) } else { None }
+    }
+
+    /// Begins to load what is not loaded.
+    fn load_all(&mut self) {
+        let State::Running(device) = &mut self.state else { return };
+        for module in self.modules.values_mut().filter(|module| module.local.is_none() && module.refusal.is_none()) {
+            // That it is gone again is seen elsewhere.
+            module.local = device.begin_load_sealed(&module.sealed).ok();
+            module.is_loading = module.local.is_some();
+        }
+    }
+
+    fn take_loaded(&mut self) {
+        let State::Running(device) = &mut self.state else { return };
+        for module in self.modules.values_mut().filter(|module| module.is_loading) {
+            let Some(local) = module.local else { continue };
+            match device.poll_load(local) {
+                None | Some(Err(DeviceError::Lost(_))) => {}
+                Some(Ok(())) => (module.is_loading, module.was_loaded) = (false, true),
+                Some(Err(error)) => {
+                    (module.is_loading, module.local) = (false, None);
+                    module.refusal = Some(error.to_string());
+                }
+            }
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.executor().is_some_and(|device| device.lost().is_none())
+            && !self.modules.values().any(|module| module.was_loaded && (module.is_loading || module.local.is_none()))
+    }
+}
+
+impl Device for ExecutorPool {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        let module = self.begin_load(image)?;
+        loop {
+            match self.poll_load(module) {
+                Some(answer) => return answer.map(|()| module),
+                None => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    self.advance();
+                }
+            }
+        }
+    }
+
+    fn begin_load(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        let index = self.domain_index(image.domain)?;
+        if let State::Pausing { cause, is_unavailable: true, .. } = &self.domains[index].state {
+            return Err(DeviceError::DomainLost(cause.clone()));
+        }
+        let sealed = SealedModule::new(image)?;
+        let id = ModuleId(self.modules_given);
+        self.modules_given += 1;
+        let module = Module { sealed, local: None, was_loaded: false, is_loading: false, refusal: None };
+        self.domains[index].modules.insert(id, module);
+        self.modules.insert(id, index);
+        match &self.domains[index].state {
+            State::Absent => self.wake(index).inspect_err(|_| self.unload_module(id))?,
+            State::Running(_) => self.domains[index].load_all(),
+            State::Pausing { .. } => {}
+        }
+        Ok(id)
+    }
+
+    fn poll_load(&mut self, id: ModuleId) -> Option<Result<(), DeviceError>> {
+        let gone = || Some(Err(DeviceError::BadModule("it was unloaded".to_owned())));
+        let Some(&index) = self.modules.get(&id) else { return gone() };
+        self.domains[index].take_loaded();
+        let domain = &self.domains[index];
+        let Some(module) = domain.modules.get(&id) else { return gone() };
+        if let Some(refusal) = module.refusal.clone() {
+            self.unload_module(id);
+            return Some(Err(DeviceError::BadModule(refusal)));
+        }
+        if let State::Pausing { cause, is_unavailable: true, .. } = &domain.state {
+            let cause = cause.clone();
+            self.unload_module(id);
+            return Some(Err(DeviceError::DomainLost(cause)));
+        }
+        let lost = domain.executor().and_then(Device::lost);
+        let is_loaded = module.was_loaded && !module.is_loading && module.local.is_some();
+        if lost.is_some() {
+            self.advance();
+        }
+        is_loaded.then_some(Ok(()))
+    }
+
+    fn unload_module(&mut self, id: ModuleId) {
+        let Some(index) = self.modules.remove(&id) else { return };
+        let domain = &mut self.domains[index];
+        let module = domain.modules.remove(&id);
+        if let (State::Running(device), Some(local)) = (&mut domain.state, module.and_then(|module| module.local)) {
+            device.unload_module(local);
+        }
+        // What has nothing to run needs no process.
+        if domain.modules.is_empty() && domain.name != OWN_DOMAIN && !self.launches.values().any(|other| *other == index) {
+            self.end(index);
+        }
+    }
+
+    fn domain(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
+        let index = self.domain_index(name)?;
+        Ok(DeviceOffset(self.domains[index].number << DOMAIN_SHIFT))
+    }
+
+    fn domain_state(&self, name: &str) -> DomainState {
+        let Some(domain) = self.domains.iter().find(|domain| domain.name == name) else { return DomainState::Ready };
+        match &domain.state {
+            State::Pausing { cause, is_unavailable: true, .. } => DomainState::Unavailable(cause.clone()),
+            State::Absent if domain.modules.is_empty() => DomainState::Ready,
+            _ if domain.is_ready() => DomainState::Ready,
+            _ => DomainState::Restarting,
+        }
+    }
+
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        let (space, at) = self.place(at)?;
+        space.write(at, bytes)
+    }
+
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let (space, at) = self.place(at)?;
+        space.read(at, bytes)
+    }
+
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        let ((source, from), (target, to)) = (self.place(from)?, self.place(to)?);
+        target.copy_from(to, &source, from, bytes)
+    }
+
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        let (space, at) = self.place(at)?;
+        space.fill(at, value, bytes)
+    }
+
+    fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        match self.place(at) {
+            Ok((space, at)) => space.give_back(at, bytes),
+            // It went with its executor.
+            Err(DeviceError::DomainLost(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        let (number, within) = split(word);
+        if let Some(executor) = self.domains.iter().find(|domain| domain.number == number).and_then(Domain::executor) {
+            executor.store_epoch(within, epoch);
+        }
+    }
+
+    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        let index = self.modules.get(&record.module).copied();
+        let domain = index.map(|index| &mut self.domains[index]);
+        let number = domain.as_ref().map_or(0, |domain| domain.number);
+        let Some((record_there, params_there)) = translate(record, params, number, self.info.constants_base) else {
+            self.refuse(record.launch, "the executor that had its memory is gone".to_owned());
+            return Ok(());
+        };
+        let answer = match domain {
+            Some(Domain { state: State::Running(device), modules, .. }) => {
+                let local = modules.get(&record.module).and_then(|module| module.local).unwrap_or(ModuleId(u32::MAX));
+                device.submit(queue, &LaunchRecord { module: local, ..record_there }, &params_there[..params.len()])
+            }
+            _ => Err(SubmitError::Lost),
+        };
+        match answer {
+            Ok(()) => {
+                self.launches.insert(record.launch, index.unwrap_or_default());
+                Ok(())
+            }
+            Err(SubmitError::Lost) => {
+                self.refuse(record.launch, "its executor is gone".to_owned());
+                Ok(())
+            }
+            Err(full) => Err(full),
+        }
+    }
+
+    fn abort(&mut self, queue: QueueId, launch: LaunchId) {
+        if let Some(index) = self.launches.get(&launch)
+            && let State::Running(device) = &mut self.domains[*index].state
+        {
+            device.abort(queue, launch);
+        }
+    }
+
+    fn kill(&mut self, launch: LaunchId, why: &str) -> bool {
+        let Some(index) = self.launches.get(&launch) else { return false };
+        if let State::Running(device) = &self.domains[*index].state {
+            device.kill(why);
+        }
+        true
+    }
+
+    fn busy_ns(&self) -> Option<u64> {
+        let running = self.domains.iter().filter_map(|domain| domain.executor()?.busy_ns());
+        Some(self.busy_before_ns + running.sum::<u64>())
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        let completion = self.poll().or_else(|| {
+            self.advance();
+            self.poll()
+        })?;
+        if let Some(index) = self.launches.remove(&completion.launch)
+            && let State::Running(device) = &mut self.domains[index].state
+            && let Some(report) = device.report(completion.launch)
+        {
+            self.reports.insert(completion.launch, report);
+        }
+        Some(completion)
+    }
+
+    fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
+        self.reports.remove(&launch)
+    }
+
+    fn executors(&self) -> ExecutorStatistics {
+        let alive = self.domains.iter().filter(|domain| domain.executor().is_some()).count() as u64;
+        ExecutorStatistics { alive, ..self.statistics.clone() }
+    }
+
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+impl ExecutorPool {
+    /// Ends an executor that has nothing to do. Its domain starts afresh when something is loaded again.
+    fn end(&mut self, index: usize) {
+        if let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) {
+            let _ = epoll::delete(&self.ready, device.completion_fd());
+            self.busy_before_ns += device.busy_ns().unwrap_or(0);
+            tracing::info!(domain = %self.domains[index].name, pid = device.pid(), "an executor ends: nothing is loaded");
+        }
+    }
+}
+
+/// The number of a domain, and the offset in its memory or in the constants.
+fn split(at: DeviceOffset) -> (u64, DeviceOffset) {
+    (at.0 >> DOMAIN_SHIFT, DeviceOffset(at.0 & ((1 << DOMAIN_SHIFT) - 1)))
+}
+
+/// A launch as a domain's executor understands it; `None` where it names memory of another one.
+fn translate(record: &LaunchRecord, params: &[u8], number: u64, constants: DeviceOffset) -> Option<(LaunchRecord, [u8; PARAMS_BYTES_MAX])> {
+    let own = |at: DeviceOffset| match split(at) {
+        (found, within) if found == number || found == 0 && within >= constants => Some(within),
+        // What is not used is 0.
+        (0, DeviceOffset(0)) => Some(at),
+        _ => None,
+    };
+    let mut block = [0; PARAMS_BYTES_MAX];
+    block.get_mut(..params.len())?.copy_from_slice(params);
+    let mut slots = record.address_slots;
+    while slots != 0 {
+        let at = slots.trailing_zeros() as usize * 8;
+        slots &= slots - 1;
+        let slot = block.get_mut(at..at + 8)?;
+        let offset = u64::from_le_bytes(<[u8; 8]>::try_from(&*slot).ok()?);
+        slot.copy_from_slice(&own(DeviceOffset(offset))?.0.to_le_bytes());
+    }
+    let record = LaunchRecord { evicted_word: own(record.evicted_word)?, epoch_word: own(record.epoch_word)?, ..*record };
+    Some((record, block))
+}
+
+fn watch(ready: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), DeviceError> {
+    epoll::add(ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(os("watch a descriptor"))
+}
+
+fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError {
+    move |source| DeviceError::Os { what, source: source.into() }
+}

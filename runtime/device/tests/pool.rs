@@ -1,0 +1,248 @@
+//! Several executors as one device: the conformance suite, and that domains do not share their fate.
+#![cfg(target_arch = "x86_64")]
+
+#[allow(unreachable_pub, dead_code, reason = "the suite is shared by the tests of all devices")]
+mod suite;
+
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::executor::serve;
+use atoll_device::{
+    Completion, Device, DeviceError, DomainState, ExecutorConfig, ExecutorPool, HostConfig, LaunchRecord, LaunchStatus, ModuleId,
+    ModuleImage,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use suite::rig::{Kernel, Rig, Wanted, compile_kernels, facts};
+
+fn kernels() -> &'static [u8] {
+    static CODE: OnceLock<Vec<u8>> = OnceLock::new();
+    CODE.get_or_init(compile_kernels)
+}
+
+/// What the tests start as an executor: this very program, running only this.
+#[test]
+#[ignore = "the other tests run it"]
+fn executor_process() {
+    serve().expect("a daemon");
+    std::process::exit(0);
+}
+
+fn pool(wanted: Wanted) -> ExecutorPool {
+    let Wanted { compute_units, queue_capacity } = wanted;
+    let (memory_bytes, constants_bytes) = (64 << 20, 16 << 20);
+    let host = HostConfig { compute_units, queue_capacity, memory_bytes, constants_bytes, pin: false, ..HostConfig::default() };
+    ExecutorPool::new(ExecutorConfig {
+        program: std::env::current_exe().expect("this program"),
+        arguments: ["--exact", "executor_process", "--ignored", "--nocapture", "-q"].map(Into::into).into(),
+        hang_after: Duration::from_secs(2),
+        ..ExecutorConfig::new(host)
+    })
+    .expect("a pool")
+}
+
+fn make(wanted: Wanted) -> Rig {
+    Rig::new(Box::new(pool(wanted)), kernels())
+}
+
+macro_rules! conforms {
+    ($($test:ident,)*) => {
+        $(#[test]
+        fn $test() {
+            suite::$test(make);
+        })*
+    };
+}
+
+// Without those that name memory of no domain.
+conforms! {
+    kernels_compute,
+    every_block_runs_once,
+    a_launch_without_blocks_completes,
+    launches_of_a_queue_run_in_order,
+    a_full_queue_says_so,
+    queues_run_side_by_side,
+    the_urgent_queue_goes_first,
+    an_epoch_raised_before_the_start_evicts,
+    an_epoch_raised_midway_evicts_and_the_rest_resumes,
+    a_launch_resumes_until_it_is_complete,
+    a_trap_fails_its_launch_and_no_other,
+    a_trap_says_where_it_was,
+    an_aborted_launch_ends_and_no_other,
+    modules_come_and_go,
+    random_traffic_on_two_queues,
+    a_busy_device_can_be_dropped,
+}
+
+/// A pool with the kernels in two domains.
+struct Two {
+    pool: ExecutorPool,
+    modules: [ModuleId; 2],
+    launches: u64,
+    ended: Vec<Completion>,
+}
+
+const NAMES: [&str; 2] = ["one", "two"];
+
+impl Two {
+    fn new() -> Two {
+        let mut pool = pool(Wanted::default());
+        let image = |domain| ModuleImage { domain, target: "host-x86-64-v3", code: kernels(), kernels: &[] };
+        let modules = NAMES.map(|domain| pool.load_module(ModuleImage { kernels: &facts(), ..image(domain) }).expect("the kernels"));
+        Two { pool, modules, launches: 0, ended: Vec::new() }
+    }
+
+    fn base(&mut self, domain: usize) -> u64 {
+        self.pool.domain(NAMES[domain]).expect("a domain").0
+    }
+
+    fn pid(&self, domain: usize) -> Option<Pid> {
+        let processes = self.pool.processes();
+        Pid::from_raw(processes.iter().find(|(name, _)| name == NAMES[domain])?.1 as i32)
+    }
+
+    /// One block of a kernel with the parameters counts, then two numbers.
+    fn submit(&mut self, domain: usize, kernel: Kernel, counts: DeviceOffset, rest: [u64; 2]) -> LaunchId {
+        let params: Vec<u8> = [counts.0, rest[0], rest[1]].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let none = DeviceOffset(0);
+        let launch = LaunchId(self.launches);
+        self.launches += 1;
+        let record = LaunchRecord {
+            launch,
+            module: self.modules[domain],
+            kernel: kernel as u32,
+            grid: [1; 3],
+            shared_bytes: 0,
+            address_slots: 1,
+            evicted_word: none,
+            epoch_word: none,
+            epoch: Epoch(0),
+            preemptible: 0,
+        };
+        self.pool.submit(QueueId(1), &record, &params).expect("room");
+        launch
+    }
+
+    /// The end of a launch; those of others are kept.
+    fn wait(&mut self, launch: LaunchId) -> Completion {
+        self.wait_until(|two| {
+            two.ended.extend(two.pool.next_completion());
+            two.ended.iter().position(|completion| completion.launch == launch).map(|at| two.ended.remove(at))
+        })
+    }
+
+    fn wait_until<T>(&mut self, mut found: impl FnMut(&mut Two) -> Option<T>) -> T {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(found) = found(self) {
+                return found;
+            }
+            assert!(Instant::now() < end, "it never happened");
+            let fd = self.pool.completion_fd();
+            let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+            let _ = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 }));
+        }
+    }
+
+    fn runs(&mut self, domain: usize) {
+        let counts = DeviceOffset(self.base(domain));
+        self.pool.fill(counts, 0, 4).expect("memory");
+        let launch = self.submit(domain, Kernel::Spin, counts, [0; 2]);
+        assert_eq!(self.wait(launch).status, LaunchStatus::Complete);
+        let mut count = [0; 4];
+        self.pool.read(counts, &mut count).expect("memory");
+        assert_eq!(count, [1, 0, 0, 0]);
+    }
+
+    fn why(&mut self, launch: LaunchId) -> String {
+        self.pool.report(launch).and_then(|report| report.fault).expect("a fault").to_string()
+    }
+}
+
+#[test]
+fn domains_share_constants_and_nothing_else() {
+    let mut two = Two::new();
+    let constants = two.pool.info().constants_base;
+    let (one, other) = (two.base(0), two.base(1));
+    assert!(one != other && two.pid(0) != two.pid(1));
+    two.pool.write(constants, &[5; 4]).expect("memory");
+    two.pool.copy(constants, DeviceOffset(other), 4).expect("memory");
+    let mut bytes = [[9; 4]; 3];
+    for (at, bytes) in [constants.0, one, other].into_iter().zip(&mut bytes) {
+        two.pool.read(DeviceOffset(at), bytes).expect("memory");
+    }
+    assert_eq!(bytes, [[5; 4], [0; 4], [5; 4]]);
+    // A launch of one domain with an address of the other.
+    let launch = two.submit(0, Kernel::Spin, DeviceOffset(other), [0; 2]);
+    assert_eq!(two.wait(launch).status, LaunchStatus::Failed);
+    assert!(two.why(launch).contains("is gone"));
+    two.runs(0);
+    two.runs(1);
+}
+
+#[test]
+fn a_lost_executor_is_replaced_and_others_go_on() {
+    for signal in [Signal::KILL, Signal::STOP] {
+        let mut two = Two::new();
+        let old = two.base(0);
+        two.pool.write(DeviceOffset(old + 4096), &[7]).expect("memory");
+        // Endless: block 0, kind 1.
+        let victim = two.submit(0, Kernel::ForeverAt, DeviceOffset(old), [1 << 32, 0]);
+        let (pid, neighbour) = (two.pid(0).expect("a process"), two.pid(1));
+        kill_process(pid, signal).expect("it lives");
+        two.runs(1);
+        assert_eq!(two.wait(victim).status, LaunchStatus::Failed);
+        two.wait_until(|two| {
+            assert_eq!(two.pool.next_completion(), None);
+            two.pid(0).filter(|new| *new != pid)
+        });
+        let why = two.why(victim);
+        assert!(why.contains(if signal == Signal::KILL { "was killed by SIGKILL" } else { "no sign of life" }), "{why}");
+        assert!(matches!(two.pool.write(DeviceOffset(old), &[1]), Err(DeviceError::DomainLost(_))), "what was there is gone");
+        let mut byte = [9];
+        let new = DeviceOffset(two.base(0) + 4096);
+        two.pool.read(new, &mut byte).expect("memory");
+        assert_eq!(byte, [0]);
+        two.wait_until(|two| {
+            let _ = two.pool.next_completion();
+            (two.pool.domain_state(NAMES[0]) == DomainState::Ready).then_some(())
+        });
+        two.runs(0);
+        two.runs(1);
+        assert_eq!(two.pid(1), neighbour);
+        let statistics = two.pool.executors();
+        assert_eq!((statistics.alive, statistics.started, statistics.died + statistics.hung), (2, 3, 1));
+    }
+}
+
+#[test]
+fn a_domain_whose_executors_keep_dying_is_unavailable() {
+    let mut two = Two::new();
+    let mut losses = 0;
+    let cause = two.wait_until(|two| {
+        let _ = two.pool.next_completion();
+        match two.pool.domain_state(NAMES[0]) {
+            DomainState::Unavailable(cause) => Some(cause),
+            _ => {
+                if let Some(pid) = two.pid(0) {
+                    losses += u32::from(kill_process(pid, Signal::KILL).is_ok());
+                }
+                None
+            }
+        }
+    });
+    assert!(cause.contains("SIGKILL") && losses >= 5, "{cause}, {losses}");
+    let image = ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), kernels: &facts() };
+    assert!(matches!(two.pool.load_module(image), Err(DeviceError::DomainLost(_))));
+    two.runs(1);
+}
+
+#[test]
+fn a_domain_without_modules_has_no_process() {
+    let mut two = Two::new();
+    let pid = two.pid(0).expect("a process");
+    two.pool.unload_module(two.modules[0]);
+    assert_eq!((two.pid(0), two.pool.executors().alive), (None, 1));
+    assert!(!std::path::Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
+    two.runs(1);
+}

@@ -32,7 +32,7 @@ impl Driver {
     fn arrive(&mut self, class: Class, steps: usize) {
         let task = TaskId(self.tasks);
         self.tasks += 1;
-        self.tell(Event::TaskArrived(TaskSpec { task, class, steps: Arc::from(vec![Step::Cuttable; steps]), deadline: None }));
+        self.tell(Event::TaskArrived(TaskSpec { task, class, steps: Arc::from(vec![Step::Cuttable; steps]), deadline: None, ready: true }));
         self.act();
     }
 
@@ -67,7 +67,13 @@ fn main() {
     let mut arrivals = Duration::ZERO;
     for _ in 0..ARRIVALS {
         let evicted: Vec<LaunchId> = driver.in_flight.drain(..).collect();
-        let spec = TaskSpec { task: TaskId(driver.tasks), class: Class::RealTime, steps: Arc::from([Step::Cuttable]), deadline: None };
+        let spec = TaskSpec {
+            task: TaskId(driver.tasks),
+            class: Class::RealTime,
+            steps: Arc::from([Step::Cuttable]),
+            deadline: None,
+            ready: true,
+        };
         driver.tasks += 1;
         let begin = Instant::now();
         driver.tell(Event::TaskArrived(spec));

@@ -25,6 +25,8 @@ pub struct TaskSpec {
     pub steps: Arc<[Step]>,
     /// When it is no longer wanted.
     pub deadline: Option<Nanos>,
+    /// Whether it may start. Otherwise what it needs is on its way ([`Event::TaskReady`]); it then stands in nobody's way, and nobody makes room for it.
+    pub ready: bool,
 }
 
 /// What happened.
@@ -32,6 +34,16 @@ pub struct TaskSpec {
 pub enum Event {
     /// An invocation passed admission.
     TaskArrived(TaskSpec),
+    /// What the task needs is there: from now on it waits for its turn, in front of tasks that arrived after it.
+    TaskReady {
+        /// The task.
+        task: TaskId,
+    },
+    /// What the task needs is gone again: it is as if it had arrived so. Said of a task that waits for its turn, or in answer to [`Action::Prepare`].
+    TaskUnready {
+        /// The task.
+        task: TaskId,
+    },
     /// [`Action::Prepare`] was carried out: memory is bound, inputs are in place.
     TaskPrepared {
         /// The task.
@@ -88,7 +100,7 @@ pub enum Action {
         /// The new value.
         epoch: Epoch,
     },
-    /// Bind memory and write the inputs, then answer [`Event::TaskPrepared`] or [`Event::TaskFailed`], now or later.
+    /// Bind memory and write the inputs, then answer [`Event::TaskPrepared`], [`Event::TaskUnready`] or [`Event::TaskFailed`], now or later.
     Prepare {
         /// The task.
         task: TaskId,

@@ -1,4 +1,4 @@
-//! The host queue: tasks of one class that have not been given a device queue yet.
+//! The host queue: tasks of one class that have not been given a device queue yet, whether or not they could start.
 
 use crate::ids::TaskId;
 use std::collections::BTreeMap;
@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct HostQueue {
     waiting: BTreeMap<(u64, u64), TaskId>,
+    /// Tasks that have a place and do not stand in it, because something they need is missing.
+    away: usize,
     arrivals: u64,
     capacity: usize,
 }
@@ -17,19 +19,53 @@ pub(crate) struct Place(u64, u64);
 
 impl HostQueue {
     pub(crate) fn new(capacity: usize) -> HostQueue {
-        HostQueue { waiting: BTreeMap::new(), arrivals: 0, capacity }
+        HostQueue { waiting: BTreeMap::new(), away: 0, arrivals: 0, capacity }
     }
 
     /// Lines a task up behind all others of its rank; `None` if the queue is full.
     pub(crate) fn push(&mut self, task: TaskId, rank: u64) -> Option<Place> {
-        if self.waiting.len() >= self.capacity {
+        let place = self.reserve(rank)?;
+        self.enter(task, place);
+        Some(place)
+    }
+
+    /// A place for a task that cannot start yet, behind all others of its rank; `None` if the queue is full.
+    pub(crate) fn reserve(&mut self, rank: u64) -> Option<Place> {
+        if self.waiting.len() + self.away >= self.capacity {
             return None;
         }
         let place = Place(rank, self.arrivals);
         self.arrivals += 1;
+        self.away += 1;
+        Some(place)
+    }
+
+    /// A task that was away comes to its place.
+    pub(crate) fn enter(&mut self, task: TaskId, place: Place) {
+        self.away -= 1;
         let old = self.waiting.insert((place.0, place.1), task);
         assert!(old.is_none(), "two tasks at one place of a host queue");
-        Some(place)
+    }
+
+    /// A task, which is not in the queue, keeps its place in it.
+    pub(crate) fn keep(&mut self) {
+        self.away += 1;
+    }
+
+    /// A task that was away does not come back.
+    pub(crate) fn give_up(&mut self) {
+        self.away -= 1;
+    }
+
+    /// Tasks that have a place and cannot start.
+    pub(crate) fn away(&self) -> usize {
+        self.away
+    }
+
+    /// Forgets everything: the device is lost.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+        self.away = 0;
     }
 
     /// Takes the first task.
@@ -66,5 +102,20 @@ mod tests {
         assert_eq!(queue.remove(second), TaskId(2));
         assert_eq!(queue.pop(), Some(TaskId(1)));
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn who_was_away_stands_where_it_arrived() {
+        let mut queue = HostQueue::new(3);
+        let first = queue.reserve(0).expect("room");
+        queue.push(TaskId(2), 0).expect("room");
+        let third = queue.push(TaskId(3), 0).expect("room");
+        assert_eq!((queue.push(TaskId(4), 0), queue.len(), queue.away()), (None, 2, 1));
+        queue.remove(third);
+        queue.keep();
+        queue.enter(TaskId(1), first);
+        assert_eq!((queue.pop(), queue.pop(), queue.away()), (Some(TaskId(1)), Some(TaskId(2)), 1));
+        queue.give_up();
+        assert_eq!(queue.away(), 0);
     }
 }

@@ -101,6 +101,8 @@ impl Scheduler {
         self.now = now;
         match event {
             Event::TaskArrived(spec) => self.arrive(spec, actions),
+            Event::TaskReady { task } => self.ready(task),
+            Event::TaskUnready { task } => self.unready(task),
             Event::TaskPrepared { task } => self.prepared(task, actions),
             Event::TaskFailed { task } => self.failed(task, actions),
             Event::LaunchEnded { launch, end } => self.launch_ended(launch, end, actions),
@@ -138,9 +140,10 @@ impl Scheduler {
         self.tasks.len()
     }
 
-    /// Tasks of a class that wait in its host queue.
+    /// Tasks of a class that wait in its host queue, those that cannot start yet included.
     pub fn waiting(&self, class: Class) -> usize {
-        self.host_queues[class as usize].len()
+        let queue = &self.host_queues[class as usize];
+        queue.len() + queue.away()
     }
 
     /// Launches in a device queue.
@@ -157,7 +160,9 @@ impl Scheduler {
         let place = if self.lost {
             Err(Outcome::DeviceLost)
         } else {
-            self.host_queues[spec.class as usize].push(spec.task, rank).ok_or(Outcome::QueueFull)
+            let queue = &mut self.host_queues[spec.class as usize];
+            let place = if spec.ready { queue.push(spec.task, rank) } else { queue.reserve(rank) };
+            place.ok_or(Outcome::QueueFull)
         };
         match place {
             Ok(place) => {
@@ -170,6 +175,29 @@ impl Scheduler {
                 actions.push(Action::FinishTask { task: spec.task, outcome, preemptions: 0 });
             }
         }
+    }
+
+    /// Like every answer it may cross the end of its task, which is then ignored.
+    fn ready(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        assert_eq!(task.phase, Phase::Away, "{id:?} was ready before");
+        task.phase = Phase::Waiting;
+        self.host_queues[task.class() as usize].enter(id, task.place);
+    }
+
+    fn unready(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let queue = &mut self.host_queues[task.class() as usize];
+        match task.phase {
+            Phase::Waiting => assert_eq!(queue.remove(task.place), id),
+            Phase::Preparing => {
+                let bound = task.queue.take().expect("a task is prepared for a device queue");
+                self.device_queues[bound.0 as usize].unbind(id);
+            }
+            phase => panic!("{id:?} is {phase:?}, and what it needs was taken away"),
+        }
+        task.phase = Phase::Away;
+        queue.keep();
     }
 
     /// The answer may cross the end of its task, which is then ignored.
@@ -227,7 +255,7 @@ impl Scheduler {
     fn lose_device(&mut self, actions: &mut Vec<Action>) {
         self.lost = true;
         self.device_queues.iter_mut().for_each(DeviceQueue::clear);
-        self.host_queues.iter_mut().for_each(|queue| while queue.pop().is_some() {});
+        self.host_queues.iter_mut().for_each(HostQueue::clear);
         self.deadlines.clear();
         self.aborts.clear();
         for (id, task) in std::mem::take(&mut self.tasks) {
@@ -262,8 +290,11 @@ impl Scheduler {
         let task = self.tasks.remove(&id).expect("a task finishes once");
         assert!(!task.is_busy(), "{id:?} finishes while something of it is in flight");
         assert!(outcome != Outcome::Complete || task.is_complete(), "{id:?} is complete without its last steps");
-        if let Phase::Waiting(place) = task.phase {
-            assert_eq!(self.host_queues[task.class() as usize].remove(place), id);
+        let host_queue = &mut self.host_queues[task.class() as usize];
+        match task.phase {
+            Phase::Away => host_queue.give_up(),
+            Phase::Waiting => assert_eq!(host_queue.remove(task.place), id),
+            _ => {}
         }
         if let Some(queue) = task.queue {
             self.device_queues[queue.0 as usize].unbind(id);
@@ -309,7 +340,10 @@ impl Scheduler {
     // Decisions.
 
     fn view(&self) -> View {
-        let unfinished = |class: Class| (self.counters.arrived[class as usize] - self.counters.finished[class as usize]) as usize;
+        let unfinished = |class: Class| {
+            let index = class as usize;
+            (self.counters.arrived[index] - self.counters.finished[index]) as usize - self.host_queues[index].away()
+        };
         View {
             queues: self.device_queues.len() as u32,
             preempt_level: self.preempt_level,

@@ -16,8 +16,10 @@ use crate::ids::{Class, Epoch, Nanos, QueueId, TaskId};
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// Something it needs is missing.
+    Away,
     /// In a host queue.
-    Waiting(Place),
+    Waiting,
     /// Bound to a device queue; memory and inputs are being brought into place.
     Preparing,
     /// Running, or paused by its policy.
@@ -30,6 +32,8 @@ pub(crate) enum Phase {
 pub(crate) struct Task {
     pub(crate) spec: TaskSpec,
     pub(crate) phase: Phase,
+    /// Its place in the host queue, also while it is not there.
+    pub(crate) place: Place,
     /// The device queue it is bound to, from preparation on.
     pub(crate) queue: Option<QueueId>,
     pub(crate) preemptions: u32,
@@ -67,8 +71,9 @@ pub(crate) enum Progress {
 impl Task {
     pub(crate) fn new(spec: TaskSpec, place: Place) -> Task {
         Task {
+            phase: if spec.ready { Phase::Waiting } else { Phase::Away },
             spec,
-            phase: Phase::Waiting(place),
+            place,
             queue: None,
             preemptions: 0,
             perturbations: 0,
@@ -116,7 +121,7 @@ impl Task {
     /// Whether nothing is left to issue, as things stand.
     pub(crate) fn has_issued_all(&self) -> bool {
         match self.phase {
-            Phase::Waiting(_) | Phase::Preparing => false,
+            Phase::Away | Phase::Waiting | Phase::Preparing => false,
             Phase::Running => self.next as usize == self.spec.steps.len() && !self.is_draining() && !self.host_step_running,
             Phase::Ending(_) => true,
         }
@@ -218,7 +223,7 @@ mod tests {
     use std::sync::Arc;
 
     fn running(steps: &[Step]) -> Task {
-        let spec = TaskSpec { task: TaskId(1), class: Class::BestEffort, steps: Arc::from(steps), deadline: None };
+        let spec = TaskSpec { task: TaskId(1), class: Class::BestEffort, steps: Arc::from(steps), deadline: None, ready: true };
         let mut queue = crate::host_queue::HostQueue::new(1);
         let mut task = Task::new(spec, queue.push(TaskId(1), 0).expect("room"));
         task.phase = Phase::Running;

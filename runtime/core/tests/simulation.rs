@@ -90,3 +90,9 @@ fn a_device_that_does_not_abort_counts_as_hung() {
     let totals = run_all(|_| Scenario { mishaps: true, endless: Some(20), aborts: Aborts::Broken, ..Scenario::default() });
     assert!(totals.hung > 300 && totals.lost > 300, "the scenarios are too tame: {totals:?}");
 }
+
+#[test]
+fn tasks_that_cannot_start_keep_their_place_and_stand_in_nobodys_way() {
+    let totals = run_all(|seed| Scenario { cold: true, mishaps: seed % 2 == 0, ..Scenario::default() });
+    assert!(totals.complete > 6_000 && totals.unready > 1_000, "the scenarios are too tame: {totals:?}");
+}

@@ -1,6 +1,7 @@
 //! What an engine and its functions are told when they are made.
 
 use crate::limits;
+use atoll_core::residency::RESIDENCY_POLICY_DEFAULT;
 use atoll_core::{Class, Tenant};
 use std::fmt;
 use std::time::Duration;
@@ -14,6 +15,10 @@ pub struct EngineConfig {
     pub queue_capacity: usize,
     /// Use only so much of the device's memory.
     pub memory_limit_bytes: Option<u64>,
+    /// The constants of all functions may take so many times the device's memory; those that are not used for longest, or at least cost, wait outside. At 1 everything fits.
+    pub memory_overcommit: f64,
+    /// Who has to go when the device is full: a name from [`atoll_core::residency::RESIDENCY_POLICIES`].
+    pub residency_policy: String,
     /// Launches put into one device queue, if the device takes that many.
     pub device_queue_capacity: u32,
     /// How long [`crate::Engine::shutdown`] lets admitted invocations go on before it cancels them.
@@ -28,6 +33,8 @@ impl Default for EngineConfig {
             policy: atoll_core::POLICY_DEFAULT.into(),
             queue_capacity: limits::FUNCTION_QUEUE_CAPACITY_DEFAULT,
             memory_limit_bytes: None,
+            memory_overcommit: limits::MEMORY_OVERCOMMIT_DEFAULT,
+            residency_policy: RESIDENCY_POLICY_DEFAULT.into(),
             device_queue_capacity: atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT,
             shutdown_grace: Duration::from_secs(5),
             evict_at_random: None,
@@ -83,4 +90,6 @@ pub struct FunctionInfo {
     pub weights_bytes: u64,
     /// Whether the constants were there already, for another function.
     pub weights_shared: bool,
+    /// Whether they are on the device; otherwise the first invocation brings them.
+    pub weights_resident: bool,
 }

@@ -1,11 +1,14 @@
 //! Constants on the device, held once by content.
 //!
 //! A *constant* is one buffer's bytes under their digest. A *set* is all that one function needs at a time; functions with equal constants have one set, and sets may share
-//! constants. What is counted here is who needs what: a constant keeps its place on the device while a set that is being loaded, or is loaded, holds it.
+//! constants. Sets come and go as wholes: one that is being loaded, or is loaded, *holds* its constants. Those that nobody holds any more are *leftovers*: their memory goes to whoever
+//! needs it, oldest first, and a set that comes back before that finds them still there.
+//!
+//! Invocations *claim* the sets they need; what is claimed stays. Who goes is decided elsewhere ([`atoll_core::residency`], and `worker/residency.rs`).
 
-use crate::memory::{Allocation, Memory};
-use atoll_core::DeviceOffset;
+use crate::memory::{Allocation, DeviceMemory, granules};
 use atoll_core::residency::ItemId;
+use atoll_core::{Class, DeviceOffset};
 use atoll_kgraph::{Bundle, ConstantDigest};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -18,41 +21,55 @@ pub(crate) struct ConstantId(u64);
 /// All constants and sets of the functions that are loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Constants {
-    constants: HashMap<ConstantId, Held>,
+    constants: HashMap<ConstantId, Constant>,
     by_digest: HashMap<ConstantDigest, ConstantId>,
     sets: BTreeMap<ItemId, Set>,
     by_members: HashMap<Box<[ConstantId]>, ItemId>,
-    ids: u64,
+    /// In the order in which they were let go.
+    leftovers: BTreeMap<u64, ConstantId>,
+    leftover_bytes: u64,
+    device_bytes: u64,
+    /// Counts ids and other things of which each is later than those before.
+    count: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Constant {
     digest: ConstantDigest,
+    /// What it takes on the device.
     bytes: u64,
     /// Sets that name it.
     sets: u32,
-    /// Sets that hold it on the device.
+    /// Sets that hold it.
     holders: u32,
     place: Option<Allocation>,
     /// All of its bytes are in its place.
     whole: bool,
+    /// Its place among the leftovers.
+    leftover: Option<u64>,
 }
 
 /// What one function, or several, need at a time.
 #[derive(Debug)]
-pub(crate) struct Set {
+struct Set {
     functions: u32,
+    /// The most urgent class of its functions so far.
+    class: Class,
     /// Where the bytes come from: any of its functions has them.
     bundle: Arc<Bundle>,
     /// Each constant once, with its range in the weights of `bundle`.
-    pieces: Box<[(ConstantId, Range<usize>)]>,
-    pub(crate) state: SetState,
+    pieces: Arc<[(ConstantId, Range<usize>)]>,
+    state: SetState,
+    /// Invocations that need it in place.
+    claims: u32,
+    /// When it was held last, as a count: what points to its constants is right only for this one.
+    generation: u64,
 }
 
 /// Where the constants of a set are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetState {
-    /// Not all of them are on the device.
+    /// It holds none of them.
     Away,
     /// Each has its place; those in front of `piece`, and the first bytes of that one, are there.
     Loading { piece: usize, written: usize },
@@ -77,89 +94,126 @@ pub(crate) struct Chunk {
 
 impl Constants {
     /// A function with these constants is loaded; none of them needs to be on the device.
-    pub(crate) fn join(&mut self, bundle: &Arc<Bundle>) -> Membership {
+    pub(crate) fn join(&mut self, bundle: &Arc<Bundle>, class: Class) -> Membership {
         let constants: Box<[ConstantId]> =
             bundle.constants().iter().map(|constant| self.constant(constant.digest, constant.bytes)).collect();
         let mut members: Vec<ConstantId> = constants.to_vec();
         members.sort_unstable();
         members.dedup();
-        let members = members.into_boxed_slice();
-        if let Some(&set) = self.by_members.get(&members) {
-            self.set_mut(set).functions += 1;
+        if let Some(&set) = self.by_members.get(&members[..]) {
+            let known = self.set_mut(set);
+            known.functions += 1;
+            known.class = known.class.min(class);
             return Membership { set, constants };
         }
-        let set = ItemId(self.next_id());
+        let set = ItemId(self.next());
         let mut ranges: BTreeMap<ConstantId, Range<usize>> = BTreeMap::new();
         for (&id, constant) in constants.iter().zip(bundle.constants()) {
             ranges.entry(id).or_insert(constant.offset as usize..(constant.offset + constant.bytes) as usize);
         }
-        members.iter().for_each(|id| self.held_mut(*id).sets += 1);
+        members.iter().for_each(|id| self.constant_mut(*id).sets += 1);
         // In the order of the file, so that it is read from front to back.
-        let mut pieces: Box<[_]> = ranges.into_iter().collect();
+        let mut pieces: Vec<_> = ranges.into_iter().collect();
         pieces.sort_by_key(|(_, range)| range.start);
         let state = if pieces.is_empty() { SetState::Resident } else { SetState::Away };
-        self.sets.insert(set, Set { functions: 1, bundle: Arc::clone(bundle), pieces, state });
-        self.by_members.insert(members, set);
+        let new = Set { functions: 1, class, bundle: Arc::clone(bundle), pieces: pieces.into(), state, claims: 0, generation: 0 };
+        self.sets.insert(set, new);
+        self.by_members.insert(members.into(), set);
         Membership { set, constants }
     }
 
-    /// A function of this set is unloaded. The last one gives the memory back.
-    pub(crate) fn leave(&mut self, set: ItemId, memory: &mut Memory) {
+    /// A function of this set is unloaded. The last one takes the set along, with all memory that no other set needs; returns whether it did.
+    pub(crate) fn leave(&mut self, set: ItemId, memory: &mut DeviceMemory) -> bool {
         self.set_mut(set).functions -= 1;
         if self.sets[&set].functions > 0 {
-            return;
+            return false;
         }
-        self.release(set, memory);
+        assert_eq!(self.sets[&set].claims, 0, "no function of the set is left that could be invoked");
+        self.let_go(set, memory);
         let gone = self.sets.remove(&set).expect("it was just there");
         let mut members: Vec<ConstantId> = gone.pieces.iter().map(|(id, _)| *id).collect();
         members.sort_unstable();
         self.by_members.remove(&members[..]);
         for id in members {
-            let held = self.held_mut(id);
-            held.sets -= 1;
-            if held.sets == 0 {
-                let held = self.constants.remove(&id).expect("it was just there");
-                self.by_digest.remove(&held.digest);
+            let constant = self.constant_mut(id);
+            constant.sets -= 1;
+            if constant.sets == 0 {
+                self.drop_leftover(id, memory);
+                let constant = self.constants.remove(&id).expect("it was just there");
+                self.by_digest.remove(&constant.digest);
             }
         }
+        true
     }
 
-    /// Holds every constant of a set. What has no place yet is to be given one with [`Constants::place`].
+    /// Holds every constant of a set. What has no place yet ([`Constants::homeless`]) is to be given one with [`Constants::place`].
     pub(crate) fn hold(&mut self, set: ItemId) {
         assert_eq!(self.sets[&set].state, SetState::Away, "a set is held once");
-        self.members(set).into_iter().for_each(|id| self.held_mut(id).holders += 1);
-        self.set_mut(set).state = SetState::Loading { piece: 0, written: 0 };
+        for (id, _) in self.pieces(set).iter() {
+            let constant = self.constant_mut(*id);
+            constant.holders += 1;
+            if let Some(leftover) = constant.leftover.take() {
+                self.leftover_bytes -= self.constants[id].bytes;
+                self.leftovers.remove(&leftover);
+            }
+        }
+        let generation = self.next();
+        let set = self.set_mut(set);
+        (set.state, set.generation) = (SetState::Loading { piece: 0, written: 0 }, generation);
     }
 
-    /// Lets go of a set that is held; constants that nobody else holds give their memory back.
-    pub(crate) fn release(&mut self, set: ItemId, memory: &mut Memory) {
+    /// Lets go of a set that is held. What was there stays as leftovers; what was on its way is dropped.
+    pub(crate) fn let_go(&mut self, set: ItemId, memory: &mut DeviceMemory) {
         if self.sets[&set].state == SetState::Away {
             return;
         }
         self.set_mut(set).state = SetState::Away;
-        for id in self.members(set) {
-            let held = self.held_mut(id);
-            held.holders -= 1;
-            if held.holders == 0 {
-                held.whole = false;
-                if let Some(place) = held.place.take() {
-                    memory.free(place);
-                }
+        for (id, _) in self.pieces(set).iter() {
+            let count = self.next();
+            let constant = self.constant_mut(*id);
+            constant.holders -= 1;
+            if constant.holders > 0 || constant.place.is_none() {
+                continue;
+            }
+            constant.leftover = Some(count);
+            let (bytes, whole) = (constant.bytes, constant.whole);
+            self.leftovers.insert(count, *id);
+            self.leftover_bytes += bytes;
+            if !whole {
+                self.drop_leftover(*id, memory);
             }
         }
     }
 
-    /// Constants of a set that have no place on the device, with their sizes.
+    /// Frees the oldest leftover; `None` if there is none.
+    pub(crate) fn reclaim_leftover(&mut self, memory: &mut DeviceMemory) -> Option<()> {
+        let (_, &id) = self.leftovers.first_key_value()?;
+        self.drop_leftover(id, memory);
+        Some(())
+    }
+
+    fn drop_leftover(&mut self, id: ConstantId, memory: &mut DeviceMemory) {
+        let constant = self.constants.get_mut(&id).expect("a leftover is known");
+        let Some(leftover) = constant.leftover.take() else { return };
+        constant.whole = false;
+        self.leftovers.remove(&leftover);
+        self.leftover_bytes -= constant.bytes;
+        self.device_bytes -= constant.bytes;
+        memory.free(constant.place.take().expect("a leftover has a place"));
+    }
+
+    /// Constants of a set that have no place on the device, with what they take.
     pub(crate) fn homeless(&self, set: ItemId) -> Vec<(ConstantId, u64)> {
         let pieces = self.sets[&set].pieces.iter().map(|(id, _)| (*id, &self.constants[id]));
-        pieces.filter(|(_, held)| held.place.is_none()).map(|(id, held)| (id, held.bytes)).collect()
+        pieces.filter(|(_, constant)| constant.place.is_none()).map(|(id, constant)| (id, constant.bytes)).collect()
     }
 
     /// Gives a held constant its place.
     pub(crate) fn place(&mut self, id: ConstantId, place: Allocation) {
-        let held = self.held_mut(id);
-        assert!(held.holders > 0 && held.place.is_none(), "a held constant is placed once");
-        held.place = Some(place);
+        let constant = self.constant_mut(id);
+        assert!(constant.holders > 0 && constant.place.is_none(), "a held constant is placed once");
+        constant.place = Some(place);
+        self.device_bytes += self.constants[&id].bytes;
     }
 
     /// How many bytes of device memory each set is answerable for: a constant that several sets hold is divided among them, so that together they come to all there are.
@@ -168,7 +222,7 @@ impl Constants {
         let mut shares = BTreeMap::new();
         for (set, Set { pieces, .. }) in self.sets.iter().filter(|(_, set)| set.state != SetState::Away) {
             let share: &mut u64 = shares.entry(*set).or_default();
-            for (id, _) in pieces {
+            for (id, _) in pieces.iter() {
                 let held = &self.constants[id];
                 let bytes = held.place.as_ref().map_or(0, Allocation::bytes);
                 let index = seen.entry(*id).or_default();
@@ -181,63 +235,124 @@ impl Constants {
 
     /// The next bytes to write, at most so many; `None` if all are there and the set is now resident.
     pub(crate) fn next_chunk(&mut self, set: ItemId, bytes_max: usize) -> Option<Chunk> {
-        let SetState::Loading { mut piece, mut written } = self.sets[&set].state else { return None };
-        loop {
-            let Some((id, range)) = self.sets[&set].pieces.get(piece).cloned() else {
-                self.set_mut(set).state = SetState::Resident;
-                return None;
-            };
-            let held = &self.constants[&id];
+        let Set { state: SetState::Loading { mut piece, mut written }, ref pieces, .. } = self.sets[&set] else { return None };
+        let pieces = Arc::clone(pieces);
+        while let Some((id, range)) = pieces.get(piece) {
+            let constant = self.constant_mut(*id);
             // Another set may have loaded it.
-            if held.whole || written == range.len() {
-                self.held_mut(id).whole = true;
+            constant.whole |= written == range.len();
+            if constant.whole {
                 (piece, written) = (piece + 1, 0);
                 continue;
             }
-            let base = held.place.as_ref().expect("a set that is loaded has places").offset();
+            let base = constant.place.as_ref().expect("a set that is loaded has places").offset();
             let bytes = bytes_max.min(range.len() - written);
             let from = range.start + written..range.start + written + bytes;
-            let to = DeviceOffset(base.0 + written as u64);
             let set = self.set_mut(set);
             set.state = SetState::Loading { piece, written: written + bytes };
-            return Some(Chunk { to, from, bundle: Arc::clone(&set.bundle) });
+            return Some(Chunk { to: DeviceOffset(base.0 + written as u64), from, bundle: Arc::clone(&set.bundle) });
         }
+        self.set_mut(set).state = SetState::Resident;
+        None
+    }
+
+    /// An invocation needs the set in place. Returns whether it is the first.
+    pub(crate) fn claim(&mut self, set: ItemId) -> bool {
+        let set = self.set_mut(set);
+        set.claims += 1;
+        set.claims == 1
+    }
+
+    /// An invocation does not need the set any more. Returns whether it was the last.
+    pub(crate) fn unclaim(&mut self, set: ItemId) -> bool {
+        let set = self.set_mut(set);
+        set.claims = set.claims.checked_sub(1).expect("what is unclaimed was claimed");
+        set.claims == 0
+    }
+
+    pub(crate) fn is_claimed(&self, set: ItemId) -> bool {
+        self.sets[&set].claims > 0
     }
 
     pub(crate) fn state(&self, set: ItemId) -> SetState {
         self.sets[&set].state
     }
 
+    pub(crate) fn is_resident(&self, set: ItemId) -> bool {
+        self.state(set) == SetState::Resident
+    }
+
+    pub(crate) fn class(&self, set: ItemId) -> Class {
+        self.sets[&set].class
+    }
+
+    pub(crate) fn generation(&self, set: ItemId) -> u64 {
+        self.sets[&set].generation
+    }
+
+    /// What a set takes on the device.
+    pub(crate) fn set_bytes(&self, set: ItemId) -> u64 {
+        self.sets[&set].pieces.iter().map(|(id, _)| self.constants[id].bytes).sum()
+    }
+
+    /// How much of a set is on the device, leftovers included.
+    pub(crate) fn set_device_bytes(&self, set: ItemId) -> u64 {
+        let constants = self.sets[&set].pieces.iter().map(|(id, _)| &self.constants[id]);
+        constants.filter(|constant| constant.whole).map(|constant| constant.bytes).sum()
+    }
+
+    /// What the constants of all functions would take on the device.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.constants.values().map(|constant| constant.bytes).sum()
+    }
+
+    /// What constants take on the device now.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.device_bytes
+    }
+
+    /// How much of that nobody holds.
+    pub(crate) fn leftover_bytes(&self) -> u64 {
+        self.leftover_bytes
+    }
+
     /// Where a constant of a resident set is.
-    pub(crate) fn offset(&self, id: ConstantId) -> DeviceOffset {
+    fn offset(&self, id: ConstantId) -> DeviceOffset {
         self.constants[&id].place.as_ref().expect("a constant of a resident set has a place").offset()
+    }
+
+    /// Where the constants of a function are whose set is resident.
+    pub(crate) fn offsets(&self, membership: &Membership) -> Box<[DeviceOffset]> {
+        membership.constants.iter().map(|&id| self.offset(id)).collect()
     }
 
     fn constant(&mut self, digest: ConstantDigest, bytes: u64) -> ConstantId {
         if let Some(&id) = self.by_digest.get(&digest) {
             return id;
         }
-        let id = ConstantId(self.next_id());
-        self.constants.insert(id, Held { digest, bytes, sets: 0, holders: 0, place: None, whole: false });
+        let id = ConstantId(self.next());
+        // It is a range of a file, so that rounding it up does not overflow.
+        let bytes = granules(bytes).unwrap_or(bytes);
+        self.constants.insert(id, Constant { digest, bytes, sets: 0, holders: 0, place: None, whole: false, leftover: None });
         self.by_digest.insert(digest, id);
         id
     }
 
-    fn members(&self, set: ItemId) -> Vec<ConstantId> {
-        self.sets[&set].pieces.iter().map(|(id, _)| *id).collect()
+    fn pieces(&self, set: ItemId) -> Arc<[(ConstantId, Range<usize>)]> {
+        Arc::clone(&self.sets[&set].pieces)
     }
 
     fn set_mut(&mut self, set: ItemId) -> &mut Set {
         self.sets.get_mut(&set).expect("a set lives as long as a function of it")
     }
 
-    fn held_mut(&mut self, id: ConstantId) -> &mut Held {
+    fn constant_mut(&mut self, id: ConstantId) -> &mut Constant {
         self.constants.get_mut(&id).expect("a constant lives as long as a set of it")
     }
 
-    fn next_id(&mut self) -> u64 {
-        self.ids += 1;
-        self.ids
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
     }
 }
 
@@ -250,7 +365,14 @@ pub(crate) fn divide(whole: u64, parts: usize) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atoll_kgraph::*;
+    use crate::memory::{Purpose, tests::device_info};
+    use atoll_kgraph::{
+        BUFFER_ALIGN, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, write_bundle,
+    };
+
+    fn memory() -> DeviceMemory {
+        DeviceMemory::new(&device_info(1 << 20), None)
+    }
 
     /// A bundle with one constant of each of these sizes, filled with this byte.
     fn bundle(constants: &[(u64, u8)]) -> Arc<Bundle> {
@@ -272,14 +394,14 @@ mod tests {
     }
 
     /// Brings a set to the device, and says how many bytes that moved.
-    fn load(constants: &mut Constants, memory: &mut Memory, set: ItemId) -> usize {
+    fn load(constants: &mut Constants, memory: &mut DeviceMemory, set: ItemId) -> usize {
         constants.hold(set);
         for (id, bytes) in constants.homeless(set) {
-            constants.place(id, memory.allocate(bytes).expect("room"));
+            constants.place(id, memory.allocate(Purpose::Constant, bytes).expect("room"));
         }
         let mut moved = 0;
         while let Some(chunk) = constants.next_chunk(set, 100) {
-            assert!(chunk.from.len() <= 100 && chunk.to.0 + chunk.from.len() as u64 <= memory.total());
+            assert!(chunk.from.len() <= 100);
             moved += chunk.from.len();
         }
         assert_eq!(constants.state(set), SetState::Resident);
@@ -288,15 +410,15 @@ mod tests {
 
     #[test]
     fn equal_constants_have_one_place_however_many_name_them() {
-        let (mut constants, mut memory) = (Constants::default(), Memory::new(1 << 20));
+        let (mut constants, mut memory) = (Constants::default(), memory());
         let (first, second) = (bundle(&[(1000, 1), (300, 2), (1000, 1)]), bundle(&[(300, 2), (500, 3)]));
-        let a = constants.join(&first);
+        let a = constants.join(&first, Class::BestEffort);
         assert_eq!((constants.state(a.set), constants.homeless(a.set).len()), (SetState::Away, 2));
         assert_eq!(load(&mut constants, &mut memory, a.set), 1300);
         assert_eq!(constants.offset(a.constants[0]), constants.offset(a.constants[2]));
-        let again = constants.join(&first);
+        let again = constants.join(&first, Class::BestEffort);
         assert_eq!(again.set, a.set);
-        let b = constants.join(&second);
+        let b = constants.join(&second, Class::BestEffort);
         assert_eq!(constants.homeless(b.set).len(), 1);
         assert_eq!(load(&mut constants, &mut memory, b.set), 500);
         assert_eq!((memory.used(), constants.offset(b.constants[0])), (1024 + 512 + 512, constants.offset(a.constants[1])));
@@ -314,10 +436,43 @@ mod tests {
     }
 
     #[test]
+    fn what_is_let_go_is_found_again_until_somebody_needs_its_memory() {
+        let (mut constants, mut memory) = (Constants::default(), memory());
+        let a = constants.join(&bundle(&[(1000, 1), (300, 2), (700, 3)]), Class::BestEffort);
+        let b = constants.join(&bundle(&[(300, 2)]), Class::RealTime);
+        load(&mut constants, &mut memory, a.set);
+        load(&mut constants, &mut memory, b.set);
+        constants.let_go(a.set, &mut memory);
+        assert_eq!((memory.used(), constants.leftover_bytes()), (1024 + 512 + 768, 1024 + 768), "what another set holds is none");
+        assert_eq!(constants.reclaim_leftover(&mut memory), Some(()));
+        assert_eq!((memory.used(), constants.device_bytes(), constants.set_device_bytes(a.set)), (512 + 768, 512 + 768, 512 + 768));
+        let old = constants.generation(a.set);
+        assert_eq!(load(&mut constants, &mut memory, a.set), 1000, "only what is gone is loaded again");
+        assert_eq!((constants.leftover_bytes(), constants.reclaim_leftover(&mut memory)), (0, None));
+        assert_ne!(constants.generation(a.set), old);
+        constants.let_go(a.set, &mut memory);
+        assert!(constants.leave(a.set, &mut memory) && constants.leave(b.set, &mut memory));
+        assert_eq!((memory.used(), constants.leftover_bytes(), constants.device_bytes()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_half_loaded_and_let_go_leaves_nothing() {
+        let (mut constants, mut memory) = (Constants::default(), memory());
+        let a = constants.join(&bundle(&[(1000, 1)]), Class::BestEffort);
+        constants.hold(a.set);
+        let id = constants.homeless(a.set)[0].0;
+        constants.place(id, memory.allocate(Purpose::Constant, 1000).expect("room"));
+        assert_eq!(constants.next_chunk(a.set, 100).map(|chunk| chunk.from), Some(0..100));
+        constants.let_go(a.set, &mut memory);
+        assert_eq!((memory.used(), constants.state(a.set), constants.reclaim_leftover(&mut memory)), (0, SetState::Away, None));
+        assert_eq!(load(&mut constants, &mut memory, a.set), 1000);
+    }
+
+    #[test]
     fn a_function_without_constants_is_always_there() {
         let mut constants = Constants::default();
-        let nothing = constants.join(&bundle(&[]));
+        let nothing = constants.join(&bundle(&[]), Class::BestEffort);
         assert_eq!(constants.state(nothing.set), SetState::Resident);
-        constants.leave(nothing.set, &mut Memory::new(1024));
+        constants.leave(nothing.set, &mut memory());
     }
 }

@@ -52,6 +52,31 @@ pub enum EngineError {
         /// Bytes there are.
         total: u64,
     },
+    /// The constants of all functions together would exceed the device's memory by more than is allowed.
+    #[error(
+        "function `{name}` brings {wanted} bytes of constants; those of all functions would be {all} bytes, {limit} are allowed on a device of {total} bytes; unload a function, raise the memory limit, or allow \
+         more with --memory-overcommit"
+    )]
+    OverCommitted {
+        /// The function.
+        name: FunctionKey,
+        /// Bytes that only this function needs.
+        wanted: u64,
+        /// Bytes of the constants of all functions, this one included.
+        all: u64,
+        /// Bytes allowed.
+        limit: u64,
+        /// Bytes there are.
+        total: u64,
+    },
+    /// The configuration names no residency policy there is.
+    #[error("there is no residency policy `{name}`; there are: {known}")]
+    UnknownResidencyPolicy {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
     /// The device refused.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -83,15 +108,20 @@ pub enum InvokeError {
     /// The inputs do not fit the function; the text names the input and what is wrong with it.
     #[error("{0}")]
     BadInput(String),
-    /// The invocation's memory is not to be had.
+    /// The invocation would not fit even if nothing else were on the device.
     #[error(
-        "the invocation needs {wanted} bytes, {free} of {total} bytes are free on the device; send smaller inputs, unload a function or raise the memory limit"
+        "the invocation needs {wanted} bytes on the device at once, {constants} of them for constants; it has {total} bytes, of which {free} are free and {obtainable} could be, at the cost of what nobody \
+         uses now; send smaller inputs or raise the memory limit"
     )]
     OutOfMemory {
-        /// Bytes needed.
+        /// Bytes needed, constants included.
         wanted: u64,
+        /// Bytes of its constants.
+        constants: u64,
         /// Bytes free.
         free: u64,
+        /// Bytes that are free, or would be if constants that nobody uses went.
+        obtainable: u64,
         /// Bytes there are.
         total: u64,
     },

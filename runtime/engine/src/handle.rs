@@ -10,6 +10,7 @@ use crate::function::{Function, FunctionId};
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
 use crate::statistics::EngineStatistics;
 use crate::worker::Worker;
+use atoll_core::residency::{RESIDENCY_POLICIES, residency_policy_by_name};
 use atoll_core::{Class, Nanos, POLICIES, policy_by_name};
 use atoll_device::{Device, DeviceInfo};
 use atoll_kgraph::Bundle;
@@ -81,6 +82,10 @@ impl Engine {
             name: config.policy.clone(),
             known: POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
         })?;
+        let residency_policy = residency_policy_by_name(&config.residency_policy).ok_or_else(|| EngineError::UnknownResidencyPolicy {
+            name: config.residency_policy.clone(),
+            known: RESIDENCY_POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+        })?;
         let doorbell = Doorbell::new().map_err(|source| EngineError::Os { what: "cannot make an eventfd", source })?;
         let shared = Arc::new(Shared {
             doorbell,
@@ -93,7 +98,7 @@ impl Engine {
         let ((urgent, urgent_inbox), (normal, normal_inbox)) = (unbounded(), unbounded());
         let inbox = Inbox { urgent: urgent_inbox, normal: normal_inbox };
         let shutdown_grace = config.shutdown_grace;
-        let worker = Worker::new(device, policy, &config, Arc::clone(&shared), inbox);
+        let worker = Worker::new(device, policy, residency_policy, &config, Arc::clone(&shared), inbox);
         let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || worker.run());
         let thread = thread.map_err(|source| EngineError::Os { what: "cannot start the engine's thread", source })?;
         Ok(Engine { handle: EngineHandle { shared, urgent, normal }, thread: Some(thread), shutdown_grace })

@@ -13,6 +13,8 @@ pub(crate) struct Instance {
     allocation: Allocation,
     /// Where the function's constants are.
     constants: Box<[DeviceOffset]>,
+    /// Which loading of the constants that is right for.
+    pub(crate) generation: u64,
     module: ModuleId,
     /// [`Binding::params`] with the addresses filled in.
     params: Vec<u8>,
@@ -25,17 +27,43 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(crate) fn new(binding: Arc<Binding>, allocation: Allocation, constants: Box<[DeviceOffset]>, module: ModuleId) -> Instance {
+    pub(crate) fn new(
+        binding: Arc<Binding>,
+        allocation: Allocation,
+        constants: Box<[DeviceOffset]>,
+        generation: u64,
+        module: ModuleId,
+    ) -> Instance {
         assert!(allocation.bytes() >= binding.layout.bytes, "the memory is as large as promised");
         let evicted = vec![false; binding.work.len()];
-        let mut instance =
-            Instance { params: binding.params.clone(), binding, allocation, constants, module, evicted, holder: None, released: 0 };
-        for index in 0..instance.binding.relocations.len() {
-            let Relocation { at, site } = instance.binding.relocations[index];
-            let address = instance.resolve(site).0.to_le_bytes();
-            instance.params[at..at + 8].copy_from_slice(&address);
-        }
+        let mut instance = Instance {
+            params: binding.params.clone(),
+            binding,
+            allocation,
+            constants,
+            generation,
+            module,
+            evicted,
+            holder: None,
+            released: 0,
+        };
+        instance.relocate();
         instance
+    }
+
+    /// The constants were loaded again, to other places.
+    pub(crate) fn move_constants(&mut self, generation: u64, constants: Box<[DeviceOffset]>) {
+        (self.generation, self.constants) = (generation, constants);
+        self.relocate();
+    }
+
+    /// Writes the addresses into the parameter blocks.
+    fn relocate(&mut self) {
+        for index in 0..self.binding.relocations.len() {
+            let Relocation { at, site } = self.binding.relocations[index];
+            let address = self.resolve(site).0.to_le_bytes();
+            self.params[at..at + 8].copy_from_slice(&address);
+        }
     }
 
     /// Forgets the last invocation. The control area has to be zeroed with it.

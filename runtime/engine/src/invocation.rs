@@ -5,12 +5,21 @@ use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::instance::Instance;
 use crate::request::{InvocationTiming, PendingReply};
+use atoll_core::residency::ItemId;
 use atoll_core::{Class, Nanos};
 use atoll_device::{Completion, LaunchStatus};
 
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
     pub(crate) reply: PendingReply,
+    /// The sets of constants it needs, each once.
+    pub(crate) sets: Vec<ItemId>,
+    /// It has claimed them.
+    pub(crate) claimed: bool,
+    /// At its turn there was no memory for it, which it therefore gets before the next one.
+    pub(crate) short: bool,
+    /// Its inputs are in place: it keeps what it has until it is over.
+    pub(crate) prepared: bool,
     /// Its memory, one instance a stage, from preparation on; empty before.
     pub(crate) instances: Vec<Instance>,
     /// Why it fails, noted where the reason is known.
@@ -45,9 +54,21 @@ pub(crate) struct Times {
 }
 
 impl Invocation {
-    pub(crate) fn new(submission: Submission, reply: PendingReply) -> Invocation {
+    pub(crate) fn new(submission: Submission, reply: PendingReply, sets: Vec<ItemId>) -> Invocation {
         let stages = vec![StageRecord::default(); submission.chain.stages.len()];
-        Invocation { stages, submission, reply, instances: Vec::new(), failure: None, preempted_others: false, times: Times::default() }
+        Invocation {
+            stages,
+            submission,
+            reply,
+            sets,
+            claimed: false,
+            short: false,
+            prepared: false,
+            instances: Vec::new(),
+            failure: None,
+            preempted_others: false,
+            times: Times::default(),
+        }
     }
 
     pub(crate) fn is_real_time(&self) -> bool {

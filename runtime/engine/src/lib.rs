@@ -9,6 +9,7 @@
 //! # Invariants
 //!
 //! - Every invocation is answered exactly once, whatever happens to it, its function, the device or the engine.
+//! - What an invocation needs, constants and memory, is all on the device before its first launch and until after its last, or it waits without any of it.
 //! - An invocation uses exactly the memory that [`atoll_kgraph::invocation_bytes`] promises, all of it from before its first launch until after its last.
 //! - Outputs are read, and memory is given to others, only when nothing of the invocation is on the device (design D5 b).
 //! - A function that failed to load, or was unloaded, holds nothing.
@@ -44,4 +45,6 @@ pub use request::{
     ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, OutputTensor, Reply, StageInput,
     StageRequest,
 };
-pub use statistics::{ClassStatistics, DeviceStatistics, EngineStatistics, FunctionStatistics};
+pub use statistics::{
+    ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics,
+};

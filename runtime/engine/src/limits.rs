@@ -17,5 +17,16 @@ pub const LOAD_CHUNK_BYTES: usize = 256 << 10;
 /// Functions that one chain may call. Each has memory of its own for as long as the chain runs.
 pub const CHAIN_STAGES_MAX: usize = 64;
 
+/// Cold invocations that memory is looked for at a time, and sets of constants that best-effort ones load at a time: enough that the next one is on its way when one is there, few enough
+/// that half-loaded constants do not fill the device.
+pub const LOADS_MAX: usize = 4;
+
+/// Invocations that may go ahead of the first cold one while there is no memory for it. They find their constants in place, so that letting some pass costs little; without a bound a busy
+/// function would keep the others away for ever.
+pub const OVERTAKES_MAX: u32 = 16;
+
+/// By how much the constants of all functions may exceed the device's memory, unless the configuration says otherwise.
+pub const MEMORY_OVERCOMMIT_DEFAULT: f64 = 4.0;
+
 /// How long a shutdown waits for launches in flight after it has cancelled everything. A kernel that takes longer is stuck.
 pub const SHUTDOWN_CANCEL_GRACE: Duration = Duration::from_secs(2);

@@ -18,6 +18,10 @@ pub struct EngineStatistics {
     pub device: DeviceStatistics,
     /// Per class: real-time, best-effort.
     pub classes: Vec<ClassStatistics>,
+    /// What happened to the constants of all functions since the engine started.
+    pub constants: ConstantStatistics,
+    /// Invocations that wait for constants or memory now.
+    pub cold_invocations: u64,
     /// Times running tasks were told to leave the device.
     pub preemptions: u64,
     /// Launches handed to the device, repeated ones included.
@@ -59,6 +63,50 @@ pub struct FunctionStatistics {
     pub preemptions: u64,
     /// Launches of its invocations that left early.
     pub evicted_launches: u64,
+    /// What it has in memory now.
+    pub memory: FunctionMemory,
+    /// What happened to its constants, which functions with equal ones share.
+    pub constants: ConstantStatistics,
+}
+
+/// What a function has in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FunctionMemory {
+    /// Where its constants are.
+    pub state: ConstantState,
+    /// What they take on the device when all are there.
+    pub constant_bytes: u64,
+    /// What of them is there now.
+    pub constant_device_bytes: u64,
+    /// Memory of its invocations, of past ones that is kept for the next included.
+    pub invocation_bytes: u64,
+}
+
+/// Where the constants of a function are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConstantState {
+    /// On the device.
+    Device,
+    /// On their way to it.
+    Loading,
+    /// Not all of them are on the device; they are read from the function's bundle when they are needed.
+    #[default]
+    Host,
+}
+
+/// How constants come and go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConstantStatistics {
+    /// Invocations that did not find them on the device when they arrived.
+    pub cold_starts: u64,
+    /// Times they were brought to the device as a whole.
+    pub loads: u64,
+    /// Bytes written for that.
+    pub loaded_bytes: u64,
+    /// Times they had to make room for something else.
+    pub evictions: u64,
+    /// Their sizes at those times.
+    pub evicted_bytes: u64,
 }
 
 /// The device.
@@ -76,6 +124,10 @@ pub struct DeviceStatistics {
     pub compute_units: u32,
     /// How long they ran blocks, summed over them, by their own count; `None` where the device does not count.
     pub busy_ns: Option<u64>,
+    /// Part of that in constants.
+    pub constant_bytes: u64,
+    /// What the constants of all functions would take.
+    pub constant_bytes_all: u64,
     /// Why it is lost, if it is.
     pub lost: Option<String>,
 }

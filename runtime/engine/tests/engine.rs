@@ -252,7 +252,7 @@ fn a_failed_load_leaves_nothing() {
     let engine = Engine::start(device, EngineConfig { memory_limit_bytes: Some(255), ..EngineConfig::default() }).expect("an engine");
     let handle = engine.handle();
     let error = handle.load(toy::bundle(fake::TARGET, b"fake"), options("f")).expect_err("no memory");
-    assert!(matches!(error, EngineError::OutOfMemory { wanted: 32, free: 0, .. }), "{error}");
+    assert!(matches!(error, EngineError::OutOfMemory { wanted: 256, free: 0, .. }), "{error}");
     assert_eq!((handle.statistics().device.memory_used_bytes, controls.modules()), (0, 0));
     let error = handle.load(toy::bundle(fake::TARGET, b"other"), options("f")).expect_err("bad code");
     assert!(error.to_string().contains("this is no code for a fake device"), "{error}");
@@ -270,7 +270,7 @@ fn best_effort_waits_for_memory_and_nothing_exceeds_the_limit() {
     // Other shapes take the place of those that nobody uses.
     setup.submit(Class::BestEffort, 48, 0).result();
     let error = setup.submit(Class::BestEffort, 4096, 0).error();
-    assert!(matches!(error, InvokeError::OutOfMemory { wanted, .. } if wanted == toy::invocation_memory(4096)), "{error}");
+    assert!(matches!(error, InvokeError::OutOfMemory { wanted, .. } if wanted == 256 + toy::invocation_memory(4096)), "{error}");
     setup.submit(Class::RealTime, 64, 0).result();
 }
 
@@ -532,7 +532,7 @@ fn a_chain_takes_all_its_memory_or_none() {
         answer.recv_timeout(Duration::from_secs(20)).expect("chains do not block each other").expect("a result");
     }
     let refused = submit_chain(&setup.handle, chain(5, Class::RealTime, &input)).recv().expect("an answer").expect_err("too much");
-    assert!(matches!(refused, InvokeError::OutOfMemory { wanted, .. } if wanted == 5 * toy::invocation_memory(200)), "{refused}");
+    assert!(matches!(refused, InvokeError::OutOfMemory { wanted, .. } if wanted == 256 + 5 * toy::invocation_memory(200)), "{refused}");
 }
 
 #[test]

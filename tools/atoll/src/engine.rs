@@ -2,6 +2,7 @@
 
 use crate::output::{parse_bytes, parse_seconds};
 use anyhow::Context;
+use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
 use atoll_device::Device;
 use atoll_device::host::{HostConfig, HostDevice};
@@ -31,6 +32,14 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_limit: Option<u64>,
 
+    /// Allow the constants of all functions to take so many times the device's memory; `off` where all have to fit
+    #[arg(long, value_name = "RATIO", default_value = "4", value_parser = parse_overcommit)]
+    memory_overcommit: f64,
+
+    /// Who has to leave the device when it is full
+    #[arg(long, value_name = "POLICY", default_value = RESIDENCY_POLICY_DEFAULT, value_parser = residency_policy_names())]
+    residency_policy: String,
+
     /// End a launch as failed that runs for longer
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     time_limit: f64,
@@ -51,6 +60,22 @@ fn policy_names() -> clap::builder::PossibleValuesParser {
     POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
 }
 
+fn residency_policy_names() -> clap::builder::PossibleValuesParser {
+    RESIDENCY_POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
+}
+
+/// `off`, or a ratio of at least 1.
+fn parse_overcommit(text: &str) -> Result<f64, String> {
+    match text {
+        "off" => Ok(1.0),
+        _ => text
+            .parse()
+            .ok()
+            .filter(|ratio: &f64| ratio.is_finite() && *ratio >= 1.0)
+            .ok_or_else(|| "`off`, or a number of at least 1".into()),
+    }
+}
+
 impl EngineArgs {
     /// Starts the engine.
     pub(crate) fn start(&self) -> anyhow::Result<Engine> {
@@ -66,6 +91,8 @@ impl EngineArgs {
             policy: self.policy.clone(),
             queue_capacity: self.queue_capacity.map_or(default.queue_capacity, NonZeroUsize::get),
             memory_limit_bytes: self.memory_limit,
+            memory_overcommit: self.memory_overcommit,
+            residency_policy: self.residency_policy.clone(),
             ..default
         }
     }

@@ -18,9 +18,9 @@ pub struct View {
     pub queues: u32,
     /// What the device can do to work it was given.
     pub preempt_level: PreemptLevel,
-    /// Real-time tasks that arrived and are not finished.
+    /// Real-time tasks that arrived, are not finished, and may start.
     pub rt_tasks: usize,
-    /// Best-effort tasks that arrived and are not finished.
+    /// The same of best-effort tasks.
     pub be_tasks: usize,
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct Scenario {
     pub(crate) perturb: Option<u64>,
     /// Clients cancel, deadlines pass, kernels and preparations fail.
     pub(crate) mishaps: bool,
+    /// Tasks arrive before what they need is there, and lose it again.
+    pub(crate) cold: bool,
     /// Lose the device after so many steps.
     pub(crate) lost_after: Option<u64>,
     /// One in so many launches never ends by itself.
@@ -42,6 +44,7 @@ impl Default for Scenario {
             preempt_level: PreemptLevel::Deactivate,
             perturb: None,
             mishaps: false,
+            cold: false,
             lost_after: None,
             endless: None,
             aborts: Aborts::Late,
@@ -58,6 +61,8 @@ pub(crate) struct Totals {
     pub(crate) expired: u64,
     pub(crate) lost: u64,
     pub(crate) evicted_launches: u64,
+    /// Times what a task needs was taken away.
+    pub(crate) unready: u64,
     pub(crate) aborted_launches: u64,
     /// Runs in which the device was found to hang.
     pub(crate) hung: u64,
@@ -71,6 +76,7 @@ impl std::ops::AddAssign for Totals {
         self.expired += other.expired;
         self.lost += other.lost;
         self.evicted_launches += other.evicted_launches;
+        self.unready += other.unready;
         self.aborted_launches += other.aborted_launches;
         self.hung += other.hung;
     }
@@ -94,6 +100,8 @@ struct Truth {
     queue: Option<QueueId>,
     in_flight: u32,
     prepared: bool,
+    /// What it needs is missing.
+    away: bool,
     /// A kernel failed; what runs behind it computes nonsense until it is stopped.
     broken: bool,
     deadline: Option<Nanos>,
@@ -207,6 +215,7 @@ impl World {
             1 => self.tell(Event::Tick),
             2..4 => self.see_epoch(),
             4 => self.finish_preparation(),
+            5 if self.scenario.cold => self.change_readiness(),
             5..9 => self.deliver(),
             _ => self.run_block(),
         }
@@ -252,6 +261,7 @@ impl World {
             .collect();
         let blocks = steps.iter().map(|step| vec![false; if *step == Step::Host { 1 } else { 1 + self.rng.below(6) as usize }]).collect();
         let deadline = (self.scenario.mishaps && self.rng.one_in(4)).then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
+        let away = self.scenario.cold && self.rng.one_in(2);
         let truth = Truth {
             class,
             steps: steps.clone(),
@@ -261,13 +271,32 @@ impl World {
             queue: None,
             in_flight: 0,
             prepared: false,
+            away,
             broken: false,
             deadline,
             over_since: None,
             finished: None,
         };
         self.tasks.insert(task, truth);
-        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline }));
+        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, ready: !away }));
+    }
+
+    /// What some task needs comes, or goes while the task waits.
+    fn change_readiness(&mut self) {
+        let unfinished = self.tasks.iter().filter(|(_, truth)| truth.finished.is_none() && !truth.prepared);
+        let candidates: Vec<TaskId> = unfinished.map(|(&task, _)| task).filter(|task| !self.preparing.contains(task)).collect();
+        if candidates.is_empty() {
+            return;
+        }
+        let task = candidates[self.rng.below(candidates.len() as u64) as usize];
+        if self.truth(task).away {
+            self.truth(task).away = false;
+            self.tell(Event::TaskReady { task });
+        } else if self.rng.one_in(4) {
+            self.truth(task).away = true;
+            self.totals.unready += 1;
+            self.tell(Event::TaskUnready { task });
+        }
     }
 
     fn cancel(&mut self) {
@@ -397,6 +426,12 @@ impl World {
                 assert!(self.scenario.preempt_level >= PreemptLevel::Deactivate);
                 self.truth(task).stored.push_back(epoch);
             }
+            Action::Prepare { task } if self.truth(task).away => panic!("{task:?} is prepared although something is missing"),
+            Action::Prepare { task } if self.scenario.cold && self.rng.one_in(8) => {
+                self.truth(task).away = true;
+                self.totals.unready += 1;
+                return Some(Event::TaskUnready { task });
+            }
             Action::Prepare { task } if self.rng.one_in(3) => self.preparing.push(task),
             Action::Prepare { task } => {
                 self.truth(task).prepared = true;
@@ -429,7 +464,7 @@ impl World {
             return;
         }
         let reset = self.policy.name == "reset";
-        let rt_pending = self.tasks.values().any(|truth| truth.class == Class::RealTime && truth.finished.is_none());
+        let rt_pending = self.tasks.values().any(|truth| truth.class == Class::RealTime && truth.finished.is_none() && !truth.away);
         let truth = self.tasks.get_mut(&task).expect("a task");
         assert!(truth.prepared && truth.finished.is_none());
         assert!(

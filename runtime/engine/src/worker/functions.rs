@@ -1,6 +1,6 @@
 //! Functions on the device: loading and unloading.
 //!
-//! Loading happens in pieces between events, so that a large model delays nobody; only the loading of its code is one piece, because devices offer it as one.
+//! Constants are loaded in pieces between events, so that a large model delays nobody (`residency.rs`); only the loading of its code is one piece, because devices offer it as one.
 
 use super::Worker;
 use crate::accounts::{AccountId, MemoryKind, Usage};
@@ -10,7 +10,6 @@ use crate::constants::{Membership, SetState, divide};
 use crate::error::{EngineError, InvokeError};
 use crate::function::{Function, FunctionId};
 use crate::instance::Instance;
-use crate::limits::LOAD_CHUNK_BYTES;
 use crate::request::InvocationTiming;
 use crate::statistics::FunctionStatistics;
 use atoll_core::residency::ItemId;
@@ -38,6 +37,10 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
+    pub(super) fn function_id(&self) -> FunctionId {
+        self.function.id
+    }
+
     pub(super) fn is_unloading(&self) -> bool {
         self.unloading.is_some()
     }
@@ -91,8 +94,8 @@ pub(super) struct LoadJob {
 enum Stage {
     /// Nothing has happened.
     Waiting,
-    /// The code is there; the constants are being written, unless they were there.
-    Constants { module: ModuleId, membership: Membership, was_there: bool, written_bytes: u64 },
+    /// The code is there; the constants are on their way, were there, or stay away for now. So many bytes of them had been written before.
+    Constants { module: ModuleId, membership: Membership, was_there: bool, loaded_before: u64 },
 }
 
 impl Worker {
@@ -119,18 +122,22 @@ impl Worker {
         let Some(mut job) = self.loads.pop_front() else { return false };
         let step = match std::mem::replace(&mut job.stage, Stage::Waiting) {
             Stage::Waiting => self.load_code(&job.function),
-            Stage::Constants { module, membership, was_there, written_bytes } => {
-                self.write_constants(module, membership, was_there, written_bytes)
+            Stage::Constants { module, membership, was_there, loaded_before } => {
+                self.after_constants(module, membership, was_there, loaded_before)
             }
         };
         match step {
             Ok(LoadStep::Continue(stage)) => {
                 job.stage = stage;
+                let waits = self.waits_for_constants(&job);
                 self.loads.push_front(job);
+                if waits {
+                    return false;
+                }
             }
             Ok(LoadStep::Done { module, membership, shared, written_bytes }) => {
-                let info = info(&job.function, shared);
-                tracing::info!(function = %info.key, target = %info.target, weights_bytes = info.weights_bytes, shared, "function loaded");
+                let info = info(&job.function, shared, self.constants.is_resident(membership.set));
+                tracing::info!(function = %info.key, target = %info.target, weights_bytes = info.weights_bytes, shared, resident = info.weights_resident, "function loaded");
                 self.add_function(&job.function, module, membership, written_bytes);
                 drop(job.answer.send(Ok(info)));
             }
@@ -178,7 +185,11 @@ impl Worker {
         }
     }
 
-    /// Loads the code, and reserves memory for those constants that are not there.
+    fn waits_for_constants(&self, job: &LoadJob) -> bool {
+        matches!(&job.stage, Stage::Constants { membership, .. } if matches!(self.constants.state(membership.set), SetState::Loading { .. }))
+    }
+
+    /// Loads the code, and begins to load the constants, if there is room that nobody has.
     fn load_code(&mut self, function: &Arc<Function>) -> Result<LoadStep, EngineError> {
         let code = function.bundle.code(&function.target).unwrap_or_default();
         let answer = self.device.load_module(ModuleImage {
@@ -188,69 +199,59 @@ impl Worker {
             kernels: &function.image().kernels,
         });
         let module = self.check(answer)?;
-        let membership = self.constants.join(&function.bundle);
+        let before = self.constants.bytes();
+        let membership = self.constants.join(&function.bundle, function.class);
         let set = membership.set;
-        if self.constants.state(set) == SetState::Resident {
-            let shared = !membership.constants.is_empty();
-            return Ok(LoadStep::Done { module, membership, shared, written_bytes: 0 });
+        if let Err(refusal) = self.check_commitment(function, set, before) {
+            self.abandon_load(module, set);
+            return Err(refusal);
         }
-        let was_there = self.constants.homeless(set).is_empty();
-        match self.hold(set) {
-            Ok(()) => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, written_bytes: 0 })),
-            Err(wanted) => {
-                self.abandon_load(module, set);
-                let (free, total) = (self.memory.free_bytes(), self.memory.total());
-                Err(EngineError::OutOfMemory { name: function.key.clone(), wanted, free, total })
-            }
+        let was_there = !membership.constants.is_empty() && self.constants.homeless(set).is_empty();
+        if self.constants.state(set) == SetState::Away {
+            // Otherwise the first invocation brings them.
+            self.hold_if_free(set);
         }
+        let loaded_before = self.resident.counters(set).loaded_bytes;
+        Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, loaded_before }))
     }
 
-    /// Gives every constant of a set its place on the device, or none; the error is the number of bytes that were wanted.
-    fn hold(&mut self, set: ItemId) -> Result<(), u64> {
-        self.constants.hold(set);
-        let homeless = self.constants.homeless(set);
-        let wanted = homeless.iter().map(|(_, bytes)| bytes).sum();
-        for (id, bytes) in homeless {
-            match self.allocate(bytes) {
-                Some(place) => self.constants.place(id, place),
-                None => {
-                    self.constants.release(set, &mut self.memory);
-                    return Err(wanted);
-                }
-            }
+    /// Refuses constants that do not fit the device, or that are too many with those of the other functions.
+    fn check_commitment(&self, function: &Function, set: ItemId, before: u64) -> Result<(), EngineError> {
+        let (name, total, free) = (function.key.clone(), self.memory.total(), self.memory.free_bytes());
+        let wanted = self.constants.set_bytes(set);
+        if wanted > total {
+            return Err(EngineError::OutOfMemory { name, wanted, free, total });
+        }
+        let (all, limit) = (self.constants.bytes(), (total as f64 * self.memory_overcommit) as u64);
+        if all > limit && all > before {
+            return Err(EngineError::OverCommitted { name, wanted: all - before, all, limit, total });
         }
         Ok(())
     }
 
-    fn write_constants(
+    /// The constants have come, or stay away.
+    fn after_constants(
         &mut self,
         module: ModuleId,
         membership: Membership,
         was_there: bool,
-        written_bytes: u64,
+        loaded_before: u64,
     ) -> Result<LoadStep, EngineError> {
-        let written = match (&self.lost, self.constants.next_chunk(membership.set, LOAD_CHUNK_BYTES)) {
-            (Some(reason), _) => Err(DeviceError::Lost(reason.clone())),
-            (None, Some(chunk)) => {
-                let bytes = &chunk.bundle.weights()[chunk.from];
-                self.device.write(chunk.to, bytes).map(|()| Some(bytes.len() as u64))
-            }
-            (None, None) => Ok(None),
-        };
-        match self.check(written) {
-            Ok(Some(more)) => {
-                Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, written_bytes: written_bytes + more }))
-            }
-            Ok(None) => Ok(LoadStep::Done { module, membership, shared: was_there, written_bytes }),
-            Err(error) => {
-                self.abandon_load(module, membership.set);
-                Err(error.into())
+        if let Some(reason) = self.lost.clone() {
+            self.abandon_load(module, membership.set);
+            return Err(DeviceError::Lost(reason).into());
+        }
+        match self.constants.state(membership.set) {
+            SetState::Loading { .. } => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, loaded_before })),
+            SetState::Away | SetState::Resident => {
+                let written_bytes = self.resident.counters(membership.set).loaded_bytes - loaded_before;
+                Ok(LoadStep::Done { module, membership, shared: was_there, written_bytes })
             }
         }
     }
 
     fn abandon_load(&mut self, module: ModuleId, set: ItemId) {
-        self.constants.leave(set, &mut self.memory);
+        self.leave_set(set);
         if self.lost.is_none() {
             self.device.unload_module(module);
         }
@@ -284,7 +285,7 @@ impl Worker {
         for instance in loaded.idle {
             self.free(instance);
         }
-        self.constants.leave(loaded.membership.set, &mut self.memory);
+        self.leave_set(loaded.membership.set);
         self.bill_constants();
         loaded.accounts.into_iter().for_each(|account| self.accounts.close(account));
         if self.lost.is_none() {
@@ -294,7 +295,7 @@ impl Worker {
         if let Some(answer) = loaded.unloading {
             drop(answer.send(Ok(())));
         }
-        self.prepare_waiting();
+        self.serve_cold();
     }
 }
 
@@ -310,7 +311,7 @@ enum LoadStep {
     },
 }
 
-fn info(function: &Function, weights_shared: bool) -> FunctionInfo {
+fn info(function: &Function, weights_shared: bool, weights_resident: bool) -> FunctionInfo {
     FunctionInfo {
         key: function.key.clone(),
         target: function.target.clone(),
@@ -318,5 +319,6 @@ fn info(function: &Function, weights_shared: bool) -> FunctionInfo {
         queue_capacity: function.queue_capacity,
         weights_bytes: function.bundle.weights().len() as u64,
         weights_shared,
+        weights_resident,
     }
 }

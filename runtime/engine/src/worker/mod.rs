@@ -5,24 +5,27 @@
 
 mod functions;
 mod pressure;
+mod report;
+mod residency;
 mod tasks;
 
-use crate::accounts::{Accounts, UsageRow};
+use crate::accounts::Accounts;
 use crate::clock;
 use crate::config::EngineConfig;
 use crate::constants::Constants;
-use crate::event::{Command, Submission};
+use crate::event::Command;
 use crate::function::FunctionId;
 use crate::handle::{Inbox, Shared};
 use crate::histogram::Histogram;
 use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::limits;
-use crate::memory::Memory;
-use crate::statistics::{ClassStatistics, DeviceStatistics, EngineStatistics};
-use atoll_core::{Action, Class, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
+use crate::memory::DeviceMemory;
+use atoll_core::residency::{Residency, ResidencyPolicyEntry};
+use atoll_core::{Action, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
 use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
 use functions::{LoadJob, Loaded};
+use residency::ResidencyState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,11 +49,11 @@ pub(crate) struct Worker {
     invocations: BTreeMap<TaskId, Invocation>,
     /// Launches in flight: whose, and which step.
     launches: HashMap<LaunchId, (TaskId, u32)>,
-    memory: Memory,
+    memory: DeviceMemory,
+    memory_overcommit: f64,
     constants: Constants,
     accounts: Accounts,
-    /// Tasks to be prepared when memory is given back, in order.
-    short_of_memory: VecDeque<TaskId>,
+    resident: ResidencyState,
     /// Counts releases of instances.
     releases: u64,
     closing: Option<Closing>,
@@ -71,6 +74,7 @@ impl Worker {
     pub(crate) fn new(
         device: Box<dyn Device>,
         policy: &'static PolicyEntry,
+        residency_policy: &'static ResidencyPolicyEntry,
         config: &EngineConfig,
         shared: Arc<Shared>,
         inbox: Inbox,
@@ -84,7 +88,7 @@ impl Worker {
             can_abort: info.can_abort,
             perturb: config.evict_at_random,
         };
-        let memory_bytes = config.memory_limit_bytes.unwrap_or(u64::MAX).min(info.memory_bytes);
+        let memory = DeviceMemory::new(info, config.memory_limit_bytes);
         Worker {
             started: clock::now(),
             device,
@@ -98,10 +102,11 @@ impl Worker {
             loads: VecDeque::new(),
             invocations: BTreeMap::new(),
             launches: HashMap::new(),
-            memory: Memory::new(memory_bytes),
+            memory,
+            memory_overcommit: config.memory_overcommit,
             constants: Constants::default(),
             accounts: Accounts::default(),
-            short_of_memory: VecDeque::new(),
+            resident: ResidencyState::new(Residency::new((residency_policy.make)())),
             releases: 0,
             closing: None,
             rt_start_latency: Histogram::default(),
@@ -117,6 +122,8 @@ impl Worker {
             busy |= self.take_command();
             self.tick();
             busy |= self.advance_load();
+            busy |= self.advance_loading();
+            self.settle_bills();
             if self.is_done() {
                 return;
             }
@@ -158,7 +165,7 @@ impl Worker {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Submit(submission, reply) => self.submit(Invocation::new(*submission, reply)),
+            Command::Submit(submission, reply) => self.submit(*submission, reply),
             Command::Cancel(id) => {
                 // What is to be cancelled may still stand in the other channel.
                 self.take_urgent();
@@ -304,54 +311,6 @@ impl Worker {
             self.lost = Some(reason);
             self.launches.clear();
             self.tell(Event::DeviceLost);
-        }
-    }
-
-    // Reports.
-
-    /// What everybody used up to now.
-    fn usage(&mut self, now: Nanos) -> Vec<UsageRow> {
-        let Worker { accounts, functions, invocations, .. } = self;
-        let pending = invocations.values().flat_map(|invocation| {
-            let Submission { chain, class, .. } = &invocation.submission;
-            let records = chain.stages.iter().zip(&invocation.stages);
-            records.map(|(stage, record)| (functions[&stage.function.id].account(*class), &record.usage))
-        });
-        accounts.rows(pending, now)
-    }
-
-    fn statistics(&mut self) -> EngineStatistics {
-        let now = clock::now();
-        let usage = self.usage(now);
-        let counters = self.scheduler.counters();
-        let class = |class: Class| ClassStatistics {
-            class,
-            admitted: counters.arrived[class as usize],
-            finished: counters.finished[class as usize],
-            waiting: self.scheduler.waiting(class) as u64,
-        };
-        let mut functions: Vec<_> = self.functions.values().map(Loaded::statistics).collect();
-        functions.sort_by(|a, b| a.key.cmp(&b.key));
-        EngineStatistics {
-            uptime_ns: now.0.saturating_sub(self.started.0),
-            usage,
-            functions,
-            device: DeviceStatistics {
-                name: self.shared.device.name.clone(),
-                memory_total_bytes: self.memory.total(),
-                memory_used_bytes: self.memory.used(),
-                memory_used_bytes_max: self.memory.used_max(),
-                compute_units: self.shared.device.compute_units,
-                busy_ns: self.device.busy_ns(),
-                lost: self.lost.clone(),
-            },
-            classes: [Class::RealTime, Class::BestEffort].map(class).to_vec(),
-            preemptions: counters.preemptions,
-            issued_launches: counters.issued_launches,
-            evicted_launches: counters.evicted_launches,
-            aborted_launches: counters.aborted_launches,
-            rt_start_latency: self.rt_start_latency.clone(),
-            preemption_latency: self.preemption_latency.clone(),
         }
     }
 }

@@ -6,53 +6,98 @@ use crate::binding::{Output, Work};
 use crate::chain::{Source, Stage, StagePlace};
 use crate::clock;
 use crate::error::InvokeError;
+use crate::event::Submission;
 use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::invocation::Invocation;
-use crate::request::{InvocationResult, OutputTensor};
+use crate::request::{InvocationResult, OutputTensor, PendingReply};
+use atoll_core::residency::ItemId;
 use atoll_core::{Action, DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
 use atoll_device::{DeviceError, Fault, FaultKind, LaunchReport, SubmitError};
 use std::sync::Arc;
 
 impl Worker {
     /// An invocation arrives.
-    pub(super) fn submit(&mut self, invocation: Invocation) {
-        let submission = &invocation.submission;
+    pub(super) fn submit(&mut self, submission: Submission, reply: PendingReply) {
         let task = TaskId(submission.id.0);
         let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
         if !functions.iter().all(|id| self.functions.get(id).is_some_and(|loaded| !loaded.is_unloading())) {
             // It was found just before it was withdrawn.
-            return invocation.reply.send(Err(InvokeError::Unloaded));
+            return reply.send(Err(InvokeError::Unloaded));
+        }
+        let sets = self.sets_of(&functions);
+        if let Err(refusal) = self.check_fits(&submission, &sets) {
+            submission.chain.stages[0].function.note_rejected();
+            return reply.send(Err(refusal));
         }
         for id in &functions {
             self.functions.get_mut(id).expect("looked at just now").invocations += 1;
         }
-        let spec = TaskSpec { task, class: submission.class, steps: Arc::clone(&submission.chain.steps), deadline: submission.deadline };
-        let is_real_time = invocation.is_real_time();
-        self.invocations.insert(task, invocation);
+        let (class, steps, deadline) = (submission.class, Arc::clone(&submission.chain.steps), submission.deadline);
+        self.invocations.insert(task, Invocation::new(submission, reply, sets));
+        let ready = self.enter(task);
         let before = self.actions.len();
-        self.tell(Event::TaskArrived(spec));
-        if is_real_time {
-            let preempts = self.actions.range(before..).any(|action| matches!(action, Action::RaiseEpoch { .. }));
+        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, ready }));
+        self.note_preemptions(task, before);
+        if !ready {
+            self.serve_cold();
+        }
+    }
+
+    /// Notes whether a real-time invocation evicts others, by the actions that followed on its arrival.
+    pub(super) fn note_preemptions(&mut self, task: TaskId, before: usize) {
+        if self.invocation(task).is_real_time() {
+            let preempts = self.actions.range(before.min(self.actions.len())..).any(|action| matches!(action, Action::RaiseEpoch { .. }));
             self.invocation(task).preempted_others = preempts;
         }
+    }
+
+    /// The sets of constants of these functions, each once.
+    fn sets_of(&self, functions: &[FunctionId]) -> Vec<ItemId> {
+        let mut sets: Vec<ItemId> = functions.iter().map(|id| self.functions[id].membership.set).collect();
+        sets.sort_unstable();
+        sets.dedup();
+        sets
+    }
+
+    /// Refuses what would not fit if it had the device for itself.
+    fn check_fits(&self, submission: &Submission, sets: &[ItemId]) -> Result<(), InvokeError> {
+        let constants: u64 = sets.iter().map(|&set| self.constants.set_bytes(set)).sum();
+        let (wanted, total) = (submission.chain.bytes().saturating_add(constants), self.memory.total());
+        if wanted <= total {
+            return Ok(());
+        }
+        Err(InvokeError::OutOfMemory { wanted, constants, free: self.memory.free_bytes(), obtainable: self.obtainable_bytes(), total })
     }
 
     pub(super) fn invocation(&mut self, task: TaskId) -> &mut Invocation {
         self.invocations.get_mut(&task).expect("the scheduler names invocations that are not finished")
     }
 
-    /// Binds memory, now or when some is given back, and writes the inputs.
+    /// Binds memory and writes the inputs; without memory the task waits for some.
     pub(super) fn prepare(&mut self, task: TaskId) {
+        let turn = self.turn(task);
+        if self.is_held_back(turn) {
+            return self.make_cold(task);
+        }
+        let begin = clock::now();
+        let reserved = std::mem::take(&mut self.invocation(task).instances);
+        let instances = if reserved.is_empty() { self.until_room(turn, true, |worker| worker.obtain_all(task)) } else { Some(reserved) };
+        let Some(mut instances) = instances else {
+            self.invocation(task).short = true;
+            self.make_cold(task);
+            return self.serve_cold();
+        };
         let invocation = self.invocation(task);
-        invocation.times.prepare_begin = Some(clock::now());
+        invocation.times.prepare_begin = Some(begin);
         invocation.submission.chain.leave_queues();
-        let Some(mut instances) = self.obtain_all(task) else { return self.short_of_memory(task) };
         let answer = self.write_inputs(task, &mut instances);
         self.invocation(task).instances = instances;
         match self.check(answer) {
             Ok(()) => {
-                self.invocation(task).times.prepare_end = Some(clock::now());
+                let invocation = self.invocation(task);
+                (invocation.prepared, invocation.times.prepare_end) = (true, Some(clock::now()));
+                self.note_prepared(task);
                 self.tell(Event::TaskPrepared { task });
             }
             Err(error) => self.fail(task, InvokeError::Device(format!("the inputs cannot be written: {error}"))),
@@ -199,7 +244,7 @@ impl Worker {
     /// Answers an invocation and gives its memory back.
     pub(super) fn finish(&mut self, task: TaskId, outcome: Outcome, preemptions: u32) {
         let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
-        self.short_of_memory.retain(|&waiting| waiting != task);
+        self.leave(task, invocation.submission.class);
         let answer = match outcome {
             Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
             Outcome::Failed | Outcome::Cancelled => Err(invocation.failure.take().unwrap_or(InvokeError::Cancelled)),
@@ -225,8 +270,11 @@ impl Worker {
         for (&function, instance) in functions.iter().zip(invocation.instances) {
             self.release(function, instance);
         }
+        if invocation.claimed {
+            self.unclaim(&invocation.sets);
+        }
         functions.into_iter().for_each(|function| self.finish_unload(function));
-        self.prepare_waiting();
+        self.serve_cold();
     }
 
     fn read_outputs(&mut self, invocation: &mut Invocation, preemptions: u32) -> Result<InvocationResult, InvokeError> {

@@ -13,8 +13,19 @@ pub(crate) const PER_BLOCK: u32 = 16;
 /// Where a step traps instead of working.
 pub(crate) const TRAP: u32 = 0xDEAD;
 
-fn weights() -> Vec<u32> {
-    (0..8).map(|i| i * i + 1).collect()
+/// The constants of a model: eight numbers that it computes with, and others that only take memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Constants {
+    /// Tells models apart; their functions give different results.
+    pub(crate) model: u32,
+    /// Bytes of further constants and what they are filled with; equal ones are equal constants.
+    pub(crate) more: Vec<(u32, u8)>,
+}
+
+impl Constants {
+    fn weights(&self) -> Vec<u32> {
+        (0..8).map(|i| i * i + 1 + 977 * self.model).collect()
+    }
 }
 
 /// A request to run it.
@@ -26,7 +37,12 @@ pub(crate) fn request(function: &str, class: Class, input: &[u32]) -> Invocation
 
 /// What the function gives.
 pub(crate) fn expected(input: &[u32]) -> Vec<u8> {
-    let w = weights();
+    expected_of(&Constants::default(), input)
+}
+
+/// What the function with these constants gives.
+pub(crate) fn expected_of(constants: &Constants, input: &[u32]) -> Vec<u8> {
+    let w = constants.weights();
     let steps = |i: usize, x: u32| (0..FUNCTION_STEPS).fold(x, |x, k| x.wrapping_mul(3).wrapping_add(k).wrapping_add(w[i % 8]));
     input.iter().enumerate().flat_map(|(i, &x)| steps(i, x).to_le_bytes()).collect()
 }
@@ -36,7 +52,7 @@ const W: BufferId = BufferId(1);
 const TMP: BufferId = BufferId(2);
 const OUT: BufferId = BufferId(3);
 
-fn graph() -> KernelGraph {
+fn graph(constants: &Constants) -> KernelGraph {
     let n = Expr::from(SymbolId(0));
     let buffer = |name: &str, kind, shape: Expr| {
         let weights_offset = (kind == BufferKind::Const).then_some(0);
@@ -46,16 +62,23 @@ fn graph() -> KernelGraph {
     let mut nodes = vec![node("begin".into(), NodeKind::Copy { from: X, to: TMP, bytes: n.clone() * 4 }, vec![X], TMP)];
     nodes.extend((0..FUNCTION_STEPS).map(|k| node(format!("step_{k}"), NodeKind::Kernel, vec![TMP, W], TMP)));
     nodes.push(node("end".into(), NodeKind::Kernel, vec![TMP], OUT));
+    let mut buffers = vec![
+        buffer("x", BufferKind::Input, n.clone()),
+        buffer("w", BufferKind::Const, Expr::Const(8)),
+        buffer("tmp", BufferKind::Temp, n.clone()),
+        buffer("out", BufferKind::Output, n.clone()),
+    ];
+    let mut offset = BUFFER_ALIGN;
+    for (index, &(bytes, _)) in constants.more.iter().enumerate() {
+        let (name, shape) = (format!("more_{index}"), vec![Expr::Const(bytes.into())]);
+        buffers.push(BufferSpec { name, kind: BufferKind::Const, dtype: DType::U8, shape, weights_offset: Some(offset) });
+        offset += u64::from(bytes).next_multiple_of(BUFFER_ALIGN);
+    }
     KernelGraph {
         format: FORMAT_VERSION,
         name: "toy".into(),
         symbols: vec![SymbolSpec { name: "n".into(), min: 0, max: 1 << 20 }],
-        buffers: vec![
-            buffer("x", BufferKind::Input, n.clone()),
-            buffer("w", BufferKind::Const, Expr::Const(8)),
-            buffer("tmp", BufferKind::Temp, n.clone()),
-            buffer("out", BufferKind::Output, n.clone()),
-        ],
+        buffers,
         plan: MemoryPlan {
             arena_bytes: Some(n * 4),
             temps: vec![TempPlacement { buffer: TMP, offset: Expr::Const(0) }],
@@ -90,15 +113,25 @@ fn target(name: &str) -> TargetImage {
 
 /// Bytes of device memory an invocation with `n` elements is promised to take.
 pub(crate) fn invocation_memory(n: i64) -> u64 {
-    invocation_bytes(&graph(), &target("any"), &[n]).expect("a layout")
+    invocation_bytes(&graph(&Constants::default()), &target("any"), &[n]).expect("a layout")
 }
 
 /// The model's bundle with this code for this target.
 pub(crate) fn bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
+    bundle_of(&Constants::default(), target_name, code)
+}
+
+/// The same with these constants.
+pub(crate) fn bundle_of(constants: &Constants, target_name: &str, code: &[u8]) -> Arc<Bundle> {
     let folder = tempfile::tempdir().expect("a folder");
-    let weights: Vec<u8> = weights().into_iter().flat_map(u32::to_le_bytes).collect();
+    let graph = graph(constants);
+    let own: Vec<u8> = constants.weights().into_iter().flat_map(u32::to_le_bytes).collect();
+    let more = constants.more.iter().map(|&(bytes, fill)| vec![fill; bytes as usize]);
+    let contents: Vec<Vec<u8>> = std::iter::once(own).chain(more).collect();
+    let offsets = graph.buffers_of(BufferKind::Const).filter_map(|(_, buffer)| buffer.weights_offset);
+    let weights = offsets.zip(&contents).map(|(offset, bytes)| (offset, &bytes[..])).collect();
     let target = TargetContents { image: target(target_name), code: code.to_vec(), ptx: None };
-    let contents = BundleContents { producer: "test".into(), graph: &graph(), weights: vec![(0, &weights)], targets: vec![target] };
+    let contents = BundleContents { producer: "test".into(), graph: &graph, weights, targets: vec![target] };
     let path = folder.path().join("toy.kg");
     atoll_kgraph::write_bundle(&path, &contents).expect("a valid bundle");
     // The mapping outlives the folder.

@@ -101,7 +101,7 @@ fn priority_and_deadline_reach_the_engine() {
 #[test]
 fn every_failure_of_the_engine_has_a_status() {
     let daemon = Daemon::start();
-    let out_of_memory = InvokeError::OutOfMemory { wanted: 3, free: 2, total: 10 };
+    let out_of_memory = InvokeError::OutOfMemory { wanted: 3, constants: 1, free: 2, obtainable: 2, total: 10 };
     for (error, status, text) in [
         (InvokeError::BadInput("input `in` has shape [1, 4]".into()), 400, "`in`"),
         (InvokeError::QueueFull { capacity: 64 }, 503, "64 invocations wait"),

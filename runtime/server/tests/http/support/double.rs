@@ -71,7 +71,15 @@ impl Inference for Double {
             return Err(EngineError::AlreadyLoaded(key));
         }
         let weights_bytes = bundle.weights().len() as u64;
-        Ok(FunctionInfo { key, target: "test".into(), class, queue_capacity: 1, weights_bytes, weights_shared: false })
+        Ok(FunctionInfo {
+            key,
+            target: "test".into(),
+            class,
+            queue_capacity: 1,
+            weights_bytes,
+            weights_shared: false,
+            weights_resident: true,
+        })
     }
 
     fn unload(&self, key: &FunctionKey) -> Result<(), EngineError> {

@@ -1,0 +1,89 @@
+//! What the engine tells about itself.
+
+use super::Worker;
+use super::functions::Loaded;
+use crate::accounts::UsageRow;
+use crate::clock;
+use crate::constants::SetState;
+use crate::event::Submission;
+use crate::instance::Instance;
+use crate::statistics::{ClassStatistics, ConstantState, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics};
+use atoll_core::{Class, Nanos};
+
+impl Worker {
+    pub(super) fn statistics(&mut self) -> EngineStatistics {
+        self.settle_bills();
+        let now = clock::now();
+        let usage = self.usage(now);
+        let counters = self.scheduler.counters();
+        let class = |class: Class| ClassStatistics {
+            class,
+            admitted: counters.arrived[class as usize],
+            finished: counters.finished[class as usize],
+            waiting: self.scheduler.waiting(class) as u64,
+        };
+        let mut functions: Vec<_> = self.functions.values().map(|loaded| self.function_statistics(loaded)).collect();
+        functions.sort_by(|a, b| a.key.cmp(&b.key));
+        EngineStatistics {
+            uptime_ns: now.0.saturating_sub(self.started.0),
+            usage,
+            functions,
+            device: DeviceStatistics {
+                name: self.shared.device.name.clone(),
+                memory_total_bytes: self.memory.total(),
+                memory_used_bytes: self.memory.used(),
+                memory_used_bytes_max: self.memory.used_max(),
+                constant_bytes: self.constants.device_bytes(),
+                constant_bytes_all: self.constants.bytes(),
+                compute_units: self.shared.device.compute_units,
+                busy_ns: self.device.busy_ns(),
+                lost: self.lost.clone(),
+            },
+            classes: [Class::RealTime, Class::BestEffort].map(class).to_vec(),
+            constants: self.resident.totals,
+            cold_invocations: self.cold_count() as u64,
+            preemptions: counters.preemptions,
+            issued_launches: counters.issued_launches,
+            evicted_launches: counters.evicted_launches,
+            aborted_launches: counters.aborted_launches,
+            rt_start_latency: self.rt_start_latency.clone(),
+            preemption_latency: self.preemption_latency.clone(),
+        }
+    }
+
+    /// What everybody used up to now.
+    fn usage(&mut self, now: Nanos) -> Vec<UsageRow> {
+        let Worker { accounts, functions, invocations, .. } = self;
+        let pending = invocations.values().flat_map(|invocation| {
+            let Submission { chain, class, .. } = &invocation.submission;
+            let records = chain.stages.iter().zip(&invocation.stages);
+            records.map(|(stage, record)| (functions[&stage.function.id].account(*class), &record.usage))
+        });
+        accounts.rows(pending, now)
+    }
+
+    fn function_statistics(&self, loaded: &Loaded) -> FunctionStatistics {
+        let set = loaded.membership.set;
+        let memory = FunctionMemory {
+            state: match self.constants.state(set) {
+                SetState::Resident => ConstantState::Device,
+                SetState::Loading { .. } => ConstantState::Loading,
+                SetState::Away => ConstantState::Host,
+            },
+            constant_bytes: self.constants.set_bytes(set),
+            constant_device_bytes: self.constants.set_device_bytes(set),
+            invocation_bytes: self.instances(loaded).map(Instance::bytes).sum(),
+        };
+        FunctionStatistics { memory, constants: self.resident.counters(set), ..loaded.statistics() }
+    }
+
+    /// The memory of a function's calls, kept from past ones included.
+    fn instances<'a>(&'a self, loaded: &'a Loaded) -> impl Iterator<Item = &'a Instance> {
+        let id = loaded.function_id();
+        let running = self.invocations.values().flat_map(move |invocation| {
+            let stages = invocation.submission.chain.stages.iter().zip(&invocation.instances);
+            stages.filter(move |(stage, _)| stage.function.id == id).map(|(_, instance)| instance)
+        });
+        loaded.idle.iter().chain(running)
+    }
+}

@@ -1,0 +1,424 @@
+//! Constants come to the device and go, and invocations wait for them.
+//!
+//! An invocation *claims* the constants it needs; what is claimed is neither evicted nor overwritten. If they are all there when it arrives, it is ready at once. Otherwise it is *cold*: it keeps
+//! its place in the scheduler's queue and stands in nobody's way, while its constants are loaded in pieces between events. Loading begins on arrival, not at its turn.
+//!
+//! Memory is given to cold invocations in turn, real-time ones first, all that one needs or nothing. First goes what nobody claims: leftovers, memory kept from past invocations, constants by
+//! the residency policy. Warm invocations may overtake the first cold one while it waits, but only so often ([`OVERTAKES_MAX`]); then those behind it are held back, what they claimed is taken
+//! from them, and nothing but invocations that are running stands between it and its memory. So everybody's turn comes, and who waits holds nothing that the first one needs.
+
+use super::Worker;
+use crate::accounts::AccountId;
+use crate::clock;
+use crate::constants::SetState;
+use crate::error::InvokeError;
+use crate::event::Submission;
+use crate::function::FunctionId;
+use crate::limits::{LOAD_CHUNK_BYTES, LOADS_MAX, OVERTAKES_MAX};
+use crate::memory::{Allocation, Purpose};
+use crate::statistics::ConstantStatistics;
+use atoll_core::residency::{ItemFacts, ItemId, Residency};
+use atoll_core::{Action, Class, Event, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The order in which invocations get memory.
+pub(super) type Turn = (Class, TaskId);
+
+/// What the engine's thread knows about constants that come and go.
+pub(super) struct ResidencyState {
+    residency: Residency,
+    /// Invocations that wait for constants or memory.
+    cold: BTreeSet<Turn>,
+    /// Sets that are being loaded, in the order in which that began.
+    loading: Vec<ItemId>,
+    /// The first cold invocation, if there is no memory for it.
+    blocked: Option<Turn>,
+    /// Invocations behind it that were prepared meanwhile.
+    overtakes: u32,
+    /// What loading a byte takes, by those loaded lately.
+    ns_per_byte: f64,
+    counters: BTreeMap<ItemId, ConstantStatistics>,
+    /// The bytes of constants are to be divided anew among those who pay for them.
+    bills_due: bool,
+    pub(super) totals: ConstantStatistics,
+}
+
+/// Five gigabytes a second, until something was loaded.
+const NS_PER_BYTE_DEFAULT: f64 = 0.2;
+
+impl ResidencyState {
+    pub(super) fn new(residency: Residency) -> ResidencyState {
+        ResidencyState {
+            residency,
+            cold: BTreeSet::new(),
+            loading: Vec::new(),
+            blocked: None,
+            overtakes: 0,
+            ns_per_byte: NS_PER_BYTE_DEFAULT,
+            counters: BTreeMap::new(),
+            bills_due: false,
+            totals: ConstantStatistics::default(),
+        }
+    }
+
+    /// What happened to a set since its first function was loaded.
+    pub(super) fn counters(&self, set: ItemId) -> ConstantStatistics {
+        self.counters.get(&set).copied().unwrap_or_default()
+    }
+
+    fn count(&mut self, set: ItemId, count: impl Fn(&mut ConstantStatistics)) {
+        count(self.counters.entry(set).or_default());
+        count(&mut self.totals);
+    }
+}
+
+impl Worker {
+    // Invocations.
+
+    /// An invocation arrives: claims what it needs if all of that is there. Returns whether it is ready.
+    pub(super) fn enter(&mut self, task: TaskId) -> bool {
+        let turn = self.turn(task);
+        let sets = self.invocation(task).sets.clone();
+        let missing: Vec<ItemId> = sets.into_iter().filter(|&set| !self.constants.is_resident(set)).collect();
+        missing.iter().for_each(|&set| self.note_cold_start(task, set));
+        let ready = missing.is_empty() && !self.is_held_back(turn);
+        if ready {
+            self.claim(task);
+        } else {
+            self.resident.cold.insert(turn);
+        }
+        ready
+    }
+
+    fn note_cold_start(&mut self, task: TaskId, set: ItemId) {
+        self.resident.count(set, |counters| counters.cold_starts += 1);
+        if let Some(account) = self.account_for(task, set) {
+            self.accounts.of(account).cold_starts += 1;
+        }
+    }
+
+    /// Where it is billed what an invocation causes to happen to a set.
+    fn account_for(&self, task: TaskId, set: ItemId) -> Option<AccountId> {
+        let Submission { chain, class, .. } = &self.invocations.get(&task)?.submission;
+        let mut functions = chain.stages.iter().map(|stage| &self.functions[&stage.function.id]);
+        functions.find(|loaded| loaded.membership.set == set).map(|loaded| loaded.account(*class))
+    }
+
+    /// An invocation is over, or never came to be.
+    pub(super) fn leave(&mut self, task: TaskId, class: Class) {
+        self.resident.cold.remove(&(class, task));
+    }
+
+    /// Whether somebody in front of this turn has waited for memory for too long.
+    pub(super) fn is_held_back(&self, turn: Turn) -> bool {
+        self.resident.blocked.is_some_and(|first| turn > first && self.has_priority(first))
+    }
+
+    /// Whether the first cold invocation gets memory before anybody behind it.
+    fn has_priority(&self, first: Turn) -> bool {
+        first.0 == Class::RealTime || self.resident.overtakes >= OVERTAKES_MAX
+    }
+
+    pub(super) fn turn(&mut self, task: TaskId) -> Turn {
+        (self.invocation(task).submission.class, task)
+    }
+
+    /// An invocation was prepared.
+    pub(super) fn note_prepared(&mut self, task: TaskId) {
+        let turn = self.turn(task);
+        self.resident.overtakes += u32::from(self.resident.blocked.is_some_and(|first| turn > first));
+        let now = clock::now();
+        for set in self.invocation(task).sets.clone() {
+            if self.resident.residency.contains(set) {
+                self.resident.residency.used(now, set);
+            }
+        }
+    }
+
+    fn claim(&mut self, task: TaskId) {
+        for set in self.invocation(task).sets.clone() {
+            if self.constants.claim(set) && self.resident.residency.contains(set) {
+                self.resident.residency.pin(set);
+            }
+        }
+        self.invocation(task).claimed = true;
+    }
+
+    /// Takes back what an invocation claimed, if it did.
+    pub(super) fn unclaim(&mut self, sets: &[ItemId]) {
+        for &set in sets {
+            if !self.constants.unclaim(set) {
+                continue;
+            }
+            if self.resident.residency.contains(set) {
+                self.resident.residency.unpin(set);
+            } else {
+                self.cancel_loading(set);
+            }
+        }
+    }
+
+    /// Takes from an invocation that is not prepared what it claimed and what memory it got; it is cold from then on.
+    pub(super) fn make_cold(&mut self, task: TaskId) {
+        let turn = self.turn(task);
+        let invocation = self.invocation(task);
+        assert!(!invocation.prepared, "what runs keeps what it has");
+        let instances = std::mem::take(&mut invocation.instances);
+        let functions: Vec<FunctionId> = invocation.submission.chain.stages.iter().map(|stage| stage.function.id).collect();
+        let sets = if std::mem::take(&mut invocation.claimed) { invocation.sets.clone() } else { Vec::new() };
+        functions.iter().zip(instances).for_each(|(&function, instance)| self.release(function, instance));
+        self.unclaim(&sets);
+        if self.resident.cold.insert(turn) {
+            // It may have been told to prepare itself a moment ago.
+            self.actions.retain(|action| *action != Action::Prepare { task });
+            self.tell(Event::TaskUnready { task });
+        }
+    }
+
+    /// Gives cold invocations what they need, as far as there is memory.
+    pub(super) fn serve_cold(&mut self) {
+        if self.lost.is_some() {
+            return;
+        }
+        let Some(&first) = self.resident.cold.first() else { return self.unblock() };
+        if self.resident.blocked != Some(first) {
+            self.unblock();
+        }
+        let turns: Vec<Turn> = self.resident.cold.iter().copied().take(LOADS_MAX).collect();
+        for turn in turns {
+            let is_first = turn == first;
+            // Where nothing runs, nothing will be given back either.
+            let alone = is_first && !self.invocations.values().any(|invocation| invocation.prepared);
+            let takes = alone || is_first && self.has_priority(first);
+            if self.serve(turn, takes) || (alone && self.serve_afresh(turn)) {
+                continue;
+            }
+            if is_first {
+                self.resident.blocked = Some(first);
+            }
+            if self.has_priority(first) {
+                break;
+            }
+        }
+    }
+
+    fn unblock(&mut self) {
+        (self.resident.blocked, self.resident.overtakes) = (None, 0);
+    }
+
+    /// Gives a cold invocation all that it needs, or nothing; takes it from those behind if it may. Returns whether it got it.
+    fn serve(&mut self, turn: Turn, takes: bool) -> bool {
+        let (_, task) = turn;
+        if !self.invocation(task).claimed {
+            self.claim(task);
+        }
+        let sets = self.invocation(task).sets.clone();
+        let has_room = self.resident.loading.len() < LOADS_MAX || turn.0 == Class::RealTime;
+        let held = sets.iter().all(|&set| {
+            self.constants.state(set) != SetState::Away
+                || (has_room && self.until_room(turn, takes, |worker| worker.hold(set).then_some(())).is_some())
+        });
+        if !held {
+            self.invocation(task).claimed = false;
+            self.unclaim(&sets);
+            return false;
+        }
+        if !sets.iter().all(|&set| self.constants.is_resident(set)) {
+            return true;
+        }
+        if self.invocation(task).short {
+            let Some(instances) = self.until_room(turn, takes, |worker| worker.obtain_all(task)) else {
+                self.invocation(task).claimed = false;
+                self.unclaim(&sets);
+                return false;
+            };
+            self.invocation(task).instances = instances;
+        }
+        self.resident.cold.remove(&turn);
+        let before = self.actions.len();
+        self.tell(Event::TaskReady { task });
+        self.note_preemptions(task, before);
+        true
+    }
+
+    /// Gives the first cold invocation what it needs on a device that is empty but for that: where nothing runs and yet its memory is not to be had, it is in pieces.
+    fn serve_afresh(&mut self, turn: Turn) -> bool {
+        while self.take_from_behind(turn) || self.reclaim_one().is_some() {}
+        self.serve(turn, true)
+    }
+
+    /// Tries something that takes memory; where it may, takes from those behind until it succeeds.
+    pub(super) fn until_room<T>(&mut self, turn: Turn, takes: bool, attempt: impl Fn(&mut Worker) -> Option<T>) -> Option<T> {
+        loop {
+            if let Some(success) = attempt(self) {
+                return Some(success);
+            }
+            if !takes || !self.take_from_behind(turn) {
+                return None;
+            }
+        }
+    }
+
+    /// Makes the last of those cold that are not running and come after a turn. Returns whether there was one.
+    fn take_from_behind(&mut self, turn: Turn) -> bool {
+        let holds = self.invocations.iter().filter(|(_, invocation)| invocation.claimed && !invocation.prepared);
+        let last = holds.map(|(&task, invocation)| (invocation.submission.class, task)).filter(|&other| other > turn).max();
+        last.inspect(|&(_, task)| self.make_cold(task)).is_some()
+    }
+
+    // Sets.
+
+    /// Gives every constant of a set its place, at the cost of what nobody claims, and has it loaded. Returns whether there was memory for all of them.
+    fn hold(&mut self, set: ItemId) -> bool {
+        self.constants.hold(set);
+        let homeless = self.constants.homeless(set);
+        let wanted: u64 = homeless.iter().map(|(_, bytes)| bytes).sum();
+        self.settle(set, wanted <= self.obtainable_bytes(), |worker, bytes| worker.allocate(Purpose::Constant, bytes))
+    }
+
+    /// The same where that costs nothing.
+    pub(super) fn hold_if_free(&mut self, set: ItemId) -> bool {
+        self.constants.hold(set);
+        let wanted: u64 = self.constants.homeless(set).iter().map(|(_, bytes)| bytes).sum();
+        self.settle(set, wanted <= self.memory.free_bytes(), |worker, bytes| worker.memory.allocate(Purpose::Constant, bytes))
+    }
+
+    fn settle(&mut self, set: ItemId, is_possible: bool, allocate: impl Fn(&mut Worker, u64) -> Option<Allocation>) -> bool {
+        let homeless = if is_possible { self.constants.homeless(set) } else { Vec::new() };
+        let placed = is_possible
+            && homeless.into_iter().all(|(id, bytes)| allocate(self, bytes).map(|place| self.constants.place(id, place)).is_some());
+        if placed {
+            self.resident.loading.push(set);
+        } else {
+            self.constants.let_go(set, &mut self.memory);
+        }
+        placed
+    }
+
+    /// What could be had at the cost of what nobody claims. Sets that share constants are counted as if they did not.
+    pub(super) fn obtainable_bytes(&self) -> u64 {
+        let idle: u64 = self.functions.values().flat_map(|loaded| &loaded.idle).map(|instance| instance.bytes()).sum();
+        let unclaimed = self.resident.loading.iter().filter(|&&set| !self.constants.is_claimed(set));
+        let unclaimed: u64 = unclaimed.map(|&set| self.constants.set_bytes(set)).sum();
+        self.memory.free_bytes() + self.constants.leftover_bytes() + idle + self.resident.residency.reclaimable_bytes() + unclaimed
+    }
+
+    /// Takes a set that nobody claims off the device; `None` if there is none. Its memory is reclaimed piece by piece.
+    pub(super) fn evict_one(&mut self) -> Option<()> {
+        if let Some(&set) = self.resident.loading.iter().find(|&&set| !self.constants.is_claimed(set)) {
+            self.cancel_loading(set);
+            return Some(());
+        }
+        let victims = self.resident.residency.reclaim(clock::now(), 1).ok()?;
+        self.bills_are_due();
+        for set in victims {
+            let bytes = self.constants.set_bytes(set);
+            self.constants.let_go(set, &mut self.memory);
+            self.resident.count(set, |counters| {
+                counters.evictions += 1;
+                counters.evicted_bytes += bytes;
+            });
+            for loaded in self.functions.values().filter(|loaded| loaded.membership.set == set) {
+                self.accounts.of(loaded.own_account()).reclaims += 1;
+            }
+        }
+        Some(())
+    }
+
+    fn cancel_loading(&mut self, set: ItemId) {
+        self.resident.loading.retain(|&other| other != set);
+        if matches!(self.constants.state(set), SetState::Loading { .. }) {
+            self.constants.let_go(set, &mut self.memory);
+        }
+    }
+
+    /// Writes the next piece of a set that is being loaded, the most urgent one first. Returns whether there was one.
+    pub(super) fn advance_loading(&mut self) -> bool {
+        let Some((set, task)) = self.most_urgent_loading() else { return false };
+        if self.lost.is_some() {
+            self.cancel_loading(set);
+            return true;
+        }
+        let Some(chunk) = self.constants.next_chunk(set, LOAD_CHUNK_BYTES) else {
+            self.loaded(set);
+            self.act();
+            return true;
+        };
+        let begin = clock::now();
+        let bytes = chunk.from.len() as u64;
+        let answer = self.device.write(chunk.to, &chunk.bundle.weights()[chunk.from]);
+        match self.check(answer) {
+            Ok(()) => {
+                let ns_per_byte = clock::now().0.saturating_sub(begin.0) as f64 / bytes.max(1) as f64;
+                self.resident.ns_per_byte += (ns_per_byte - self.resident.ns_per_byte) / 16.0;
+                self.resident.count(set, |counters| counters.loaded_bytes += bytes);
+                // What is loaded with its function is billed with it.
+                if let Some(account) = task.and_then(|task| self.account_for(task, set)) {
+                    self.accounts.of(account).written_bytes += bytes;
+                }
+            }
+            Err(error) => self.fail_loading(set, &error.to_string()),
+        }
+        self.act();
+        true
+    }
+
+    /// The set that is loaded first, and the first invocation that waits for it.
+    fn most_urgent_loading(&self) -> Option<(ItemId, Option<TaskId>)> {
+        let first = *self.resident.loading.first()?;
+        let waiting = self.resident.cold.iter().filter_map(|(_, task)| Some((*task, self.invocations.get(task)?)));
+        let claims = waiting.filter(|(_, invocation)| invocation.claimed);
+        let mut wanted = claims.flat_map(|(task, invocation)| invocation.sets.iter().map(move |set| (*set, task)));
+        let urgent = wanted.find(|(set, _)| self.resident.loading.contains(set));
+        Some(urgent.map_or((first, None), |(set, task)| (set, Some(task))))
+    }
+
+    /// The bytes of constants have moved: they are divided anew before anybody looks.
+    fn bills_are_due(&mut self) {
+        self.resident.bills_due = true;
+    }
+
+    pub(super) fn settle_bills(&mut self) {
+        if std::mem::take(&mut self.resident.bills_due) {
+            self.bill_constants();
+        }
+    }
+
+    fn loaded(&mut self, set: ItemId) {
+        self.resident.loading.retain(|&other| other != set);
+        let bytes = self.constants.set_bytes(set);
+        let reload_ns = (bytes as f64 * self.resident.ns_per_byte) as u64;
+        self.resident.residency.add(clock::now(), set, &ItemFacts { bytes, reload_ns, class: self.constants.class(set) });
+        self.resident.count(set, |counters| counters.loads += 1);
+        self.bills_are_due();
+        if self.constants.is_claimed(set) {
+            self.resident.residency.pin(set);
+        }
+        self.serve_cold();
+    }
+
+    /// The device does not take a set's constants: whoever waits for them fails.
+    fn fail_loading(&mut self, set: ItemId, why: &str) {
+        let waiting: Vec<TaskId> = self.resident.cold.iter().map(|(_, task)| *task).collect();
+        for task in waiting {
+            if self.invocations.get(&task).is_some_and(|invocation| invocation.sets.contains(&set)) {
+                self.fail(task, InvokeError::Device(format!("the constants cannot be loaded: {why}")));
+            }
+        }
+        self.cancel_loading(set);
+    }
+
+    /// A function is gone.
+    pub(super) fn leave_set(&mut self, set: ItemId) {
+        if self.constants.leave(set, &mut self.memory) {
+            self.resident.loading.retain(|&other| other != set);
+            self.resident.counters.remove(&set);
+            self.resident.residency.forget(set);
+        }
+    }
+
+    /// How many invocations wait for constants or memory.
+    pub(super) fn cold_count(&self) -> usize {
+        self.resident.cold.len()
+    }
+}

@@ -1,0 +1,244 @@
+//! Constants that do not all fit the device: who waits, who goes, who is refused, and that nothing is lost or wrong on the way.
+//!
+//! A failure names its seed; `ATOLL_SEED=<seed> cargo test -p atoll-engine --test residency` runs that one alone.
+
+#[expect(dead_code, reason = "other tests need more of it")]
+mod fake;
+#[expect(dead_code, reason = "other tests need more of it")]
+mod toy;
+
+use atoll_core::residency::RESIDENCY_POLICIES;
+use atoll_core::rng::Rng;
+use atoll_engine::*;
+use fake::{Controls, FakeDevice};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use toy::Constants;
+
+type Answer = Result<InvocationResult, InvokeError>;
+
+/// An engine whose device has room for so many bytes.
+fn start(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Controls) {
+    let (device, controls) = FakeDevice::new(config.evict_at_random.unwrap_or(0));
+    let engine = Engine::start(device, EngineConfig { memory_limit_bytes: Some(limit), ..config }).expect("an engine");
+    let handle = engine.handle();
+    (engine, handle, controls)
+}
+
+/// A model whose constants take so many granules of 256 bytes, none of them shared.
+fn model(number: u32, granules: u32) -> Constants {
+    Constants { model: number, more: (1..granules).map(|i| (256, (number * 31 + i) as u8)).collect() }
+}
+
+fn load(handle: &EngineHandle, name: &str, constants: &Constants, class: Class) -> Result<FunctionInfo, EngineError> {
+    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: Some(1000) };
+    handle.load(toy::bundle_of(constants, fake::TARGET, b"fake"), options)
+}
+
+fn submit(handle: &EngineHandle, function: &str, class: Class, input: &[u32]) -> (InvocationId, Receiver<Answer>) {
+    let (send, answer) = channel();
+    let id = handle.submit(toy::request(function, class, input), Box::new(move |result| drop(send.send(result))));
+    (id, answer)
+}
+
+fn check(answer: &Receiver<Answer>, constants: &Constants, input: &[u32]) -> InvocationResult {
+    let result = answer.recv_timeout(Duration::from_secs(20)).expect("an answer").expect("a result");
+    assert!(result.outputs[0].bytes == toy::expected_of(constants, input), "a wrong answer");
+    result
+}
+
+fn input(n: u32, seed: u32) -> Vec<u32> {
+    (0..n).map(|i| i.wrapping_mul(2_654_435_761).wrapping_add(seed) | 1 << 31).collect()
+}
+
+fn function(handle: &EngineHandle, name: &str) -> FunctionStatistics {
+    handle.statistics().functions.into_iter().find(|f| f.key.name == name).expect("it is loaded")
+}
+
+#[test]
+fn a_function_is_loaded_without_room_and_brought_when_it_is_called() {
+    let (_engine, handle, _) = start(256 * 24 + toy::invocation_memory(64), EngineConfig::default());
+    let (a, b) = (model(1, 20), model(2, 20));
+    assert!(load(&handle, "a", &a, Class::BestEffort).expect("room").weights_resident);
+    assert!(!load(&handle, "b", &b, Class::BestEffort).expect("a place in host memory").weights_resident, "loading evicts nobody");
+    for round in 0..3 {
+        for (name, constants) in [("a", &a), ("b", &b)] {
+            let input = input(64, round);
+            check(&submit(&handle, name, Class::BestEffort, &input).1, constants, &input);
+            let memory = function(&handle, name).memory;
+            assert_eq!((memory.state, memory.constant_bytes, memory.constant_device_bytes), (ConstantState::Device, 20 * 256, 20 * 256));
+        }
+    }
+    let statistics = handle.statistics();
+    // On this device constants and invocations share one range, so that it may have to be emptied once more to be in one piece.
+    assert_eq!((statistics.constants.cold_starts, statistics.constants.loads - statistics.constants.evictions), (5, 1));
+    assert!((6..=12).contains(&statistics.constants.loads), "{statistics:?}");
+    assert_eq!(function(&handle, "a").memory.state, ConstantState::Host);
+}
+
+#[test]
+fn nobody_waits_behind_constants_on_their_way() {
+    let (_engine, handle, device) =
+        start(256 * 24 + 2 * toy::invocation_memory(64), EngineConfig { policy: "sequential".into(), ..EngineConfig::default() });
+    let (big, small) = (model(1, 20), model(2, 2));
+    load(&handle, "small", &small, Class::BestEffort).expect("room");
+    load(&handle, "other", &model(3, 20), Class::BestEffort).expect("room");
+    load(&handle, "big", &big, Class::BestEffort).expect("a place in host memory");
+    device.pause();
+    let input = input(64, 1);
+    let running = submit(&handle, "other", Class::BestEffort, &input);
+    device.wait_for_launches();
+    // There is no room beside the one that runs, and yet those that have what they need go on.
+    let cold = submit(&handle, "big", Class::BestEffort, &input);
+    let warm = submit(&handle, "small", Class::BestEffort, &input);
+    assert_eq!(handle.statistics().cold_invocations, 1);
+    device.resume();
+    check(&warm.1, &small, &input);
+    check(&running.1, &model(3, 20), &input);
+    check(&cold.1, &big, &input);
+}
+
+#[test]
+fn a_cold_invocation_can_be_cancelled_and_expires() {
+    let (_engine, handle, device) = start(256 * 10 + 2 * toy::invocation_memory(64), EngineConfig::default());
+    let (a, b) = (model(1, 7), model(2, 7));
+    load(&handle, "a", &a, Class::BestEffort).expect("room");
+    load(&handle, "b", &b, Class::BestEffort).expect("a place in host memory");
+    device.pause();
+    let input = input(64, 1);
+    let running = submit(&handle, "a", Class::BestEffort, &input);
+    device.wait_for_launches();
+    let cold = submit(&handle, "b", Class::BestEffort, &input);
+    let (send, expired) = channel();
+    let request = InvocationRequest { deadline: Some(Duration::from_millis(5)), ..toy::request("b", Class::RealTime, &input) };
+    handle.submit(request, Box::new(move |result| drop(send.send(result))));
+    assert_eq!(expired.recv().expect("an answer").expect_err("no memory until then"), InvokeError::DeadlineExceeded);
+    handle.cancel(cold.0);
+    assert_eq!(cold.1.recv().expect("an answer").expect_err("cancelled"), InvokeError::Cancelled);
+    device.resume();
+    check(&running.1, &a, &input);
+    assert_eq!(handle.statistics().cold_invocations, 0);
+}
+
+#[test]
+fn what_can_never_fit_is_refused_at_once_with_all_figures() {
+    let total = 256 * 8 + toy::invocation_memory(16);
+    let (_engine, handle, _) = start(total, EngineConfig { memory_overcommit: 2.0, ..EngineConfig::default() });
+    load(&handle, "a", &model(1, 8), Class::BestEffort).expect("room");
+    let refused = submit(&handle, "a", Class::BestEffort, &input(256, 1)).1.recv().expect("an answer").expect_err("too large");
+    let wanted = 8 * 256 + toy::invocation_memory(256);
+    let InvokeError::OutOfMemory { wanted: told, constants, free, obtainable, total: all } = refused else { panic!("{refused}") };
+    assert_eq!((told, constants, free, obtainable, all), (wanted, 8 * 256, total - 8 * 256, total, total));
+    let error = load(&handle, "b", &model(2, 100), Class::BestEffort).expect_err("larger than the device");
+    assert!(matches!(error, EngineError::OutOfMemory { wanted: 25_600, .. }), "{error}");
+    load(&handle, "c", &model(3, 8), Class::BestEffort).expect("a place in host memory");
+    let error = load(&handle, "d", &model(4, 13), Class::BestEffort).expect_err("too much for all");
+    assert!(
+        matches!(error, EngineError::OverCommitted { wanted, all, limit, .. } if (wanted, all, limit) == (13 * 256, 29 * 256, 2 * total)),
+        "{error}"
+    );
+    // Constants that are there already are no more than before.
+    load(&handle, "e", &model(3, 8), Class::BestEffort).expect("nothing new");
+    assert_eq!(handle.statistics().device.constant_bytes_all, 16 * 256);
+}
+
+#[test]
+fn a_real_time_invocation_takes_what_best_effort_ones_wait_with() {
+    let (_engine, handle, device) = start(256 * 22 + 4 * toy::invocation_memory(64), EngineConfig::default());
+    let models: Vec<Constants> = (0..4).map(|number| model(number, 10)).collect();
+    for (number, constants) in models.iter().enumerate() {
+        load(&handle, &format!("f{number}"), constants, Class::BestEffort).expect("a place");
+    }
+    device.pause();
+    let input = input(64, 1);
+    let best_effort: Vec<_> = (0..9).map(|i| (i % 3, submit(&handle, &format!("f{}", i % 3), Class::BestEffort, &input))).collect();
+    let real_time = submit(&handle, "f3", Class::RealTime, &input);
+    device.resume();
+    check(&real_time.1, &models[3], &input);
+    for (number, (_, answer)) in &best_effort {
+        check(answer, &models[*number], &input);
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    match std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()) {
+        Some(seed) => seed..seed + 1,
+        None => 0..if std::env::var_os("ATOLL_TEST_FULL").is_some() { 400 } else { 8 },
+    }
+}
+
+/// Functions that share some constants, on a device that holds a part of them, with loads, unloads, cancellations, deadlines, traps and evictions at random.
+#[test]
+fn a_life_under_pressure_leaves_nothing_behind() {
+    let mut evictions = 0;
+    for seed in seeds() {
+        evictions += std::panic::catch_unwind(|| life(seed)).unwrap_or_else(|cause| {
+            let text = cause.downcast_ref::<String>().cloned().or(cause.downcast_ref::<&str>().map(|s| s.to_string()));
+            panic!("ATOLL_SEED={seed}: {}", text.unwrap_or_default());
+        });
+    }
+    assert!(evictions > 10 || seeds().count() == 1, "{evictions} evictions are too few to prove anything");
+}
+
+fn life(seed: u64) -> u64 {
+    let mut rng = Rng::new(seed);
+    let shared: Vec<(u32, u8)> = (0..3).map(|i| (100 + 300 * i, 200 + i as u8)).collect();
+    let models: Vec<Constants> = (0..6)
+        .map(|number| {
+            let mut constants = model(number, 1 + rng.below(12) as u32);
+            constants.more.extend(&shared[..rng.below(4) as usize]);
+            constants
+        })
+        .collect();
+    let limit = 256 * (20 + rng.below(20)) + 3 * toy::invocation_memory(200);
+    let config = EngineConfig {
+        policy: atoll_core::POLICIES[rng.below(atoll_core::POLICIES.len() as u64) as usize].name.into(),
+        residency_policy: RESIDENCY_POLICIES[rng.below(RESIDENCY_POLICIES.len() as u64) as usize].name.into(),
+        evict_at_random: rng.one_in(2).then_some(seed),
+        memory_overcommit: 100.0,
+        ..EngineConfig::default()
+    };
+    let (engine, handle, device) = start(limit, config);
+    let mut pending = Vec::new();
+    for step in 0..200 {
+        let number = rng.below(models.len() as u64) as usize;
+        let name = format!("f{number}");
+        match rng.below(20) {
+            0..3 => drop(load(&handle, &name, &models[number], if rng.one_in(2) { Class::RealTime } else { Class::BestEffort })),
+            3 => drop(handle.unload(&FunctionKey::local(&name))),
+            4 if !pending.is_empty() => {
+                let (id, ..): &(InvocationId, Receiver<Answer>, usize, Vec<u32>) = &pending[rng.below(pending.len() as u64) as usize];
+                handle.cancel(*id);
+            }
+            _ => {
+                let class = if rng.one_in(4) { Class::RealTime } else { Class::BestEffort };
+                let mut input = input(1 + rng.below(200) as u32, step);
+                if rng.one_in(20) {
+                    input[0] = toy::TRAP;
+                }
+                let mut request = toy::request(&name, class, &input);
+                request.deadline = rng.one_in(8).then(|| Duration::from_micros(rng.below(20_000)));
+                let (send, answer) = channel();
+                let id = handle.submit(request, Box::new(move |result| drop(send.send(result))));
+                pending.push((id, answer, number, input));
+            }
+        }
+    }
+    for (_, answer, number, input) in &pending {
+        match answer.recv_timeout(Duration::from_secs(20)).expect("everybody's turn comes") {
+            Ok(result) => assert!(result.outputs[0].bytes == toy::expected_of(&models[*number], input), "a wrong answer"),
+            Err(InvokeError::Device(text)) => assert!(input[0] == toy::TRAP, "{text}"),
+            Err(InvokeError::OutOfMemory { wanted, total, .. }) => assert!(wanted > total),
+            Err(_) => {}
+        }
+        assert!(answer.recv_timeout(Duration::from_secs(20)).is_err(), "one answer each");
+    }
+    let evictions = handle.statistics().constants.evictions;
+    (0..models.len()).for_each(|number| drop(handle.unload(&FunctionKey::local(format!("f{number}")))));
+    let statistics = handle.statistics();
+    assert_eq!((statistics.device.memory_used_bytes, statistics.device.constant_bytes_all, device.modules()), (0, 0, 0));
+    assert!(statistics.device.memory_used_bytes_max <= limit);
+    assert_eq!(statistics.cold_invocations, 0);
+    engine.shutdown();
+    evictions
+}

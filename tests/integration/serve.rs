@@ -21,7 +21,7 @@ pub(crate) fn atoll() -> PathBuf {
 pub(crate) struct Daemon {
     process: Child,
     pub(crate) http: String,
-    metrics: String,
+    pub(crate) metrics: String,
 }
 
 impl Daemon {

@@ -7,26 +7,11 @@ mod toy;
 use atoll_device::Device;
 use atoll_device::host::{HostConfig, HostDevice};
 use atoll_engine::*;
-use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Compiles the kernels with the C compiler that links Rust programs.
-fn compile() -> Vec<u8> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, object) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/toy/kernels.c"), folder.path().join("kernels.so"));
-    let flags = ["-O2", "-shared", "-fPIC", "-nostdlib", "-fno-stack-protector", "-fcf-protection=none"];
-    let status = Command::new("cc").args(flags).arg("-o").arg(&object).arg(source).status().expect("a C compiler");
-    assert!(status.success());
-    std::fs::read(&object).expect("an object")
-}
-
 /// Far above what the toy's kernels take, also where other tests run beside them.
 const TIME_LIMIT: Duration = Duration::from_millis(500);
-
-/// In an input, where a step of the toy writes to this address, and where it never ends.
-const WILD: u32 = 0x317D;
-const HANG: u32 = 0x4A46;
 
 /// An engine with the function `f` on the host device.
 fn start(config: EngineConfig) -> (Engine, EngineHandle) {
@@ -40,7 +25,7 @@ fn start_with(config: EngineConfig, time_limit: Duration) -> (Engine, EngineHand
     let engine = Engine::start(Box::new(device), config).expect("an engine");
     let handle = engine.handle();
     let options = FunctionOptions { key: FunctionKey::local("f"), class: Class::BestEffort, queue_capacity: Some(1000) };
-    handle.load(toy::bundle(&target, &compile()), options).expect("a function");
+    handle.load(toy::bundle(&target, &toy::compile()), options).expect("a function");
     (engine, handle)
 }
 
@@ -97,8 +82,8 @@ fn a_kernel_that_goes_wrong_fails_its_invocation_only() {
     let good = input(3000, 1);
     for (bad, says) in [
         (toy::TRAP, "thread (2,0,0) at line 54: it executed `trap` (node 'step_0', step 2 of 14, on host:0)"),
-        (WILD, ": write to 0x317d, through a null pointer, outside device memory (node 'step_0', step 2 of 14, on host:0); to find"),
-        (HANG, ": it ran for longer than its limit of 500 ms (node 'step_0', step 2 of 14, on host:0)"),
+        (toy::WILD, ": write to 0x317d, through a null pointer, outside device memory (node 'step_0', step 2 of 14, on host:0); to find"),
+        (toy::HANG, ": it ran for longer than its limit of 500 ms (node 'step_0', step 2 of 14, on host:0)"),
     ] {
         let before = submit(&handle, Class::BestEffort, &good);
         let mut input = input(100, 2);
@@ -116,7 +101,7 @@ fn a_kernel_that_goes_wrong_fails_its_invocation_only() {
 fn endless_kernels_that_nobody_wants_leave_the_device() {
     let (_engine, handle) = start_with(EngineConfig::default(), Duration::from_secs(600));
     let (mut endless, good) = (input(100, 2), input(3000, 1));
-    endless[34] = HANG;
+    endless[34] = toy::HANG;
     for round in 0..6 {
         let deadline = (round % 2 == 1).then_some(Duration::from_millis(30));
         let (send, answer) = channel();

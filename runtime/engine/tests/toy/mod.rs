@@ -4,14 +4,28 @@
 
 use atoll_engine::{Class, FunctionKey, InputTensor, InvocationRequest};
 use atoll_kgraph::*;
+use std::process::Command;
 use std::sync::Arc;
 
 /// In-place steps of the model.
 const FUNCTION_STEPS: u32 = 12;
 /// Elements a block works on.
 pub(crate) const PER_BLOCK: u32 = 16;
-/// Where a step traps instead of working.
+/// In an input, where a step traps instead of working.
 pub(crate) const TRAP: u32 = 0xDEAD;
+/// On the host device: where a step writes to this address, and where it never ends.
+pub(crate) const WILD: u32 = 0x317D;
+pub(crate) const HANG: u32 = 0x4A46;
+
+/// Compiles the kernels of the host device with the C compiler that links Rust programs.
+pub(crate) fn compile() -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, object) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/toy/kernels.c"), folder.path().join("kernels.so"));
+    let flags = ["-O2", "-shared", "-fPIC", "-nostdlib", "-fno-stack-protector", "-fcf-protection=none"];
+    let status = Command::new("cc").args(flags).arg("-o").arg(&object).arg(source).status().expect("a C compiler");
+    assert!(status.success());
+    std::fs::read(&object).expect("an object")
+}
 
 /// The constants of a model: eight numbers that it computes with, and others that only take memory.
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,7 @@
 //! `atoll doctor`
 
+#[cfg(feature = "compiler")]
+mod cancel;
 mod checks;
 #[cfg(feature = "compiler")]
 mod trial;

@@ -25,7 +25,7 @@ pub(super) fn all(engine: &EngineArgs) -> Vec<Finding> {
     };
     let compiled = Finding::good("compile", format!("a model with {} nodes in {:.1} s", models.be.graph().nodes.len(), models.seconds));
     match preempt(&models, engine) {
-        Ok(statistics) => vec![compiled, effect(&statistics)],
+        Ok(statistics) => vec![compiled, effect(&statistics), super::cancel::finding(engine)],
         Err(error) => vec![compiled, Finding::bad("run", format!("failed: {error:#}"), remedy)],
     }
 }

@@ -1,0 +1,108 @@
+//! Requests that nobody waits for any more, in the middle of a kernel that never ends: they leave the device, and others are served as if nothing had been.
+
+use crate::serve::Daemon;
+use anyhow::{Context, Result, ensure};
+use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use atoll_tests::root;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// What makes the function of `faulty.toml` go on for ever, and what makes it return at once.
+const ENDLESS: u32 = 5;
+const HARMLESS: u32 = 0;
+
+/// How long anything may take before a test gives up; what is promised is milliseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sends a request for `faulty`, with parameters in JSON, and does not wait for its answer.
+fn send(address: &str, mode: u32, parameters: &str) -> Result<TcpStream> {
+    let inputs = format!(r#"[{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}]"#);
+    request(address, "POST", "/v2/models/faulty/infer", &format!(r#"{{"inputs": {inputs}, "parameters": {parameters}}}"#))
+}
+
+fn request(address: &str, method: &str, path: &str, body: &str) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let length = body.len();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: atoll\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")?;
+    Ok(stream)
+}
+
+fn answer(mut stream: TcpStream) -> Result<String> {
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The value of a sample.
+fn metric(daemon: &Daemon, sample: &str) -> Result<f64> {
+    let text = answer(request(&daemon.metrics, "GET", "/metrics", "")?)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    Ok(line.with_context(|| format!("no {sample} in {text}"))?.trim().parse()?)
+}
+
+fn wait_for(daemon: &Daemon, sample: &str, value: f64) -> Result<()> {
+    let start = Instant::now();
+    while metric(daemon, sample)? != value {
+        ensure!(start.elapsed() < PATIENCE, "{sample} is {}, not {value}", metric(daemon, sample)?);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+#[test]
+fn requests_that_nobody_waits_for_leave_the_device() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository)?;
+    let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
+    pack(&root().join("tests/functions/faulty.toml"), &repository.join("faulty.kg"), &options, &Silent)?;
+    // A time limit would end the kernels as well, long after this test has given up.
+    let daemon = Daemon::start_with(&repository, folder.path(), &["--time-limit", "3600"])?;
+    let running = "atoll_running_invocations{model=\"faulty\",version=\"1\"}";
+    let held = "atoll_usage_memory_bytes{tenant=\"local\",function=\"faulty\",class=\"best_effort\",kind=\"invocations\"}";
+    let ended = |outcome: &str| {
+        format!("atoll_usage_invocations_total{{tenant=\"local\",function=\"faulty\",class=\"best_effort\",outcome=\"{outcome}\"}}")
+    };
+    ensure!(metric(&daemon, held)? == 0.0 && metric(&daemon, &ended("cancelled"))? == 0.0, "series are there before anything ran");
+
+    for round in 1..=3 {
+        // The client goes away in the middle.
+        let client = send(&daemon.http, ENDLESS, "{}")?;
+        wait_for(&daemon, running, 1.0)?;
+        std::thread::sleep(Duration::from_millis(20));
+        drop(client);
+        wait_for(&daemon, &ended("cancelled"), f64::from(round))?;
+
+        // The client waits, but only so long.
+        let text = answer(send(&daemon.http, ENDLESS, r#"{"timeout": 30000}"#)?)?;
+        ensure!(text.starts_with("HTTP/1.1 504"), "{text}");
+        ensure!(metric(&daemon, &ended("deadline_exceeded"))? == f64::from(round));
+
+        // Nothing is left, and the device serves others.
+        ensure!(metric(&daemon, running)? == 0.0 && metric(&daemon, held)? == 0.0);
+        let text = answer(send(&daemon.http, HARMLESS, "{}")?)?;
+        ensure!(text.starts_with("HTTP/1.1 200"), "{text}");
+    }
+    ensure!(metric(&daemon, "atoll_aborted_launches_total")? > 0.0);
+
+    // Everything that compute units did is on the bill, also what was ended.
+    let device = daemon_device(&daemon)?;
+    let billed: f64 = ["real_time", "best_effort"]
+        .into_iter()
+        .map(|class| {
+            metric(&daemon, &format!("atoll_usage_device_seconds_total{{tenant=\"local\",function=\"faulty\",class=\"{class}\"}}"))
+        })
+        .sum::<Result<f64>>()?;
+    let busy = metric(&daemon, &format!("atoll_device_busy_seconds_total{{device=\"{device}\"}}"))?;
+    ensure!(billed > 0.0 && (billed - busy).abs() < 1e-9, "{billed} s are billed, the device was busy for {busy} s");
+    Ok(())
+}
+
+/// The name of the daemon's device.
+fn daemon_device(daemon: &Daemon) -> Result<String> {
+    let text = answer(request(&daemon.metrics, "GET", "/metrics", "")?)?;
+    let name = text.lines().find_map(|line| line.strip_prefix("atoll_device_compute_units{device=\"")?.split('"').next());
+    Ok(name.context("a device")?.to_owned())
+}

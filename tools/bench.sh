@@ -24,6 +24,18 @@ printf '\n## Kernels: atoll bench kernel\n\n'
 printf '\n## Cost of the preemption passes: atoll bench transform\n\n'
 "$atoll" bench transform
 
+printf '\n## What the engine adds to a kernel: atoll bench engine\n\n'
+"$atoll" bench engine
+
+printf '\n## What stays on the device: atoll bench residency\n\n'
+"$atoll" bench residency
+
+printf '\n## Many functions on one device: atoll bench functions\n\n'
+"$atoll" bench functions
+
+printf '\n## Cold starts: atoll bench coldstart\n\n'
+"$atoll" bench coldstart
+
 printf '\n## Compile time, and latency against ONNX Runtime\n\n'
 "$ATOLL_VENV/bin/python" tools/bench.py "$atoll" "$folder" resnet18 resnet50 densenet121 squeezenet mobilenet_v2 distilbert common_det
 

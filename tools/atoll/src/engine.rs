@@ -77,6 +77,12 @@ fn parse_overcommit(text: &str) -> Result<f64, String> {
 }
 
 impl EngineArgs {
+    /// Compute units, where they were named.
+    #[cfg(feature = "compiler")]
+    pub(crate) fn compute_units(&self) -> Option<NonZeroU32> {
+        self.compute_units
+    }
+
     /// Starts the engine.
     pub(crate) fn start(&self) -> anyhow::Result<Engine> {
         let device = self.device()?;

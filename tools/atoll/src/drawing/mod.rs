@@ -1,13 +1,17 @@
-//! Drawings of kernel graphs: as SVG with a layout of our own, and as text for Graphviz.
+//! Drawings of kernel graphs: as SVG with a layout of our own, and as text for Graphviz. Plots of measurements.
 
 mod dot;
 mod layers;
 mod outline;
+#[cfg(feature = "compiler")]
+mod plot;
 mod svg;
 
 use atoll_kgraph::KernelGraph;
 use layers::Layout;
 use outline::Outline;
+#[cfg(feature = "compiler")]
+pub(crate) use plot::{Line, plot};
 
 /// The graph for Graphviz.
 pub(crate) fn dot(graph: &KernelGraph) -> String {
@@ -19,4 +23,9 @@ pub(crate) fn svg(graph: &KernelGraph) -> String {
     let outline = Outline::new(graph);
     let layout = Layout::new(&outline.edges, outline.vertices.len(), &outline.widths());
     svg::write(&graph.name, &outline, &layout)
+}
+
+/// Text for between tags.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

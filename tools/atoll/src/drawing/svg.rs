@@ -1,5 +1,6 @@
 //! Pictures.
 
+use super::escaped;
 use super::layers::{LAYER_HEIGHT, Layout};
 use super::outline::{Outline, Shape};
 use std::fmt::Write;
@@ -57,8 +58,4 @@ fn curve(from: (f64, f64), bends: &[(f64, f64)], to: (f64, f64)) -> String {
         last = point;
     }
     path
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -3,6 +3,12 @@
 #[cfg(feature = "compiler")]
 mod assembled;
 #[cfg(feature = "compiler")]
+mod coldstart;
+#[cfg(feature = "compiler")]
+mod engine;
+#[cfg(feature = "compiler")]
+mod functions;
+#[cfg(feature = "compiler")]
 mod kernel;
 mod latency;
 mod load;
@@ -31,9 +37,12 @@ Examples:
   atoll bench kernel
   atoll bench transform resnet18
   atoll bench assembled resnet18 kernels.ptx
-  atoll bench residency";
+  atoll bench residency
+  atoll bench engine
+  atoll bench functions --clients 1,4,16 --plot sharing.svg
+  atoll bench coldstart";
 
-/// Measure: real-time beside best-effort, what the daemon adds to a request, kernels beside their peers, what passes cost, and policies on recorded mixes.
+/// Measure: real-time beside best-effort, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes cost, policies on recorded mixes, many functions on one device, and cold starts.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -45,6 +54,16 @@ pub(crate) struct Args {
 enum Bench {
     #[cfg(feature = "compiler")]
     Assembled(assembled::Args),
+    #[cfg(feature = "compiler")]
+    Coldstart(coldstart::Args),
+    #[cfg(feature = "compiler")]
+    Engine(engine::Args),
+    #[cfg(feature = "compiler")]
+    Functions(functions::Args),
+    /// A process that owns a device for one function; `functions` starts and kills it
+    #[cfg(feature = "compiler")]
+    #[command(hide = true)]
+    Worker(functions::WorkerArgs),
     #[cfg(feature = "compiler")]
     Kernel(kernel::Args),
     Latency(latency::Args),
@@ -59,6 +78,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.bench {
         #[cfg(feature = "compiler")]
         Bench::Assembled(args) => assembled::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Coldstart(args) => coldstart::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Engine(args) => engine::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Functions(args) => functions::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Worker(args) => functions::work(&args),
         #[cfg(feature = "compiler")]
         Bench::Kernel(args) => kernel::run(&args),
         Bench::Latency(args) => latency::run(&args),

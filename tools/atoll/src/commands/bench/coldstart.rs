@@ -1,0 +1,189 @@
+//! `atoll bench coldstart`
+
+use crate::engine::EngineArgs;
+use crate::invoker::{invoke, load, request};
+use crate::output::{Align, Table, parse_bytes, print, print_json};
+use crate::samples::Distribution;
+use anyhow::{Context, Result};
+use atoll_engine::{Class, EngineHandle, FunctionKey};
+use atoll_kgraph::Bundle;
+use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use rustix::fs::{Advice, fadvise};
+use serde_json::json;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where the constants are when the request comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tier {
+    Disk,
+    Host,
+    Device,
+}
+
+const TIERS: [(Tier, &str); 3] = [(Tier::Disk, "from disk"), (Tier::Host, "from host memory"), (Tier::Device, "warm")];
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench coldstart
+  atoll bench coldstart --bytes 1G --count 5 --json";
+
+/// Measure the first answer of a function: its constants on disk, in host memory and on the device, beside a plain copy of the same bytes.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Bytes of the function's constants
+    #[arg(long, default_value = "100M", value_parser = parse_bytes)]
+    bytes: u64,
+
+    /// Cold starts to measure of each kind
+    #[arg(long, default_value_t = NonZeroU32::new(10).expect("not zero"))]
+    count: NonZeroU32,
+
+    /// Folder for the function's file, on the disk to be measured [default: that of temporary files]
+    #[arg(long)]
+    folder: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// Times of one tier.
+struct Measured {
+    name: &'static str,
+    /// From opening the file, from loading a function that is known, or from the request where it is loaded, to the answer.
+    start: Distribution,
+    /// A plain copy of the same bytes from the same place.
+    copy: Distribution,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let folder = match &args.folder {
+        Some(folder) => tempfile::tempdir_in(folder)?,
+        None => tempfile::tempdir()?,
+    };
+    let bundle = function(folder.path(), args.bytes)?;
+    let engine = args.engine.start()?;
+    let handle = engine.handle();
+    let mut times = TIERS.map(|_| (Vec::new(), Vec::new()));
+    // One after the other, so that what disturbs one disturbs all.
+    for _ in 0..args.count.get() {
+        for ((tier, _), (starts, copies)) in TIERS.iter().zip(&mut times) {
+            copies.push(copy(&bundle, *tier)?);
+            starts.push(start(&handle, &bundle, *tier)?);
+        }
+    }
+    engine.shutdown();
+    let measured: Vec<Measured> = TIERS
+        .iter()
+        .zip(times)
+        .map(|((_, name), (starts, copies))| Measured { name, start: Distribution::of(&starts), copy: Distribution::of(&copies) })
+        .collect();
+    show(args, &measured)
+}
+
+fn show(args: &Args, measured: &[Measured]) -> Result<()> {
+    let multiple = |m: &Measured| m.start.p50_ms / m.copy.p50_ms;
+    if args.json {
+        let one = |m: &Measured| (m.name.replace(' ', "_"), json!({ "start": m.start, "copy": m.copy, "multiple": multiple(m) }));
+        return print_json(&json!({ "bytes": args.bytes, "tiers": measured.iter().map(one).collect::<serde_json::Map<_, _>>() }));
+    }
+    let mut table = Table::new([
+        ("ms", Align::Left),
+        ("p50", Align::Right),
+        ("max", Align::Right),
+        ("copy p50", Align::Right),
+        ("copy max", Align::Right),
+        ("multiple", Align::Right),
+    ]);
+    for m in measured {
+        let [p50, max, copy_p50, copy_max] = [m.start.p50_ms, m.start.max_ms, m.copy.p50_ms, m.copy.max_ms].map(|ms| format!("{ms:.1}"));
+        table.row([m.name.into(), p50, max, copy_p50, copy_max, format!("{:.2}", multiple(m))]);
+    }
+    Ok(print(&table.to_string())?)
+}
+
+/// The first answer with the constants in a tier. From disk everything is in it, the check of the file's digests too; a function that was there before has been checked, and
+/// what is left is loading it. Afterwards the function is gone again.
+fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
+    let bring = |bundle: &Arc<Bundle>| load(handle, bundle, "cold", Class::BestEffort);
+    let ask = || invoke(handle, request("cold", &[], None)).map(drop);
+    let known = if tier == Tier::Disk {
+        drop_from_memory(path)?;
+        None
+    } else {
+        let bundle = Bundle::open(path)?;
+        bundle.constants();
+        Some(bundle)
+    };
+    if tier == Tier::Device
+        && let Some(bundle) = &known
+    {
+        bring(bundle)?;
+        ask()?;
+    }
+    let begin = Instant::now();
+    match &known {
+        Some(_) if tier == Tier::Device => {}
+        Some(bundle) => bring(bundle)?,
+        None => bring(&Bundle::open(path)?)?,
+    }
+    ask()?;
+    let took = begin.elapsed();
+    handle.unload(&FunctionKey::local("cold"))?;
+    Ok(took)
+}
+
+/// Copies the file's bytes into fresh memory. For warm starts too, which copy nothing: what they are a fraction of.
+fn copy(path: &Path, tier: Tier) -> Result<Duration> {
+    let bytes = std::fs::metadata(path)?.len();
+    if tier == Tier::Disk {
+        drop_from_memory(path)?;
+    }
+    let mut file = File::open(path)?;
+    let begin = Instant::now();
+    let mut content = Vec::with_capacity(bytes as usize);
+    file.read_to_end(&mut content)?;
+    let took = begin.elapsed();
+    // Used, so that it is not left out.
+    anyhow::ensure!(content.len() as u64 == bytes, "the file changed");
+    Ok(took)
+}
+
+/// Takes a file out of the system's page cache.
+fn drop_from_memory(path: &Path) -> Result<()> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    fadvise(&file, 0, None, Advice::DontNeed).context("the system does not drop the file from memory")
+}
+
+/// A function with so many bytes of constants, of which it reads a word.
+fn function(folder: &Path, bytes: u64) -> Result<PathBuf> {
+    let words = bytes.div_ceil(4).max(1);
+    std::fs::write(folder.join("first.ptx"), include_str!("first.ptx"))?;
+    let mut constant = std::io::BufWriter::new(File::create(folder.join("c.bin"))?);
+    for word in 0..words {
+        // Any bytes that are not all alike.
+        constant.write_all(&(word as u32).wrapping_mul(0x9e37_79b9).to_le_bytes())?;
+    }
+    constant.flush()?;
+    let manifest = folder.join("cold.toml");
+    let text = format!(
+        "name = \"cold\"\nptx = [\"first.ptx\"]\n[buffers]\nc = {{ kind = \"const\", dtype = \"u32\", shape = [{words}], file = \"c.bin\" }}\n\
+         y = {{ kind = \"output\", dtype = \"u32\", shape = [1] }}\n[[step]]\nkernel = \"first\"\ngrid = [1]\nblock = [32]\nargs = [\"c\", \"y\"]\n"
+    );
+    std::fs::write(&manifest, text)?;
+    let bundle = folder.join("cold.kg");
+    let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
+    pack(&manifest, &bundle, &options, &Silent)?;
+    std::fs::remove_file(folder.join("c.bin"))?;
+    Ok(bundle)
+}

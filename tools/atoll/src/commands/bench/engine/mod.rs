@@ -1,0 +1,195 @@
+//! `atoll bench engine`
+
+mod tape;
+
+use crate::invoker::{invoke, load, request};
+use crate::output::{Align, Table, print, print_json};
+use crate::samples::Distribution;
+use anyhow::{Context, Result};
+use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
+use atoll_device::host::HostConfig;
+use atoll_engine::{Class, Engine, EngineConfig};
+use atoll_kgraph::Bundle;
+use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use serde_json::json;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tape::{Deck, Place};
+
+/// How the engine's thread is called.
+const ENGINE_THREAD: &str = "atoll-engine";
+/// What the engine's thread needs at most to fall asleep after an answer, so that its time is complete.
+const SETTLE: Duration = Duration::from_millis(5);
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench engine
+  atoll bench engine --kernels 10000 --compute-units 1,2,4 --json";
+
+/// Measure what the engine adds to each kernel of a graph: empty kernels through the engine, and the very same launches given to the device without it.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Kernels of the graph
+    #[arg(long, default_value_t = NonZeroU32::new(1000).expect("not zero"))]
+    kernels: NonZeroU32,
+
+    /// Compute units of the device, one measurement for each
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    compute_units: Vec<NonZeroU32>,
+
+    /// Invocations to measure
+    #[arg(long, default_value_t = NonZeroU32::new(50).expect("not zero"))]
+    count: NonZeroU32,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let bundle = empty_kernels(args.kernels.get())?;
+    let mut measured = Vec::new();
+    for units in &args.compute_units {
+        for place in [Place::Here, Place::Executor] {
+            measured.push(measure(args, &bundle, units.get(), place)?);
+        }
+    }
+    if args.json {
+        return print_json(&measured.iter().map(|m| m.json(args)).collect::<Vec<_>>());
+    }
+    let mut table = Table::new([
+        ("µs per kernel", Align::Left),
+        ("compute units", Align::Left),
+        ("p50", Align::Right),
+        ("p90", Align::Right),
+        ("p99", Align::Right),
+        ("max", Align::Right),
+    ]);
+    for measured in &measured {
+        for (name, distribution) in measured.rows() {
+            let us = |ms: f64| format!("{:.2}", ms * 1000.0);
+            let Distribution { p50_ms, p90_ms, p99_ms, max_ms, .. } = distribution;
+            table.row([name.into(), measured.device(), us(*p50_ms), us(*p90_ms), us(*p99_ms), us(*max_ms)]);
+        }
+    }
+    print(&format!("{table}\n"))?;
+    for measured in &measured {
+        let [wall, cpu] = measured.engine_cost_us();
+        print(&format!(
+            "{} compute units: the engine adds {wall:.2} µs to a kernel, {cpu:.2} µs of its thread's time (medians)\n",
+            measured.units
+        ))?;
+    }
+    Ok(())
+}
+
+/// Times per kernel, one sample an invocation.
+struct Measured {
+    units: u32,
+    place: Place,
+    /// From the first block to the end of the last, and of the engine's thread.
+    engine_wall: Distribution,
+    engine_cpu: Distribution,
+    /// The same launches without an engine, and of the thread that gives them.
+    device_wall: Distribution,
+    device_cpu: Distribution,
+}
+
+impl Measured {
+    fn device(&self) -> String {
+        let place = match self.place {
+            Place::Here => "here",
+            Place::Executor => "in an executor",
+        };
+        format!("{} {place}", self.units)
+    }
+
+    fn rows(&self) -> [(&'static str, &Distribution); 4] {
+        [
+            ("through the engine", &self.engine_wall),
+            ("the device alone", &self.device_wall),
+            ("the engine's thread", &self.engine_cpu),
+            ("a thread that only submits", &self.device_cpu),
+        ]
+    }
+
+    /// What the engine adds in wall time and in its thread's time: the median of one minus that of the other.
+    fn engine_cost_us(&self) -> [f64; 2] {
+        [(&self.engine_wall, &self.device_wall), (&self.engine_cpu, &self.device_cpu)]
+            .map(|(with, without)| (with.p50_ms - without.p50_ms) * 1000.0)
+    }
+
+    fn json(&self, args: &Args) -> serde_json::Value {
+        let [wall_us, cpu_us] = self.engine_cost_us();
+        let rows: serde_json::Map<_, _> = self.rows().into_iter().map(|(name, d)| (name.replace([' ', '\''], "_"), json!(d))).collect();
+        json!({ "compute_units": self.units, "executor": self.place == Place::Executor, "kernels": args.kernels, "engine_cost_us": wall_us, "engine_cost_cpu_us": cpu_us, "per_kernel": rows })
+    }
+}
+
+fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Result<Measured> {
+    let kernels = args.kernels.get();
+    let config = HostConfig { compute_units: units, memory_bytes: 256 << 20, ..HostConfig::default() };
+    let deck = Deck::start(config, place)?;
+    let engine = Engine::start(deck.device()?, EngineConfig::default())?;
+    let handle = engine.handle();
+    load(&handle, bundle, "empty", Class::BestEffort)?;
+    let [mut engine_wall, mut engine_cpu, mut device_wall, mut device_cpu] = [const { Vec::new() }; 4];
+    // The first one allocates and binds, the second one is noted.
+    for index in 0..args.count.get() + 2 {
+        deck.record(index == 1);
+        let before = engine_thread_time()?;
+        let result = invoke(&handle, request("empty", &[], None))?;
+        std::thread::sleep(SETTLE);
+        let spent = engine_thread_time()? - before;
+        if index >= 2 {
+            engine_wall.push(Duration::from_nanos(result.timing.compute_ns) / kernels);
+            engine_cpu.push(spent / kernels);
+        }
+    }
+    engine.shutdown();
+    anyhow::ensure!(deck.launches() == kernels as usize, "{} launches were noted of {kernels}", deck.launches());
+    for index in 0..args.count.get() + 2 {
+        let replayed = deck.replay(DEVICE_QUEUE_CAPACITY_DEFAULT as usize)?;
+        if index >= 2 {
+            device_wall.push(replayed.wall / kernels);
+            device_cpu.push(replayed.cpu / kernels);
+        }
+    }
+    let [engine_wall, engine_cpu, device_wall, device_cpu] =
+        [engine_wall, engine_cpu, device_wall, device_cpu].map(|times| Distribution::of(&times));
+    Ok(Measured { units, place, engine_wall, engine_cpu, device_wall, device_cpu })
+}
+
+/// A graph of so many kernels that do nothing, one after the other.
+fn empty_kernels(count: u32) -> Result<Arc<Bundle>> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("empty.ptx"), include_str!("empty.ptx"))?;
+    let manifest = folder.path().join("empty.toml");
+    let text = format!(
+        "name = \"empty\"\nptx = [\"empty.ptx\"]\n[buffers]\ny = {{ kind = \"output\", dtype = \"u32\", shape = [1] }}\n[[step]]\nrepeat = {count}\n\
+         steps = [{{ kernel = \"empty\", grid = [1], block = [32], args = [\"y\"], writes = [\"y\"] }}]\n"
+    );
+    std::fs::write(&manifest, text)?;
+    let bundle = folder.path().join("empty.kg");
+    let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
+    pack(&manifest, &bundle, &options, &Silent)?;
+    Ok(Bundle::open(&bundle)?)
+}
+
+/// How long the engine's thread has run, by the system's own count; exact while it sleeps.
+fn engine_thread_time() -> Result<Duration> {
+    for entry in std::fs::read_dir("/proc/self/task")? {
+        let thread: PathBuf = entry?.path();
+        // A thread may end while we look.
+        let Ok(name) = std::fs::read_to_string(thread.join("comm")) else { continue };
+        if name.trim_end() == ENGINE_THREAD {
+            let text = std::fs::read_to_string(thread.join("schedstat")).context("the system does not count the time of threads")?;
+            let ns = text.split(' ').next().and_then(|ns| ns.parse().ok()).context("a schedstat of an unknown form")?;
+            return Ok(Duration::from_nanos(ns));
+        }
+    }
+    anyhow::bail!("the engine has no thread")
+}

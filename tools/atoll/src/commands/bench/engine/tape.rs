@@ -1,0 +1,193 @@
+//! A device that notes what is done to it, so that the same can be done again without an engine.
+
+use anyhow::{Context, Result, ensure};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::executor::{ExecutorConfig, ExecutorDevice};
+use atoll_device::host::{HostConfig, HostDevice};
+use atoll_device::{
+    Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{ClockId, clock_gettime};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What an invocation did to the device.
+#[derive(Default)]
+struct Tape {
+    fills: Vec<(DeviceOffset, u8, u64)>,
+    launches: Vec<(QueueId, LaunchRecord, Vec<u8>)>,
+}
+
+/// The device and its tape; clones share both.
+#[derive(Clone)]
+pub(super) struct Deck {
+    device: Arc<Mutex<Box<dyn Device>>>,
+    tape: Arc<Mutex<Tape>>,
+    records: Arc<AtomicBool>,
+}
+
+/// Where compute units are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Threads of this process.
+    Here,
+    /// A process of their own.
+    Executor,
+}
+
+/// What one way through the tape took.
+pub(super) struct Replayed {
+    pub(super) wall: Duration,
+    pub(super) cpu: Duration,
+}
+
+impl Deck {
+    pub(super) fn start(config: HostConfig, place: Place) -> Result<Deck> {
+        let device: Box<dyn Device> = match place {
+            Place::Here => Box::new(HostDevice::start(config).context("cannot start the host device")?),
+            Place::Executor => Box::new(ExecutorDevice::start(ExecutorConfig::new(config)).context("cannot start an executor")?),
+        };
+        Ok(Deck { device: Arc::new(Mutex::new(device)), tape: Arc::default(), records: Arc::default() })
+    }
+
+    /// The device for an engine.
+    pub(super) fn device(&self) -> Result<Box<dyn Device>> {
+        let device = lock(&self.device);
+        let (info, completions) = (device.info().clone(), device.completion_fd().try_clone_to_owned()?);
+        Ok(Box::new(Taped { deck: self.clone(), info, completions }))
+    }
+
+    /// Starts or ends noting.
+    pub(super) fn record(&self, on: bool) {
+        self.records.store(on, Ordering::Relaxed);
+    }
+
+    /// Launches on the tape.
+    pub(super) fn launches(&self) -> usize {
+        lock(&self.tape).launches.len()
+    }
+
+    /// Does what is on the tape, with as many launches in the queue as the engine puts there, and sleeps when there is nothing to do, as the engine does.
+    pub(super) fn replay(&self, in_queue: usize) -> Result<Replayed> {
+        let (mut device, tape) = (lock(&self.device), lock(&self.tape));
+        for &(at, value, bytes) in &tape.fills {
+            device.fill(at, value, bytes)?;
+        }
+        let started = [clock_gettime(ClockId::Monotonic), clock_gettime(ClockId::ThreadCPUTime)];
+        let (mut submitted, mut ended) = (0, 0);
+        while ended < tape.launches.len() {
+            if let Some(completion) = device.next_completion() {
+                ensure!(completion.status == LaunchStatus::Complete, "a launch of an empty kernel ended as {:?}", completion.status);
+                ended += 1;
+            } else if submitted == ended + in_queue || submitted == tape.launches.len() {
+                poll(&mut [PollFd::new(&device.completion_fd(), PollFlags::IN)], None)?;
+            }
+            while submitted < tape.launches.len() && submitted < ended + in_queue {
+                let (queue, record, params) = &tape.launches[submitted];
+                device.submit(*queue, record, params)?;
+                submitted += 1;
+            }
+        }
+        let ended = [clock_gettime(ClockId::Monotonic), clock_gettime(ClockId::ThreadCPUTime)];
+        let [wall, cpu] = std::array::from_fn(|clock| {
+            let between = ended[clock] - started[clock];
+            Duration::new(between.tv_sec.unsigned_abs(), between.tv_nsec.unsigned_abs() as u32)
+        });
+        Ok(Replayed { wall, cpu })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device as the engine has it. The lock, which nobody else holds meanwhile, costs it some nanoseconds.
+struct Taped {
+    deck: Deck,
+    info: DeviceInfo,
+    completions: OwnedFd,
+}
+
+impl Taped {
+    fn device(&self) -> MutexGuard<'_, Box<dyn Device>> {
+        lock(&self.deck.device)
+    }
+
+    fn records(&self) -> bool {
+        self.deck.records.load(Ordering::Relaxed)
+    }
+}
+
+impl Device for Taped {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.device().load_module(image)
+    }
+
+    /// Modules stay for the replay.
+    fn unload_module(&mut self, _module: ModuleId) {}
+
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device().write(at, bytes)
+    }
+
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.device().read(at, bytes)
+    }
+
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.device().copy(from, to, bytes)
+    }
+
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        if self.records() {
+            lock(&self.deck.tape).fills.push((at, value, bytes));
+        }
+        self.device().fill(at, value, bytes)
+    }
+
+    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        self.device().store_epoch(word, epoch);
+    }
+
+    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        if self.records() {
+            lock(&self.deck.tape).launches.push((queue, *record, params.to_vec()));
+        }
+        self.device().submit(queue, record, params)
+    }
+
+    fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.device().give_back(at, bytes)
+    }
+
+    fn abort(&mut self, queue: QueueId, launch: LaunchId) {
+        self.device().abort(queue, launch);
+    }
+
+    fn busy_ns(&self) -> Option<u64> {
+        self.device().busy_ns()
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.device().lost()
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        self.device().next_completion()
+    }
+
+    fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
+        self.device().report(launch)
+    }
+
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.completions.as_fd()
+    }
+}

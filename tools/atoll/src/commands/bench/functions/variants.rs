@@ -1,0 +1,79 @@
+//! Functions of one kind with constants of their own, one per client.
+
+use crate::failure::user_error;
+use anyhow::{Context, Result};
+use atoll_models::functions::{Function, function_by_name};
+use atoll_models::{ARCHITECTURES, BuildOptions, build_onnx};
+use atoll_pipeline::{CompileOptions, Silent, Target, compile, pack};
+use std::path::{Path, PathBuf};
+
+/// What functions are made of.
+enum Kind {
+    /// Kernels and a manifest.
+    Function(&'static Function),
+    /// A model, by name.
+    Model(String),
+}
+
+/// Sizes of what is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    /// Rows and columns of a function's matrices.
+    pub(super) size: u32,
+    /// Factor on a model's channels.
+    pub(super) width: f64,
+    /// Height and width of a model's image.
+    pub(super) image: u32,
+}
+
+/// Bundles of one kind, made as they are asked for.
+pub(super) struct Variants<'a> {
+    name: &'a str,
+    kind: Kind,
+    scale: Scale,
+    folder: &'a Path,
+    made: Vec<PathBuf>,
+}
+
+impl<'a> Variants<'a> {
+    pub(super) fn new(name: &'a str, scale: Scale, folder: &'a Path) -> Result<Variants<'a>> {
+        let kind = match function_by_name(name) {
+            Some(function) => Kind::Function(function),
+            None if ARCHITECTURES.iter().any(|architecture| architecture.name == name) => Kind::Model(name.into()),
+            None => return Err(user_error(format!("there is no function and no model {name}; `atoll-models --list` names them"))),
+        };
+        Ok(Variants { name, kind, scale, folder, made: vec![] })
+    }
+
+    /// The first `count` of them.
+    pub(super) fn bundles(&mut self, count: usize) -> Result<&[PathBuf]> {
+        while self.made.len() < count {
+            let seed = self.made.len() as u64;
+            let bundle = self.make(seed).with_context(|| format!("cannot make {} with seed {seed}", self.name))?;
+            self.made.push(bundle);
+        }
+        Ok(&self.made[..count])
+    }
+
+    fn make(&self, seed: u64) -> Result<PathBuf> {
+        let folder = self.folder.join(format!("{}-{seed}", self.name));
+        std::fs::create_dir_all(&folder)?;
+        let bundle = folder.with_extension("kg");
+        let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
+        match &self.kind {
+            Kind::Function(function) => {
+                let manifest = function.write(&folder, self.scale.size, seed)?;
+                pack(&manifest, &bundle, &options, &Silent)?;
+            }
+            Kind::Model(name) => {
+                let model = folder.join("model.onnx");
+                let build = BuildOptions { seed, width: self.scale.width, image: Some(self.scale.image) };
+                std::fs::write(&model, build_onnx(name, &build).map_err(|error| anyhow::anyhow!("{error}"))?)?;
+                compile(&model, &bundle, &options, &Silent)?;
+            }
+        }
+        // What it was made from is in it.
+        std::fs::remove_dir_all(&folder)?;
+        Ok(bundle)
+    }
+}

@@ -115,7 +115,7 @@ fn start(
         let _ = rustix::process::setpriority_process(None, nice);
     }
     let missing = jail::enter_before_threads(&config).map_err(os("enter the jail"))?;
-    let reports = Arc::new(SendReports(channel.clone()));
+    let reports = Arc::new(SendReports { channel: channel.clone(), link: link.clone() });
     let side = DeviceSide::start(&config, link, KernelSpace::new(memory, constants), FdBell::from_fd(bell), reports)?;
     Ok((side, missing))
 }
@@ -167,15 +167,19 @@ fn answer(channel: &Channel, answer: &Answer) -> Result<(), ServeError> {
 
 /// Reports leave at once, before their completions.
 #[derive(Debug)]
-struct SendReports(Arc<Channel>);
+struct SendReports {
+    channel: Arc<Channel>,
+    link: Link,
+}
 
 impl KeepReports for SendReports {
     fn put(&self, launch: LaunchId, report: LaunchReport) {
         if report != LaunchReport::default() {
             for piece in Answer::of_report(launch, report) {
                 // The daemon reads always; one that is gone needs no reports.
-                let _ = self.0.send(&piece, &[], true);
+                let _ = self.channel.send(&piece, &[], true);
             }
+            self.link.note_report();
         }
     }
 }

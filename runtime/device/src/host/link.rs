@@ -26,7 +26,8 @@ const ABORT_TICKET_AT: u64 = 4 * LINE_BYTES;
 const ABORT_SLEEPERS_AT: u64 = 5 * LINE_BYTES;
 const BUSY_AT: u64 = 6 * LINE_BYTES;
 const BEAT_AT: u64 = 7 * LINE_BYTES;
-const STOP_WORDS_AT: u64 = 8 * LINE_BYTES;
+const REPORTS_AT: u64 = 8 * LINE_BYTES;
+const STOP_WORDS_AT: u64 = 9 * LINE_BYTES;
 const ABORT_WORDS_AT: u64 = STOP_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES;
 const RINGS_AT: u64 = (ABORT_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES).next_multiple_of(2 * LINE_BYTES);
 
@@ -115,6 +116,16 @@ impl Link {
     /// How long compute units ran blocks, together.
     pub(crate) fn busy_ns(&self) -> u64 {
         self.long_word(BUSY_AT).load(Relaxed)
+    }
+
+    /// A report of a launch was sent, whose completion comes after this.
+    pub(crate) fn note_report(&self) {
+        self.long_word(REPORTS_AT).fetch_add(1, Relaxed);
+    }
+
+    /// How many were sent; whoever took a completion sees those of its launch counted.
+    pub(crate) fn reports(&self) -> u64 {
+        self.long_word(REPORTS_AT).load(Relaxed)
     }
 
     /// The flag beside the completion eventfd.

@@ -164,6 +164,13 @@ impl Bundle {
         &self.map[self.weights.clone()]
     }
 
+    /// Asks the system to have a range of the weights in memory soon. It is advice: nothing waits, and nothing goes wrong without it.
+    pub fn read_ahead(&self, range: Range<usize>) {
+        let range = range.start.min(self.weights.len())..range.end.min(self.weights.len());
+        #[cfg(unix)]
+        let _ = self.map.advise_range(memmap2::Advice::WillNeed, self.weights.start + range.start, range.len());
+    }
+
     /// The constants with the digests of their contents, in the order of their buffers. The first call reads all of them.
     pub fn constants(&self) -> &[Constant] {
         self.constants.get_or_init(|| Constant::all_of(self))

@@ -233,8 +233,15 @@ impl Constants {
         shares
     }
 
-    /// The next bytes to write, at most so many; `None` if all are there and the set is now resident.
-    pub(crate) fn next_chunk(&mut self, set: ItemId, bytes_max: usize) -> Option<Chunk> {
+    /// Where the bytes of a set come from: a bundle, and the ranges of its weights that are not on the device, ascending.
+    pub(crate) fn source(&self, set: ItemId) -> (Arc<Bundle>, Vec<Range<usize>>) {
+        let Set { bundle, pieces, .. } = &self.sets[&set];
+        let missing = pieces.iter().filter(|(id, range)| !self.constants[id].whole && !range.is_empty()).map(|(_, range)| range.clone());
+        (Arc::clone(bundle), missing.collect())
+    }
+
+    /// The next bytes to write, at most so many and only such in front of `staged` in the weights; `None` if there are none, which may be because all are there and the set is now resident.
+    pub(crate) fn next_chunk(&mut self, set: ItemId, bytes_max: usize, staged: usize) -> Option<Chunk> {
         let Set { state: SetState::Loading { mut piece, mut written }, ref pieces, .. } = self.sets[&set] else { return None };
         let pieces = Arc::clone(pieces);
         while let Some((id, range)) = pieces.get(piece) {
@@ -246,7 +253,11 @@ impl Constants {
                 continue;
             }
             let base = constant.place.as_ref().expect("a set that is loaded has places").offset();
-            let bytes = bytes_max.min(range.len() - written);
+            let bytes = bytes_max.min(range.len() - written).min(staged.saturating_sub(range.start + written));
+            if bytes == 0 {
+                self.set_mut(set).state = SetState::Loading { piece, written };
+                return None;
+            }
             let from = range.start + written..range.start + written + bytes;
             let set = self.set_mut(set);
             set.state = SetState::Loading { piece, written: written + bytes };
@@ -400,7 +411,7 @@ mod tests {
             constants.place(id, memory.allocate(Purpose::Constant, bytes).expect("room"));
         }
         let mut moved = 0;
-        while let Some(chunk) = constants.next_chunk(set, 100) {
+        while let Some(chunk) = constants.next_chunk(set, 100, usize::MAX) {
             assert!(chunk.from.len() <= 100);
             moved += chunk.from.len();
         }
@@ -462,7 +473,7 @@ mod tests {
         constants.hold(a.set);
         let id = constants.homeless(a.set)[0].0;
         constants.place(id, memory.allocate(Purpose::Constant, 1000).expect("room"));
-        assert_eq!(constants.next_chunk(a.set, 100).map(|chunk| chunk.from), Some(0..100));
+        assert_eq!(constants.next_chunk(a.set, 100, usize::MAX).map(|chunk| chunk.from), Some(0..100));
         constants.let_go(a.set, &mut memory);
         assert_eq!((memory.used(), constants.state(a.set), constants.reclaim_leftover(&mut memory)), (0, SetState::Away, None));
         assert_eq!(load(&mut constants, &mut memory, a.set), 1000);

@@ -8,6 +8,7 @@ use crate::error::{EngineError, InvokeError};
 use crate::event::{Command, Submission};
 use crate::function::{Function, FunctionId};
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
+use crate::staging::Stager;
 use crate::statistics::EngineStatistics;
 use crate::worker::Worker;
 use atoll_core::residency::{RESIDENCY_POLICIES, residency_policy_by_name};
@@ -98,7 +99,9 @@ impl Engine {
         let ((urgent, urgent_inbox), (normal, normal_inbox)) = (unbounded(), unbounded());
         let inbox = Inbox { urgent: urgent_inbox, normal: normal_inbox };
         let shutdown_grace = config.shutdown_grace;
-        let worker = Worker::new(device, policy, residency_policy, &config, Arc::clone(&shared), inbox);
+        let stager = Stager::start(Arc::clone(&shared));
+        let stager = stager.map_err(|source| EngineError::Os { what: "cannot start the thread that reads constants", source })?;
+        let worker = Worker::new(device, policy, residency_policy, stager, &config, Arc::clone(&shared), inbox);
         let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || worker.run());
         let thread = thread.map_err(|source| EngineError::Os { what: "cannot start the engine's thread", source })?;
         Ok(Engine { handle: EngineHandle { shared, urgent, normal }, thread: Some(thread), shutdown_grace })

@@ -32,6 +32,7 @@ pub mod limits;
 mod memory;
 mod request;
 mod shapes;
+mod staging;
 mod statistics;
 mod worker;
 

@@ -101,6 +101,8 @@ pub struct ConstantStatistics {
     pub cold_starts: u64,
     /// Times they were brought to the device as a whole.
     pub loads: u64,
+    /// Of these, times when something had to be read from disk.
+    pub disk_loads: u64,
     /// Bytes written for that.
     pub loaded_bytes: u64,
     /// Times they had to make room for something else.

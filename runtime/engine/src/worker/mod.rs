@@ -21,6 +21,7 @@ use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::limits;
 use crate::memory::DeviceMemory;
+use crate::staging::Stager;
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
 use atoll_core::{Action, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
 use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
@@ -75,6 +76,7 @@ impl Worker {
         device: Box<dyn Device>,
         policy: &'static PolicyEntry,
         residency_policy: &'static ResidencyPolicyEntry,
+        stager: Stager,
         config: &EngineConfig,
         shared: Arc<Shared>,
         inbox: Inbox,
@@ -106,7 +108,7 @@ impl Worker {
             memory_overcommit: config.memory_overcommit,
             constants: Constants::default(),
             accounts: Accounts::default(),
-            resident: ResidencyState::new(Residency::new((residency_policy.make)())),
+            resident: ResidencyState::new(Residency::new((residency_policy.make)()), stager),
             releases: 0,
             closing: None,
             rt_start_latency: Histogram::default(),

@@ -1,7 +1,7 @@
 //! Constants come to the device and go, and invocations wait for them.
 //!
 //! An invocation *claims* the constants it needs; what is claimed is neither evicted nor overwritten. If they are all there when it arrives, it is ready at once. Otherwise it is *cold*: it keeps
-//! its place in the scheduler's queue and stands in nobody's way, while its constants are loaded in pieces between events. Loading begins on arrival, not at its turn.
+//! its place in the scheduler's queue and stands in nobody's way, while its constants are read ahead (`staging.rs`) and written in pieces between events. Loading begins on arrival, not at its turn.
 //!
 //! Memory is given to cold invocations in turn, real-time ones first, all that one needs or nothing. First goes what nobody claims: leftovers, memory kept from past invocations, constants by
 //! the residency policy. Warm invocations may overtake the first cold one while it waits, but only so often ([`OVERTAKES_MAX`]); then those behind it are held back, what they claimed is taken
@@ -10,16 +10,18 @@
 use super::Worker;
 use crate::accounts::AccountId;
 use crate::clock;
-use crate::constants::SetState;
+use crate::constants::{Chunk, SetState};
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::function::FunctionId;
 use crate::limits::{LOAD_CHUNK_BYTES, LOADS_MAX, OVERTAKES_MAX};
 use crate::memory::{Allocation, Purpose};
+use crate::staging::{Staged, Stager};
 use crate::statistics::ConstantStatistics;
 use atoll_core::residency::{ItemFacts, ItemId, Residency};
 use atoll_core::{Action, Class, Event, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The order in which invocations get memory.
 pub(super) type Turn = (Class, TaskId);
@@ -30,7 +32,9 @@ pub(super) struct ResidencyState {
     /// Invocations that wait for constants or memory.
     cold: BTreeSet<Turn>,
     /// Sets that are being loaded, in the order in which that began.
-    loading: Vec<ItemId>,
+    loading: Vec<(ItemId, Arc<Staged>)>,
+    /// Reads what is about to be loaded.
+    stager: Stager,
     /// The first cold invocation, if there is no memory for it.
     blocked: Option<Turn>,
     /// Invocations behind it that were prepared meanwhile.
@@ -47,11 +51,12 @@ pub(super) struct ResidencyState {
 const NS_PER_BYTE_DEFAULT: f64 = 0.2;
 
 impl ResidencyState {
-    pub(super) fn new(residency: Residency) -> ResidencyState {
+    pub(super) fn new(residency: Residency, stager: Stager) -> ResidencyState {
         ResidencyState {
             residency,
             cold: BTreeSet::new(),
             loading: Vec::new(),
+            stager,
             blocked: None,
             overtakes: 0,
             ns_per_byte: NS_PER_BYTE_DEFAULT,
@@ -288,7 +293,9 @@ impl Worker {
         let placed = is_possible
             && homeless.into_iter().all(|(id, bytes)| allocate(self, bytes).map(|place| self.constants.place(id, place)).is_some());
         if placed {
-            self.resident.loading.push(set);
+            let (bundle, ranges) = self.constants.source(set);
+            let staged = self.resident.stager.stage(bundle, ranges, self.constants.class(set) == Class::RealTime);
+            self.resident.loading.push((set, staged));
         } else {
             self.constants.let_go(set, &mut self.memory);
         }
@@ -298,14 +305,14 @@ impl Worker {
     /// What could be had at the cost of what nobody claims. Sets that share constants are counted as if they did not.
     pub(super) fn obtainable_bytes(&self) -> u64 {
         let idle: u64 = self.functions.values().flat_map(|loaded| &loaded.idle).map(|instance| instance.bytes()).sum();
-        let unclaimed = self.resident.loading.iter().filter(|&&set| !self.constants.is_claimed(set));
-        let unclaimed: u64 = unclaimed.map(|&set| self.constants.set_bytes(set)).sum();
+        let unclaimed = self.resident.loading.iter().map(|(set, _)| *set).filter(|&set| !self.constants.is_claimed(set));
+        let unclaimed: u64 = unclaimed.map(|set| self.constants.set_bytes(set)).sum();
         self.memory.free_bytes() + self.constants.leftover_bytes() + idle + self.resident.residency.reclaimable_bytes() + unclaimed
     }
 
     /// Takes a set that nobody claims off the device; `None` if there is none. Its memory is reclaimed piece by piece.
     pub(super) fn evict_one(&mut self) -> Option<()> {
-        if let Some(&set) = self.resident.loading.iter().find(|&&set| !self.constants.is_claimed(set)) {
+        if let Some(&(set, _)) = self.resident.loading.iter().find(|(set, _)| !self.constants.is_claimed(*set)) {
             self.cancel_loading(set);
             return Some(());
         }
@@ -326,51 +333,71 @@ impl Worker {
     }
 
     fn cancel_loading(&mut self, set: ItemId) {
-        self.resident.loading.retain(|&other| other != set);
+        self.resident.loading.retain(|(other, _)| *other != set);
         if matches!(self.constants.state(set), SetState::Loading { .. }) {
             self.constants.let_go(set, &mut self.memory);
         }
     }
 
-    /// Writes the next piece of a set that is being loaded, the most urgent one first. Returns whether there was one.
+    /// Writes the next piece of a set that is being loaded, of the most urgent one whose bytes are in memory. Returns whether there was one.
     pub(super) fn advance_loading(&mut self) -> bool {
-        let Some((set, task)) = self.most_urgent_loading() else { return false };
-        if self.lost.is_some() {
-            self.cancel_loading(set);
-            return true;
-        }
-        let Some(chunk) = self.constants.next_chunk(set, LOAD_CHUNK_BYTES) else {
-            self.loaded(set);
+        for (set, task) in self.loading_by_urgency() {
+            if self.lost.is_some() {
+                self.cancel_loading(set);
+                return true;
+            }
+            let staged = self.resident.loading.iter().find(|(other, _)| *other == set).map_or(0, |(_, staged)| staged.end());
+            if let Some(chunk) = self.constants.next_chunk(set, LOAD_CHUNK_BYTES, staged) {
+                self.write_chunk(set, task, &chunk);
+            } else if self.constants.is_resident(set) {
+                self.loaded(set);
+            } else {
+                continue;
+            }
             self.act();
             return true;
-        };
-        let begin = clock::now();
-        let bytes = chunk.from.len() as u64;
-        let answer = self.device.write(chunk.to, &chunk.bundle.weights()[chunk.from]);
-        match self.check(answer) {
-            Ok(()) => {
-                let ns_per_byte = clock::now().0.saturating_sub(begin.0) as f64 / bytes.max(1) as f64;
-                self.resident.ns_per_byte += (ns_per_byte - self.resident.ns_per_byte) / 16.0;
-                self.resident.count(set, |counters| counters.loaded_bytes += bytes);
-                // What is loaded with its function is billed with it.
-                if let Some(account) = task.and_then(|task| self.account_for(task, set)) {
-                    self.accounts.of(account).written_bytes += bytes;
-                }
-            }
-            Err(error) => self.fail_loading(set, &error.to_string()),
         }
-        self.act();
-        true
+        false
     }
 
-    /// The set that is loaded first, and the first invocation that waits for it.
-    fn most_urgent_loading(&self) -> Option<(ItemId, Option<TaskId>)> {
-        let first = *self.resident.loading.first()?;
-        let waiting = self.resident.cold.iter().filter_map(|(_, task)| Some((*task, self.invocations.get(task)?)));
-        let claims = waiting.filter(|(_, invocation)| invocation.claimed);
-        let mut wanted = claims.flat_map(|(task, invocation)| invocation.sets.iter().map(move |set| (*set, task)));
-        let urgent = wanted.find(|(set, _)| self.resident.loading.contains(set));
-        Some(urgent.map_or((first, None), |(set, task)| (set, Some(task))))
+    fn write_chunk(&mut self, set: ItemId, task: Option<TaskId>, chunk: &Chunk) {
+        let begin = clock::now();
+        let bytes = chunk.from.len() as u64;
+        let answer = self.device.write(chunk.to, &chunk.bundle.weights()[chunk.from.clone()]);
+        if let Err(error) = self.check(answer) {
+            return self.fail_loading(set, &error.to_string());
+        }
+        let ns_per_byte = clock::now().0.saturating_sub(begin.0) as f64 / bytes.max(1) as f64;
+        self.resident.ns_per_byte += (ns_per_byte - self.resident.ns_per_byte) / 16.0;
+        self.resident.count(set, |counters| counters.loaded_bytes += bytes);
+        // What is loaded with its function is billed with it.
+        if let Some(account) = task.and_then(|task| self.account_for(task, set)) {
+            self.accounts.of(account).written_bytes += bytes;
+        }
+    }
+
+    /// The sets that are being loaded, those first for which the first invocations wait; with the first invocation that does.
+    fn loading_by_urgency(&self) -> Vec<(ItemId, Option<TaskId>)> {
+        if self.resident.loading.is_empty() {
+            return Vec::new();
+        }
+        let is_loading = |set: &ItemId| self.resident.loading.iter().any(|(other, _)| other == set);
+        let mut order: Vec<(ItemId, Option<TaskId>)> = Vec::new();
+        for (_, task) in &self.resident.cold {
+            let Some(invocation) = self.invocations.get(task).filter(|invocation| invocation.claimed) else { continue };
+            for set in invocation.sets.iter().filter(|set| is_loading(set)) {
+                if order.iter().all(|(other, _)| other != set) {
+                    order.push((*set, Some(*task)));
+                }
+            }
+            if order.len() == self.resident.loading.len() {
+                break;
+            }
+        }
+        let rest = self.resident.loading.iter().map(|(set, _)| *set).filter(|set| order.iter().all(|(other, _)| other != set));
+        let rest: Vec<_> = rest.map(|set| (set, None)).collect();
+        order.extend(rest);
+        order
     }
 
     /// The bytes of constants have moved: they are divided anew before anybody looks.
@@ -385,11 +412,14 @@ impl Worker {
     }
 
     fn loaded(&mut self, set: ItemId) {
-        self.resident.loading.retain(|&other| other != set);
+        let from_disk = self.resident.loading.extract_if(.., |(other, _)| *other == set).any(|(_, staged)| staged.was_on_disk());
         let bytes = self.constants.set_bytes(set);
         let reload_ns = (bytes as f64 * self.resident.ns_per_byte) as u64;
         self.resident.residency.add(clock::now(), set, &ItemFacts { bytes, reload_ns, class: self.constants.class(set) });
-        self.resident.count(set, |counters| counters.loads += 1);
+        self.resident.count(set, |counters| {
+            counters.loads += 1;
+            counters.disk_loads += u64::from(from_disk);
+        });
         self.bills_are_due();
         if self.constants.is_claimed(set) {
             self.resident.residency.pin(set);
@@ -411,7 +441,7 @@ impl Worker {
     /// A function is gone.
     pub(super) fn leave_set(&mut self, set: ItemId) {
         if self.constants.leave(set, &mut self.memory) {
-            self.resident.loading.retain(|&other| other != set);
+            self.resident.loading.retain(|(other, _)| *other != set);
             self.resident.counters.remove(&set);
             self.resident.residency.forget(set);
         }

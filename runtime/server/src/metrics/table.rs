@@ -135,6 +135,32 @@ pub(super) const METRICS: &[Metric] = &[
     gauge("atoll_device_memory_used_bytes_max", "The most device memory that was ever in use", |s, out| {
         per_device(s, out, s.engine.device.memory_used_bytes_max);
     }),
+    gauge("atoll_constants_bytes", "What the constants of a model take, by where they are", |s, out| {
+        for model in &s.models {
+            let memory = function_of(s, model).map_or_else(Default::default, |f| f.memory);
+            let elsewhere = memory.constant_bytes - memory.constant_device_bytes;
+            for (tier, bytes) in [("device", memory.constant_device_bytes), ("host", elsewhere)] {
+                out.integer(&[("model", &model.name), ("version", &model.version), ("tier", tier)], bytes);
+            }
+        }
+    }),
+    gauge("atoll_device_constants_bytes", "Device memory that holds constants, equal ones once", |s, out| {
+        per_device(s, out, s.engine.device.constant_bytes);
+    }),
+    gauge("atoll_cold_invocations", "Invocations that wait for constants or memory", |s, out| out.integer(&[], s.engine.cold_invocations)),
+    counter("atoll_constants_loads_total", "Times constants were brought to the device, by where they were", |s, out| {
+        let constants = s.engine.constants;
+        for (tier, loads) in [("host", constants.loads - constants.disk_loads), ("disk", constants.disk_loads)] {
+            out.integer(&[("tier", tier)], loads);
+        }
+    }),
+    counter("atoll_constants_loaded_bytes_total", "Bytes of constants written to the device", |s, out| {
+        out.integer(&[], s.engine.constants.loaded_bytes);
+    }),
+    counter("atoll_constants_evictions_total", "Times constants had to make room", |s, out| out.integer(&[], s.engine.constants.evictions)),
+    counter("atoll_constants_evicted_bytes_total", "Their sizes at those times", |s, out| {
+        out.integer(&[], s.engine.constants.evicted_bytes)
+    }),
     gauge("atoll_device_lost", "1 once the device failed for good", |s, out| per_device(s, out, u64::from(s.engine.device.lost.is_some()))),
     gauge("atoll_device_compute_units", "Compute units", |s, out| per_device(s, out, s.engine.device.compute_units.into())),
     counter(
@@ -213,12 +239,15 @@ fn device_seconds(snapshot: &Snapshot<'_>, compute_unit_ns: u128) -> f64 {
     compute_unit_ns as f64 / 1e9 / f64::from(snapshot.engine.device.compute_units.max(1))
 }
 
+fn function_of<'a>(snapshot: &'a Snapshot<'_>, model: &Model) -> Option<&'a FunctionStatistics> {
+    snapshot.engine.functions.iter().find(|f| f.key.tenant.is_local() && f.key.name == model.name)
+}
+
 /// A sample per model that takes requests, from its first moment on.
 fn per_model(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&FunctionStatistics) -> u64) {
     for model in &snapshot.models {
         let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
-        let statistics = snapshot.engine.functions.iter().find(|f| f.key.tenant.is_local() && f.key.name == model.name);
-        out.integer(labels, statistics.map_or(0, &value));
+        out.integer(labels, function_of(snapshot, model).map_or(0, &value));
     }
 }
 

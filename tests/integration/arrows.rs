@@ -25,7 +25,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-protocol", &[]),
     ("atoll-sealed", &[]),
     ("atoll-store", &["atoll-core", "atoll-protocol", "atoll-sealed"]),
-    ("atoll-server", &["atoll-core", "atoll-engine", "atoll-kgraph", "atoll-protocol"]),
+    ("atoll-control", &["atoll-core", "atoll-protocol", "atoll-sealed"]),
+    ("atoll-client", &["atoll-control", "atoll-core", "atoll-protocol", "atoll-sealed"]),
+    ("atoll-server", &["atoll-control", "atoll-core", "atoll-engine", "atoll-kgraph", "atoll-protocol", "atoll-sealed", "atoll-store"]),
     ("atoll-models", &["atoll-frontend"]),
     ("gpu-probe", &[]),
 ];

@@ -11,12 +11,12 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Packs a function of `tests/functions` for this machine.
-fn packed(manifest: &Path, output: &Path) -> Result<()> {
+pub(crate) fn packed(manifest: &Path, output: &Path) -> Result<()> {
     let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
     Ok(pack(manifest, output, &options, &Silent).map(drop)?)
 }
 
-fn manifest(name: &str) -> PathBuf {
+pub(crate) fn manifest(name: &str) -> PathBuf {
     root().join("tests/functions").join(name).with_extension("toml")
 }
 

@@ -39,6 +39,10 @@ impl Daemon {
             .arg(&ready)
             .args(options)
             .env("XDG_CACHE_HOME", cache)
+            // Every daemon of a test has a socket and a state of its own.
+            .env("XDG_RUNTIME_DIR", cache)
+            .env("XDG_STATE_HOME", cache)
+            .env_remove("ATOLL_CONTROL_SOCKET")
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
@@ -67,7 +71,11 @@ impl Daemon {
         Ok(self.process.try_wait()?.is_none())
     }
 
-    fn signal(&mut self, signal: Signal) -> Result<std::process::ExitStatus> {
+    pub(crate) fn process(&self) -> &Child {
+        &self.process
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) -> Result<std::process::ExitStatus> {
         kill_process(Pid::from_child(&self.process), signal)?;
         Ok(self.process.wait()?)
     }
@@ -118,7 +126,7 @@ fn a_busy_port_is_named() -> Result<()> {
     let port = taken.local_addr()?.port().to_string();
     let folder = tempfile::tempdir()?;
     let output = Command::new(atoll())
-        .args(["serve", "--http-port", &port, "--metrics-port", "0", "--model-repository"])
+        .args(["serve", "--http-port", &port, "--metrics-port", "0", "--no-control", "--model-repository"])
         .arg(folder.path())
         .output()?;
     let message = String::from_utf8_lossy(&output.stderr).into_owned();

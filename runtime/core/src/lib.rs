@@ -34,4 +34,4 @@ pub use event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 pub use ids::*;
 pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};
 pub use scheduler::{Counters, Scheduler, SchedulerConfig};
-pub use tenant::{BadTenant, TENANT_BYTES_MAX, Tenant};
+pub use tenant::{BadTenant, TENANT_BYTES_MAX, Tenant, is_plain_name};

@@ -42,10 +42,11 @@ impl FromStr for Tenant {
     type Err = BadTenant;
 
     fn from_str(name: &str) -> Result<Tenant, BadTenant> {
-        let is_ordinary = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let begins_well = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
-        let fits = begins_well && name.len() <= TENANT_BYTES_MAX && name.bytes().all(is_ordinary);
-        if fits { Ok(Tenant(name.into())) } else { Err(BadTenant(name.chars().take(TENANT_BYTES_MAX).collect())) }
+        if is_plain_name(name, TENANT_BYTES_MAX) {
+            Ok(Tenant(name.into()))
+        } else {
+            Err(BadTenant(name.chars().take(TENANT_BYTES_MAX).collect()))
+        }
     }
 }
 
@@ -67,6 +68,13 @@ impl fmt::Display for Tenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
+}
+
+/// Whether a text is a name that can stand in paths, labels and commands without a thought: up to so many letters, digits, `-`, `_` and `.`, a letter or a digit first.
+pub fn is_plain_name(name: &str, bytes_max: usize) -> bool {
+    let is_ordinary = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let begins_well = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+    begins_well && name.len() <= bytes_max && name.bytes().all(is_ordinary)
 }
 
 impl fmt::Display for BadTenant {

@@ -2,10 +2,14 @@
 
 use crate::compiler::CompilerService;
 use crate::config::ServerConfig;
+use crate::deployed::Deployed;
 use crate::inference::Inference;
 use crate::limits::BODIES_IN_FLIGHT_BYTES_MAX;
 use crate::metrics::Recorder;
-use crate::repository::Repository;
+use crate::model::Model;
+use crate::repository::{FindError, Repository};
+use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,6 +21,8 @@ const BUDGET_UNIT_BYTES: usize = 4096;
 pub(crate) struct App {
     pub(crate) engine: Arc<dyn Inference>,
     pub(crate) repository: Repository,
+    /// Functions that came over the control socket; none without one.
+    pub(crate) deployed: Option<Arc<Deployed>>,
     pub(crate) recorder: Recorder,
     pub(crate) body_bytes_max: usize,
     bodies: Arc<Semaphore>,
@@ -25,10 +31,16 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(config: &ServerConfig, engine: Arc<dyn Inference>, compiler: Option<Arc<dyn CompilerService>>) -> App {
+    pub(crate) fn new(
+        config: &ServerConfig,
+        engine: Arc<dyn Inference>,
+        compiler: Option<Arc<dyn CompilerService>>,
+        deployed: Option<Arc<Deployed>>,
+    ) -> App {
         App {
             repository: Repository::new(config.repository.clone(), config.cache.clone(), engine.clone(), compiler),
             engine,
+            deployed,
             recorder: Recorder::default(),
             // A body that exceeds the budget by itself could never be taken.
             body_bytes_max: config.body_bytes_max.min(BODIES_IN_FLIGHT_BYTES_MAX),
@@ -36,6 +48,40 @@ impl App {
             loaded: AtomicBool::new(false),
             draining: AtomicBool::new(false),
         }
+    }
+
+    /// What takes requests under a name: a model of the repository, or a deployed function that everybody may use.
+    pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
+        let found = self.repository.find(name, version);
+        let Err(FindError::Unknown(_)) = &found else { return found };
+        let Some(function) = self.deployed.as_ref().and_then(|deployed| deployed.public(name)) else { return found };
+        if let Some(version) = version.filter(|version| *version != MODEL_VERSION) {
+            return Err(FindError::Version { name: name.into(), version: version.into(), only: MODEL_VERSION.into() });
+        }
+        function.model.clone().map_err(|reason| FindError::NotReady { name: name.into(), reason })
+    }
+
+    /// Whatever takes requests of everybody.
+    pub(crate) fn models(&self) -> Vec<Arc<Model>> {
+        let deployed = self.deployed.iter().flat_map(|deployed| deployed.all_public());
+        self.repository.ready().into_iter().chain(deployed.filter_map(|function| function.model.clone().ok())).collect()
+    }
+
+    /// Every model there is for everybody, ready or not, by name.
+    pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
+        let mut entries = self.repository.index()?;
+        for function in self.deployed.iter().flat_map(|deployed| deployed.all_public()) {
+            let (state, reason) = match &function.model {
+                Ok(_) => (ModelState::Ready, String::new()),
+                Err(reason) => (ModelState::Unavailable, reason.clone()),
+            };
+            let name = function.key.to_string();
+            if !entries.iter().any(|entry| entry.name == name) {
+                entries.push(IndexEntry { name, version: MODEL_VERSION.into(), state, reason });
+            }
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
     }
 
     /// Room for a body of so many bytes, until the permit is dropped; `None` if there is none now.

@@ -1,5 +1,6 @@
 //! What a server is told when it starts.
 
+use crate::control::ControlConfig;
 use crate::limits;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -22,7 +23,9 @@ pub struct ServerConfig {
     pub body_bytes_max: usize,
     /// How long requests may go on after the server was told to stop.
     pub drain: Duration,
-    /// A file to write the addresses to (`http ADDRESS`, `metrics ADDRESS`) once every model of the repository has been loaded or has failed.
+    /// The control socket; none where `None`.
+    pub control: Option<ControlConfig>,
+    /// A file to write the addresses to (`http ADDRESS`, `metrics ADDRESS`, `control PATH`) once every model of the repository has been loaded or has failed.
     pub ready_file: Option<PathBuf>,
 }
 
@@ -37,6 +40,7 @@ impl ServerConfig {
             cache,
             body_bytes_max: limits::BODY_BYTES_MAX_DEFAULT,
             drain: Duration::from_secs(10),
+            control: None,
             ready_file: None,
         }
     }

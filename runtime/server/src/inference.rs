@@ -1,11 +1,12 @@
 //! What the server needs of an engine.
 
 use atoll_engine::{
-    EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvocationRequest, InvokeError,
-    Reply,
+    ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvocationResult,
+    InvokeError, Reply,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// An engine, or a double of one.
 pub trait Inference: Send + Sync + 'static {
@@ -15,8 +16,8 @@ pub trait Inference: Send + Sync + 'static {
     /// Takes a function off the device. Blocks.
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
 
-    /// Calls a function; the reply is called exactly once.
-    fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId;
+    /// Calls functions one after the other; the reply is called exactly once.
+    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
 
     /// Gives an invocation up.
     fn cancel(&self, id: InvocationId);
@@ -34,8 +35,8 @@ impl Inference for EngineHandle {
         EngineHandle::unload(self, function)
     }
 
-    fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
-        EngineHandle::submit(self, request, reply)
+    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
+        EngineHandle::submit_chain(self, request, reply)
     }
 
     fn cancel(&self, id: InvocationId) {
@@ -53,4 +54,30 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 }
 
 /// The answer to an invocation whose reply was dropped, which an engine never does.
-pub(crate) const LOST: InvokeError = InvokeError::ShuttingDown;
+const LOST: InvokeError = InvokeError::ShuttingDown;
+
+/// Calls functions, and takes the call back if the answer is no longer waited for.
+pub(crate) async fn invoke(engine: &Arc<dyn Inference>, request: ChainRequest) -> Result<InvocationResult, InvokeError> {
+    let (answer, answered) = oneshot::channel();
+    let reply = Box::new(move |result| {
+        // Nobody waits any more if this fails, which is why it was cancelled.
+        let _ = answer.send(result);
+    });
+    let mut guard = CancelOnDrop { engine, id: Some(engine.submit(request, reply)) };
+    let result = answered.await.unwrap_or(Err(LOST));
+    guard.id = None;
+    result
+}
+
+struct CancelOnDrop<'a> {
+    engine: &'a Arc<dyn Inference>,
+    id: Option<InvocationId>,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.engine.cancel(id);
+        }
+    }
+}

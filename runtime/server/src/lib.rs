@@ -13,8 +13,11 @@
 //! - Nothing is kept on disk but the cache of compiled models, whose files are whole or not there: a daemon that is killed leaves nothing that matters.
 
 mod app;
+mod bytes;
 mod compiler;
 mod config;
+mod control;
+mod deployed;
 mod http;
 mod inference;
 pub mod limits;
@@ -25,8 +28,10 @@ mod repository;
 mod server;
 mod shutdown;
 
+pub use bytes::parse_bytes;
 pub use compiler::{CompileFailure, CompileProgress, CompilerService};
 pub use config::ServerConfig;
+pub use control::{Access, AccessError, ControlConfig, TenantLimits};
 pub use inference::Inference;
 pub use model::tensor_metadata;
 pub use server::{ServeError, Server};

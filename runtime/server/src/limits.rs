@@ -37,3 +37,24 @@ pub const SETTINGS_DEPTH_MAX: usize = 16;
 
 /// Bytes of compiled models that are kept. The ones not used for longest go first.
 pub const CACHE_BYTES_MAX: u64 = 32 << 30;
+
+/// Largest configuration of the control socket.
+pub const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
+
+/// Longest name of a deployed function in bytes: what still fits a label of a metric and a column of a table.
+pub const FUNCTION_NAME_BYTES_MAX: usize = 128;
+
+/// Connections to the control socket at one time. Later ones wait until one closes.
+pub const CONTROL_CONNECTIONS_MAX: usize = 1024;
+
+/// Connections of one user among them, so that nobody keeps the others out.
+pub const CONTROL_CONNECTIONS_PER_USER_MAX: usize = 256;
+
+/// How long the rest of a frame may take whose first bytes have arrived, and an answer that is being read: over a socket of this machine a second is long.
+pub const FRAME_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Largest object and largest bundle that are taken over the control socket.
+pub const CONTENT_BYTES_MAX: u64 = 16 << 30;
+
+/// Bytes of objects that are kept in memory.
+pub const OBJECT_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;

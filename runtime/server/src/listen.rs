@@ -73,7 +73,7 @@ async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver
 }
 
 /// Returns when it is time to stop, or whoever would say so is gone.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

@@ -1,10 +1,9 @@
 //! A model that takes requests: its metadata, and how requests fit it.
 
 use crate::repository::Settings;
-use atoll_engine::{Class, InputTensor};
+use atoll_engine::{Class, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph};
 use atoll_protocol::{ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, Tensor, TensorMetadata};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,6 +12,8 @@ const PLATFORM: &str = "atoll_kgraph";
 
 /// A model on the device.
 pub(crate) struct Model {
+    pub(crate) key: FunctionKey,
+    /// The key as text, by which the protocol names it.
     pub(crate) name: String,
     pub(crate) version: String,
     settings: Settings,
@@ -55,10 +56,11 @@ pub(crate) enum FitError {
 }
 
 impl Model {
-    pub(crate) fn new(name: String, version: String, bundle: Arc<Bundle>, settings: Settings) -> Model {
+    pub(crate) fn new(key: FunctionKey, version: String, bundle: &Bundle, settings: Settings) -> Model {
         let graph = bundle.graph();
         Model {
-            name,
+            name: key.to_string(),
+            key,
             version,
             settings,
             digest: bundle.digest().into(),

@@ -3,13 +3,18 @@
 use crate::app::App;
 use crate::compiler::CompilerService;
 use crate::config::ServerConfig;
+use crate::control::{Control, ControlConfig, ControlListener};
+use crate::deployed::Deployed;
 use crate::inference::Inference;
 use crate::{http, listen, metrics};
+use atoll_store::{Store, StoreConfig, StoreError};
+use rustix::process::Signal;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// Why a server cannot run.
@@ -45,6 +50,25 @@ pub enum ServeError {
         /// The system's answer.
         source: io::Error,
     },
+    /// Another daemon listens on the control socket.
+    #[error("another daemon listens on the control socket {path}; choose another with --control-socket, and another --state")]
+    ControlInUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The control socket cannot be listened on.
+    #[error(
+        "cannot listen on the control socket {path}: {source}; choose another with --control-socket, or do without it with --no-control"
+    )]
+    Control {
+        /// The socket.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// What was kept cannot be opened.
+    #[error("the store of objects and deployed functions: {0}")]
+    Store(#[from] StoreError),
     /// The file that tells the addresses cannot be written.
     #[error("cannot write {path}: {source}")]
     ReadyFile {
@@ -60,6 +84,7 @@ pub struct Server {
     app: Arc<App>,
     http: TcpListener,
     metrics: TcpListener,
+    control: Option<(Arc<Control>, ControlListener)>,
     config: ServerConfig,
 }
 
@@ -70,11 +95,20 @@ impl Server {
         engine: Arc<dyn Inference>,
         compiler: Option<Arc<dyn CompilerService>>,
     ) -> Result<Server, ServeError> {
-        let app = App::new(&config, engine, compiler);
+        let store = config.control.as_ref().map(open_store).transpose()?.map(Arc::new);
+        let deployed = store.as_ref().map(|store| Arc::new(Deployed::new(engine.clone(), store.clone())));
+        let app = Arc::new(App::new(&config, engine, compiler, deployed.clone()));
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;
         let metrics = bind(config.host, config.metrics_port, "--metrics-port").await?;
-        Ok(Server { app: Arc::new(app), http, metrics, config })
+        let control = match (&config.control, store, deployed) {
+            (Some(settings), Some(store), Some(deployed)) => {
+                let listener = listen_control(settings)?;
+                Some((Arc::new(Control::new(app.clone(), store, deployed, settings.access.clone())), listener))
+            }
+            _ => None,
+        };
+        Ok(Server { app, http, metrics, control, config })
     }
 
     /// Where the protocol is served.
@@ -89,19 +123,29 @@ impl Server {
 
     /// Serves until `stop` completes, then drains. Models are loaded while requests are already served.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Server { app, http, metrics, config } = self;
+        let Server { app, http, metrics, control, config } = self;
+        // A limit of file sizes is an error like a full disk, to be answered, and no reason to die; the handler stands for as long as the process.
+        let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
         let addresses = (http.local_addr().ok(), metrics.local_addr().ok());
         let (stopping, stopped) = watch::channel(false);
         let open = app.recorder.connections.clone();
         let serve_http = listen::serve(http, http::router(app.clone()), stopped.clone(), config.drain, open.clone());
-        let serve_metrics = listen::serve(metrics, metrics::router(app.clone()), stopped, config.drain, open);
+        let serve_metrics = listen::serve(metrics, metrics::router(app.clone()), stopped.clone(), config.drain, open);
+        let serve_control = async {
+            if let Some((control, listener)) = control {
+                control.serve(listener, stopped, config.drain).await;
+            }
+        };
         let loading = {
             let app = app.clone();
             async move {
                 app.repository.load_all().await;
+                if let Some(deployed) = &app.deployed {
+                    deployed.restore().await;
+                }
                 app.set_loaded();
                 tracing::info!("every model of the repository is loaded or has failed");
-                write_ready_file(config.ready_file.as_deref(), addresses).await
+                write_ready_file(config.ready_file.as_deref(), addresses, config.control.as_ref()).await
             }
         };
         let stopping_on_request = async {
@@ -109,7 +153,7 @@ impl Server {
             app.set_draining();
             let _ = stopping.send(true);
         };
-        let serving = async { tokio::join!(serve_http, serve_metrics, stopping_on_request) };
+        let serving = async { tokio::join!(serve_http, serve_metrics, serve_control, stopping_on_request) };
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,
@@ -120,6 +164,18 @@ impl Server {
     }
 }
 
+fn open_store(config: &ControlConfig) -> Result<Store, StoreError> {
+    Store::open(&StoreConfig { folder: config.state.clone(), memory_bytes: config.object_memory_bytes })
+}
+
+fn listen_control(config: &ControlConfig) -> Result<ControlListener, ServeError> {
+    let path = config.socket.clone();
+    ControlListener::bind(config).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => ServeError::ControlInUse { path },
+        _ => ServeError::Control { path, source },
+    })
+}
+
 async fn bind(host: IpAddr, port: u16, flag: &'static str) -> Result<TcpListener, ServeError> {
     TcpListener::bind((host, port)).await.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ServeError::PortInUse { host, port, flag },
@@ -128,10 +184,15 @@ async fn bind(host: IpAddr, port: u16, flag: &'static str) -> Result<TcpListener
 }
 
 /// Writes beside the file and renames, so that who waits for it never sees half of it.
-async fn write_ready_file(path: Option<&Path>, addresses: (Option<SocketAddr>, Option<SocketAddr>)) -> Result<(), ServeError> {
+async fn write_ready_file(
+    path: Option<&Path>,
+    addresses: (Option<SocketAddr>, Option<SocketAddr>),
+    control: Option<&ControlConfig>,
+) -> Result<(), ServeError> {
     let (Some(path), (Some(http), Some(metrics))) = (path, addresses) else { return Ok(()) };
     let temporary = path.with_extension("partial");
-    let text = format!("http {http}\nmetrics {metrics}\n");
+    let control = control.map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
+    let text = format!("http {http}\nmetrics {metrics}\n{control}");
     let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|source| ServeError::ReadyFile { path: path.into(), source })
 }

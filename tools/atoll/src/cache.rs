@@ -1,12 +1,20 @@
-//! Where the XDG convention keeps what can be made again.
+//! Where the XDG convention keeps what can be made again, and what cannot.
 
 use std::path::PathBuf;
 
 /// A folder of ours there; `None` where neither XDG_CACHE_HOME nor HOME is set.
 pub(crate) fn folder(name: &str) -> Option<PathBuf> {
+    Some(xdg("XDG_CACHE_HOME", ".cache")?.join("atoll").join(name))
+}
+
+/// The folder of what a daemon keeps; `None` where neither XDG_STATE_HOME nor HOME is set.
+pub(crate) fn state_folder() -> Option<PathBuf> {
+    Some(xdg("XDG_STATE_HOME", ".local/state")?.join("atoll"))
+}
+
+fn xdg(variable: &str, in_home: &str) -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-    Some(base.join("atoll").join(name))
+    set(variable).or_else(|| Some(set("HOME")?.join(in_home)))
 }
 
 /// Native code of kernels, so that no kernel is compiled twice for one block shape.

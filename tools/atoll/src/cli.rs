@@ -43,6 +43,9 @@ pub(crate) enum Command {
     Inspect(commands::inspect::Args),
     Serve(commands::serve::Args),
     Infer(commands::infer::Args),
+    #[command(name = "fn")]
+    Functions(commands::functions::Args),
+    Object(commands::object::Args),
     #[cfg(feature = "compiler")]
     Kernel(commands::kernel::Args),
     #[cfg(feature = "compiler")]

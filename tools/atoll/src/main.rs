@@ -11,6 +11,7 @@ mod cli;
 mod client;
 mod commands;
 mod compiler;
+mod control;
 mod drawing;
 mod engine;
 mod failure;

@@ -3,10 +3,11 @@
 use crate::failure::{Blame, user_error};
 use crate::npy;
 use crate::random::Random;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use atoll_protocol::{DataType, Tensor, TensorMetadata, to_f64};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Random integers are below this: valid as bytes, as tokens of every vocabulary, and as small counts.
@@ -61,7 +62,8 @@ impl InputSpecs {
         metadata.iter().map(|input| self.tensor(input, random)).collect()
     }
 
-    fn tensor(&self, input: &TensorMetadata, random: &mut Random) -> Result<Tensor> {
+    /// A tensor for one input of the model.
+    pub(crate) fn tensor(&self, input: &TensorMetadata, random: &mut Random) -> Result<Tensor> {
         // Sizes that vary are 1 unless they are given.
         let free = || input.shape.iter().map(|&size| if size < 0 { 1 } else { size }).collect();
         let shape = || self.shapes.get(&input.name).cloned().unwrap_or_else(free);
@@ -101,6 +103,36 @@ fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -
 
 /// Elements of a tensor that is made here: 8 GiB as numbers, beyond which a mistyped shape is more likely than a wish.
 const ELEMENTS_MAX: usize = 1 << 30;
+
+/// Writes tensors into a folder, as NAME.npy.
+pub(crate) fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for output in outputs {
+        // Names of tensors may hold anything; names of files may not.
+        let name: String = output.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+        npy::write(&folder.join(format!("{name}.npy")), output).blame_user()?;
+    }
+    Ok(())
+}
+
+/// What there is to say of outputs, for people.
+pub(crate) fn summaries_text(summaries: &[Summary]) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for output in summaries {
+        let shape: Vec<String> = output.shape.iter().map(i64::to_string).collect();
+        let (name, datatype, shape) = (&output.name, output.datatype, shape.join(", "));
+        let _ = writeln!(text, "{name}: {datatype}[{shape}]  min {:.6}  max {:.6}  mean {:.6}", output.min, output.max, output.mean);
+        if output.not_finite > 0 {
+            let _ = writeln!(text, "  {} elements are NaN or infinite", output.not_finite);
+        }
+        for row in &output.top {
+            let cells: Vec<String> = row.iter().map(|(index, value)| format!("{index}: {value:.6}")).collect();
+            let _ = writeln!(text, "  top  {}", cells.join("   "));
+        }
+    }
+    text
+}
 
 /// What there is to say of an output.
 #[derive(Clone, Debug, Serialize)]

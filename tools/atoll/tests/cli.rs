@@ -63,7 +63,10 @@ fn exit_codes_say_whose_fault_it_is() {
         (vec!["inspect", "/nowhere/x.kg"], "/nowhere/x.kg"),
         (vec!["inspect", &path("damaged.kg")], "not a usable bundle"),
         (vec!["infer", "--model", &path("missing.kg")], "missing.kg"),
-        (vec!["serve", "--model-repository", &path("missing"), "--http-port", "0", "--metrics-port", "0"], "--model-repository"),
+        (
+            vec!["serve", "--model-repository", &path("missing"), "--http-port", "0", "--metrics-port", "0", "--no-control"],
+            "--model-repository",
+        ),
         (vec!["bench", "latency", "--rt", "a.txt", "--be", "b.txt"], "a .kg or .onnx file is expected"),
         (vec!["bench", "latency", "--rt", "a.kg", "--be", "b.kg", "--rate", "0"], "--rate"),
         (vec!["models", "--url", "https://x"], "plain HTTP"),

@@ -23,7 +23,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
 }
 
 pub(super) async fn model_ready(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Response, ApiError> {
-    let ready = match app.repository.find(&path.name, path.version.as_deref()) {
+    let ready = match app.find(&path.name, path.version.as_deref()) {
         Ok(_) => true,
         Err(FindError::NotReady { .. }) => false,
         Err(error) => return Err(error.into()),

@@ -4,11 +4,11 @@ use super::ModelPath;
 use super::body::{self, Received};
 use super::error::ApiError;
 use crate::app::App;
-use crate::inference::{Inference, LOST, blocking};
+use crate::inference::{blocking, invoke};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
-use atoll_engine::{Class, FunctionKey, InvocationId, InvocationRequest, InvocationResult, InvokeError};
+use atoll_engine::{Class, InvocationRequest, InvocationResult};
 use atoll_protocol::{
     Encoded, InferRequest, InferResponse, JSON_LENGTH_HEADER, OutputTensor, Parameters, ProtocolError, Tensor, top_classes,
 };
@@ -18,7 +18,6 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
 /// What a request says besides its tensors.
 struct Terms {
@@ -34,7 +33,7 @@ pub(super) async fn infer(
     body: Body,
 ) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let model = app.repository.find(&path.name, path.version.as_deref())?;
+    let model = app.find(&path.name, path.version.as_deref())?;
     model.note_request();
     let json_bytes = json_bytes(&headers)?;
     let Received { bytes, permit: _permit } = body::receive(&app, &headers, body).await?;
@@ -45,9 +44,9 @@ pub(super) async fn infer(
     .await??;
     let class = terms.class.unwrap_or(model.class());
     let Fitted { inputs, outputs } = fitted;
-    let invocation = InvocationRequest { function: FunctionKey::local(&model.name), inputs, class: terms.class, deadline: terms.deadline };
+    let invocation = InvocationRequest { function: model.key.clone(), inputs, class: terms.class, deadline: terms.deadline };
     let mut record = Record { app: app.clone(), class, arrived, outcome: Outcome::Cancelled };
-    let result = invoke(&app.engine, invocation).await;
+    let result = invoke(&app.engine, invocation.into()).await;
     record.outcome = Outcome::of(&result);
     let result = result?;
     let output_bytes = result.outputs.iter().map(|output| output.bytes.len()).sum();
@@ -86,32 +85,6 @@ fn class(parameters: &Parameters) -> Result<Option<Class>, ProtocolError> {
 fn deadline(parameters: &Parameters) -> Result<Option<Duration>, ProtocolError> {
     let given = [parameters.unsigned("timeout")?, parameters.unsigned("deadline_us")?];
     Ok(given.into_iter().flatten().filter(|us| *us > 0).min().map(Duration::from_micros))
-}
-
-/// Calls the engine, and takes the call back if the answer is no longer waited for.
-async fn invoke(engine: &Arc<dyn Inference>, request: InvocationRequest) -> Result<InvocationResult, InvokeError> {
-    let (answer, answered) = oneshot::channel();
-    let reply = Box::new(move |result| {
-        // Nobody waits any more if this fails, which is why it was cancelled.
-        let _ = answer.send(result);
-    });
-    let mut guard = CancelOnDrop { engine, id: Some(engine.submit(request, reply)) };
-    let result = answered.await.unwrap_or(Err(LOST));
-    guard.id = None;
-    result
-}
-
-struct CancelOnDrop<'a> {
-    engine: &'a Arc<dyn Inference>,
-    id: Option<InvocationId>,
-}
-
-impl Drop for CancelOnDrop<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.engine.cancel(id);
-        }
-    }
 }
 
 /// Counts a request when it is over, also one whose client went away.

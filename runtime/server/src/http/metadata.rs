@@ -27,9 +27,9 @@ pub(super) async fn server() -> Json<ServerMetadata> {
 }
 
 pub(super) async fn model(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<ModelMetadata>, ApiError> {
-    Ok(Json(app.repository.find(&path.name, path.version.as_deref())?.metadata()))
+    Ok(Json(app.find(&path.name, path.version.as_deref())?.metadata()))
 }
 
 pub(super) async fn config(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<ModelConfig>, ApiError> {
-    Ok(Json(app.repository.find(&path.name, path.version.as_deref())?.config()))
+    Ok(Json(app.find(&path.name, path.version.as_deref())?.config()))
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub(super) async fn index(State(app): State<Arc<App>>, body: Body) -> Result<Json<Vec<IndexEntry>>, ApiError> {
     let request: IndexRequest = small_json(body).await?;
-    let index = app.repository.index();
+    let index = app.index();
     let mut index = index.map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the repository cannot be read: {e}")))?;
     index.retain(|entry| !request.ready || entry.state == ModelState::Ready);
     Ok(Json(index))

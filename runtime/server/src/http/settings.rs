@@ -42,7 +42,7 @@ pub(super) async fn set_trace(body: Body) -> Result<Json<TraceSettings>, ApiErro
 }
 
 pub(super) async fn model_trace(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<TraceSettings>, ApiError> {
-    app.repository.find(&path.name, path.version.as_deref())?;
+    app.find(&path.name, path.version.as_deref())?;
     Ok(trace().await)
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn set_model_trace(
     Path(path): Path<ModelPath>,
     body: Body,
 ) -> Result<Json<TraceSettings>, ApiError> {
-    app.repository.find(&path.name, path.version.as_deref())?;
+    app.find(&path.name, path.version.as_deref())?;
     set_trace(body).await
 }
 

@@ -12,18 +12,18 @@ use axum::extract::{Path, State};
 use std::sync::Arc;
 
 pub(super) async fn all(State(app): State<Arc<App>>) -> Result<Json<ModelStatisticsList>, ApiError> {
-    statistics(&app, app.repository.ready()).await
+    statistics(&app, app.models()).await
 }
 
 pub(super) async fn model(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<ModelStatisticsList>, ApiError> {
-    statistics(&app, vec![app.repository.find(&path.name, path.version.as_deref())?]).await
+    statistics(&app, vec![app.find(&path.name, path.version.as_deref())?]).await
 }
 
 async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<Json<ModelStatisticsList>, ApiError> {
     let engine = app.engine.clone();
     let functions = blocking(move || engine.statistics().functions).await.ok_or_else(ApiError::panicked)?;
     let of = |model: &Arc<Model>| {
-        let function = functions.iter().find(|f| f.key.tenant.is_local() && f.key.name == model.name).cloned().unwrap_or_default();
+        let function = functions.iter().find(|f| f.key == model.key).cloned().unwrap_or_default();
         entry(model, &function)
     };
     Ok(Json(ModelStatisticsList { model_stats: models.iter().map(of).collect() }))

@@ -34,7 +34,7 @@ fn render(app: &App) -> String {
     let snapshot = Snapshot {
         usage: usage::bounded(std::mem::take(&mut engine.usage)),
         engine,
-        models: app.repository.ready(),
+        models: app.models(),
         states: app.repository.state_counts(),
         recorder: &app.recorder,
     };

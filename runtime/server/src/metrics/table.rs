@@ -240,7 +240,7 @@ fn device_seconds(snapshot: &Snapshot<'_>, compute_unit_ns: u128) -> f64 {
 }
 
 fn function_of<'a>(snapshot: &'a Snapshot<'_>, model: &Model) -> Option<&'a FunctionStatistics> {
-    snapshot.engine.functions.iter().find(|f| f.key.tenant.is_local() && f.key.name == model.name)
+    snapshot.engine.functions.iter().find(|f| f.key == model.key)
 }
 
 /// A sample per model that takes requests, from its first moment on.

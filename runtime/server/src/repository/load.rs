@@ -146,7 +146,7 @@ impl Repository {
             };
             let info = engine.load(bundle.clone(), options)?;
             tracing::debug!(model = source.name, target = info.target, weights_bytes = info.weights_bytes, "on the device");
-            Ok(Model::new(source.name, source.version, bundle, settings))
+            Ok(Model::new(FunctionKey::local(source.name), source.version, &bundle, settings))
         };
         blocking(load).await.ok_or(LoadError::Panicked)?
     }

@@ -2,15 +2,13 @@
 
 use crate::client::URL_DEFAULT;
 use crate::engine::EngineArgs;
-use crate::failure::{Blame, user_error};
+use crate::failure::user_error;
 use crate::invoker::{Invoker, Local, Remote, Terms};
-use crate::npy;
 use crate::output::{milliseconds, print, print_json};
 use crate::random::Random;
 use crate::samples::Distribution;
-use crate::tensors::{InputSpecs, Summary, summary};
+use crate::tensors::{InputSpecs, Summary, save, summaries_text, summary};
 use anyhow::{Context, Result};
-use atoll_protocol::Tensor;
 use serde_json::json;
 use std::fmt::Write;
 use std::num::NonZeroU32;
@@ -114,39 +112,9 @@ fn invoker(args: &Args) -> Result<Invoker> {
     }
 }
 
-fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    for output in outputs {
-        // Names of tensors may hold anything; names of files may not.
-        let name: String = output.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
-        npy::write(&folder.join(format!("{name}.npy")), output).blame_user()?;
-    }
-    Ok(())
-}
-
 fn text(summaries: &[Summary], times: &[Duration]) -> String {
-    let mut text = String::new();
+    let mut text = summaries_text(summaries);
     // Writing to a string cannot fail.
-    for output in summaries {
-        let shape: Vec<String> = output.shape.iter().map(i64::to_string).collect();
-        let _ = writeln!(
-            text,
-            "{}: {}[{}]  min {:.6}  max {:.6}  mean {:.6}",
-            output.name,
-            output.datatype,
-            shape.join(", "),
-            output.min,
-            output.max,
-            output.mean
-        );
-        if output.not_finite > 0 {
-            let _ = writeln!(text, "  {} elements are NaN or infinite", output.not_finite);
-        }
-        for row in &output.top {
-            let cells: Vec<String> = row.iter().map(|(index, value)| format!("{index}: {value:.6}")).collect();
-            let _ = writeln!(text, "  top  {}", cells.join("   "));
-        }
-    }
     match times {
         [time] => drop(writeln!(text, "{:.3} ms", milliseconds(*time))),
         _ => {

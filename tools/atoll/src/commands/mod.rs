@@ -4,11 +4,13 @@ pub(crate) mod bench;
 pub(crate) mod compile;
 pub(crate) mod completion;
 pub(crate) mod doctor;
+pub(crate) mod functions;
 pub(crate) mod infer;
 pub(crate) mod inspect;
 #[cfg(feature = "compiler")]
 pub(crate) mod kernel;
 pub(crate) mod models;
+pub(crate) mod object;
 #[cfg(feature = "compiler")]
 pub(crate) mod pack;
 #[cfg(feature = "compiler")]
@@ -24,6 +26,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Infer(args) => infer::run(&args),
+        Command::Functions(args) => functions::run(args),
+        Command::Object(args) => object::run(args),
         #[cfg(feature = "compiler")]
         Command::Kernel(args) => kernel::run(args),
         #[cfg(feature = "compiler")]

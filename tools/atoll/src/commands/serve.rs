@@ -2,11 +2,13 @@
 
 use crate::cache;
 use crate::compiler;
+use crate::control::CONTROL_SOCKET_VARIABLE;
 use crate::engine::EngineArgs;
 use crate::failure::{Blame, users};
 use crate::output::{parse_bytes, print};
 use anyhow::{Context, Result};
-use atoll_server::{ServeError, Server, ServerConfig, limits, terminated};
+use atoll_client::default_socket;
+use atoll_server::{Access, ControlConfig, ServeError, Server, ServerConfig, limits, terminated};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   atoll serve --model-repository models/
   atoll serve --model-repository models/ --http-port 0 --metrics-port 0 --compute-units 4
+  atoll serve --model-repository models/ --config atoll.toml --control-socket /run/atoll/control.sock
   atoll serve --model-repository models/ --host 0.0.0.0 --policy sequential --log-format json
 
 A repository holds NAME.kg, NAME.onnx (compiled on first load, then cached) or NAME/1/model.onnx.
@@ -53,6 +56,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain_seconds: u64,
 
+    /// Socket for `atoll fn` and `atoll object` [default: $XDG_RUNTIME_DIR/atoll.sock or /run/atoll.sock]
+    #[arg(long, value_name = "PATH", env = CONTROL_SOCKET_VARIABLE, conflicts_with = "no_control")]
+    control_socket: Option<PathBuf>,
+
+    /// Serve models over HTTP only
+    #[arg(long)]
+    no_control: bool,
+
+    /// Folder for deployed functions and objects [default: $XDG_STATE_HOME/atoll]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+
+    /// Who may use the control socket, as which tenant, and how much: an atoll.toml
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Objects to keep in memory, beside the disk, as in 512M
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = limits::OBJECT_MEMORY_BYTES_DEFAULT)]
+    object_memory: u64,
+
     /// File to write the addresses to once every model is loaded or has failed
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -62,7 +85,24 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    fn control(&self) -> Result<ControlConfig> {
+        let own_uid = rustix::process::getuid().as_raw();
+        let state = match &self.state {
+            Some(state) => state.clone(),
+            None => cache::state_folder()
+                .context("neither XDG_STATE_HOME nor HOME is set; say where functions and objects are kept with --state")
+                .blame_user()?,
+        };
+        Ok(ControlConfig {
+            socket: self.control_socket.clone().unwrap_or_else(default_socket),
+            state,
+            object_memory_bytes: self.object_memory,
+            access: self.config.as_deref().map_or_else(|| Ok(Access::own(own_uid)), |path| Access::read(path, own_uid)).blame_user()?,
+        })
+    }
+
     fn config(self) -> Result<(ServerConfig, EngineArgs)> {
+        let control = if self.no_control { None } else { Some(self.control()?) };
         let cache = match self.cache {
             Some(cache) => cache,
             None => cache::folder("compiled")
@@ -70,6 +110,7 @@ impl Args {
                 .blame_user()?,
         };
         let config = ServerConfig {
+            control,
             host: self.host,
             http_port: self.http_port,
             metrics_port: self.metrics_port,
@@ -90,9 +131,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let engine = engine.start()?;
     let served = runtime.block_on(async {
+        let control = config.control.as_ref().map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
         let server = Server::bind(config, Arc::new(engine.handle()), compiler::service()).await.map_err(blame)?;
         // Scripts read these lines; people read the log.
-        print(&format!("http {}\nmetrics {}\n", server.http_address()?, server.metrics_address()?))?;
+        print(&format!("http {}\nmetrics {}\n{control}", server.http_address()?, server.metrics_address()?))?;
         tracing::info!(http = %server.http_address()?, metrics = %server.metrics_address()?, "listening");
         let stop = async {
             if let Err(error) = terminated().await {

@@ -1,8 +1,8 @@
 //! An engine that does as it is told.
 
 use atoll_engine::{
-    Class, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, FunctionStatistics, InvocationId,
-    InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, Usage, UsageRow,
+    ChainRequest, Class, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, FunctionStatistics,
+    InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, Usage, UsageRow,
 };
 use atoll_kgraph::Bundle;
 use atoll_server::Inference;
@@ -64,6 +64,17 @@ fn echo(request: InvocationRequest) -> InvocationResult {
     InvocationResult { outputs, timing: InvocationTiming::default(), preemptions: 0 }
 }
 
+/// The one call of a chain; nobody sends longer ones here.
+fn single(mut chain: ChainRequest) -> InvocationRequest {
+    let stage = chain.stages.remove(0);
+    let input = |input| match input {
+        StageInput::Tensor(tensor) => tensor,
+        StageInput::Output { .. } => panic!("a chain"),
+    };
+    let inputs = stage.inputs.into_iter().map(input).collect();
+    InvocationRequest { function: stage.function, inputs, class: chain.class, deadline: chain.deadline }
+}
+
 impl Inference for Double {
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
         let (key, class) = (options.key.clone(), options.class);
@@ -86,7 +97,8 @@ impl Inference for Double {
         self.functions.lock().unwrap().remove(key).map(drop).ok_or_else(|| EngineError::NotLoaded(key.clone()))
     }
 
-    fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
+    fn submit(&self, chain: ChainRequest, reply: Reply) -> InvocationId {
+        let request = single(chain);
         self.requests.lock().unwrap().push(request.clone());
         match self.behaviour.lock().unwrap().clone() {
             Behaviour::Echo => reply(Ok(echo(request))),

@@ -1,0 +1,209 @@
+//! A call as it is put together, and what comes back.
+
+use crate::error::ClientError;
+use atoll_control::{Attachments, Fate, Form, Input, Stage, Timing};
+use atoll_core::Class;
+use atoll_protocol::DataType;
+use atoll_sealed::Digest;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+/// A tensor: dense, row-major, little-endian.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Type of the elements.
+    pub datatype: DataType,
+    /// Dimensions, outermost first.
+    pub shape: Vec<i64>,
+    /// The elements.
+    pub bytes: Vec<u8>,
+}
+
+impl Tensor {
+    /// A tensor of floats.
+    pub fn f32(shape: &[i64], elements: &[f32]) -> Tensor {
+        let bytes = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+        Tensor { datatype: DataType::Fp32, shape: shape.to_vec(), bytes }
+    }
+
+    /// Its elements, where they are floats; nothing otherwise.
+    pub fn to_f32(&self) -> Vec<f32> {
+        match self.datatype {
+            DataType::Fp32 => self.bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn form(&self) -> Form {
+        Form { datatype: self.datatype, shape: self.shape.clone() }
+    }
+}
+
+/// What an input is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A tensor that is sent along.
+    Tensor(Tensor),
+    /// An object that the daemon keeps.
+    Object(Digest),
+    /// An output of an earlier function of the call, by the index of the function.
+    Output(usize, String),
+}
+
+impl From<Tensor> for Content {
+    fn from(tensor: Tensor) -> Content {
+        Content::Tensor(tensor)
+    }
+}
+
+impl From<Digest> for Content {
+    fn from(digest: Digest) -> Content {
+        Content::Object(digest)
+    }
+}
+
+impl Content {
+    pub(crate) fn attach(&self, attachments: &mut Attachments) -> io::Result<Input> {
+        Ok(match self {
+            Content::Tensor(tensor) => Input::Bytes { form: tensor.form(), blob: attachments.add(&tensor.bytes)? },
+            Content::Object(digest) => Input::Object { digest: *digest, form: None },
+            Content::Output(stage, name) => Input::Output { stage: *stage, name: name.clone() },
+        })
+    }
+}
+
+/// A call of one function, or of several one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub(crate) stages: Vec<CallStage>,
+    pub(crate) class: Option<Class>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) remember: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CallStage {
+    function: String,
+    inputs: BTreeMap<String, Content>,
+    outputs: Option<BTreeMap<String, Fate>>,
+}
+
+/// A call that the daemon remembers for as long as the connection lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan(pub(crate) u32);
+
+impl Call {
+    /// A call of a function. Without more words all of its outputs are sent back.
+    pub fn of(function: impl Into<String>) -> Call {
+        Call { stages: vec![CallStage::new(function.into())], class: None, deadline: None, remember: false }
+    }
+
+    /// Calls another function after that. What follows is said of this one.
+    pub fn then(mut self, function: impl Into<String>) -> Call {
+        self.stages.push(CallStage::new(function.into()));
+        self
+    }
+
+    /// Binds an input.
+    pub fn input(mut self, name: impl Into<String>, content: impl Into<Content>) -> Call {
+        self.last().inputs.insert(name.into(), content.into());
+        self
+    }
+
+    /// Binds an input to an output of the function before, which then never leaves the device.
+    pub fn take(self, input: impl Into<String>, output: impl Into<String>) -> Call {
+        let before = self.stages.len().saturating_sub(2);
+        self.input(input, Content::Output(before, output.into()))
+    }
+
+    /// Wants an output sent back; those that nobody asks for are not.
+    pub fn send(self, output: impl Into<String>) -> Call {
+        self.fate(output.into(), Fate::Send)
+    }
+
+    /// Wants an output to become an object.
+    pub fn keep(self, output: impl Into<String>) -> Call {
+        self.fate(output.into(), Fate::Keep)
+    }
+
+    /// The class of the call, instead of the first function's.
+    pub fn class(mut self, class: Class) -> Call {
+        self.class = Some(class);
+        self
+    }
+
+    /// Gives up when so much time has passed.
+    pub fn deadline(mut self, within: Duration) -> Call {
+        self.deadline = Some(within);
+        self
+    }
+
+    /// Lets the daemon remember the call: [`crate::Client::again`] repeats it with other contents.
+    pub fn remember(mut self) -> Call {
+        self.remember = true;
+        self
+    }
+
+    fn fate(mut self, output: String, fate: Fate) -> Call {
+        self.last().outputs.get_or_insert_default().insert(output, fate);
+        self
+    }
+
+    fn last(&mut self) -> &mut CallStage {
+        self.stages.last_mut().expect("a call has a function")
+    }
+}
+
+impl CallStage {
+    fn new(function: String) -> CallStage {
+        CallStage { function, inputs: BTreeMap::new(), outputs: None }
+    }
+
+    pub(crate) fn attach(&self, attachments: &mut Attachments) -> io::Result<Stage> {
+        let inputs: io::Result<_> = self.inputs.iter().map(|(name, content)| Ok((name.clone(), content.attach(attachments)?))).collect();
+        Ok(Stage { function: self.function.clone(), inputs: inputs?, outputs: self.outputs.clone() })
+    }
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The outputs that were asked for, with the index of their function and their name.
+    pub outputs: Vec<(usize, String, Value)>,
+    /// Where the time went.
+    pub timing: Timing,
+    /// How often it was told to leave the device for others.
+    pub preemptions: u32,
+    /// What to repeat it with, if it is remembered.
+    pub plan: Option<Plan>,
+}
+
+/// An output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// It was sent back.
+    Tensor(Tensor),
+    /// It is an object now.
+    Object(Digest),
+}
+
+impl Answer {
+    /// An output that was sent back, of the last function that has one of this name.
+    pub fn tensor(&self, name: &str) -> Result<&Tensor, ClientError> {
+        let found = self.outputs.iter().rev().find_map(|(_, output, value)| match value {
+            Value::Tensor(tensor) if output == name => Some(tensor),
+            _ => None,
+        });
+        found.ok_or_else(|| ClientError::NoOutput(name.into()))
+    }
+
+    /// The name of an output that was kept, of the last function that has one of this name.
+    pub fn object(&self, name: &str) -> Result<Digest, ClientError> {
+        let found = self.outputs.iter().rev().find_map(|(_, output, value)| match value {
+            Value::Object(digest) if output == name => Some(*digest),
+            _ => None,
+        });
+        found.ok_or_else(|| ClientError::NoOutput(name.into()))
+    }
+}

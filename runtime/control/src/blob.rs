@@ -1,0 +1,120 @@
+//! Bulk bytes that go with a message.
+
+use crate::frame::WireError;
+use crate::limits::{BODY_BYTES_MAX, FILES_MAX, INLINE_BYTES_MAX};
+use atoll_sealed::Sealed;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Where in a frame bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Blob {
+    /// In the body.
+    Inline {
+        /// Where they begin.
+        offset: u32,
+        /// How many there are.
+        bytes: u32,
+    },
+    /// A file that comes with the frame, by index.
+    File(u16),
+}
+
+/// Bytes out of a frame.
+#[derive(Debug)]
+pub enum Content {
+    /// From its body.
+    Bytes(Vec<u8>),
+    /// In a file of their own.
+    Sealed(Sealed),
+}
+
+/// What goes with a message, before it is sent and after it has been received.
+#[derive(Debug, Default)]
+pub struct Attachments {
+    body: Vec<u8>,
+    files: Vec<Option<OwnedFd>>,
+}
+
+impl Attachments {
+    pub(crate) fn received(body: Vec<u8>, files: Vec<OwnedFd>) -> Attachments {
+        Attachments { body, files: files.into_iter().map(Some).collect() }
+    }
+
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<OwnedFd>) {
+        (self.body, self.files.into_iter().flatten().collect())
+    }
+
+    /// Adds bytes: to the body if they are few, else in a file.
+    pub fn add(&mut self, bytes: &[u8]) -> io::Result<Blob> {
+        if self.fits(bytes.len() as u64) {
+            let offset = self.body.len() as u32;
+            self.body.extend_from_slice(bytes);
+            return Ok(Blob::Inline { offset, bytes: bytes.len() as u32 });
+        }
+        self.add_file(&Sealed::of("atoll-control", bytes)?)
+    }
+
+    /// Adds bytes that lie in a file already.
+    pub fn add_sealed(&mut self, content: &Sealed) -> io::Result<Blob> {
+        if self.fits(content.bytes()) { self.add(&content.to_vec()?) } else { self.add_file(content) }
+    }
+
+    fn fits(&self, bytes: u64) -> bool {
+        bytes <= INLINE_BYTES_MAX as u64 && self.body.len() as u64 + bytes <= BODY_BYTES_MAX as u64
+    }
+
+    fn add_file(&mut self, content: &Sealed) -> io::Result<Blob> {
+        if self.files.len() >= FILES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("more than {FILES_MAX} large tensors do not go into one message"),
+            ));
+        }
+        self.files.push(Some(content.as_fd().try_clone_to_owned()?));
+        Ok(Blob::File((self.files.len() - 1) as u16))
+    }
+
+    /// Takes what a message speaks of. A file is taken once.
+    pub fn take(&mut self, blob: Blob) -> Result<Content, WireError> {
+        match blob {
+            Blob::Inline { offset, bytes } => {
+                let (offset, bytes) = (offset as usize, bytes as usize);
+                let end = offset.checked_add(bytes).ok_or(WireError::NoContent)?;
+                Ok(Content::Bytes(self.body.get(offset..end).ok_or(WireError::NoContent)?.to_vec()))
+            }
+            Blob::File(index) => {
+                let file = self.files.get_mut(usize::from(index)).and_then(Option::take).ok_or(WireError::NoContent)?;
+                Ok(Content::Sealed(Sealed::received(file)?))
+            }
+        }
+    }
+}
+
+impl Content {
+    /// How many bytes there are.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::Sealed(sealed) => sealed.bytes(),
+        }
+    }
+
+    /// The bytes, in memory of our own.
+    pub fn into_vec(self) -> io::Result<Vec<u8>> {
+        match self {
+            Content::Bytes(bytes) => Ok(bytes),
+            Content::Sealed(sealed) => sealed.to_vec(),
+        }
+    }
+
+    /// The bytes, in a file.
+    pub fn into_sealed(self) -> io::Result<Sealed> {
+        match self {
+            Content::Bytes(bytes) => Sealed::of("atoll-control", &bytes),
+            Content::Sealed(sealed) => Ok(sealed),
+        }
+    }
+}

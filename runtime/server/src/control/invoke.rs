@@ -1,0 +1,246 @@
+//! Calls: from names to the engine's indices, and from what it gives to what was asked for.
+
+use super::refusal::{Blame, bad_request, panicked};
+use super::requests::{Answered, check_class, ready, stored_form, taken, wire_form};
+use super::session::Session;
+use super::{Control, Principal};
+use crate::app::App;
+use crate::inference::{blocking, invoke};
+use crate::limits::BODIES_IN_FLIGHT_BYTES_MAX;
+use crate::model::Model;
+use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
+use atoll_control::{
+    Answer, Attachments, Call, Content, Fate, Form, Input, Invoke, Invoked, Output, Refusal, RefusalKind, Rename, Stage, Timing, Value,
+};
+use atoll_engine::{ChainRequest, Class, InputTensor, InvocationResult, StageInput, StageRequest, Tenant};
+use atoll_protocol::{DataType, TensorMetadata};
+use atoll_store::Store;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Calls that a connection has remembered.
+#[derive(Default)]
+pub(super) struct Plans(Vec<Plan>);
+
+/// A call without the bytes that came with it.
+#[derive(Clone)]
+struct Plan {
+    stages: Vec<Stage>,
+    class: Option<Class>,
+    deadline_us: Option<u64>,
+}
+
+impl Plans {
+    fn remember(&mut self, plan: &Plan) -> Result<u32, Refusal> {
+        if self.0.len() >= PLANS_MAX {
+            return Err(bad_request(format!("a connection remembers at most {PLANS_MAX} calls")));
+        }
+        let mut plan = plan.clone();
+        for stage in &mut plan.stages {
+            stage.inputs.retain(|_, input| !matches!(input, Input::Bytes { .. }));
+        }
+        self.0.push(plan);
+        Ok(self.0.len() as u32 - 1)
+    }
+
+    fn renamed(&self, index: u32, rename: Vec<Rename>) -> Result<Plan, Refusal> {
+        let mut plan = self.0.get(index as usize).cloned().ok_or_else(|| bad_request("no such call is remembered"))?;
+        for Rename { stage, input, to } in rename {
+            let stage = plan.stages.get_mut(stage).ok_or_else(|| bad_request(format!("the call has no function {stage}")))?;
+            stage.inputs.insert(input, to);
+        }
+        Ok(plan)
+    }
+}
+
+/// A function of a call, found.
+struct Bound {
+    model: Arc<Model>,
+    inputs: BTreeMap<String, Input>,
+    /// Indices of its outputs and what is to become of them, in the function's order.
+    outputs: Vec<(usize, Fate)>,
+}
+
+impl Control {
+    pub(super) async fn invoke(&self, session: &mut Session, request: Invoke, attachments: Attachments) -> Answered {
+        let Invoke { call, class, deadline_us } = request;
+        let (plan, remembered) = match call {
+            Call::Stages { stages, remember } => {
+                let plan = Plan { stages, class, deadline_us };
+                let remembered = if remember { Some(session.plans.remember(&plan)?) } else { None };
+                (plan, remembered)
+            }
+            Call::Again { plan: index, rename } => {
+                let plan = session.plans.renamed(index, rename)?;
+                (Plan { class: class.or(plan.class), deadline_us: deadline_us.or(plan.deadline_us), ..plan }, Some(index))
+            }
+        };
+        let principal = &session.principal;
+        let stages = self.bind(principal, plan.stages)?;
+        let class = plan.class.unwrap_or_else(|| stages[0].model.class());
+        check_class(principal, class)?;
+        let (store, tenant) = (self.store.clone(), principal.tenant.clone());
+        let app = self.app.clone();
+        let read = move || {
+            let mut reader = Reader { store: &store, tenant: &tenant, attachments, app: &app, permits: Vec::new() };
+            let requests: Result<Vec<StageRequest>, Refusal> =
+                stages.iter().enumerate().map(|(index, _)| reader.stage(&stages, index)).collect();
+            let permits = reader.permits;
+            requests.map(|requests| (requests, stages, permits))
+        };
+        let (requests, stages, _permits) = blocking(read).await.ok_or_else(panicked)??;
+        let deadline = plan.deadline_us.map(Duration::from_micros);
+        let request = ChainRequest { stages: requests, class: Some(class), deadline };
+        let result = invoke(&self.app.engine, request).await.blame()?;
+        let (store, principal) = (self.store.clone(), principal.clone());
+        let encode = move || encode(&store, &principal, class, &stages, result, remembered);
+        blocking(encode).await.ok_or_else(panicked)?
+    }
+
+    /// Finds the functions, and what they have under the names that the request uses.
+    fn bind(&self, principal: &Principal, stages: Vec<Stage>) -> Result<Vec<Bound>, Refusal> {
+        if stages.is_empty() || stages.len() > STAGES_MAX {
+            return Err(bad_request(format!("a call has 1 to {STAGES_MAX} functions, this one has {}", stages.len())));
+        }
+        let last = stages.len() - 1;
+        let bind = |(index, stage): (usize, Stage)| {
+            let model = ready(&*self.function(principal, &stage.function)?)?.clone();
+            if let Some(unknown) = stage.inputs.keys().find(|name| position(&model.inputs, name).is_none()) {
+                return Err(unknown_tensor(&model, "input", unknown));
+            }
+            let outputs = match stage.outputs {
+                Some(wanted) => wanted_outputs(&model, &wanted)?,
+                None if index == last => (0..model.outputs.len()).map(|output| (output, Fate::Send)).collect(),
+                None => Vec::new(),
+            };
+            Ok(Bound { model, inputs: stage.inputs, outputs })
+        };
+        stages.into_iter().enumerate().map(bind).collect()
+    }
+}
+
+fn position(tensors: &[TensorMetadata], name: &str) -> Option<usize> {
+    tensors.iter().position(|tensor| tensor.name == name)
+}
+
+fn unknown_tensor(model: &Model, what: &str, name: &str) -> Refusal {
+    let tensors = if what == "input" { &model.inputs } else { &model.outputs };
+    let known: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    bad_request(format!("function `{}` has no {what} `{name}`; it has {}", model.key.name, known.join(", ")))
+}
+
+fn wanted_outputs(model: &Model, wanted: &BTreeMap<String, Fate>) -> Result<Vec<(usize, Fate)>, Refusal> {
+    let index = |(name, fate): (&String, &Fate)| {
+        let output = position(&model.outputs, name).ok_or_else(|| unknown_tensor(model, "output", name))?;
+        Ok((output, *fate))
+    };
+    let mut outputs: Vec<(usize, Fate)> = wanted.iter().map(index).collect::<Result<_, Refusal>>()?;
+    outputs.sort_by_key(|(output, _)| *output);
+    Ok(outputs)
+}
+
+/// Reads the contents of inputs. Blocks.
+struct Reader<'a> {
+    store: &'a Store,
+    tenant: &'a Tenant,
+    attachments: Attachments,
+    app: &'a App,
+    /// Room for the bytes that were read.
+    permits: Vec<OwnedSemaphorePermit>,
+}
+
+impl Reader<'_> {
+    fn stage(&mut self, stages: &[Bound], index: usize) -> Result<StageRequest, Refusal> {
+        let Bound { model, inputs, outputs } = &stages[index];
+        let read = |metadata: &TensorMetadata| {
+            let input = inputs.get(&metadata.name);
+            let input = input.ok_or_else(|| bad_request(format!("function `{}` needs input `{}`", model.key.name, metadata.name)))?;
+            match input {
+                Input::Output { stage, name } => {
+                    let from = stages[..index].get(*stage);
+                    let from = from.ok_or_else(|| {
+                        bad_request(format!("input `{}` comes from function {stage}, which is not before it", metadata.name))
+                    })?;
+                    let output = position(&from.model.outputs, name).ok_or_else(|| unknown_tensor(&from.model, "output", name))?;
+                    Ok(StageInput::Output { stage: *stage, output })
+                }
+                Input::Bytes { form, blob } => {
+                    let content = taken(&mut self.attachments, *blob)?;
+                    self.tensor(model, metadata, form.clone(), content.bytes(), || content.into_vec())
+                }
+                Input::Object { digest, form } => {
+                    let lease = self.store.lease(self.tenant, *digest).blame()?;
+                    let form = form.clone().or(lease.form.map(wire_form)).or_else(|| declared(metadata));
+                    let unknown = || {
+                        bad_request(format!("object {digest} has no shape, and the sizes of input `{}` vary; say its shape", metadata.name))
+                    };
+                    let content = &lease.content;
+                    self.tensor(model, metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
+                }
+            }
+        };
+        let inputs: Result<Vec<StageInput>, Refusal> = model.inputs.iter().map(read).collect();
+        let outputs = outputs.iter().map(|(output, _)| *output).collect();
+        Ok(StageRequest { function: model.key.clone(), inputs: inputs?, outputs: Some(outputs) })
+    }
+
+    fn tensor(
+        &mut self,
+        model: &Model,
+        metadata: &TensorMetadata,
+        form: Form,
+        bytes: u64,
+        read: impl FnOnce() -> io::Result<Vec<u8>>,
+    ) -> Result<StageInput, Refusal> {
+        if form.datatype != metadata.datatype {
+            let (found, name, wanted) = (form.datatype, &metadata.name, metadata.datatype);
+            return Err(bad_request(format!("input `{name}` is {found}, function `{}` takes {wanted}", model.key.name)));
+        }
+        if bytes > BODIES_IN_FLIGHT_BYTES_MAX as u64 {
+            let name = &metadata.name;
+            return Err(bad_request(format!("input `{name}` has {bytes} bytes; at most {BODIES_IN_FLIGHT_BYTES_MAX} are taken")));
+        }
+        let permit = self.app.reserve_body(bytes as usize).ok_or_else(|| Refusal {
+            kind: RefusalKind::Busy,
+            message: format!("there is no room for {bytes} bytes of input now; try again later"),
+        })?;
+        self.permits.push(permit);
+        Ok(StageInput::Tensor(InputTensor { shape: form.shape, bytes: read().blame()? }))
+    }
+}
+
+/// The form of an input whose sizes do not vary.
+fn declared(metadata: &TensorMetadata) -> Option<Form> {
+    let fixed = metadata.shape.iter().all(|&size| size >= 0) && metadata.datatype != DataType::Bytes;
+    fixed.then(|| Form { datatype: metadata.datatype, shape: metadata.shape.clone() })
+}
+
+/// Keeps or attaches what was asked for. Blocks.
+fn encode(store: &Store, principal: &Principal, class: Class, stages: &[Bound], result: InvocationResult, plan: Option<u32>) -> Answered {
+    let mut attachments = Attachments::default();
+    let wanted = stages.iter().enumerate().flat_map(|(stage, bound)| bound.outputs.iter().map(move |output| (stage, bound, output)));
+    let mut outputs = Vec::with_capacity(result.outputs.len());
+    for ((stage, bound, (index, fate)), tensor) in wanted.zip(result.outputs) {
+        let metadata = &bound.model.outputs[*index];
+        let form = Form { datatype: metadata.datatype, shape: tensor.shape };
+        let value = match fate {
+            Fate::Send => Value::Blob(attachments.add(&tensor.bytes).blame()?),
+            Fate::Keep => {
+                let content = Content::Bytes(tensor.bytes).into_sealed().blame()?;
+                let form = stored_form(form.clone());
+                Value::Object(store.put(&principal.tenant, &principal.limits.objects, class, Some(form), content).blame()?)
+            }
+        };
+        outputs.push(Output { stage, name: metadata.name.clone(), form, value });
+    }
+    let timing = Timing {
+        queue_ns: result.timing.queue_ns,
+        input_ns: result.timing.input_ns,
+        compute_ns: result.timing.compute_ns,
+        output_ns: result.timing.output_ns,
+    };
+    Ok((Answer::Invoked(Invoked { outputs, timing, preemptions: result.preemptions, plan }), attachments))
+}

@@ -1,0 +1,187 @@
+//! The control socket: deploy and call functions, keep objects, as a tenant.
+//!
+//! A peer is known by its user, which the kernel tells ([`access`]); what it may touch follows from the tenant of its connection and from nothing that it says. One task serves a connection,
+//! one request at a time; a peer that goes away takes its call with it.
+
+mod access;
+mod invoke;
+mod refusal;
+mod requests;
+mod session;
+
+pub(crate) use access::Principal;
+pub use access::{Access, AccessError, TenantLimits};
+
+use crate::app::App;
+use crate::deployed::Deployed;
+use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX};
+use crate::listen::stopped;
+use atoll_store::Store;
+use std::collections::HashMap;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+/// How long to wait after the system refused a connection, mostly for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How the control socket is served.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// Folder for what survives the daemon: objects and deployed functions.
+    pub state: PathBuf,
+    /// Bytes of objects that are kept in memory.
+    pub object_memory_bytes: u64,
+    /// Who may use it.
+    pub access: Access,
+}
+
+/// What the sessions share.
+pub(crate) struct Control {
+    pub(crate) app: Arc<App>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) deployed: Arc<Deployed>,
+    access: Access,
+    /// Open connections by user.
+    open: Mutex<HashMap<u32, usize>>,
+}
+
+/// A socket that is listened on; its name goes with it.
+pub(crate) struct ControlListener {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl ControlListener {
+    /// Listens under a name. One that a daemon left behind which is gone is taken over; one that is answered is not.
+    pub(crate) fn bind(config: &ControlConfig) -> io::Result<ControlListener> {
+        let path = config.socket.clone();
+        if fs::symlink_metadata(&path).is_ok() && std::os::unix::net::UnixStream::connect(&path).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        // Under its name it appears with its permissions, and in place of what is there.
+        let staging = path.with_extension(format!("{}.partial", std::process::id()));
+        let _ = fs::remove_file(&staging);
+        let listener = UnixListener::bind(&staging)?;
+        let named = fs::set_permissions(&staging, Permissions::from_mode(config.access.socket_mode))
+            .and_then(|()| check_replaceable(&path))
+            .and_then(|()| fs::rename(&staging, &path));
+        named.inspect_err(|_| drop(fs::remove_file(&staging)))?;
+        Ok(ControlListener { listener, path })
+    }
+}
+
+/// Only a socket gives way: a mistyped path must not cost a file.
+fn check_replaceable(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Drop for ControlListener {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Control {
+    pub(crate) fn new(app: Arc<App>, store: Arc<Store>, deployed: Arc<Deployed>, access: Access) -> Control {
+        Control { app, store, deployed, access, open: Mutex::default() }
+    }
+
+    /// Serves the socket until `stop` turns true, then lets the requests that run go on for `drain`.
+    pub(crate) async fn serve(self: Arc<Self>, socket: ControlListener, mut stop: watch::Receiver<bool>, drain: Duration) {
+        let permits = Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
+        let mut sessions = JoinSet::new();
+        loop {
+            let accepted = async {
+                // The semaphore is never closed.
+                let permit = permits.clone().acquire_owned().await.ok();
+                (permit, socket.listener.accept().await)
+            };
+            tokio::select! {
+                (permit, accepted) = accepted => match accepted {
+                    Ok((stream, _)) => {
+                        let (control, stop) = (self.clone(), stop.clone());
+                        sessions.spawn(async move {
+                            control.connection(stream, stop).await;
+                            drop(permit);
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a control connection was not accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                Some(_) = sessions.join_next() => {}
+                () = stopped(&mut stop) => break,
+            }
+        }
+        drop(socket);
+        let finished = async { while sessions.join_next().await.is_some() {} };
+        if tokio::time::timeout(drain, finished).await.is_err() {
+            tracing::warn!(
+                sessions = sessions.len(),
+                drain_s = drain.as_secs_f64(),
+                "control requests did not end in time and are cancelled"
+            );
+            sessions.shutdown().await;
+        }
+    }
+
+    async fn connection(self: Arc<Self>, stream: UnixStream, stop: watch::Receiver<bool>) {
+        let uid = match stream.peer_cred() {
+            Ok(peer) => peer.uid(),
+            Err(error) => return tracing::warn!(%error, "the user of a control connection cannot be told"),
+        };
+        let Some(_seat) = Seat::take(&self, uid) else {
+            return tracing::warn!(uid, "a user has {CONTROL_CONNECTIONS_PER_USER_MAX} control connections open; another one is closed");
+        };
+        if let Err(error) = session::run(&self, stream, uid, stop).await {
+            tracing::debug!(uid, %error, "a control connection broke");
+        }
+    }
+}
+
+/// A user's place among the connections.
+struct Seat<'a> {
+    control: &'a Control,
+    uid: u32,
+}
+
+impl Seat<'_> {
+    fn take(control: &Control, uid: u32) -> Option<Seat<'_>> {
+        let mut open = control.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(uid).or_default();
+        if *count >= CONTROL_CONNECTIONS_PER_USER_MAX {
+            return None;
+        }
+        *count += 1;
+        drop(open);
+        Some(Seat { control, uid })
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let mut open = self.control.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.uid);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Errors as clients see them: whose fault it is, and a sentence.
+
+use super::access::Denied;
+use crate::deployed::DeployError;
+use atoll_control::{Answer, Attachments, Refusal, RefusalKind, WireError};
+use atoll_engine::{EngineError, InvokeError};
+use atoll_kgraph::BundleError;
+use atoll_store::StoreError;
+use std::fmt::Display;
+use std::io;
+
+/// A refusal as an answer.
+pub(super) fn refused(refusal: Refusal) -> (Answer, Attachments) {
+    if refusal.kind == RefusalKind::Daemon {
+        tracing::error!(error = refusal.message, "a control request failed");
+    }
+    (Answer::Refused(refusal), Attachments::default())
+}
+
+pub(super) fn bad_request(message: impl Display) -> Refusal {
+    Refusal { kind: RefusalKind::BadRequest, message: message.to_string() }
+}
+
+/// A thread of ours panicked; the panic has been reported.
+pub(super) fn panicked() -> Refusal {
+    Refusal { kind: RefusalKind::Daemon, message: "a bug in the daemon: a request panicked; please report it".into() }
+}
+
+/// An error that knows whose fault it is.
+pub(super) trait Blamed: Display {
+    fn kind(&self) -> RefusalKind;
+}
+
+/// Says of whatever went wrong whose fault it is.
+pub(super) trait Blame<T> {
+    /// The error as a refusal.
+    fn blame(self) -> Result<T, Refusal>;
+}
+
+impl<T, E: Blamed> Blame<T> for Result<T, E> {
+    fn blame(self) -> Result<T, Refusal> {
+        self.map_err(|error| Refusal { kind: error.kind(), message: error.to_string() })
+    }
+}
+
+impl Blamed for Denied {
+    fn kind(&self) -> RefusalKind {
+        RefusalKind::Denied
+    }
+}
+
+impl Blamed for StoreError {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            StoreError::NoObject(_) => RefusalKind::NotFound,
+            StoreError::Quota { .. } => RefusalKind::Quota,
+            StoreError::Damaged(_)
+            | StoreError::DiskFull { .. }
+            | StoreError::Io { .. }
+            | StoreError::Index { .. }
+            | StoreError::InUse { .. } => RefusalKind::Daemon,
+        }
+    }
+}
+
+impl Blamed for DeployError {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            DeployError::BadName(_) | DeployError::Taken(_) => RefusalKind::BadRequest,
+            DeployError::TooMany { .. } | DeployError::DeviceBytes { .. } => RefusalKind::Quota,
+            DeployError::Bundle(BundleError::Io { .. }) => RefusalKind::Daemon,
+            DeployError::Bundle(_) => RefusalKind::BadRequest,
+            DeployError::Store(error) => error.kind(),
+            DeployError::Engine(EngineError::NoTarget { .. } | EngineError::Unservable { .. }) => RefusalKind::BadRequest,
+            DeployError::Engine(EngineError::OutOfMemory { .. } | EngineError::OverCommitted { .. } | EngineError::ShuttingDown) => {
+                RefusalKind::Busy
+            }
+            DeployError::Engine(_) => RefusalKind::Daemon,
+        }
+    }
+}
+
+impl Blamed for InvokeError {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            InvokeError::BadInput(_) => RefusalKind::BadRequest,
+            InvokeError::UnknownFunction | InvokeError::Unloaded => RefusalKind::NotFound,
+            InvokeError::QueueFull { .. } | InvokeError::OutOfMemory { .. } | InvokeError::ShuttingDown | InvokeError::Cancelled => {
+                RefusalKind::Busy
+            }
+            InvokeError::DeadlineExceeded => RefusalKind::Deadline,
+            InvokeError::Device(_) => RefusalKind::Function,
+        }
+    }
+}
+
+impl Blamed for WireError {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            WireError::Io(_) => RefusalKind::Daemon,
+            _ => RefusalKind::BadRequest,
+        }
+    }
+}
+
+impl Blamed for io::Error {
+    fn kind(&self) -> RefusalKind {
+        RefusalKind::Daemon
+    }
+}

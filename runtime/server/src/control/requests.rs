@@ -1,0 +1,213 @@
+//! The requests, each in a function; calls have a file of their own.
+
+use super::refusal::{Blame, bad_request, panicked};
+use super::session::Session;
+use super::{Control, Principal};
+use crate::deployed::{DeployedFunction, How};
+use crate::inference::blocking;
+use crate::limits::CONTENT_BYTES_MAX;
+use crate::model::Model;
+use atoll_control::{
+    Answer, Attachments, Blob, Content, Deploy, Form, FunctionCounts, FunctionSummary, ObjectSummary, Put, Refusal, RefusalKind, Request,
+    Statistics,
+};
+use atoll_engine::{Class, FunctionKey};
+use atoll_sealed::Digest;
+use std::sync::Arc;
+
+pub(super) type Answered = Result<(Answer, Attachments), Refusal>;
+
+/// An answer without bulk.
+fn plain(answer: Answer) -> Answered {
+    Ok((answer, Attachments::default()))
+}
+
+impl Control {
+    pub(super) async fn answer(&self, session: &mut Session, request: Request, attachments: Attachments) -> Answered {
+        let principal = &session.principal;
+        match request {
+            Request::Hello { .. } => plain(Answer::Welcome { tenant: principal.tenant.clone() }),
+            Request::Deploy(deploy) => self.deploy(principal, deploy, attachments).await,
+            Request::Functions => self.functions(principal),
+            Request::Describe { function } => self.describe(principal, &function),
+            Request::Remove { function } => self.remove(principal, function).await,
+            Request::Invoke(invoke) => self.invoke(session, invoke, attachments).await,
+            Request::Put(put) => self.put(principal, put, attachments).await,
+            Request::Get { digest } => self.get(principal, digest).await,
+            Request::Drop { digest } => self.drop_object(principal, digest).await,
+            Request::Objects => self.objects(principal),
+            Request::Statistics => self.statistics(principal).await,
+        }
+    }
+
+    async fn deploy(&self, principal: &Principal, deploy: Deploy, mut attachments: Attachments) -> Answered {
+        let Deploy { name, class, private, bundle } = deploy;
+        let class = class.unwrap_or(Class::BestEffort);
+        check_class(principal, class)?;
+        let content = taken(&mut attachments, bundle)?;
+        let (deployed, principal) = (self.deployed.clone(), principal.clone());
+        let work = move || {
+            let content = content.into_sealed().blame()?;
+            deployed.deploy(&principal.tenant, &principal.limits, How { name, class, private }, &content).blame()
+        };
+        let function = blocking(work).await.ok_or_else(panicked)??;
+        plain(Answer::Deployed(summary(&function)))
+    }
+
+    fn functions(&self, principal: &Principal) -> Answered {
+        let functions = self.deployed.of(&principal.tenant).iter().map(|function| summary(function)).collect();
+        plain(Answer::Functions { functions })
+    }
+
+    fn describe(&self, principal: &Principal, name: &str) -> Answered {
+        let function = self.function(principal, name)?;
+        let model = ready(&function)?;
+        plain(Answer::Description { function: summary(&function), inputs: model.inputs.clone(), outputs: model.outputs.clone() })
+    }
+
+    async fn remove(&self, principal: &Principal, name: String) -> Answered {
+        let (deployed, key) = (self.deployed.clone(), FunctionKey { tenant: principal.tenant.clone(), name: name.clone() });
+        match blocking(move || deployed.remove(&key)).await.ok_or_else(panicked)?.blame()? {
+            true => plain(Answer::Done),
+            false => Err(no_function(&name)),
+        }
+    }
+
+    async fn put(&self, principal: &Principal, put: Put, mut attachments: Attachments) -> Answered {
+        let class = put.class.unwrap_or(Class::BestEffort);
+        check_class(principal, class)?;
+        let content = taken(&mut attachments, put.blob)?;
+        if let Some(form) = &put.form {
+            check_form(form, content.bytes())?;
+        }
+        let (store, principal) = (self.store.clone(), principal.clone());
+        let work = move || {
+            let content = content.into_sealed().blame()?;
+            store.put(&principal.tenant, &principal.limits.objects, class, put.form.map(stored_form), content).blame()
+        };
+        let digest = blocking(work).await.ok_or_else(panicked)??;
+        plain(Answer::Stored { digest })
+    }
+
+    async fn get(&self, principal: &Principal, digest: Digest) -> Answered {
+        let (store, tenant) = (self.store.clone(), principal.tenant.clone());
+        let work = move || {
+            let lease = store.lease(&tenant, digest).blame()?;
+            let mut attachments = Attachments::default();
+            let blob = attachments.add_sealed(&lease.content).blame()?;
+            Ok((Answer::Object { form: lease.form.map(wire_form), blob }, attachments))
+        };
+        blocking(work).await.ok_or_else(panicked)?
+    }
+
+    async fn drop_object(&self, principal: &Principal, digest: Digest) -> Answered {
+        let (store, tenant) = (self.store.clone(), principal.tenant.clone());
+        blocking(move || store.remove(&tenant, digest)).await.ok_or_else(panicked)?.blame()?;
+        plain(Answer::Done)
+    }
+
+    fn objects(&self, principal: &Principal) -> Answered {
+        let summary = |info: atoll_store::ObjectInfo| ObjectSummary {
+            digest: info.digest,
+            bytes: info.bytes,
+            class: info.class,
+            form: info.form.map(wire_form),
+            created_s: info.created_s,
+            used_s: info.used_s,
+            in_memory: info.in_memory,
+        };
+        plain(Answer::Objects { objects: self.store.list(&principal.tenant).into_iter().map(summary).collect() })
+    }
+
+    async fn statistics(&self, principal: &Principal) -> Answered {
+        let engine = self.app.engine.clone();
+        let functions = blocking(move || engine.statistics().functions).await.ok_or_else(panicked)?;
+        let usage = self.store.usage(&principal.tenant);
+        let counts = |function: atoll_engine::FunctionStatistics| FunctionCounts {
+            name: function.key.name,
+            success: function.success,
+            failure: function.failure,
+            rejected: function.rejected,
+            pending: function.in_queue + function.running,
+            compute_ns: function.compute_ns,
+        };
+        plain(Answer::Statistics(Statistics {
+            tenant: principal.tenant.clone(),
+            object_bytes: usage.bytes,
+            object_bytes_max: principal.limits.objects.all.bytes,
+            objects: usage.count,
+            objects_max: principal.limits.objects.all.count,
+            functions_max: principal.limits.functions,
+            functions: functions.into_iter().filter(|function| function.key.tenant == principal.tenant).map(counts).collect(),
+        }))
+    }
+
+    /// A function of the tenant's.
+    pub(super) fn function(&self, principal: &Principal, name: &str) -> Result<Arc<DeployedFunction>, Refusal> {
+        let key = FunctionKey { tenant: principal.tenant.clone(), name: name.into() };
+        self.deployed.find(&key).ok_or_else(|| no_function(name))
+    }
+}
+
+/// What a function is called with, if it can be called.
+pub(super) fn ready(function: &DeployedFunction) -> Result<&Arc<Model>, Refusal> {
+    let not_ready = |reason: &String| Refusal {
+        kind: RefusalKind::Busy,
+        message: format!("function `{}` is not on the device: {reason}", function.key.name),
+    };
+    function.model.as_ref().map_err(not_ready)
+}
+
+fn no_function(name: &str) -> Refusal {
+    Refusal { kind: RefusalKind::NotFound, message: format!("there is no function `{name}`") }
+}
+
+/// Nobody gets a class above the tenant's.
+pub(super) fn check_class(principal: &Principal, class: Class) -> Result<(), Refusal> {
+    if class == Class::RealTime && principal.limits.class == Class::BestEffort {
+        let message = format!("tenant `{}` may ask for best-effort work only", principal.tenant);
+        return Err(Refusal { kind: RefusalKind::Denied, message });
+    }
+    Ok(())
+}
+
+/// What a message speaks of, if it is not too large.
+pub(super) fn taken(attachments: &mut Attachments, blob: Blob) -> Result<Content, Refusal> {
+    let content = attachments.take(blob).blame()?;
+    if content.bytes() > CONTENT_BYTES_MAX {
+        return Err(bad_request(format!("{} bytes are too many; at most {CONTENT_BYTES_MAX} are taken at once", content.bytes())));
+    }
+    Ok(content)
+}
+
+/// A form that does not fit its bytes would only be found out when it is used.
+fn check_form(form: &Form, bytes: u64) -> Result<(), Refusal> {
+    let count = form.shape.iter().try_fold(1_u64, |product, &size| product.checked_mul(u64::try_from(size).ok()?));
+    let wanted = form.datatype.element_bytes().and_then(|element| count?.checked_mul(element as u64));
+    if wanted == Some(bytes) {
+        return Ok(());
+    }
+    Err(bad_request(format!("the object has {bytes} bytes, which is not what shape {:?} of {} takes", form.shape, form.datatype)))
+}
+
+pub(super) fn stored_form(form: Form) -> atoll_store::Form {
+    atoll_store::Form { datatype: form.datatype, shape: form.shape }
+}
+
+pub(super) fn wire_form(form: atoll_store::Form) -> Form {
+    Form { datatype: form.datatype, shape: form.shape }
+}
+
+fn summary(function: &DeployedFunction) -> FunctionSummary {
+    let deployment = &function.deployment;
+    FunctionSummary {
+        name: function.key.name.clone(),
+        model: (!deployment.private).then(|| function.key.to_string()),
+        bundle: deployment.bundle,
+        bundle_bytes: deployment.bundle_bytes,
+        weights_bytes: function.weights_bytes,
+        class: deployment.class,
+        deployed_s: deployment.deployed_s,
+        failure: function.model.as_ref().err().cloned(),
+    }
+}

@@ -1,0 +1,251 @@
+//! Functions that came over the control socket: on the device, in the store, and under their names.
+
+use crate::control::TenantLimits;
+use crate::inference::{Inference, blocking};
+use crate::limits::FUNCTION_NAME_BYTES_MAX;
+use crate::model::Model;
+use crate::repository::Settings;
+use atoll_core::is_plain_name;
+use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
+use atoll_kgraph::{Bundle, BundleError};
+use atoll_protocol::MODEL_VERSION;
+use atoll_sealed::{Digest, Sealed};
+use atoll_store::{Deployment, DeploymentKey, Store, StoreError};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A function that was deployed.
+#[derive(Clone)]
+pub(crate) struct DeployedFunction {
+    pub(crate) key: FunctionKey,
+    pub(crate) deployment: Deployment,
+    pub(crate) weights_bytes: u64,
+    /// What takes requests, or why nothing does: its file is damaged, the device has no room for it.
+    pub(crate) model: Result<Arc<Model>, String>,
+}
+
+/// How a function is to be deployed.
+pub(crate) struct How {
+    pub(crate) name: Option<String>,
+    pub(crate) class: Class,
+    pub(crate) private: bool,
+}
+
+/// Why a function was not deployed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DeployError {
+    #[error(
+        "`{0}` is no name for a function; up to {FUNCTION_NAME_BYTES_MAX} letters, digits, `-`, `_` and `.` are, a letter or a digit first"
+    )]
+    BadName(String),
+    #[error("tenant `{tenant}` may have {limit} functions and has as many; remove one first")]
+    TooMany { tenant: Tenant, limit: u64 },
+    #[error("the function needs {wanted} bytes of the device for its constants; tenant `{tenant}` may have {limit} and has {used}")]
+    DeviceBytes { tenant: Tenant, wanted: u64, used: u64, limit: u64 },
+    #[error("a model of the repository is called `{0}`; choose another name")]
+    Taken(String),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// All of them.
+pub(crate) struct Deployed {
+    engine: Arc<dyn Inference>,
+    store: Arc<Store>,
+    /// Written by whoever holds `changing`.
+    functions: RwLock<BTreeMap<FunctionKey, Arc<DeployedFunction>>>,
+    /// Held while functions are deployed or removed: one at a time, on a thread that may block.
+    changing: Mutex<()>,
+}
+
+impl Deployed {
+    pub(crate) fn new(engine: Arc<dyn Inference>, store: Arc<Store>) -> Deployed {
+        let waiting = store.deployments().into_iter().map(|(DeploymentKey { tenant, name }, deployment)| {
+            let key = FunctionKey { tenant, name };
+            let model = Err("it is being brought back onto the device".into());
+            (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, model }))
+        });
+        let functions = RwLock::new(waiting.collect());
+        Deployed { engine, store, functions, changing: Mutex::default() }
+    }
+
+    /// Brings what the store knows back onto the device. What cannot be is listed with the reason.
+    pub(crate) async fn restore(self: &Arc<Self>) {
+        let this = self.clone();
+        // A panic has been reported.
+        let _ = blocking(move || {
+            let _turn = this.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            for (DeploymentKey { tenant, name }, deployment) in this.store.deployments() {
+                let key = FunctionKey { tenant, name };
+                let function = this.load_again(&key, deployment);
+                match &function.model {
+                    Ok(_) => tracing::info!(function = %key, "deployed function is back"),
+                    Err(reason) => tracing::error!(function = %key, reason, "deployed function cannot be brought back"),
+                }
+                this.insert(function);
+            }
+        })
+        .await;
+    }
+
+    pub(crate) fn find(&self, key: &FunctionKey) -> Option<Arc<DeployedFunction>> {
+        self.functions.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// The function that everybody may use under a name: `NAME`, or `TENANT:NAME`.
+    pub(crate) fn public(&self, name: &str) -> Option<Arc<DeployedFunction>> {
+        let key = match name.split_once(':') {
+            None => FunctionKey::local(name),
+            Some((tenant, name)) => FunctionKey { tenant: tenant.parse().ok()?, name: name.into() },
+        };
+        // A function has one name: `local:NAME` is none.
+        self.find(&key).filter(|function| !function.deployment.private && function.key.to_string() == name)
+    }
+
+    /// Those that everybody may use.
+    pub(crate) fn all_public(&self) -> Vec<Arc<DeployedFunction>> {
+        let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);
+        functions.values().filter(|function| !function.deployment.private).cloned().collect()
+    }
+
+    /// A tenant's, by name.
+    pub(crate) fn of(&self, tenant: &Tenant) -> Vec<Arc<DeployedFunction>> {
+        let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);
+        functions.values().filter(|function| function.key.tenant == *tenant).cloned().collect()
+    }
+
+    /// Deploys a bundle, in the place of the tenant's function of that name. On an error that one stays. Blocks.
+    pub(crate) fn deploy(
+        &self,
+        tenant: &Tenant,
+        limits: &TenantLimits,
+        how: How,
+        content: &Sealed,
+    ) -> Result<Arc<DeployedFunction>, DeployError> {
+        if let Some(name) = &how.name {
+            check_name(name)?;
+        }
+        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (digest, path) = self.store.write_bundle(content)?;
+        let deployed = self.deploy_file(tenant, limits, how, digest, &path, content.bytes());
+        if deployed.is_err() {
+            self.store.discard_bundle(digest);
+        }
+        deployed
+    }
+
+    fn deploy_file(
+        &self,
+        tenant: &Tenant,
+        limits: &TenantLimits,
+        how: How,
+        digest: Digest,
+        path: &Path,
+        bundle_bytes: u64,
+    ) -> Result<Arc<DeployedFunction>, DeployError> {
+        let bundle = Bundle::open(path)?;
+        let name = how.name.unwrap_or_else(|| bundle.graph().name.clone());
+        check_name(&name)?;
+        let key = FunctionKey { tenant: tenant.clone(), name };
+        let old = self.find(&key);
+        self.check_limits(limits, &key, &bundle)?;
+        let deployed_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let deployment = Deployment { bundle: digest, bundle_bytes, class: how.class, private: how.private, deployed_s };
+        if let Some(old) = &old {
+            let same = Deployment { deployed_s: old.deployment.deployed_s, ..deployment.clone() };
+            if old.model.is_ok() && old.deployment == same {
+                return Ok(old.clone());
+            }
+            self.unload(&key)?;
+        }
+        let exchanged = self.load(&key, &deployment, &bundle).and_then(|function| {
+            let record = DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() };
+            self.store.deploy(record, deployment).inspect_err(|_| drop(self.unload(&key)))?;
+            Ok(function)
+        });
+        match exchanged {
+            Ok(function) => Ok(self.insert(function)),
+            Err(error) => {
+                if let Some(old) = old {
+                    self.insert(self.load_again(&key, old.deployment.clone()));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a function off the device and forgets it. Whether there was one. Blocks until its invocations are over.
+    pub(crate) fn remove(&self, key: &FunctionKey) -> Result<bool, DeployError> {
+        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.find(key).is_none() {
+            return Ok(false);
+        }
+        self.store.withdraw(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })?;
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.unload(key)?;
+        Ok(true)
+    }
+
+    fn check_limits(&self, limits: &TenantLimits, key: &FunctionKey, bundle: &Bundle) -> Result<(), DeployError> {
+        let others: Vec<_> = self.of(&key.tenant).into_iter().filter(|function| function.key != *key).collect();
+        if others.len() as u64 >= limits.functions {
+            return Err(DeployError::TooMany { tenant: key.tenant.clone(), limit: limits.functions });
+        }
+        let (wanted, used) = (bundle.weights().len() as u64, others.iter().map(|function| function.weights_bytes).sum::<u64>());
+        if used.saturating_add(wanted) > limits.device_bytes {
+            return Err(DeployError::DeviceBytes { tenant: key.tenant.clone(), wanted, used, limit: limits.device_bytes });
+        }
+        Ok(())
+    }
+
+    fn load(&self, key: &FunctionKey, deployment: &Deployment, bundle: &Arc<Bundle>) -> Result<DeployedFunction, DeployError> {
+        let options = FunctionOptions { key: key.clone(), class: deployment.class, queue_capacity: None };
+        let info = self.engine.load(bundle.clone(), options).map_err(|error| match error {
+            // What is deployed has been unloaded by now.
+            EngineError::AlreadyLoaded(key) => DeployError::Taken(key.name),
+            other => other.into(),
+        })?;
+        let settings = Settings { class: deployment.class, queue_capacity: None };
+        let model = Model::new(key.clone(), MODEL_VERSION.into(), bundle, settings);
+        Ok(DeployedFunction {
+            key: key.clone(),
+            deployment: deployment.clone(),
+            weights_bytes: info.weights_bytes,
+            model: Ok(Arc::new(model)),
+        })
+    }
+
+    /// Loads a function whose bundle is in the store.
+    fn load_again(&self, key: &FunctionKey, deployment: Deployment) -> DeployedFunction {
+        let opened = Bundle::open(&self.store.bundle_path(&deployment.bundle)).map_err(DeployError::from);
+        let loaded = opened.and_then(|bundle| self.load(key, &deployment, &bundle));
+        loaded.unwrap_or_else(|error| DeployedFunction { key: key.clone(), deployment, weights_bytes: 0, model: Err(error.to_string()) })
+    }
+
+    fn unload(&self, key: &FunctionKey) -> Result<(), DeployError> {
+        match self.engine.unload(key) {
+            // Gone is what was asked for.
+            Ok(()) | Err(EngineError::NotLoaded(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn insert(&self, function: DeployedFunction) -> Arc<DeployedFunction> {
+        let function = Arc::new(function);
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(function.key.clone(), function.clone());
+        function
+    }
+}
+
+fn check_name(name: &str) -> Result<(), DeployError> {
+    if is_plain_name(name, FUNCTION_NAME_BYTES_MAX) {
+        return Ok(());
+    }
+    Err(DeployError::BadName(name.chars().take(FUNCTION_NAME_BYTES_MAX).flat_map(char::escape_debug).collect()))
+}

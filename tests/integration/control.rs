@@ -1,0 +1,500 @@
+//! The control socket as its users meet it: a real daemon, the client crate, the command line, other users, and peers that mean no good.
+
+use crate::functions::{manifest, packed};
+use crate::serve::{Daemon, atoll};
+use anyhow::{Context, Result, bail, ensure};
+use atoll_client::{Answer, Call, Client, ClientError, Content, DataType, Deploy, Digest, RefusalKind, Sealed, Tenant, Tensor};
+use atoll_control::{Attachments, Frame, Incoming, Outgoing, Progress, Request};
+use atoll_tests::python;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// A daemon with a control socket, its files, and the bundles of two functions.
+struct Setup {
+    folder: tempfile::TempDir,
+    daemon: Daemon,
+    options: Vec<String>,
+}
+
+impl Setup {
+    fn start(options: &[&str], config: &str) -> Result<Setup> {
+        let folder = tempfile::tempdir()?;
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755))?;
+        std::fs::create_dir(folder.path().join("repository"))?;
+        for function in ["affine", "faulty"] {
+            packed(&manifest(function), &folder.path().join(function).with_extension("kg"))?;
+        }
+        let mut options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
+        if !config.is_empty() {
+            let path = folder.path().join("atoll.toml");
+            std::fs::write(&path, config)?;
+            options.extend(["--config".into(), path.display().to_string()]);
+        }
+        let daemon = Setup::daemon(folder.path(), &options)?;
+        Ok(Setup { folder, daemon, options })
+    }
+
+    fn daemon(folder: &Path, options: &[String]) -> Result<Daemon> {
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        Daemon::start_with(&folder.join("repository"), folder, &[&["--memory-limit", "256M"], options.as_slice()].concat())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("atoll.sock")
+    }
+
+    fn client(&self) -> Result<Client> {
+        Ok(Client::connect(&self.socket())?)
+    }
+
+    fn client_of(&self, tenant: &str) -> Result<Client> {
+        Ok(Client::connect_as(&self.socket(), Some(tenant.parse()?))?)
+    }
+
+    /// Kills the daemon without a word, and starts another one on its files.
+    fn kill_and_restart(&mut self) -> Result<()> {
+        self.daemon.signal(Signal::KILL)?;
+        self.daemon = Setup::daemon(self.folder.path(), &self.options)?;
+        Ok(())
+    }
+
+    /// Runs the command line against the daemon.
+    fn atoll(&self, arguments: &[&str]) -> Result<Output> {
+        Ok(self.command(arguments).output()?)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(atoll());
+        command.args(arguments).env("ATOLL_CONTROL_SOCKET", self.socket()).env_remove("ATOLL_LOG").current_dir(self.folder.path());
+        command
+    }
+
+    /// What the command line prints as JSON.
+    fn json(&self, arguments: &[&str]) -> Result<serde_json::Value> {
+        let output = self.atoll(&[arguments, &["--json"]].concat())?;
+        ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+fn vector(values: impl IntoIterator<Item = f32>) -> Tensor {
+    let values: Vec<f32> = values.into_iter().collect();
+    Tensor::f32(&[values.len() as i64], &values)
+}
+
+/// `tests/functions/affine.toml`, plainly.
+fn affine(x: &Tensor, b: &Tensor) -> Tensor {
+    vector(x.to_f32().into_iter().zip(b.to_f32()).map(|(x, b)| x.mul_add(3.0, b)))
+}
+
+fn refusal<T>(result: Result<T, ClientError>) -> Result<(RefusalKind, String)> {
+    match result {
+        Err(ClientError::Refused(refusal)) => Ok((refusal.kind, refusal.message)),
+        Err(other) => bail!("not a refusal: {other}"),
+        Ok(_) => bail!("it was done"),
+    }
+}
+
+fn deploy_as(name: &str, private: bool) -> Deploy {
+    Deploy { name: Some(name.into()), private, ..Deploy::default() }
+}
+
+#[test]
+fn functions_and_objects_outlive_the_daemon() -> Result<()> {
+    let mut setup = Setup::start(&[], "")?;
+    let (x, b) = (vector((0..1000).map(|i| i as f32 / 7.0)), vector((0..1000).map(|i| -(i as f32))));
+    let kept = {
+        let mut client = setup.client()?;
+        let deployed = client.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+        ensure!((deployed.name.as_str(), deployed.model.as_deref()) == ("affine", Some("affine")), "{deployed:?}");
+        client.deploy(&setup.path("affine.kg"), &deploy_as("hidden", true))?;
+        let mut team = setup.client_of("team")?;
+        team.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+        let kept = client.put(&b, None)?;
+        // Bytes of every size: in the frame, and in files.
+        for n in [0, 1, 1000, 100_000] {
+            let (x, b) = (vector((0..n).map(|i| i as f32)), vector((0..n).map(|i| 0.5 * i as f32)));
+            let answer = client.invoke(Call::of("affine").input("x", x.clone()).input("b", b.clone()))?;
+            ensure!(answer.tensor("y")? == &affine(&x, &b), "{n} elements");
+        }
+        kept
+    };
+    setup.kill_and_restart()?;
+    let mut client = setup.client()?;
+    let names: Vec<String> = client.functions()?.into_iter().map(|function| function.name).collect();
+    ensure!(names == ["affine", "hidden"], "{names:?}");
+    ensure!(client.get(kept)? == b);
+    let objects = client.objects()?;
+    ensure!(objects.len() == 1 && objects[0].digest == kept && objects[0].bytes == 4000, "{objects:?}");
+    for function in ["affine", "hidden"] {
+        let answer = client.invoke(Call::of(function).input("x", x.clone()).input("b", kept))?;
+        ensure!(answer.tensor("y")? == &affine(&x, &b));
+    }
+    // Over HTTP: everybody's functions under their names, and the private one nowhere.
+    let index = setup.json(&["models", "--url", &setup.daemon.http])?;
+    let served: Vec<_> =
+        index.as_array().context("a list")?.iter().map(|model| (model["name"].as_str(), model["state"].as_str())).collect();
+    ensure!(served == [(Some("affine"), Some("READY")), (Some("team:affine"), Some("READY"))], "{index}");
+    for (model, works) in [("affine", true), ("team:affine", true), ("hidden", false), ("local:affine", false), ("team:hidden", false)] {
+        let output = setup.atoll(&["infer", "--url", &setup.daemon.http, "--model", model, "--shape", "x=8", "--shape", "b=8"])?;
+        ensure!(output.status.success() == works, "{model}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    client.remove_function("affine")?;
+    ensure!(refusal(client.invoke(Call::of("affine")))? == (RefusalKind::NotFound, "there is no function `affine`".into()));
+    ensure!(!setup.atoll(&["infer", "--url", &setup.daemon.http, "--model", "affine"])?.status.success());
+    client.remove_object(kept)?;
+    setup.kill_and_restart()?;
+    let mut client = setup.client()?;
+    ensure!(client.functions()?.len() == 1 && client.objects()?.is_empty(), "what was removed stays removed");
+    Ok(())
+}
+
+#[test]
+fn chains_and_renames_give_what_single_calls_give() -> Result<()> {
+    let setup = Setup::start(&[], "")?;
+    let mut client = setup.client()?;
+    client.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+    let (x, b) = (vector((0..300).map(|i| i as f32)), vector((0..300).map(|i| 1.0 / (1 + i) as f32)));
+    let b_kept = client.put(&b, None)?;
+    let chain = |x: Content| Call::of("affine").input("x", x).input("b", b_kept).then("affine").take("x", "y").input("b", b_kept);
+    let expected = affine(&affine(&x, &b), &b);
+    let answer = client.invoke(chain(x.clone().into()))?;
+    ensure!(answer.outputs.len() == 1 && answer.tensor("y")? == &expected, "only the last result comes back");
+    // A result that is kept can be named by the next call, and the rename map binds other contents without the graph.
+    let kept = client.invoke(chain(x.clone().into()).keep("y"))?.object("y")?;
+    ensure!(kept == Digest::of(&expected.bytes) && client.get(kept)? == expected);
+    let first = client.invoke(chain(x.clone().into()).remember())?;
+    let plan = first.plan.context("it was remembered")?;
+    let again = client.again(plan, &[(0, "x", kept.into()), (1, "b", x.clone().into())])?;
+    ensure!(again.tensor("y")? == &affine(&affine(&expected, &b), &x));
+    let (kind, message) = refusal(client.again(plan, &[]))?;
+    ensure!(kind == RefusalKind::BadRequest && message == "function `affine` needs input `x`", "bytes are not remembered: {message}");
+    for (call, says) in [
+        (chain(x.clone().into()).input("z", b_kept), "function `affine` has no input `z`; it has b, x"),
+        (chain(x.clone().into()).send("z"), "function `affine` has no output `z`; it has y"),
+        (Call::of("affine").input("x", x.clone()).input("b", Content::Output(0, "y".into())), "which is not before it"),
+        (Call::of("affine").input("x", x.clone()).input("b", vector([1.0])), "input `x` has shape [300]"),
+        (Call::of("affine").input("x", Tensor { datatype: DataType::Int32, ..x.clone() }).input("b", b_kept), "input `x` is INT32"),
+    ] {
+        let (kind, message) = refusal(client.invoke(call))?;
+        ensure!(kind == RefusalKind::BadRequest && message.contains(says), "{says}: {message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_tenant_sees_its_own_and_nothing_else() -> Result<()> {
+    let setup = Setup::start(
+        &[],
+        "socket_mode = 0o666\n[tenant.a]\nuids = [21001]\n[tenant.b]\nuids = [21002]\nobject_count = 2\nobject_bytes = \"4K\"\nfunctions = 1\nclass = \"best-effort\"",
+    )?;
+    let (mut a, mut b) = (setup.client_of("a")?, setup.client_of("b")?);
+    a.deploy(&setup.path("affine.kg"), &deploy_as("secret", true))?;
+    let x = vector([1.0, 2.0]);
+    let object = a.put(&x, None)?;
+    // A guessed name gives nothing: what is there and what is not are refused in the same words.
+    for guess in [object, Digest::of(b"nothing has these bytes")] {
+        let same = (RefusalKind::NotFound, format!("there is no object {guess}"));
+        ensure!(refusal(b.get(guess))? == same && refusal(b.remove_object(guess))? == same);
+    }
+    b.deploy(&setup.path("affine.kg"), &deploy_as("own", false))?;
+    let stolen = Call::of("own").input("x", object).input("b", x.clone());
+    ensure!(refusal(b.invoke(stolen))?.1 == format!("there is no object {object}"));
+    ensure!(refusal(b.describe("secret"))? == (RefusalKind::NotFound, "there is no function `secret`".into()));
+    ensure!(
+        refusal(b.remove_function("secret"))?.0 == RefusalKind::NotFound
+            && refusal(b.invoke(Call::of("secret")))?.0 == RefusalKind::NotFound
+    );
+    ensure!(b.objects()?.is_empty() && b.statistics()?.functions.iter().all(|function| function.name == "own"));
+    // The same bytes are b's when b has them, and a's loss is not b's.
+    ensure!(b.put(&x, None)? == object);
+    a.remove_object(object)?;
+    ensure!(refusal(a.get(object))?.0 == RefusalKind::NotFound && b.get(object)? == x);
+    // What b may have.
+    ensure!(refusal(b.put(&vector((0..1024).map(|i| i as f32)), None))?.1.contains("of object bytes, 8 of 4096 are used"));
+    b.put(&vector([3.0]), None)?;
+    ensure!(refusal(b.put(&vector([4.0]), None))?.0 == RefusalKind::Quota);
+    let (kind, message) = refusal(b.deploy(&setup.path("affine.kg"), &deploy_as("second", false)))?;
+    ensure!(kind == RefusalKind::Quota && message.contains("may have 1 functions"), "{message}");
+    let urgent = Call::of("own").input("x", x.clone()).input("b", x.clone()).class(atoll_client::Class::RealTime);
+    ensure!(refusal(b.invoke(urgent))?.0 == RefusalKind::Denied);
+    ensure!(a.functions()?.len() == 1, "whatever b tried");
+    other_users(&setup)
+}
+
+/// What the kernel says of a peer counts, and not what it says itself. Needs root, to become others.
+fn other_users(setup: &Setup) -> Result<()> {
+    if !rustix::process::getuid().is_root() {
+        atoll_tests::skip("only root can become another user");
+        return Ok(());
+    }
+    let run = |uid: u32, arguments: &[&str]| -> Result<(bool, String)> {
+        let output = setup.command(arguments).uid(uid).gid(uid).current_dir("/").output();
+        let output = output.context("the program is in a folder that other users can enter")?;
+        Ok((output.status.success(), format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))))
+    };
+    let (done, text) = run(21001, &["fn", "ls"])?;
+    ensure!(done && text.contains("secret") && !text.contains("own"), "{text}");
+    let (done, text) = run(21002, &["fn", "ls", "--json"])?;
+    ensure!(done && text.contains("own") && !text.contains("secret"), "{text}");
+    for tenant in ["a", "local", "nobody"] {
+        let (done, text) = run(21002, &["fn", "ls", "--tenant", tenant])?;
+        ensure!(!done && text.contains("user 21002 acts for tenant `b` and no other"), "{text}");
+    }
+    let (done, text) = run(21003, &["object", "ls"])?;
+    ensure!(!done && text.contains("user 21003 has no tenant here"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_full_disk_refuses_and_loses_nothing() -> Result<()> {
+    let mut setup = Setup::start(&[], "")?;
+    let mut client = setup.client()?;
+    let before = client.put(&vector([1.0, 2.0]), None)?;
+    let big = Sealed::of("test", &vec![7; 6 << 20])?;
+    let limit = |bytes| prlimit(Some(Pid::from_child(setup.daemon.process())), Resource::Fsize, Rlimit { current: bytes, maximum: None });
+    limit(Some(4 << 20))?;
+    let (kind, message) = refusal(client.put_bytes(&big, None))?;
+    ensure!(kind == RefusalKind::Daemon && message.contains("is full"), "{message}");
+    // The index cannot be written either, and nothing is promised that is not kept.
+    limit(Some(4096))?;
+    let mut promised = vec![before];
+    for i in 0..20 {
+        promised.extend(client.put(&vector([i as f32]), None).ok());
+    }
+    ensure!(refusal(client.deploy(&setup.path("affine.kg"), &Deploy::default()))?.0 == RefusalKind::Daemon);
+    limit(None)?;
+    let after = client.put_bytes(&big, None)?;
+    client.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+    promised.push(after);
+    setup.kill_and_restart()?;
+    let mut client = setup.client()?;
+    for digest in &promised {
+        client.get(*digest)?;
+    }
+    ensure!(client.objects()?.len() == promised.len() && client.functions()?.len() == 1);
+    let partial = std::fs::read_dir(setup.path("atoll/objects"))?.count();
+    ensure!(partial == promised.len(), "{partial} files for {} objects", promised.len());
+    // A file that was changed behind the daemon's back is found when it is read, told, and forgotten.
+    std::fs::write(setup.path("atoll/objects").join(after.to_string()), vec![8; 6 << 20])?;
+    setup.kill_and_restart()?;
+    let mut client = setup.client()?;
+    let (kind, message) = refusal(client.get(after))?;
+    ensure!(kind == RefusalKind::Daemon && message.contains("was damaged and has been removed"), "{message}");
+    ensure!(refusal(client.get(after))?.0 == RefusalKind::NotFound);
+    Ok(())
+}
+
+#[test]
+fn a_crowd_is_served_and_strangers_do_no_harm() -> Result<()> {
+    let mut setup = Setup::start(&["--queue-capacity", "1000"], "")?;
+    setup.client()?.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+    let socket = setup.socket();
+    std::thread::scope(|scope| -> Result<()> {
+        let clients: Vec<_> = (0..100)
+            .map(|i: u32| {
+                let socket = &socket;
+                scope.spawn(move || -> Result<()> {
+                    let mut client = Client::connect(socket)?;
+                    let (x, b) = (vector((0..256).map(|k| (k * i) as f32)), vector([i as f32; 256]));
+                    let kept = client.put(&b, None)?;
+                    for _ in 0..4 {
+                        let answer = client.invoke(Call::of("affine").input("x", x.clone()).input("b", kept))?;
+                        ensure!(answer.tensor("y")? == &affine(&x, &b), "client {i}");
+                    }
+                    ensure!(client.get(kept)? == b);
+                    Ok(client.remove_object(kept)?)
+                })
+            })
+            .collect();
+        let strangers = scope.spawn(|| strangers(&socket));
+        clients.into_iter().try_for_each(|client| client.join().expect("a client does not panic"))?;
+        strangers.join().expect("strangers do not panic")
+    })?;
+    ensure!(setup.daemon.is_running()?, "the daemon has ended");
+    let mut client = setup.client()?;
+    ensure!(client.objects()?.is_empty());
+    let function = client.statistics()?.functions.remove(0);
+    ensure!((function.success, function.failure) == (400, 0), "{function:?}");
+    Ok(())
+}
+
+/// Peers that do not keep to the protocol, each in its way.
+fn strangers(socket: &Path) -> Result<()> {
+    let head = |version: u16, files: u16, message: u32, body: u32| -> Vec<u8> {
+        [&b"ATLC"[..], &version.to_le_bytes(), &files.to_le_bytes(), &message.to_le_bytes(), &body.to_le_bytes()].concat()
+    };
+    let with = |message: &str| [head(1, 0, message.len() as u32, 0), message.into()].concat();
+    for (bytes, says) in [
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "does not speak"),
+        (head(9, 0, 2, 0), "version 9"),
+        (head(1, 0, u32::MAX, 0), "bytes of message"),
+        (head(1, 0, 2, u32::MAX), "bytes of body"),
+        (head(1, u16::MAX, 2, 0), "files"),
+        ([head(1, 3, 2, 0), b"{}".to_vec()].concat(), "announces 3 files and has 0"),
+        (with("{}"), "cannot be understood"),
+        (with("[[[[[[[["), "cannot be understood"),
+        (with(r#"{"request":"launch-missiles"}"#), "launch-missiles"),
+        (with(r#"{"request":"put","form":null,"class":null,"blob":{"file":0}}"#), "content that its frame does not have"),
+        (with(r#"{"request":"put","form":null,"class":null,"blob":{"inline":{"offset":4294967295,"bytes":4294967295}}}"#), "content"),
+        (with(r#"{"request":"get","digest":"../../etc/passwd"}"#), "64 hexadecimal digits"),
+        (with(r#"{"request":"hello","tenant":"../a"}"#), "names no tenant"),
+        (with(r#"{"request":"remove","function":"../../x"}"#), "there is no function"),
+        (
+            with(r#"{"request":"invoke","call":{"again":{"plan":7,"rename":[]}},"class":null,"deadline_us":null}"#),
+            "no such call is remembered",
+        ),
+    ] {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.write_all(&bytes)?;
+        let answer = receive(&stream)?;
+        ensure!(answer.contains("refused") && answer.contains(says), "{says}: {answer}");
+    }
+    // A file that could still change is not taken, whatever it is.
+    for file in [std::fs::File::open("/dev/zero")?, tempfile::tempfile()?] {
+        let stream = UnixStream::connect(socket)?;
+        send_with_file(&stream, r#"{"request":"put","form":null,"class":null,"blob":{"file":0}}"#, &file)?;
+        let answer = receive(&stream)?;
+        ensure!(answer.contains("no memory file that is sealed"), "{answer}");
+    }
+    // Who talks before the answer, or leaves in the middle of a word, is left alone.
+    for bytes in [&head(1, 0, 100, 0)[..], b"AT", &[with(r#"{"request":"objects"}"#), with(r#"{"request":"objects"}"#)].concat()] {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.write_all(bytes)?;
+    }
+    Ok(())
+}
+
+fn send_with_file(stream: &UnixStream, message: &str, file: &std::fs::File) -> Result<()> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::os::fd::AsFd;
+    let bytes = [b"ATLC\x01\x00\x01\x00".to_vec(), (message.len() as u32).to_le_bytes().into(), vec![0; 4], message.into()].concat();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    ensure!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    ensure!(sendmsg(stream, &[std::io::IoSlice::new(&bytes)], &mut control, SendFlags::empty())? == bytes.len());
+    Ok(())
+}
+
+/// The text of a frame.
+fn receive(mut stream: &UnixStream) -> Result<String> {
+    let mut head = [0; 16];
+    stream.read_exact(&mut head)?;
+    let mut message = vec![0; u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize];
+    stream.read_exact(&mut message)?;
+    Ok(String::from_utf8(message)?)
+}
+
+#[test]
+fn a_client_that_goes_away_takes_its_call_with_it() -> Result<()> {
+    let setup = Setup::start(&["--time-limit", "600"], "")?;
+    let mut client = setup.client()?;
+    client.deploy(&setup.path("faulty.kg"), &Deploy::default())?;
+    let endless = || Call::of("faulty").input("mode", Tensor { datatype: DataType::Uint32, shape: vec![1], bytes: vec![5, 0, 0, 0] });
+    let mut child = setup.command(&["fn", "invoke", "faulty", "mode=5"]).stdout(std::process::Stdio::null()).spawn()?;
+    let begin = Instant::now();
+    while client.statistics()?.functions[0].pending == 0 {
+        ensure!(begin.elapsed() < Duration::from_secs(60) && child.try_wait()?.is_none(), "it never called");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill()?;
+    child.wait()?;
+    let begin = Instant::now();
+    while client.statistics()?.functions[0].failure == 0 {
+        ensure!(begin.elapsed() < Duration::from_secs(60), "its call still runs");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (kind, _) = refusal(client.invoke(endless().deadline(Duration::from_millis(50))))?;
+    ensure!(kind == RefusalKind::Deadline);
+    let fine = Call::of("faulty").input("mode", Tensor { datatype: DataType::Uint32, shape: vec![1], bytes: vec![0; 4] });
+    let Answer { outputs, .. } = client.invoke(fine)?;
+    ensure!(outputs.len() == 1, "the device is free again");
+    Ok(())
+}
+
+#[test]
+fn the_command_line_against_numpy() -> Result<()> {
+    let setup = Setup::start(&[], "")?;
+    let numpy = |script: &str| -> Result<()> {
+        let output = Command::new(python()).args(["-c", script]).current_dir(setup.folder.path()).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    };
+    numpy("import numpy as np; r = np.random.default_rng(1); [np.save(f'{n}.npy', r.random(500, dtype=np.float32)) for n in 'xbc']")?;
+    let deployed = setup.json(&["fn", "deploy", "affine.kg", "--name", "f", "--class", "real-time"])?;
+    ensure!(deployed["model"] == "f" && deployed["class"] == "real-time", "{deployed}");
+    let put = setup.json(&["object", "put", "b.npy", "--class", "real-time"])?;
+    let object = put[0]["digest"].as_str().context("a digest")?;
+    setup.json(&["fn", "invoke", "f", "x=x.npy", &format!("b=@{object}"), "--save", "one"])?;
+    setup.json(&["fn", "invoke", "f", "x=x.npy", "b=b.npy", "--then", "f:y=x", "1.b=c.npy", "--save", "two"])?;
+    let kept = setup.json(&["fn", "invoke", "f", "x=x.npy", "b=b.npy", "--then", "f:y=x", "1.b=c.npy", "--keep"])?;
+    let kept = kept["objects"]["y"].as_str().context("a digest")?.to_string();
+    ensure!(setup.atoll(&["object", "get", &kept, "-o", "kept.npy"])?.status.success());
+    let renamed = setup.atoll(&["fn", "invoke", "f", "x=x.npy", "b=b.npy", "--rename", &format!("x=@{kept}"), "--save", "again"])?;
+    ensure!(renamed.status.success(), "{}", String::from_utf8_lossy(&renamed.stderr));
+    numpy(
+        "import numpy as np; from numpy.testing import assert_allclose as same
+x, b, c = (np.load(f'{n}.npy').astype(np.float64) for n in 'xbc')
+same(np.load('one/y.npy'), 3*x+b, rtol=1e-6)
+same(np.load('two/y.npy'), 3*(3*x+b)+c, rtol=1e-6)
+assert (np.load('kept.npy') == np.load('two/y.npy')).all()
+same(np.load('again/y.npy'), 3*(3*(3*x+b)+c)+b, rtol=1e-6)",
+    )?;
+    let objects = setup.json(&["object", "ls"])?;
+    ensure!(objects.as_array().is_some_and(|objects| objects.len() == 2), "{objects}");
+    setup.json(&["object", "rm", object, &kept])?;
+    for (arguments, code, says) in [
+        (vec!["fn", "invoke", "f", "x=x.npy", "b=@12"], 2, "64 hexadecimal digits"),
+        (vec!["fn", "invoke", "f", "x=x.npy", "z=1"], 2, "there is no input `z` to be given; there are 0.b, 0.x"),
+        (vec!["fn", "invoke", "g"], 2, "there is no function `g`"),
+        (vec!["fn", "invoke", "f", "--then", "f"], 2, "say which output becomes which input"),
+        (vec!["fn", "deploy", "missing.kg"], 2, "missing.kg"),
+        (vec!["fn", "deploy", "x.npy"], 2, "is not a usable bundle"),
+        (vec!["fn", "deploy", "affine.kg", "--name", "../f"], 2, "is no name for a function"),
+        (vec!["object", "get", &kept], 2, "there is no object"),
+        (vec!["fn", "ls", "--control-socket", "nowhere.sock"], 1, "cannot reach a daemon at nowhere.sock"),
+    ] {
+        let output = setup.atoll(&arguments)?;
+        let message = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(code) && message.contains(says), "{arguments:?}: {:?} {message}", output.status.code());
+    }
+    ensure!(setup.json(&["fn", "rm", "f"])?["removed"][0] == "f");
+    Ok(())
+}
+
+/// A connection acts for one tenant until it says another, and remembers nothing of the one before.
+#[test]
+fn a_second_hello_is_a_new_beginning() -> Result<()> {
+    let setup = Setup::start(&[], "")?;
+    let stream = UnixStream::connect(setup.socket())?;
+    let ask = |request: &Request| -> Result<String> {
+        let mut outgoing = Outgoing::new(request, Attachments::default())?;
+        while let Progress::More = outgoing.step(&stream)? {}
+        let mut incoming = Incoming::default();
+        let frame: Frame = loop {
+            match incoming.step(&stream)? {
+                Progress::More => {}
+                Progress::Done(frame) => break frame,
+                Progress::Closed => bail!("closed"),
+            }
+        };
+        Ok(frame.decode::<serde_json::Value>()?.0.to_string())
+    };
+    let hello = |tenant: &str| -> Result<String> { ask(&Request::Hello { tenant: Some(tenant.parse::<Tenant>()?) }) };
+    ensure!(ask(&Request::Objects)?.contains("objects"), "who says nothing is who it is");
+    ensure!(hello("a")?.contains("\"a\"") && hello("b")?.contains("\"b\""));
+    ensure!(ask(&Request::Statistics)?.contains("\"tenant\":\"b\""));
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! `atoll fn invoke`
+
+use crate::control::{ClassName, ControlArgs, Told};
+use crate::failure::user_error;
+use crate::output::{print, print_json};
+use crate::random::Random;
+use crate::tensors::{InputSpecs, Summary, save, summaries_text, summary};
+use anyhow::Result;
+use atoll_client::{Answer, Call, Class, Client, Content, Description, Digest, Tensor, Value};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll fn invoke gemm a=a.npy b=random --shape b=64,64 --save out/
+  atoll fn invoke gemm a=@9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 --keep
+  atoll fn invoke gemm a=a.npy --then gemm:y=a --then relu:y=x 1.b=b.npy
+  atoll fn invoke gemm a=one.npy --rename a=two.npy --rename a=@9f86…0a08 --json
+
+A chain is one call: what --then passes on never leaves the device. Without OUTPUT=INPUT an input takes the output
+of its own name, or the only output there is. INDEX.NAME names an input of a later function, counted from 0.
+--rename calls the same again with other contents, of which nothing else is sent.";
+
+/// Call a function of a daemon, or several one after the other.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The function
+    function: String,
+
+    /// Inputs: a .npy file, an object, a number for every element, or random, which is what the others get
+    #[arg(value_name = "[INDEX.]NAME=FILE|@DIGEST|NUMBER|random")]
+    inputs: Vec<String>,
+
+    /// Shape of an input that is not from a file; sizes that vary are 1 otherwise
+    #[arg(long, value_name = "[INDEX.]NAME=SIZES")]
+    shape: Vec<String>,
+
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    /// Call this function next, on outputs of the one before
+    #[arg(long, value_name = "FUNCTION[:OUTPUT=INPUT,...]")]
+    then: Vec<String>,
+
+    /// Call the same again with other contents of inputs
+    #[arg(long, value_name = "[INDEX.]NAME=FILE|@DIGEST|NUMBER,...")]
+    rename: Vec<String>,
+
+    /// Keep the outputs of the last function as objects, and print their names
+    #[arg(long, conflicts_with = "save")]
+    keep: bool,
+
+    /// The class of the call
+    #[arg(long, value_enum)]
+    class: Option<ClassName>,
+
+    /// Give up after so many microseconds
+    #[arg(long, value_name = "MICROSECONDS")]
+    deadline_us: Option<u64>,
+
+    /// Folder to write the outputs to, as NAME.npy; of repeated calls the last ones stay
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+
+    /// Show so many of the highest elements of each row
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    top: usize,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// A function of the call, with what the command line says of its inputs.
+struct Stage {
+    about: Description,
+    /// Inputs that take an output of the function before.
+    links: BTreeMap<String, String>,
+    given: BTreeMap<String, String>,
+    shapes: Vec<String>,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let mut client = args.control.connect()?;
+    let mut stages = stages(&mut client, args)?;
+    for text in &args.inputs {
+        let (index, name, value) = named(&stages, text)?;
+        stages[index].given.insert(name, value.into());
+    }
+    for text in &args.shape {
+        let (index, name, value) = named(&stages, text)?;
+        stages[index].shapes.push(format!("{name}={value}"));
+    }
+    let mut random = Random::new(args.seed);
+    let first = contents(&stages, &mut random)?;
+    let mut answers = vec![client.invoke(call(args, &stages, &first)).told()?];
+    if let Some(plan) = answers[0].plan {
+        // What came as bytes is not remembered: it is said again.
+        for renames in &args.rename {
+            let mut renamed: BTreeMap<(usize, String), Content> =
+                first.iter().filter(|(_, content)| matches!(content, Content::Tensor(_))).cloned().collect();
+            for text in renames.split(',') {
+                let (index, name, value) = named(&stages, text)?;
+                let content = content(&stages[index], &name, value, &mut random)?;
+                renamed.insert((index, name), content);
+            }
+            let renamed: Vec<_> = renamed.iter().map(|((index, name), content)| (*index, name.as_str(), content.clone())).collect();
+            answers.push(client.again(plan, &renamed).told()?);
+        }
+    }
+    answers.iter().try_for_each(|answer| tell(args, answer))
+}
+
+/// The functions, from the first to the last, and how they hang together.
+fn stages(client: &mut Client, args: &Args) -> Result<Vec<Stage>> {
+    let stage = |about| Stage { about, links: BTreeMap::new(), given: BTreeMap::new(), shapes: Vec::new() };
+    let mut stages = vec![stage(client.describe(&args.function).told()?)];
+    for then in &args.then {
+        let (function, mapping) = then.split_once(':').map_or((then.as_str(), None), |(function, mapping)| (function, Some(mapping)));
+        let mut next = stage(client.describe(function).told()?);
+        let before = &stages[stages.len() - 1].about;
+        next.links = match mapping {
+            Some(mapping) => said_links(mapping)?,
+            None => guessed_links(before, &next.about)?,
+        };
+        stages.push(next);
+    }
+    Ok(stages)
+}
+
+/// `y=x,z=w`: output `y` becomes input `x`.
+fn said_links(mapping: &str) -> Result<BTreeMap<String, String>> {
+    let link = |text: &str| {
+        let (output, input) = text.split_once('=').ok_or_else(|| user_error(format!("--then …:{text}: OUTPUT=INPUT is expected")))?;
+        Ok((input.to_string(), output.to_string()))
+    };
+    mapping.split(',').map(link).collect()
+}
+
+fn guessed_links(before: &Description, next: &Description) -> Result<BTreeMap<String, String>> {
+    let outputs: Vec<&str> = before.outputs.iter().map(|output| output.name.as_str()).collect();
+    let inputs: Vec<&str> = next.inputs.iter().map(|input| input.name.as_str()).collect();
+    let same: BTreeMap<String, String> =
+        inputs.iter().filter(|input| outputs.contains(input)).map(|input| (input.to_string(), input.to_string())).collect();
+    match (same.is_empty(), inputs.as_slice(), outputs.as_slice()) {
+        (false, _, _) => Ok(same),
+        (true, [input], [output]) => Ok(BTreeMap::from([(input.to_string(), output.to_string())])),
+        _ => Err(user_error(format!(
+            "--then {}: say which output becomes which input, as OUTPUT=INPUT; `{}` gives {}, `{}` takes {}",
+            next.function.name,
+            before.function.name,
+            outputs.join(", "),
+            next.function.name,
+            inputs.join(", ")
+        ))),
+    }
+}
+
+/// Splits `[INDEX.]NAME=VALUE` and finds the function.
+fn named<'a>(stages: &[Stage], text: &'a str) -> Result<(usize, String, &'a str)> {
+    let (target, value) = text.split_once('=').ok_or_else(|| user_error(format!("`{text}`: NAME=VALUE is expected")))?;
+    let has = |stage: &Stage, name: &str| stage.about.inputs.iter().any(|input| input.name == name);
+    let indexed = target.split_once('.').and_then(|(index, name)| Some((index.parse::<usize>().ok()?, name)));
+    let found = match indexed.filter(|(index, name)| stages.get(*index).is_some_and(|stage| has(stage, name))) {
+        Some((index, name)) => Some((index, name)),
+        // Names may have dots.
+        None => stages.iter().position(|stage| has(stage, target) && !stage.links.contains_key(target)).map(|index| (index, target)),
+    };
+    let known = || {
+        let one = |(index, stage): (usize, &Stage)| {
+            stage.about.inputs.iter().map(move |input| format!("{index}.{}", input.name)).collect::<Vec<_>>()
+        };
+        stages.iter().enumerate().flat_map(one).collect::<Vec<_>>().join(", ")
+    };
+    let (index, name) = found.ok_or_else(|| user_error(format!("there is no input `{target}` to be given; there are {}", known())))?;
+    Ok((index, name.into(), value))
+}
+
+/// What an input gets, from what was said of it.
+fn content(stage: &Stage, name: &str, value: &str, random: &mut Random) -> Result<Content> {
+    if let Some(digest) = value.strip_prefix('@') {
+        let digest: Digest = digest.parse().map_err(|error| user_error(format!("{name}={value}: {error}")))?;
+        return Ok(digest.into());
+    }
+    let metadata = stage.about.inputs.iter().find(|input| input.name == name);
+    let metadata = metadata.ok_or_else(|| user_error(format!("there is no input `{name}`")))?;
+    let specs = InputSpecs::parse(&[format!("{name}={value}")], &stage.shapes, &stage.about.inputs)?;
+    let tensor = specs.tensor(metadata, random)?;
+    Ok(Tensor { datatype: tensor.datatype, shape: tensor.shape, bytes: tensor.bytes }.into())
+}
+
+/// What every input gets, in the order of the functions.
+fn contents(stages: &[Stage], random: &mut Random) -> Result<Vec<((usize, String), Content)>> {
+    let mut all = Vec::new();
+    for (index, stage) in stages.iter().enumerate() {
+        for input in &stage.about.inputs {
+            let name = &input.name;
+            let content = match stage.links.get(name) {
+                Some(output) => Content::Output(index - 1, output.clone()),
+                None => content(stage, name, stage.given.get(name).map_or("random", String::as_str), random)?,
+            };
+            all.push(((index, name.clone()), content));
+        }
+    }
+    Ok(all)
+}
+
+fn call(args: &Args, stages: &[Stage], contents: &[((usize, String), Content)]) -> Call {
+    let mut call = Call::of(&stages[0].about.function.name);
+    for (index, stage) in stages.iter().enumerate() {
+        if index > 0 {
+            call = call.then(&stage.about.function.name);
+        }
+        for ((_, name), content) in contents.iter().filter(|((of, _), _)| *of == index) {
+            call = call.input(name, content.clone());
+        }
+    }
+    if args.keep {
+        for output in stages.iter().next_back().into_iter().flat_map(|last| &last.about.outputs) {
+            call = call.keep(&output.name);
+        }
+    }
+    if let Some(class) = args.class {
+        call = call.class(Class::from(class));
+    }
+    if let Some(deadline_us) = args.deadline_us {
+        call = call.deadline(Duration::from_micros(deadline_us));
+    }
+    if args.rename.is_empty() { call } else { call.remember() }
+}
+
+fn tell(args: &Args, answer: &Answer) -> Result<()> {
+    let mut tensors = Vec::new();
+    let mut objects = BTreeMap::new();
+    for (_, name, value) in &answer.outputs {
+        match value {
+            Value::Object(digest) => drop(objects.insert(name.clone(), digest.to_string())),
+            Value::Tensor(tensor) => {
+                let (datatype, shape, bytes) = (tensor.datatype, tensor.shape.clone(), tensor.bytes.clone());
+                tensors.push(atoll_protocol::Tensor::new(name, datatype, shape, bytes)?);
+            }
+        }
+    }
+    if let Some(folder) = &args.save {
+        save(folder, &tensors)?;
+    }
+    let summaries: Vec<Summary> = tensors.iter().map(|tensor| summary(tensor, args.top)).collect();
+    let timing = answer.timing;
+    if args.json {
+        return print_json(&json!({
+            "outputs": summaries,
+            "objects": objects,
+            "preemptions": answer.preemptions,
+            "queue_ns": timing.queue_ns,
+            "input_ns": timing.input_ns,
+            "compute_ns": timing.compute_ns,
+            "output_ns": timing.output_ns,
+        }));
+    }
+    let mut text = summaries_text(&summaries);
+    for (name, digest) in objects {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name}: {digest}");
+    }
+    let milliseconds = |ns: u64| ns as f64 / 1e6;
+    let _ = writeln!(text, "{:.3} ms on the device, {:.3} ms waiting", milliseconds(timing.compute_ns), milliseconds(timing.queue_ns));
+    Ok(print(&text)?)
+}

@@ -1,0 +1,42 @@
+//! `atoll fn`: functions of a daemon.
+
+mod deploy;
+mod invoke;
+pub(super) mod ls;
+mod rm;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll fn deploy gemm.kg --name gemm --class real-time
+  atoll fn invoke gemm a=a.npy b=@9f86d0…0a08 --save out/
+  atoll fn invoke gemm --then relu:y=x --keep
+  atoll fn ls --json
+  atoll fn rm gemm";
+
+/// Deploy functions to a running daemon, call them, chain them.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Deploy(deploy::Args),
+    Ls(ls::Args),
+    Rm(rm::Args),
+    Invoke(invoke::Args),
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::Deploy(args) => deploy::run(&args),
+        Command::Ls(args) => ls::run(&args),
+        Command::Rm(args) => rm::run(&args),
+        Command::Invoke(args) => invoke::run(&args),
+    }
+}

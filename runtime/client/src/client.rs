@@ -4,7 +4,8 @@ use crate::call::{Answer, Call, Content, Plan, Tensor, Value};
 use crate::error::ClientError;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, Progress, Put, Rename, Request, Statistics, WireError,
+    Attachments, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport, Progress, Put, Rename, Request,
+    Statistics, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
@@ -80,6 +81,16 @@ impl Client {
         let request = wire::Deploy { name: how.name.clone(), class: how.class, private: how.private, bundle: blob };
         let (answer, _) = self.ask_with(&Request::Deploy(request), attachments)?;
         expect!(answer, wire::Answer::Deployed(function) => function)
+    }
+
+    /// Who used how much: everybody for root and the daemon's own user, if they did not name a tenant; otherwise the connection's tenant.
+    pub fn usage(&mut self) -> Result<UsageReport, ClientError> {
+        expect!(self.ask(&Request::Usage)?.0, wire::Answer::Usage(report) => report)
+    }
+
+    /// What is loaded and what it does now, of the same tenants.
+    pub fn processes(&mut self) -> Result<ProcessReport, ClientError> {
+        expect!(self.ask(&Request::Processes)?.0, wire::Answer::Processes(report) => report)
     }
 
     /// The tenant's functions, by name.

@@ -27,7 +27,10 @@ mod call;
 mod client;
 mod error;
 
-pub use atoll_control::{FunctionCounts, FunctionSummary, ObjectSummary, Refusal, RefusalKind, Statistics, Timing, default_socket};
+pub use atoll_control::{
+    FunctionCounts, FunctionSummary, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind, Residency, Statistics,
+    Timing, UsageEntry, UsageReport, default_socket,
+};
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};
 pub use atoll_sealed::{Digest, Sealed};

@@ -24,8 +24,10 @@ mod frame;
 pub mod limits;
 mod message;
 mod socket;
+mod usage;
 
 pub use blob::{Attachments, Blob, Content};
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};
 pub use message::*;
 pub use socket::default_socket;
+pub use usage::*;

@@ -1,6 +1,7 @@
 //! The messages: a closed list of requests, and what is answered.
 
 use crate::blob::Blob;
+use crate::usage::{ProcessReport, UsageReport};
 use atoll_core::{Class, Tenant};
 use atoll_protocol::{DataType, TensorMetadata};
 use atoll_sealed::Digest;
@@ -48,6 +49,10 @@ pub enum Request {
     Objects,
     /// What the tenant has and did. Answered with [`Answer::Statistics`].
     Statistics,
+    /// Who used how much; root and the daemon's own user see everybody's unless they named a tenant. Answered with [`Answer::Usage`].
+    Usage,
+    /// What is loaded and what it does now, of the same tenants. Answered with [`Answer::Processes`].
+    Processes,
 }
 
 /// A function to deploy.
@@ -219,6 +224,10 @@ pub enum Answer {
     },
     /// What the tenant has and did.
     Statistics(Statistics),
+    /// Who used how much.
+    Usage(UsageReport),
+    /// What is loaded.
+    Processes(ProcessReport),
     /// It was done, and there is nothing to tell.
     Done,
     /// It was not done.

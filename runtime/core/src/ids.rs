@@ -34,12 +34,13 @@ impl Epoch {
 }
 
 /// The two service classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Class {
     /// Gets the device first.
     RealTime,
     /// Fills whatever is left.
+    #[default]
     BestEffort,
 }
 

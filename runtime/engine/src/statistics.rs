@@ -41,6 +41,8 @@ pub struct EngineStatistics {
 pub struct FunctionStatistics {
     /// What it is called.
     pub key: FunctionKey,
+    /// The class of invocations that do not name one.
+    pub class: Class,
     /// Invocations that gave a result.
     pub success: u64,
     /// Invocations that were admitted and gave none.

@@ -46,6 +46,8 @@ pub(crate) enum Command {
     #[command(name = "fn")]
     Functions(commands::functions::Args),
     Object(commands::object::Args),
+    Ps(commands::ps::Args),
+    Usage(commands::usage::Args),
     #[cfg(feature = "compiler")]
     Kernel(commands::kernel::Args),
     #[cfg(feature = "compiler")]

@@ -76,6 +76,7 @@ impl Loaded {
         let in_queue = self.function.waiting() as u64;
         FunctionStatistics {
             key: self.function.key.clone(),
+            class: self.function.class,
             rejected: self.function.rejected(),
             in_queue,
             running: self.invocations.saturating_sub(in_queue),

@@ -80,6 +80,8 @@ pub enum AccessError {
 pub(crate) struct Principal {
     pub(crate) tenant: Tenant,
     pub(crate) limits: TenantLimits,
+    /// Root and the daemon's own user, acting for nobody in particular.
+    pub(crate) sees_everybody: bool,
 }
 
 /// Why a peer may not act.
@@ -122,7 +124,8 @@ struct Section {
 
 impl TenantLimits {
     /// Of the daemon's own tenant.
-    const ALL: TenantLimits = TenantLimits { class: Class::RealTime, functions: 4096, device_bytes: u64::MAX, objects: Quota::NONE };
+    pub(super) const ALL: TenantLimits =
+        TenantLimits { class: Class::RealTime, functions: 4096, device_bytes: u64::MAX, objects: Quota::NONE };
 
     /// Of tenants where the configuration says nothing: enough to work, too little to be in the way of others.
     const DEFAULT: TenantLimits = TenantLimits {
@@ -208,15 +211,15 @@ impl Access {
             None => return Err(Denied::Unknown { uid }),
         };
         match wanted {
-            Some(wanted) if may_choose || wanted == own => Ok(self.of(wanted)),
+            Some(wanted) if may_choose || wanted == own => Ok(self.of(wanted, false)),
             Some(_) => Err(Denied::NotYours { uid, own }),
-            None => Ok(self.of(own)),
+            None => Ok(self.of(own, may_choose)),
         }
     }
 
-    fn of(&self, tenant: Tenant) -> Principal {
+    fn of(&self, tenant: Tenant, sees_everybody: bool) -> Principal {
         let default = if tenant.is_local() { TenantLimits::ALL } else { self.default };
-        Principal { limits: self.tenants.get(&tenant).copied().unwrap_or(default), tenant }
+        Principal { limits: self.tenants.get(&tenant).copied().unwrap_or(default), tenant, sees_everybody }
     }
 }
 

@@ -8,6 +8,7 @@ mod invoke;
 mod refusal;
 mod requests;
 mod session;
+mod usage;
 
 pub(crate) use access::Principal;
 pub use access::{Access, AccessError, TenantLimits};

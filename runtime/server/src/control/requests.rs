@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) type Answered = Result<(Answer, Attachments), Refusal>;
 
 /// An answer without bulk.
-fn plain(answer: Answer) -> Answered {
+pub(super) fn plain(answer: Answer) -> Answered {
     Ok((answer, Attachments::default()))
 }
 
@@ -37,6 +37,8 @@ impl Control {
             Request::Drop { digest } => self.drop_object(principal, digest).await,
             Request::Objects => self.objects(principal),
             Request::Statistics => self.statistics(principal).await,
+            Request::Usage => self.usage(principal).await,
+            Request::Processes => self.processes(principal).await,
         }
     }
 

@@ -13,9 +13,11 @@ pub(crate) mod models;
 pub(crate) mod object;
 #[cfg(feature = "compiler")]
 pub(crate) mod pack;
+pub(crate) mod ps;
 #[cfg(feature = "compiler")]
 pub(crate) mod ptx;
 pub(crate) mod serve;
+pub(crate) mod usage;
 
 use crate::cli::Command;
 
@@ -28,6 +30,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Infer(args) => infer::run(&args),
         Command::Functions(args) => functions::run(args),
         Command::Object(args) => object::run(args),
+        Command::Ps(args) => ps::run(&args),
+        Command::Usage(args) => usage::run(&args),
         #[cfg(feature = "compiler")]
         Command::Kernel(args) => kernel::run(args),
         #[cfg(feature = "compiler")]

@@ -1,0 +1,118 @@
+//! What is loaded and who used how much, for people who run a daemon. Names end in their units.
+
+use atoll_core::{Class, Tenant};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Who used how much since the daemon started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// When the daemon started to count, in seconds since 1970.
+    pub started_at_s: u64,
+    /// How long ago that is.
+    pub uptime_s: f64,
+    /// The device, whose time is shared.
+    pub device: String,
+    /// Its compute units.
+    pub compute_units: u32,
+    /// How long they ran blocks, by their own count, divided by their number: what all bills together come to. Only for who may see everybody's.
+    pub device_s: Option<f64>,
+    /// By tenant, function and class.
+    pub rows: Vec<UsageEntry>,
+}
+
+/// What one function used in one class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UsageEntry {
+    /// Who is billed.
+    pub tenant: Tenant,
+    /// The function; `None` for all of the tenant's that are no longer loaded.
+    pub function: Option<String>,
+    /// The class of the invocations; constants and idle memory count in the function's own.
+    pub class: Class,
+    /// Time on the device × the share of its compute units.
+    pub device_s: f64,
+    /// Launches that ended on the device, repeated ones included.
+    pub launches: u64,
+    /// Those that left early for others.
+    pub evicted_launches: u64,
+    /// Those that were ended because nobody wanted them any more.
+    pub aborted_launches: u64,
+    /// Device memory by what it is for: `constants`, `invocations`, `idle`.
+    pub memory: BTreeMap<String, MemoryEntry>,
+    /// Bytes written to the device.
+    pub written_bytes: u64,
+    /// Bytes read from the device.
+    pub read_bytes: u64,
+    /// Invocations that are over, by how they ended.
+    pub invocations: BTreeMap<String, u64>,
+    /// Times invocations were told to leave the device for others.
+    pub preemptions: u64,
+    /// Times invocations were run again because the device under them was lost.
+    pub retries: u64,
+    /// Times constants had to be brought to the device.
+    pub cold_starts: u64,
+    /// Times constants were taken off the device for others.
+    pub reclaims: u64,
+}
+
+/// Memory of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryEntry {
+    /// Held now.
+    pub bytes: u64,
+    /// Held over time: the sum of bytes × seconds.
+    pub byte_s: f64,
+}
+
+/// What is loaded, and what it does now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessReport {
+    /// The device.
+    pub device: String,
+    /// Its compute units.
+    pub compute_units: u32,
+    /// Device memory that may be used.
+    pub memory_bytes: u64,
+    /// Device memory in use, by whomever.
+    pub memory_used_bytes: u64,
+    /// Why it is lost, if it is.
+    pub lost: Option<String>,
+    /// By tenant and name.
+    pub functions: Vec<ProcessEntry>,
+}
+
+/// A function that is loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessEntry {
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// Its name.
+    pub function: String,
+    /// The class of invocations that do not name one.
+    pub class: Class,
+    /// Where its constants are.
+    pub residency: Residency,
+    /// What its constants take on the device when all are there.
+    pub constant_bytes: u64,
+    /// What of them is there now.
+    pub constant_device_bytes: u64,
+    /// Memory of its invocations, of past ones that is kept for the next included.
+    pub invocation_bytes: u64,
+    /// Invocations that run.
+    pub running: u64,
+    /// Invocations that wait.
+    pub waiting: u64,
+}
+
+/// Where constants are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Residency {
+    /// On the device.
+    Device,
+    /// On their way to it.
+    Loading,
+    /// Not all of them are on the device.
+    Host,
+}

@@ -1,0 +1,105 @@
+//! `atoll ps`
+
+use super::functions::ls::class_name;
+use crate::control::{ControlArgs, Told};
+use crate::output::{Align, Table, bytes, print, print_json};
+use anyhow::Result;
+use atoll_client::{ProcessEntry, ProcessReport, Residency};
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll ps
+  atoll ps --tenant team-a --json
+
+Root and the daemon's own user see all tenants unless they name one.";
+
+/// List what is loaded, where its constants are, and what runs and waits
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let report = args.control.connect()?.processes().told()?;
+    if args.json {
+        return print_json(&report);
+    }
+    Ok(print(&render(&report))?)
+}
+
+fn render(report: &ProcessReport) -> String {
+    let mut table = Table::new([
+        ("tenant", Align::Left),
+        ("function", Align::Left),
+        ("class", Align::Left),
+        ("constants", Align::Left),
+        ("on device", Align::Right),
+        ("invocations", Align::Right),
+        ("running", Align::Right),
+        ("waiting", Align::Right),
+    ]);
+    report.functions.iter().for_each(|function| table.row(cells(function)));
+    let ProcessReport { device, compute_units, memory_bytes, memory_used_bytes, .. } = report;
+    let lost = report.lost.as_ref().map(|reason| format!(", lost: {reason}")).unwrap_or_default();
+    let memory = format!("{} of {}", bytes(*memory_used_bytes), bytes(*memory_bytes));
+    format!("{device}, {compute_units} compute units, {memory} in use{lost}\n{table}")
+}
+
+fn cells(function: &ProcessEntry) -> [String; 8] {
+    let residency = match function.residency {
+        Residency::Device => "device",
+        Residency::Loading => "loading",
+        Residency::Host => "host",
+    };
+    [
+        function.tenant.to_string(),
+        function.function.clone(),
+        class_name(function.class).into(),
+        residency.into(),
+        format!("{} of {}", bytes(function.constant_device_bytes), bytes(function.constant_bytes)),
+        bytes(function.invocation_bytes),
+        function.running.to_string(),
+        function.waiting.to_string(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_client::Class;
+
+    #[test]
+    fn a_report_is_a_table_with_units() {
+        let function = ProcessEntry {
+            tenant: "a".parse().unwrap(),
+            function: "f".into(),
+            class: Class::RealTime,
+            residency: Residency::Host,
+            constant_bytes: 2048,
+            constant_device_bytes: 1024,
+            invocation_bytes: 1 << 20,
+            running: 1,
+            waiting: 3,
+        };
+        let report = ProcessReport {
+            device: "host:0".into(),
+            compute_units: 4,
+            memory_bytes: 1 << 30,
+            memory_used_bytes: 3 << 20,
+            lost: None,
+            functions: vec![function],
+        };
+        assert_eq!(
+            render(&report),
+            "host:0, 4 compute units, 3.0 MiB of 1.0 GiB in use\n  \
+             tenant  function  class      constants           on device  invocations  running  waiting\n  \
+             a       f         real-time  host       1.0 KiB of 2.0 KiB      1.0 MiB        1        3\n"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! `atoll usage`
+
+use super::functions::ls::class_name;
+use crate::control::{ControlArgs, Told};
+use crate::output::{Align, Table, bytes, print, print_json};
+use anyhow::Result;
+use atoll_client::{UsageEntry, UsageReport};
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll usage
+  atoll usage --tenant team-a
+  atoll usage --json | jq '.rows[] | [.tenant, .function, .device_s]'
+
+`device s` is the time of the device times the share of it: a second on half of its compute units is half a second.
+Root and the daemon's own user see all tenants unless they name one.";
+
+/// Tell who used how much of the device and its memory since the daemon started
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let report = args.control.connect()?.usage().told()?;
+    if args.json {
+        return print_json(&report);
+    }
+    Ok(print(&render(&report))?)
+}
+
+fn render(report: &UsageReport) -> String {
+    let mut table = Table::new([
+        ("tenant", Align::Left),
+        ("function", Align::Left),
+        ("class", Align::Left),
+        ("device s", Align::Right),
+        ("GiB s", Align::Right),
+        ("held", Align::Right),
+        ("done", Align::Right),
+        ("not done", Align::Right),
+        ("preempted", Align::Right),
+        ("cold", Align::Right),
+        ("written", Align::Right),
+        ("read", Align::Right),
+    ]);
+    report.rows.iter().filter(|row| was_used(row)).for_each(|row| table.row(cells(row)));
+    let UsageReport { device, compute_units, uptime_s, .. } = report;
+    let busy = report.device_s.map(|busy_s| format!(", busy for {}", seconds(busy_s))).unwrap_or_default();
+    format!("{device}, {compute_units} compute units, up for {}{busy}\n{table}", seconds(*uptime_s))
+}
+
+/// Rows of zeros are for programs.
+fn was_used(row: &UsageEntry) -> bool {
+    row.launches > 0 || row.memory.values().any(|memory| memory.byte_s > 0.0) || row.invocations.values().any(|count| *count > 0)
+}
+
+fn cells(row: &UsageEntry) -> [String; 12] {
+    let held = row.memory.values().map(|memory| memory.bytes).sum();
+    let gib_s = row.memory.values().map(|memory| memory.byte_s).sum::<f64>() / f64::from(1 << 30);
+    let invocations: u64 = row.invocations.values().sum();
+    let done = row.invocations.get("success").copied().unwrap_or_default();
+    [
+        row.tenant.to_string(),
+        row.function.clone().unwrap_or_else(|| "(unloaded)".into()),
+        class_name(row.class).into(),
+        format!("{:.3}", row.device_s),
+        format!("{gib_s:.3}"),
+        bytes(held),
+        done.to_string(),
+        (invocations - done).to_string(),
+        row.preemptions.to_string(),
+        row.cold_starts.to_string(),
+        bytes(row.written_bytes),
+        bytes(row.read_bytes),
+    ]
+}
+
+/// `2.5 s`, `1 h 3 min`.
+fn seconds(value: f64) -> String {
+    match value as u64 {
+        0..=119 => format!("{value:.1} s"),
+        whole if whole < 7_200 => format!("{} min {} s", whole / 60, whole % 60),
+        whole => format!("{} h {} min", whole / 3_600, whole / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_client::{Class, MemoryEntry};
+    use std::collections::BTreeMap;
+
+    fn row(function: Option<&str>, device_s: f64, launches: u64) -> UsageEntry {
+        UsageEntry {
+            tenant: "a".parse().unwrap(),
+            function: function.map(Into::into),
+            class: Class::BestEffort,
+            device_s,
+            launches,
+            evicted_launches: 0,
+            aborted_launches: 0,
+            memory: BTreeMap::from([("constants".into(), MemoryEntry { bytes: 2048, byte_s: 3.0 * f64::from(1 << 30) })]),
+            written_bytes: 10,
+            read_bytes: 1 << 20,
+            invocations: BTreeMap::from([("success".into(), 5), ("failed".into(), 2)]),
+            preemptions: 1,
+            retries: 0,
+            cold_starts: 1,
+            reclaims: 0,
+        }
+    }
+
+    #[test]
+    fn a_report_is_a_table_with_units() {
+        let unused = UsageEntry { memory: BTreeMap::new(), invocations: BTreeMap::new(), ..row(Some("unused"), 0.0, 0) };
+        let rows = vec![row(Some("f"), 1.25, 7), unused, row(None, 0.5, 1)];
+        let report =
+            UsageReport { started_at_s: 0, uptime_s: 7_500.0, device: "host:0".into(), compute_units: 4, device_s: Some(1.75), rows };
+        assert_eq!(
+            render(&report),
+            "host:0, 4 compute units, up for 2 h 5 min, busy for 1.8 s\n  \
+             tenant  function    class        device s  GiB s     held  done  not done  preempted  cold  written     read\n  \
+             a       f           best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 B  1.0 MiB\n  \
+             a       (unloaded)  best-effort     0.500  3.000  2.0 KiB     5         2          1     1     10 B  1.0 MiB\n"
+        );
+    }
+}

@@ -72,6 +72,11 @@ impl DeviceMemory {
         }
     }
 
+    /// Whether constants and invocations take turns in the same addresses.
+    pub(crate) fn has_one_part(&self) -> bool {
+        self.constants.is_none()
+    }
+
     fn part(&mut self, purpose: Purpose) -> &mut Memory {
         match (purpose, &mut self.constants) {
             (Purpose::Constant, Some(constants)) => constants,

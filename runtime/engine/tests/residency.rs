@@ -31,7 +31,11 @@ fn model(number: u32, granules: u32) -> Constants {
 }
 
 fn load(handle: &EngineHandle, name: &str, constants: &Constants, class: Class) -> Result<FunctionInfo, EngineError> {
-    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: Some(1000) };
+    load_for(handle, FunctionKey::local(name), constants, class)
+}
+
+fn load_for(handle: &EngineHandle, key: FunctionKey, constants: &Constants, class: Class) -> Result<FunctionInfo, EngineError> {
+    let options = FunctionOptions { key, class, queue_capacity: Some(1000) };
     handle.load(toy::bundle_of(constants, fake::TARGET, b"fake"), options)
 }
 
@@ -167,7 +171,7 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Functions that share some constants, on a device that holds a part of them, with loads, unloads, cancellations, deadlines, traps and evictions at random.
+/// Functions of three tenants that share some constants, on a device that holds a part of them, with loads, unloads, cancellations, deadlines, traps and evictions at random.
 #[test]
 fn a_life_under_pressure_leaves_nothing_behind() {
     let mut evictions = 0;
@@ -178,6 +182,12 @@ fn a_life_under_pressure_leaves_nothing_behind() {
         });
     }
     assert!(evictions > 10 || seeds().count() == 1, "{evictions} evictions are too few to prove anything");
+}
+
+/// Functions belong to three tenants in turn; the device finds out if one could read what is another's.
+fn key(number: usize) -> FunctionKey {
+    let tenant = ["local", "one", "two"][number % 3].parse().expect("a name");
+    FunctionKey { tenant, name: format!("f{number}") }
 }
 
 fn life(seed: u64) -> u64 {
@@ -202,10 +212,10 @@ fn life(seed: u64) -> u64 {
     let mut pending = Vec::new();
     for step in 0..200 {
         let number = rng.below(models.len() as u64) as usize;
-        let name = format!("f{number}");
+        let key = key(number);
         match rng.below(20) {
-            0..3 => drop(load(&handle, &name, &models[number], if rng.one_in(2) { Class::RealTime } else { Class::BestEffort })),
-            3 => drop(handle.unload(&FunctionKey::local(&name))),
+            0..3 => drop(load_for(&handle, key.clone(), &models[number], if rng.one_in(2) { Class::RealTime } else { Class::BestEffort })),
+            3 => drop(handle.unload(&key)),
             4 if !pending.is_empty() => {
                 let (id, ..): &(InvocationId, Receiver<Answer>, usize, Vec<u32>) = &pending[rng.below(pending.len() as u64) as usize];
                 handle.cancel(*id);
@@ -216,7 +226,7 @@ fn life(seed: u64) -> u64 {
                 if rng.one_in(20) {
                     input[0] = toy::TRAP;
                 }
-                let mut request = toy::request(&name, class, &input);
+                let mut request = toy::request_of(key, class, &input);
                 request.deadline = rng.one_in(8).then(|| Duration::from_micros(rng.below(20_000)));
                 let (send, answer) = channel();
                 let id = handle.submit(request, Box::new(move |result| drop(send.send(result))));
@@ -234,7 +244,7 @@ fn life(seed: u64) -> u64 {
         assert!(answer.recv_timeout(Duration::from_secs(20)).is_err(), "one answer each");
     }
     let evictions = handle.statistics().constants.evictions;
-    (0..models.len()).for_each(|number| drop(handle.unload(&FunctionKey::local(format!("f{number}")))));
+    (0..models.len()).for_each(|number| drop(handle.unload(&key(number))));
     let statistics = handle.statistics();
     assert_eq!((statistics.device.memory_used_bytes, statistics.device.constant_bytes_all, device.modules()), (0, 0, 0));
     assert!(statistics.device.memory_used_bytes_max <= limit);

@@ -42,7 +42,7 @@ impl Worker {
             Some(instance) => instance,
             None if binding.layout.bytes > self.obtainable_bytes() => return None,
             None => {
-                let allocation = self.allocate(Purpose::Invocation, binding.layout.bytes)?;
+                let allocation = self.allocate_clean(binding.layout.bytes)?;
                 let loaded = &self.functions[&function];
                 Instance::new(Arc::clone(binding), allocation, self.constants.offsets(&loaded.membership), generation, loaded.module)
             }
@@ -52,6 +52,19 @@ impl Worker {
         }
         self.hand_over(&mut instance, Some(holder));
         Some(instance)
+    }
+
+    /// Memory for an invocation, in which nothing of others is left. What invocations give back is scrubbed; what constants gave back is not.
+    fn allocate_clean(&mut self, bytes: u64) -> Option<Allocation> {
+        let allocation = self.allocate(Purpose::Invocation, bytes)?;
+        if self.memory.has_one_part() && self.lost.is_none() {
+            let answer = self.device.fill(allocation.offset(), 0, allocation.bytes());
+            if self.check(answer).is_err() {
+                self.memory.free(allocation);
+                return None;
+            }
+        }
+        Some(allocation)
     }
 
     /// Allocates, at the cost of what nobody uses right now.

@@ -83,7 +83,10 @@ struct Shared {
 
 struct State {
     memory: Vec<u8>,
-    modules: Vec<Option<Vec<Kernel>>>,
+    /// Whose bytes lie there: 0 is nobody's, [`HOST`] what the engine wrote, others are 1 and the place in `domains`.
+    owners: Vec<u16>,
+    domains: Vec<String>,
+    modules: Vec<Option<Module>>,
     queues: Vec<VecDeque<Launch>>,
     /// Launches that are to be ended.
     aborted: Vec<LaunchId>,
@@ -91,6 +94,15 @@ struct State {
     busy_ns: u64,
     completions: VecDeque<Completion>,
 }
+
+#[derive(Clone)]
+struct Module {
+    kernels: Vec<Kernel>,
+    owner: u16,
+}
+
+/// The owner of what the engine wrote, on whosever behalf.
+const HOST: u16 = u16::MAX;
 
 #[derive(Clone)]
 struct Kernel {
@@ -118,6 +130,8 @@ impl FakeDevice {
     pub(crate) fn new(seed: u64) -> (Box<FakeDevice>, Controls) {
         let state = State {
             memory: vec![0xA5; MEMORY_BYTES as usize],
+            owners: vec![0; MEMORY_BYTES as usize],
+            domains: Vec::new(),
             modules: Vec::new(),
             queues: (0..QUEUES).map(|_| VecDeque::new()).collect(),
             aborted: Vec::new(),
@@ -180,9 +194,14 @@ impl Device for FakeDevice {
             return Err(DeviceError::BadModule("this is no code for a fake device".into()));
         }
         let kernels = image.kernels.iter().map(|facts| Kernel { name: facts.name.clone(), preempt_offset: facts.preempt_offset }).collect();
-        let modules = &mut self.shared.state.lock().expect("no panic").modules;
-        modules.push(Some(kernels));
-        Ok(ModuleId(modules.len() as u32 - 1))
+        let mut state = self.shared.state.lock().expect("no panic");
+        let known = state.domains.iter().position(|domain| domain == image.domain);
+        let place = known.unwrap_or(state.domains.len());
+        if known.is_none() {
+            state.domains.push(image.domain.into());
+        }
+        state.modules.push(Some(Module { kernels, owner: place as u16 + 1 }));
+        Ok(ModuleId(state.modules.len() as u32 - 1))
     }
 
     fn unload_module(&mut self, module: ModuleId) {
@@ -193,8 +212,10 @@ impl Device for FakeDevice {
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check()?;
         self.shared.written_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
-        let at = at.0 as usize;
-        self.shared.state.lock().expect("no panic").memory[at..at + bytes.len()].copy_from_slice(bytes);
+        let range = at.0 as usize..at.0 as usize + bytes.len();
+        let mut state = self.shared.state.lock().expect("no panic");
+        state.owners[range.clone()].fill(HOST);
+        state.memory[range].copy_from_slice(bytes);
         Ok(())
     }
 
@@ -215,8 +236,10 @@ impl Device for FakeDevice {
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
         self.check()?;
-        let at = at.0 as usize;
-        self.shared.state.lock().expect("no panic").memory[at..at + bytes as usize].fill(value);
+        let range = at.0 as usize..(at.0 + bytes) as usize;
+        let mut state = self.shared.state.lock().expect("no panic");
+        state.owners[range.clone()].fill(0);
+        state.memory[range].fill(value);
         Ok(())
     }
 
@@ -232,7 +255,9 @@ impl Device for FakeDevice {
         let word = |at: DeviceOffset| u32::from_le_bytes(state.memory[at.0 as usize..at.0 as usize + 4].try_into().expect("four bytes"));
         assert_eq!(word(record.evicted_word), 0, "the evicted word of a submitted launch is 0");
         assert!(record.grid.iter().all(|&d| d > 0));
-        let kernel = state.modules[record.module.0 as usize].as_ref().expect("a loaded module")[record.kernel as usize].clone();
+        let Module { kernels, owner } = state.modules[record.module.0 as usize].clone().expect("a loaded module");
+        let kernel = kernels[record.kernel as usize].clone();
+        state.take_over(&kernel, params, owner);
         assert_eq!(kernel.preempt_offset.is_some(), record.preemptible == 1);
         if state.queues[queue.0 as usize].len() >= self.info.queue_capacity as usize {
             return Err(SubmitError::Full);
@@ -308,6 +333,19 @@ impl Shared {
 }
 
 impl State {
+    /// A launch is about to use its buffers, whose bytes are its tenant's from now on. What it has not written yet must not hold anything of others.
+    fn take_over(&mut self, kernel: &Kernel, params: &[u8], owner: u16) {
+        let bytes = u64::from(u32::from_le_bytes(params[16..20].try_into().expect("four bytes"))) * 4;
+        let range = |at: u64| at as usize..(at + bytes) as usize;
+        self.owners[range(u64_at(params, 0))].fill(owner);
+        if kernel.name == "move" {
+            let output = &mut self.owners[range(u64_at(params, 8))];
+            let others = output.iter().find(|&&other| other != 0 && other != owner);
+            assert_eq!(others, None, "an output lies where bytes of others are still to be read");
+            output.fill(owner);
+        }
+    }
+
     fn u32_at(&mut self, at: u64) -> &mut [u8; 4] {
         (&mut self.memory[at as usize..at as usize + 4]).try_into().expect("four bytes")
     }

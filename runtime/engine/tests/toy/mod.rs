@@ -44,9 +44,14 @@ impl Constants {
 
 /// A request to run it.
 pub(crate) fn request(function: &str, class: Class, input: &[u32]) -> InvocationRequest {
+    request_of(FunctionKey::local(function), class, input)
+}
+
+/// A request to run a function of anybody's.
+pub(crate) fn request_of(function: FunctionKey, class: Class, input: &[u32]) -> InvocationRequest {
     let bytes = input.iter().flat_map(|x| x.to_le_bytes()).collect();
     let inputs = vec![InputTensor { shape: vec![input.len() as i64], bytes }];
-    InvocationRequest { function: FunctionKey::local(function), inputs, class: Some(class), deadline: None }
+    InvocationRequest { function, inputs, class: Some(class), deadline: None }
 }
 
 /// What the function gives.

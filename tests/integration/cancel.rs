@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 /// What makes the function of `faulty.toml` go on for ever, and what makes it return at once.
 const ENDLESS: u32 = 5;
-const HARMLESS: u32 = 0;
+pub(crate) const HARMLESS: u32 = 0;
 
 /// How long anything may take before a test gives up; what is promised is milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sends a request for `faulty`, with parameters in JSON, and does not wait for its answer.
-fn send(address: &str, mode: u32, parameters: &str) -> Result<TcpStream> {
+pub(crate) fn send(address: &str, mode: u32, parameters: &str) -> Result<TcpStream> {
     let inputs = format!(r#"[{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}]"#);
     request(address, "POST", "/v2/models/faulty/infer", &format!(r#"{{"inputs": {inputs}, "parameters": {parameters}}}"#))
 }
@@ -29,14 +29,14 @@ fn request(address: &str, method: &str, path: &str, body: &str) -> Result<TcpStr
     Ok(stream)
 }
 
-fn answer(mut stream: TcpStream) -> Result<String> {
+pub(crate) fn answer(mut stream: TcpStream) -> Result<String> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     Ok(text)
 }
 
 /// The value of a sample.
-fn metric(daemon: &Daemon, sample: &str) -> Result<f64> {
+pub(crate) fn metric(daemon: &Daemon, sample: &str) -> Result<f64> {
     let text = answer(request(&daemon.metrics, "GET", "/metrics", "")?)?;
     let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
     Ok(line.with_context(|| format!("no {sample} in {text}"))?.trim().parse()?)

@@ -8,6 +8,7 @@ mod cancel;
 mod control;
 mod corpus;
 mod dkp;
+mod executors;
 mod faults;
 mod fence;
 mod functions;

@@ -79,9 +79,12 @@ impl DeviceQueue {
         }
     }
 
-    /// Takes the oldest launch if it is this one.
-    pub(crate) fn pop_if(&mut self, launch: LaunchId) -> Option<InFlight> {
-        if self.in_flight.front()?.launch == launch { self.in_flight.pop_front() } else { None }
+    /// Takes a launch that ended. Those of one task end in the order in which they were issued; of those of several, which may run on different executors, any may end first.
+    pub(crate) fn take(&mut self, launch: LaunchId) -> Option<InFlight> {
+        let at = self.in_flight.iter().position(|other| other.launch == launch)?;
+        let task = self.in_flight[at].task;
+        let is_oldest = !self.in_flight.iter().take(at).any(|other| other.task == task);
+        if is_oldest { self.in_flight.remove(at) } else { None }
     }
 
     /// Forgets everything: the device is lost.

@@ -235,9 +235,9 @@ impl Scheduler {
         if self.lost {
             return;
         }
-        let ended = self.device_queues.iter_mut().find_map(|queue| queue.pop_if(launch));
+        let ended = self.device_queues.iter_mut().find_map(|queue| queue.take(launch));
         let InFlight { task: id, step, epoch, abort, .. } =
-            ended.unwrap_or_else(|| panic!("{launch:?} ended and is not the oldest of any device queue"));
+            ended.unwrap_or_else(|| panic!("{launch:?} ended and is not the oldest of its task in any device queue"));
         assert!(end != LaunchEnd::Aborted || abort != Abort::No, "{launch:?} was aborted and nobody asked for it");
         self.counters.evicted_launches += u64::from(end == LaunchEnd::Evicted);
         self.counters.aborted_launches += u64::from(end == LaunchEnd::Aborted);

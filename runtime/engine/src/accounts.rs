@@ -112,7 +112,7 @@ impl InvocationOutcome {
     pub(crate) fn of<T>(answer: &Result<T, InvokeError>) -> InvocationOutcome {
         match answer {
             Ok(_) => InvocationOutcome::Success,
-            Err(InvokeError::Device(_)) => InvocationOutcome::Failed,
+            Err(InvokeError::Device(_) | InvokeError::Unavailable(_)) => InvocationOutcome::Failed,
             Err(InvokeError::DeadlineExceeded) => InvocationOutcome::DeadlineExceeded,
             Err(InvokeError::Cancelled | InvokeError::Unloaded | InvokeError::UnknownFunction | InvokeError::ShuttingDown) => {
                 InvocationOutcome::Cancelled

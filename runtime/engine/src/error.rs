@@ -137,6 +137,9 @@ pub enum InvokeError {
     /// The device or a kernel failed; the text says where.
     #[error("{0}")]
     Device(String),
+    /// What runs the function dies again and again; the text says how it did the last time.
+    #[error("the function is unavailable for now: {0}; it will be tried again")]
+    Unavailable(String),
     /// The engine is shutting down or has stopped.
     #[error("the engine is shutting down")]
     ShuttingDown,

@@ -37,4 +37,6 @@ pub(crate) struct Submission {
     pub(crate) class: Class,
     pub(crate) submitted: Nanos,
     pub(crate) deadline: Option<Nanos>,
+    /// Times it was tried again because its executor was lost.
+    pub(crate) retries: u32,
 }

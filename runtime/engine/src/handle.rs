@@ -196,7 +196,7 @@ impl EngineHandle {
         let class = request.class;
         let chain = Chain::new(request, |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);
-        Ok(Submission { id, chain, class, submitted, deadline })
+        Ok(Submission { id, chain, class, submitted, deadline, retries: 0 })
     }
 
     fn send(&self, command: Command) -> bool {

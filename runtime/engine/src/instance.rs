@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub(crate) struct Instance {
     pub(crate) binding: Arc<Binding>,
     allocation: Allocation,
+    /// Where the memory of its domain begins.
+    base: DeviceOffset,
     /// Where the function's constants are.
     constants: Box<[DeviceOffset]>,
     /// Which loading of the constants that is right for.
@@ -40,6 +42,7 @@ impl Instance {
             params: binding.params.clone(),
             binding,
             allocation,
+            base: DeviceOffset(0),
             constants,
             generation,
             module,
@@ -55,6 +58,14 @@ impl Instance {
     pub(crate) fn move_constants(&mut self, generation: u64, constants: Box<[DeviceOffset]>) {
         (self.generation, self.constants) = (generation, constants);
         self.relocate();
+    }
+
+    /// The memory of its domain is another now; what was in it is lost.
+    pub(crate) fn move_to(&mut self, base: DeviceOffset) {
+        if self.base != base {
+            self.base = base;
+            self.relocate();
+        }
     }
 
     /// Writes the addresses into the parameter blocks.
@@ -82,7 +93,7 @@ impl Instance {
 
     /// A byte of this invocation's memory.
     pub(crate) fn at(&self, offset: u64) -> DeviceOffset {
-        DeviceOffset(self.allocation.offset().0 + offset)
+        DeviceOffset(self.base.0 + self.allocation.offset().0 + offset)
     }
 
     pub(crate) fn resolve(&self, site: Site) -> DeviceOffset {

@@ -22,6 +22,8 @@ pub(crate) struct Invocation {
     pub(crate) prepared: bool,
     /// Its memory, one instance a stage, from preparation on; empty before.
     pub(crate) instances: Vec<Instance>,
+    /// Its executor was lost while it had launches there.
+    pub(crate) lost_executor: bool,
     /// Why it fails, noted where the reason is known.
     pub(crate) failure: Option<InvokeError>,
     /// Its arrival evicted launches of others.
@@ -66,6 +68,7 @@ impl Invocation {
             prepared: false,
             instances: Vec::new(),
             failure: None,
+            lost_executor: false,
             preempted_others: false,
             times: Times::default(),
         }

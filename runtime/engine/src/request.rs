@@ -120,6 +120,11 @@ impl PendingReply {
         PendingReply(Some(reply))
     }
 
+    /// Of which nothing is expected.
+    pub(crate) fn answered() -> PendingReply {
+        PendingReply(None)
+    }
+
     pub(crate) fn send(mut self, answer: Result<InvocationResult, InvokeError>) {
         if let Some(reply) = self.0.take() {
             reply(answer);

@@ -4,6 +4,7 @@ use crate::accounts::UsageRow;
 use crate::config::FunctionKey;
 use crate::histogram::Histogram;
 use atoll_core::Class;
+use atoll_device::ExecutorStatistics;
 
 /// Everything at one moment.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,8 @@ pub struct EngineStatistics {
     pub issued_launches: u64,
     /// Launches that left early.
     pub evicted_launches: u64,
+    /// Times invocations were tried again because their executor was lost.
+    pub retries: u64,
     /// Launches that were ended by force, because nobody wanted their invocation any more.
     pub aborted_launches: u64,
     /// From the submission of a real-time invocation to the start of its first block.
@@ -132,6 +135,8 @@ pub struct DeviceStatistics {
     pub constant_bytes: u64,
     /// What the constants of all functions would take.
     pub constant_bytes_all: u64,
+    /// The processes that run its launches, on a device that has some.
+    pub executors: ExecutorStatistics,
     /// Why it is lost, if it is.
     pub lost: Option<String>,
 }

@@ -4,8 +4,8 @@ use crate::output::{parse_bytes, parse_seconds};
 use anyhow::Context;
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
-use atoll_device::Device;
 use atoll_device::host::{HostConfig, HostDevice};
+use atoll_device::{Device, ExecutorConfig, ExecutorPool};
 use atoll_engine::{Engine, EngineConfig};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -43,6 +43,10 @@ pub(crate) struct EngineArgs {
     /// End a launch as failed that runs for longer
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     time_limit: f64,
+
+    /// Run kernels in jailed processes, one for each tenant, that are replaced when they die [default: in this process]
+    #[arg(long)]
+    device_process: bool,
 
     /// Requests of one model that may wait; later ones are refused [default: 64]
     #[arg(long, value_name = "COUNT")]
@@ -114,6 +118,9 @@ impl EngineArgs {
                     time_limit: Duration::from_secs_f64(self.time_limit),
                     ..default
                 };
+                if self.device_process {
+                    return Ok(Box::new(ExecutorPool::new(ExecutorConfig::new(config)).context("cannot prepare the host device")?));
+                }
                 Ok(Box::new(HostDevice::start(config).context("cannot start the host device")?))
             }
         }

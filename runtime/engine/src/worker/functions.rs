@@ -95,6 +95,8 @@ pub(super) struct LoadJob {
 enum Stage {
     /// Nothing has happened.
     Waiting,
+    /// The code is on its way.
+    Code { module: ModuleId },
     /// The code is there; the constants are on their way, were there, or stay away for now. So many bytes of them had been written before.
     Constants { module: ModuleId, membership: Membership, was_there: bool, loaded_before: u64 },
 }
@@ -122,7 +124,15 @@ impl Worker {
     pub(super) fn advance_load(&mut self) -> bool {
         let Some(mut job) = self.loads.pop_front() else { return false };
         let step = match std::mem::replace(&mut job.stage, Stage::Waiting) {
-            Stage::Waiting => self.load_code(&job.function),
+            Stage::Waiting => self.begin_code(&job.function),
+            Stage::Code { module } => match self.device.poll_load(module) {
+                Some(answer) => self.check(answer).map_err(EngineError::from).and_then(|()| self.after_code(&job.function, module)),
+                None => {
+                    job.stage = Stage::Code { module };
+                    self.loads.push_front(job);
+                    return false;
+                }
+            },
             Stage::Constants { module, membership, was_there, loaded_before } => {
                 self.after_constants(module, membership, was_there, loaded_before)
             }
@@ -190,16 +200,16 @@ impl Worker {
         matches!(&job.stage, Stage::Constants { membership, .. } if matches!(self.constants.state(membership.set), SetState::Loading { .. }))
     }
 
-    /// Loads the code, and begins to load the constants, if there is room that nobody has.
-    fn load_code(&mut self, function: &Arc<Function>) -> Result<LoadStep, EngineError> {
+    /// Begins to load the code.
+    fn begin_code(&mut self, function: &Arc<Function>) -> Result<LoadStep, EngineError> {
         let code = function.bundle.code(&function.target).unwrap_or_default();
-        let answer = self.device.load_module(ModuleImage {
-            domain: function.key.tenant.as_str(),
-            target: &function.target,
-            code,
-            kernels: &function.image().kernels,
-        });
-        let module = self.check(answer)?;
+        let domain = function.key.tenant.as_str();
+        let answer = self.device.begin_load(ModuleImage { domain, target: &function.target, code, kernels: &function.image().kernels });
+        Ok(LoadStep::Continue(Stage::Code { module: self.check(answer)? }))
+    }
+
+    /// The code is there: begins to load the constants, if there is room that nobody has.
+    fn after_code(&mut self, function: &Arc<Function>, module: ModuleId) -> Result<LoadStep, EngineError> {
         let before = self.constants.bytes();
         let membership = self.constants.join(&function.bundle, function.class);
         let set = membership.set;

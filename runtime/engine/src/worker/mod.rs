@@ -3,6 +3,7 @@
 //! The scheduler thinks, this acts: whatever happens is told to the scheduler as an event, and the actions it answers with are carried out in order. Carrying one
 //! out may cause further events; their actions line up behind.
 
+mod executors;
 mod functions;
 mod pressure;
 mod report;
@@ -25,6 +26,7 @@ use crate::staging::Stager;
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
 use atoll_core::{Action, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
 use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
+use executors::Parked;
 use functions::{LoadJob, Loaded};
 use residency::ResidencyState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -57,6 +59,10 @@ pub(crate) struct Worker {
     resident: ResidencyState,
     /// Counts releases of instances.
     releases: u64,
+    /// Invocations that wait for an executor.
+    parked: Vec<Parked>,
+    /// Times an invocation was tried again.
+    retries: u64,
     closing: Option<Closing>,
     rt_start_latency: Histogram,
     preemption_latency: Histogram,
@@ -110,6 +116,8 @@ impl Worker {
             accounts: Accounts::default(),
             resident: ResidencyState::new(Residency::new((residency_policy.make)()), stager),
             releases: 0,
+            parked: Vec::new(),
+            retries: 0,
             closing: None,
             rt_start_latency: Histogram::default(),
             preemption_latency: Histogram::default(),
@@ -123,6 +131,9 @@ impl Worker {
             busy |= self.take_completions();
             busy |= self.take_command();
             self.tick();
+            if !self.parked.is_empty() {
+                self.serve_parked();
+            }
             busy |= self.advance_load();
             busy |= self.advance_loading();
             self.settle_bills();
@@ -167,10 +178,11 @@ impl Worker {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Submit(submission, reply) => self.submit(*submission, reply),
+            Command::Submit(submission, reply) => self.arrive(*submission, reply),
             Command::Cancel(id) => {
                 // What is to be cancelled may still stand in the other channel.
                 self.take_urgent();
+                self.cancel_parked(Some(id), &crate::InvokeError::Cancelled);
                 self.tell(Event::CancelTask { task: TaskId(id.0) });
             }
             Command::Load { function, answer } => self.begin_load(function, answer),
@@ -184,7 +196,7 @@ impl Worker {
     /// Sleeps until there is something to do.
     fn wait(&mut self) {
         let closing = self.closing.map(|closing| closing.cancel_at.unwrap_or(closing.give_up_at));
-        let wakeup = self.scheduler.next_wakeup().into_iter().chain(closing).min();
+        let wakeup = self.scheduler.next_wakeup().into_iter().chain(closing).chain(self.parked_deadline()).min();
         let timeout_ns = wakeup.map(|at| at.0.saturating_sub(clock::now().0));
         // What a lost device has to say is not read any more, so it must not wake us either.
         let completions = self.lost.is_none().then(|| self.device.completion_fd());
@@ -202,6 +214,7 @@ impl Worker {
             && closing.cancel_at.is_some_and(|at| at <= now)
         {
             closing.cancel_at = None;
+            self.cancel_parked(None, &crate::InvokeError::ShuttingDown);
             self.cancel_all(&crate::InvokeError::ShuttingDown);
         }
     }
@@ -218,7 +231,7 @@ impl Worker {
         if gives_up && !self.launches.is_empty() {
             tracing::error!(launches = self.launches.len(), "launches are stuck on the device; shutting down without them");
         }
-        gives_up || self.invocations.is_empty()
+        gives_up || self.invocations.is_empty() && self.parked.is_empty()
     }
 
     // The scheduler.
@@ -281,6 +294,7 @@ impl Worker {
                 }
             }
             LaunchEnd::Failed => {
+                invocation.lost_executor |= Self::is_loss(report.fault.as_ref());
                 self.note_failed_launch(task, step, report.fault.as_ref());
                 self.probe(task);
             }

@@ -117,9 +117,10 @@ impl Worker {
     /// Gives an invocation's memory back. Nobody else ever finds in it what was there: it goes back to the system, and reads as zero when it comes again.
     pub(super) fn free(&mut self, mut instance: Instance) {
         self.hand_over(&mut instance, None);
+        let at = instance.at(0);
         let allocation = instance.into_allocation();
         if self.lost.is_none() {
-            let answer = self.device.give_back(allocation.offset(), allocation.bytes());
+            let answer = self.device.give_back(at, allocation.bytes());
             if self.check(answer).is_err() {
                 // It cannot be scrubbed, so nobody gets it.
                 return;

@@ -91,7 +91,7 @@ impl Worker {
         let invocation = self.invocation(task);
         invocation.times.prepare_begin = Some(begin);
         invocation.submission.chain.leave_queues();
-        let answer = self.write_inputs(task, &mut instances);
+        let answer = self.move_instances(task, &mut instances).and_then(|()| self.write_inputs(task, &mut instances));
         self.invocation(task).instances = instances;
         match self.check(answer) {
             Ok(()) => {
@@ -100,7 +100,7 @@ impl Worker {
                 self.note_prepared(task);
                 self.tell(Event::TaskPrepared { task });
             }
-            Err(error) => self.fail(task, InvokeError::Device(format!("the inputs cannot be written: {error}"))),
+            Err(error) => self.fail_on(task, "the inputs cannot be written", &error),
         }
     }
 
@@ -110,14 +110,24 @@ impl Worker {
                 let source = &mut self.invocation(task).submission.chain.stages[stage].inputs[input];
                 let Source::Bytes(bytes) = source else { continue };
                 let bytes = std::mem::take(bytes);
-                self.invocation(task).stages[stage].usage.written_bytes += bytes.len() as u64;
-                self.device.write(instance.at(instance.binding.inputs[input].offset), &bytes)?;
+                let answer = self.device.write(instance.at(instance.binding.inputs[input].offset), &bytes);
+                let invocation = self.invocation(task);
+                invocation.stages[stage].usage.written_bytes += bytes.len() as u64;
+                // Kept: it may have to be tried again.
+                invocation.submission.chain.stages[stage].inputs[input] = Source::Bytes(bytes);
+                answer?;
             }
             let control = instance.binding.layout.control;
             self.device.fill(instance.at(control.offset), 0, control.bytes)?;
             instance.begin();
         }
         Ok(())
+    }
+
+    /// Ends a task that the device cannot go on with.
+    fn fail_on(&mut self, task: TaskId, what: &str, error: &DeviceError) {
+        self.invocation(task).lost_executor |= matches!(error, DeviceError::DomainLost(_));
+        self.fail(task, InvokeError::Device(format!("{what}: {error}")));
     }
 
     /// Ends a task whose preparation or host step went wrong.
@@ -176,7 +186,9 @@ impl Worker {
         let function = &chain.stages[chain.locate(step).stage].function.key;
         let seconds = atoll_core::limits::HANG_NS / 1_000_000_000;
         let reason = format!("a launch of function {function} did not end within {seconds} s of being told to");
-        self.lose_device(reason);
+        if !self.device.kill(launch, &reason) {
+            self.lose_device(reason);
+        }
     }
 
     /// Copies between two buffers of a function, or from outputs of stages to inputs of a later one.
@@ -188,7 +200,7 @@ impl Worker {
         let answer = copies.into_iter().try_for_each(|(from, to, bytes)| self.device.copy(from, to, bytes));
         match self.check(answer) {
             Ok(()) => self.tell(Event::HostStepDone { task }),
-            Err(error) => self.fail(task, InvokeError::Device(format!("a copy failed: {error}"))),
+            Err(error) => self.fail_on(task, "a copy failed", &error),
         }
     }
 
@@ -245,6 +257,11 @@ impl Worker {
     pub(super) fn finish(&mut self, task: TaskId, outcome: Outcome, preemptions: u32) {
         let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
         self.leave(task, invocation.submission.class);
+        if self.wants_retry(&invocation, outcome) {
+            self.bill(&mut invocation, None, preemptions);
+            let (submission, reply) = self.put_away(invocation);
+            return self.retry(submission, reply);
+        }
         let answer = match outcome {
             Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
             Outcome::Failed | Outcome::Cancelled => Err(invocation.failure.take().unwrap_or(InvokeError::Cancelled)),
@@ -252,29 +269,48 @@ impl Worker {
             Outcome::QueueFull => Err(InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX }),
             Outcome::DeviceLost => Err(InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default()))),
         };
-        let functions: Vec<FunctionId> = invocation.submission.chain.stages.iter().map(|stage| stage.function.id).collect();
-        for (stage, function) in functions.iter().enumerate() {
-            let loaded = self.functions.get_mut(function).expect("a function outlives its invocations");
+        self.bill(&mut invocation, Some(&answer), preemptions);
+        // The client goes on while we tidy up.
+        std::mem::replace(&mut invocation.reply, PendingReply::answered()).send(answer);
+        invocation.submission.chain.leave_queues();
+        drop(self.put_away(invocation));
+    }
+
+    /// Puts what an invocation took into the accounts; without an answer it will be tried again.
+    fn bill(&mut self, invocation: &mut Invocation, answer: Option<&Result<InvocationResult, InvokeError>>, preemptions: u32) {
+        let timing = answer.and_then(|answer| answer.as_ref().ok()).map(|result| result.timing);
+        for stage in 0..invocation.stages.len() {
+            let function = invocation.submission.chain.stages[stage].function.id;
+            let loaded = self.functions.get_mut(&function).expect("a function outlives its invocations");
             loaded.invocations -= 1;
-            let timing = answer.as_ref().ok().map(|result| invocation.stage_timing(stage, result.timing));
+            let timing = timing.map(|timing| invocation.stage_timing(stage, timing));
             let usage = &mut invocation.stages[stage].usage;
-            usage.invocations[InvocationOutcome::of(&answer) as usize] += 1;
             // The first stage answers for all of them.
             usage.preemptions += if stage == 0 { u64::from(preemptions) } else { 0 };
-            loaded.count(timing, usage);
+            match answer {
+                Some(answer) => {
+                    usage.invocations[InvocationOutcome::of(answer) as usize] += 1;
+                    loaded.count(timing, usage);
+                }
+                None => usage.retries += 1,
+            }
             *self.accounts.of(loaded.account(invocation.submission.class)) += usage;
         }
-        // The client goes on while we tidy up.
-        invocation.reply.send(answer);
-        invocation.submission.chain.leave_queues();
-        for (&function, instance) in functions.iter().zip(invocation.instances) {
+    }
+
+    /// Gives back what an invocation had on the device.
+    fn put_away(&mut self, invocation: Invocation) -> (Submission, PendingReply) {
+        let Invocation { submission, reply, instances, claimed, sets, .. } = invocation;
+        let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
+        for (&function, instance) in functions.iter().zip(instances) {
             self.release(function, instance);
         }
-        if invocation.claimed {
-            self.unclaim(&invocation.sets);
+        if claimed {
+            self.unclaim(&sets);
         }
         functions.into_iter().for_each(|function| self.finish_unload(function));
         self.serve_cold();
+        (submission, reply)
     }
 
     fn read_outputs(&mut self, invocation: &mut Invocation, preemptions: u32) -> Result<InvocationResult, InvokeError> {

@@ -89,7 +89,7 @@ impl Blamed for InvokeError {
                 RefusalKind::Busy
             }
             InvokeError::DeadlineExceeded => RefusalKind::Deadline,
-            InvokeError::Device(_) => RefusalKind::Function,
+            InvokeError::Device(_) | InvokeError::Unavailable(_) => RefusalKind::Function,
         }
     }
 }

@@ -73,7 +73,7 @@ impl From<InvokeError> for ApiError {
             InvokeError::QueueFull { .. } | InvokeError::OutOfMemory { .. } | InvokeError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             InvokeError::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
             // Only the server itself cancels, for a client that is gone or when it stops.
-            InvokeError::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            InvokeError::Cancelled | InvokeError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             InvokeError::Device(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         ApiError::new(status, error.to_string())

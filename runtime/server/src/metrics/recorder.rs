@@ -33,7 +33,7 @@ impl Outcome {
             Err(InvokeError::Cancelled | InvokeError::Unloaded | InvokeError::UnknownFunction | InvokeError::ShuttingDown) => {
                 Outcome::Cancelled
             }
-            Err(InvokeError::Device(_)) => Outcome::Failed,
+            Err(InvokeError::Device(_) | InvokeError::Unavailable(_)) => Outcome::Failed,
         }
     }
 

@@ -162,6 +162,21 @@ pub(super) const METRICS: &[Metric] = &[
         out.integer(&[], s.engine.constants.evicted_bytes)
     }),
     gauge("atoll_device_lost", "1 once the device failed for good", |s, out| per_device(s, out, u64::from(s.engine.device.lost.is_some()))),
+    gauge("atoll_executors", "Processes that run launches for the device; none where it runs in the daemon itself", |s, out| {
+        out.integer(&[], s.engine.device.executors.alive);
+    }),
+    counter("atoll_executor_starts_total", "Processes that were started to run launches", |s, out| {
+        out.integer(&[], s.engine.device.executors.started);
+    }),
+    counter("atoll_executor_losses_total", "Such processes that were lost, by how: they died, hung, or did what they may not", |s, out| {
+        let executors = &s.engine.device.executors;
+        for (cause, count) in [("died", executors.died), ("hung", executors.hung), ("offended", executors.offended)] {
+            out.integer(&[("cause", cause)], count);
+        }
+    }),
+    counter("atoll_retries_total", "Invocations that were run again because their process was lost", |s, out| {
+        out.integer(&[], s.engine.retries);
+    }),
     gauge("atoll_device_compute_units", "Compute units", |s, out| per_device(s, out, s.engine.device.compute_units.into())),
     counter(
         "atoll_device_busy_seconds_total",

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Neither side trusts the other: what comes through rings and socket is checked, and whoever breaks the rules is taken for lost. An executor that dies, hangs or breaks the rules is killed and
-//! reaped by one thread of the daemon ([`supervisor`]); every launch it had ends as failed, with the cause in its report. Its memory and its constants are the daemon's and stay.
+//! reaped by one thread of the daemon (`supervisor`); every launch it had ends as failed, with the cause in its report. Its memory and its constants are the daemon's and stay.
 //!
 //! Bounds: a dead executor is seen at once; one that shows no sign of life while it has something to do, after [`ExecutorConfig::hang_after`]; one that lives but does not answer a message, after
 //! [`ExecutorConfig::answer_within`].

@@ -10,7 +10,7 @@ const USAGE: u8 = 2;
 
 /// Marks an error as the user's: the chain below it says what is wrong.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:#}")]
+#[error("{}", in_words(.0))]
 struct UserError(anyhow::Error);
 
 /// An error of the user's, in words.
@@ -35,6 +35,15 @@ impl<T, E: Into<anyhow::Error>> Blame<T> for Result<T, E> {
     }
 }
 
+/// An error and its causes, each once: many say in their own words what caused them.
+fn in_words(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
+        "" => cause,
+        told if told.contains(&cause) => text,
+        told => format!("{told}: {cause}"),
+    })
+}
+
 /// Tells the user, and chooses the exit code. A closed pipe at the other end of our output is not worth a word: `atoll … | head` is no mistake.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let closed = |e: &(dyn std::error::Error + 'static)| {
@@ -44,6 +53,6 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Standard error may be closed as well; there is nobody left to tell.
-    let _ = writeln!(std::io::stderr(), "error: {error:#}");
+    let _ = writeln!(std::io::stderr(), "error: {}", in_words(error));
     ExitCode::from(if error.chain().any(|e| e.is::<UserError>()) { USAGE } else { FAILED })
 }

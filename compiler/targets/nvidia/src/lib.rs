@@ -26,7 +26,9 @@ use atoll_ptx::Module;
 #[derive(Debug, thiserror::Error)]
 pub enum NvidiaError {
     /// The module asks for a newer GPU.
-    #[error("the module is for {declared}, which is newer than {wanted}")]
+    #[error(
+        "the module is for {declared}, which is newer than {wanted}; name later architectures as targets, or make PTX for an older one"
+    )]
     TooNew {
         /// Its `.target`.
         declared: String,

@@ -358,6 +358,8 @@ impl Process {
     fn start(start: Start) -> std::io::Result<Process> {
         let Start { program, arguments, socket, executor } = start;
         let mut command = Command::new(program);
+        // Lists of processes should say what it is, not `exe`.
+        command.arg0("atoll");
         // A group of its own: what a terminal sends to the daemon's is for the daemon alone.
         command.args(arguments).env_clear().stdin(socket).stdout(Stdio::null()).process_group(0);
         if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {

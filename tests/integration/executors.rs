@@ -15,7 +15,7 @@ fn start(folder: &Path) -> Result<Daemon> {
     std::fs::create_dir(&repository)?;
     let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
     pack(&root().join("tests/functions/faulty.toml"), &repository.join("faulty.kg"), &options, &Silent)?;
-    Daemon::start_with(&repository, folder, &["--device-process"])
+    Daemon::start_with(&repository, folder, &[])
 }
 
 /// State and parent of a process; `None` once it is gone or only waits to be reaped.

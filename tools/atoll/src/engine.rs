@@ -44,9 +44,9 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     time_limit: f64,
 
-    /// Run kernels in jailed processes, one for each tenant, that are replaced when they die [default: in this process]
-    #[arg(long)]
-    device_process: bool,
+    /// What stands between kernels and this process [default: `process` for `atoll serve`, `none` otherwise]
+    #[arg(long, value_enum)]
+    isolation: Option<Isolation>,
 
     /// Requests of one model that may wait; later ones are refused [default: 64]
     #[arg(long, value_name = "COUNT")]
@@ -58,6 +58,15 @@ pub(crate) struct EngineArgs {
 pub(crate) enum DeviceKind {
     /// CPU cores as compute units
     Host,
+}
+
+/// Where kernels run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Isolation {
+    /// Nothing: on threads of this process
+    None,
+    /// A jailed process for each tenant, which is replaced when it dies
+    Process,
 }
 
 fn policy_names() -> clap::builder::PossibleValuesParser {
@@ -87,9 +96,18 @@ impl EngineArgs {
         self.compute_units
     }
 
-    /// Starts the engine.
+    /// Starts the engine for this program's own use.
     pub(crate) fn start(&self) -> anyhow::Result<Engine> {
-        let device = self.device()?;
+        self.start_with(Isolation::None)
+    }
+
+    /// Starts the engine for others' kernels.
+    pub(crate) fn start_isolated(&self) -> anyhow::Result<Engine> {
+        self.start_with(Isolation::Process)
+    }
+
+    fn start_with(&self, default: Isolation) -> anyhow::Result<Engine> {
+        let device = self.device(self.isolation.unwrap_or(default))?;
         let info = device.info();
         tracing::info!(device = info.name, compute_units = info.compute_units, memory_bytes = info.memory_bytes, preempt_level = ?info.preempt_level, policy = self.policy, "starting");
         Ok(Engine::start(device, self.config())?)
@@ -107,7 +125,7 @@ impl EngineArgs {
         }
     }
 
-    fn device(&self) -> anyhow::Result<Box<dyn Device>> {
+    fn device(&self, isolation: Isolation) -> anyhow::Result<Box<dyn Device>> {
         match self.device {
             DeviceKind::Host => {
                 let default = HostConfig::default();
@@ -118,10 +136,12 @@ impl EngineArgs {
                     time_limit: Duration::from_secs_f64(self.time_limit),
                     ..default
                 };
-                if self.device_process {
-                    return Ok(Box::new(ExecutorPool::new(ExecutorConfig::new(config)).context("cannot prepare the host device")?));
-                }
-                Ok(Box::new(HostDevice::start(config).context("cannot start the host device")?))
+                Ok(match isolation {
+                    Isolation::None => Box::new(HostDevice::start(config).context("cannot start the host device")?),
+                    Isolation::Process => {
+                        Box::new(ExecutorPool::new(ExecutorConfig::new(config)).context("cannot prepare the host device")?)
+                    }
+                })
             }
         }
     }

@@ -244,7 +244,7 @@ pub(super) const ALONE: &[&str] = &[
     "sub.bf16x2 $y, $y, $y;",
     "fma.rn.relu.bf16 $z, $z, $z, $z;",
     "abs.f16x2 $x, $x;",
-    "min.xorsign.abs.f16 $k, $k, $k;",
+    "cvt.rn.f16.s32 %ks, $r; mov.b16 %n0, 0xc200; min.xorsign.abs.f16 $k, %ks, %n0;",
     "max.NaN.f16x2 $x, $x, $x;",
     "add.f16x2 $x, $x, $x;",
     "mul.sat.f16x2 $x, $x, $x;",

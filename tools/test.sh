@@ -29,3 +29,6 @@ if [ "$before" != "$(git status --porcelain; git diff | cksum)" ]; then
     git status --short >&2
     exit 1
 fi
+
+step "in all"
+grep -a "^test result" "$ATOLL_CACHE/test.log" | awk '{ passed += $4; failed += $6; skipped += $8 } END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }'

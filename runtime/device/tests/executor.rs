@@ -2,36 +2,22 @@
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, reason = "the suite is shared by the tests of all devices")]
+#[macro_use]
 mod suite;
 
 use atoll_core::DeviceOffset;
 use atoll_device::executor::serve;
-use atoll_device::{Device, ExecutorConfig, ExecutorDevice, HostConfig, LaunchStatus, SubmitError};
+use atoll_device::{Device, ExecutorConfig, ExecutorDevice, LaunchStatus, SubmitError};
 use rustix::process::{Pid, Signal, kill_process};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use suite::rig::{Kernel, Launch, Param, Rig, Wanted, compile_kernels};
-
-fn kernels() -> &'static [u8] {
-    static CODE: OnceLock<Vec<u8>> = OnceLock::new();
-    CODE.get_or_init(compile_kernels)
-}
+use suite::rig::{Kernel, Launch, Param, Rig, Wanted, kernels};
 
 fn config(wanted: Wanted) -> ExecutorConfig {
-    let Wanted { compute_units, queue_capacity } = wanted;
-    let host = HostConfig {
-        compute_units,
-        queue_capacity,
-        memory_bytes: 64 << 20,
-        constants_bytes: 16 << 20,
-        pin: false,
-        ..HostConfig::default()
-    };
     ExecutorConfig {
         program: std::env::current_exe().expect("this program"),
         arguments: ["--exact", "executor_process", "--ignored", "--nocapture", "-q"].map(Into::into).into(),
         hang_after: Duration::from_secs(2),
-        ..ExecutorConfig::new(host)
+        ..ExecutorConfig::new(wanted.host_config())
     }
 }
 
@@ -51,46 +37,7 @@ fn make(wanted: Wanted) -> Rig {
     Rig::new(Box::new(ExecutorDevice::start(config(wanted)).expect("an executor")), kernels())
 }
 
-macro_rules! conforms {
-    ($($test:ident,)*) => {
-        $(#[test]
-        fn $test() {
-            suite::$test(make);
-        })*
-    };
-}
-
-conforms! {
-    kernels_compute,
-    every_block_runs_once,
-    a_launch_without_blocks_completes,
-    launches_of_a_queue_run_in_order,
-    a_full_queue_says_so,
-    queues_run_side_by_side,
-    the_urgent_queue_goes_first,
-    the_urgent_queue_stops_preemptible_blocks,
-    an_epoch_raised_before_the_start_evicts,
-    epochs_wrap_around,
-    an_epoch_raised_midway_evicts_and_the_rest_resumes,
-    an_epoch_raised_after_the_end_changes_nothing,
-    a_launch_resumes_until_it_is_complete,
-    blocks_that_are_done_are_not_run_again,
-    a_trap_fails_its_launch_and_no_other,
-    a_trap_says_where_it_was,
-    shared_and_scratch_memory_are_there,
-    an_aborted_launch_ends_and_no_other,
-    a_launch_is_aborted_although_every_compute_unit_is_busy,
-    what_is_over_or_not_the_oldest_is_not_aborted,
-    random_aborts_spoil_nothing_and_the_bill_is_right,
-    memory_is_bounded,
-    constants_are_read_by_kernels_and_written_by_the_engine,
-    what_is_given_back_is_zero,
-    a_launch_that_makes_no_sense_fails,
-    modules_come_and_go,
-    many_small_launches,
-    random_traffic_on_two_queues,
-    a_busy_device_can_be_dropped,
-}
+conforms!(make);
 
 /// A device with the kernels, and its process.
 fn rig() -> (Rig, Pid) {

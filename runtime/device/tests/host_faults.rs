@@ -8,8 +8,7 @@ mod rig;
 use atoll_core::DeviceOffset;
 use atoll_device::report::{Access, AccessKind, AccessSpace};
 use atoll_device::{CheckedBuffer, Fault, FaultKind, HostConfig, HostDevice, LaunchReport, LaunchStatus};
-use rig::{Kernel, Launch, Param, Rig, compile_kernels};
-use std::sync::OnceLock;
+use rig::{Kernel, Launch, Param, Rig, kernels};
 use std::time::{Duration, Instant};
 
 const TIME_LIMIT: Duration = Duration::from_millis(100);
@@ -30,8 +29,7 @@ fn device() -> HostDevice {
 }
 
 fn rig_on(device: HostDevice) -> Rig {
-    static CODE: OnceLock<Vec<u8>> = OnceLock::new();
-    Rig::new(Box::new(device), CODE.get_or_init(compile_kernels))
+    Rig::new(Box::new(device), kernels())
 }
 
 /// Runs a launch that must fail, and what must not fail behind it.

@@ -2,23 +2,17 @@
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, dead_code, reason = "the suite is shared by the tests of all devices")]
+#[macro_use]
 mod suite;
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::executor::serve;
 use atoll_device::{
-    Completion, Device, DeviceError, DomainState, ExecutorConfig, ExecutorPool, HostConfig, LaunchRecord, LaunchStatus, ModuleId,
-    ModuleImage,
+    Completion, Device, DeviceError, DomainState, ExecutorConfig, ExecutorPool, LaunchRecord, LaunchStatus, ModuleId, ModuleImage,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use suite::rig::{Kernel, Rig, Wanted, compile_kernels, facts};
-
-fn kernels() -> &'static [u8] {
-    static CODE: OnceLock<Vec<u8>> = OnceLock::new();
-    CODE.get_or_init(compile_kernels)
-}
+use suite::rig::{Kernel, Rig, Wanted, facts, kernels};
 
 /// What the tests start as an executor: this very program, running only this.
 #[test]
@@ -29,14 +23,11 @@ fn executor_process() {
 }
 
 fn pool(wanted: Wanted) -> ExecutorPool {
-    let Wanted { compute_units, queue_capacity } = wanted;
-    let (memory_bytes, constants_bytes) = (64 << 20, 16 << 20);
-    let host = HostConfig { compute_units, queue_capacity, memory_bytes, constants_bytes, pin: false, ..HostConfig::default() };
     ExecutorPool::new(ExecutorConfig {
         program: std::env::current_exe().expect("this program"),
         arguments: ["--exact", "executor_process", "--ignored", "--nocapture", "-q"].map(Into::into).into(),
         hang_after: Duration::from_secs(2),
-        ..ExecutorConfig::new(host)
+        ..ExecutorConfig::new(wanted.host_config())
     })
     .expect("a pool")
 }
@@ -45,17 +36,9 @@ fn make(wanted: Wanted) -> Rig {
     Rig::new(Box::new(pool(wanted)), kernels())
 }
 
-macro_rules! conforms {
-    ($($test:ident,)*) => {
-        $(#[test]
-        fn $test() {
-            suite::$test(make);
-        })*
-    };
-}
-
 // Without those that name memory of no domain.
 conforms! {
+    make:
     kernels_compute,
     every_block_runs_once,
     a_launch_without_blocks_completes,

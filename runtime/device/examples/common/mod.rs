@@ -5,7 +5,7 @@
 pub mod rig;
 
 use atoll_device::{HostConfig, HostDevice};
-use rig::{Rig, compile_kernels};
+use rig::{Rig, kernels};
 use std::arch::x86_64::_rdtsc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub fn arguments() -> Vec<u32> {
 
 /// A host device with the suite's kernels.
 pub fn start(config: HostConfig) -> Rig {
-    Rig::new(Box::new(HostDevice::start(config).expect("a host device")), &compile_kernels())
+    Rig::new(Box::new(HostDevice::start(config).expect("a host device")), kernels())
 }
 
 /// The time stamp counter, which the kernels read too.

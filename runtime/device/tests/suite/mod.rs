@@ -17,6 +17,50 @@ use std::collections::HashMap;
 /// Makes a device of the kind under test.
 pub type Make = fn(Wanted) -> Rig;
 
+/// Makes tests of those of the suite's that are named, or of all, for the device that `make` makes.
+macro_rules! conforms {
+    ($make:ident) => {
+        conforms! {
+            $make:
+            kernels_compute,
+            every_block_runs_once,
+            a_launch_without_blocks_completes,
+            launches_of_a_queue_run_in_order,
+            a_full_queue_says_so,
+            queues_run_side_by_side,
+            the_urgent_queue_goes_first,
+            the_urgent_queue_stops_preemptible_blocks,
+            an_epoch_raised_before_the_start_evicts,
+            epochs_wrap_around,
+            an_epoch_raised_midway_evicts_and_the_rest_resumes,
+            an_epoch_raised_after_the_end_changes_nothing,
+            a_launch_resumes_until_it_is_complete,
+            blocks_that_are_done_are_not_run_again,
+            a_trap_fails_its_launch_and_no_other,
+            a_trap_says_where_it_was,
+            shared_and_scratch_memory_are_there,
+            an_aborted_launch_ends_and_no_other,
+            a_launch_is_aborted_although_every_compute_unit_is_busy,
+            what_is_over_or_not_the_oldest_is_not_aborted,
+            random_aborts_spoil_nothing_and_the_bill_is_right,
+            memory_is_bounded,
+            constants_are_read_by_kernels_and_written_by_the_engine,
+            what_is_given_back_is_zero,
+            a_launch_that_makes_no_sense_fails,
+            modules_come_and_go,
+            many_small_launches,
+            random_traffic_on_two_queues,
+            a_busy_device_can_be_dropped,
+        }
+    };
+    ($make:ident: $($test:ident,)*) => {
+        $(#[test]
+        fn $test() {
+            suite::$test($make);
+        })*
+    };
+}
+
 /// Some microseconds of any CPU.
 const SHORT_CYCLES: u64 = 10_000;
 
@@ -367,12 +411,12 @@ pub fn a_launch_that_makes_no_sense_fails(make: Make) {
 
 pub fn modules_come_and_go(make: Make) {
     let mut rig = make(Wanted::default());
-    let code = rig::compile_kernels();
     let target = rig.device.info().targets.last().unwrap().clone();
     let counts = rig.alloc(4);
     let first = rig.module;
     for round in 0..20 {
-        let module = rig.device.load_module(ModuleImage { domain: "suite", target: &target, code: &code, kernels: &rig::facts() }).unwrap();
+        let module =
+            rig.device.load_module(ModuleImage { domain: "suite", target: &target, code: rig::kernels(), kernels: &rig::facts() }).unwrap();
         assert_ne!(module, first);
         rig.module = module;
         assert_eq!(rig.run(0, &Launch::spin(1, counts, 0)).status, LaunchStatus::Complete);

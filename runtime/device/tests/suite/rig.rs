@@ -1,9 +1,10 @@
 //! A device with the suite's kernels, and short ways to launch them.
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::{Completion, Device, LaunchRecord, ModuleId, ModuleImage, SubmitError};
+use atoll_device::{Completion, Device, HostConfig, LaunchRecord, ModuleId, ModuleImage, SubmitError};
 use atoll_kgraph::KernelFacts;
 use atoll_kgraph::host_abi::TrapCode;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// What a test wants of its device.
@@ -16,6 +17,15 @@ pub struct Wanted {
 impl Default for Wanted {
     fn default() -> Self {
         Wanted { compute_units: 2, queue_capacity: 4 }
+    }
+}
+
+impl Wanted {
+    /// Of a host device, or of an executor.
+    pub fn host_config(self) -> HostConfig {
+        let Wanted { compute_units, queue_capacity } = self;
+        let (memory_bytes, constants_bytes) = (64 << 20, 16 << 20);
+        HostConfig { compute_units, queue_capacity, memory_bytes, constants_bytes, pin: false, ..HostConfig::default() }
     }
 }
 
@@ -262,8 +272,14 @@ impl Launch {
     }
 }
 
-/// Compiles `kernels.c` with the C compiler that links Rust programs.
-pub fn compile_kernels() -> Vec<u8> {
+/// The code of `kernels.c`.
+pub fn kernels() -> &'static [u8] {
+    static CODE: OnceLock<Vec<u8>> = OnceLock::new();
+    CODE.get_or_init(compile_kernels)
+}
+
+/// Compiles them with the C compiler that links Rust programs.
+fn compile_kernels() -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
     let (source, object) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels/kernels.c"), folder.path().join("kernels.so"));
     // Lines of its own, and columns that say nothing: what the compiler of kernels promises.

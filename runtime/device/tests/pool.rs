@@ -137,6 +137,20 @@ impl Two {
         assert_eq!(count, [1, 0, 0, 0]);
     }
 
+    /// Kills the executor of a domain, which has one, and sees that it is gone.
+    fn lose(&mut self, domain: usize) {
+        let pid = self.pid(domain).expect("a process");
+        kill_process(pid, Signal::KILL).expect("it lives");
+        self.wait_until(|two| {
+            assert_eq!(two.pool.next_completion(), None);
+            (two.pid(domain) != Some(pid)).then_some(())
+        });
+    }
+
+    fn is_ready(&self, domain: usize) -> bool {
+        self.pid(domain).is_some() && self.pool.domain_state(NAMES[domain]) == DomainState::Ready
+    }
+
     fn why(&mut self, launch: LaunchId) -> String {
         self.pool.report(launch).and_then(|report| report.fault).expect("a fault").to_string()
     }
@@ -220,11 +234,36 @@ fn a_domain_whose_executors_keep_dying_is_unavailable() {
     two.runs(1);
 }
 
+/// Whoever sleeps on the descriptor alone, without looking now and then, sees every domain come back, however long each of them pauses.
+#[test]
+fn every_pause_ends_by_itself() {
+    let mut two = Two::new();
+    for domain in [1, 1, 1, 0] {
+        two.lose(domain);
+        two.wait_until(|two| {
+            assert_eq!(two.pool.next_completion(), None);
+            two.is_ready(domain).then_some(())
+        });
+    }
+    // The second loss of one domain, the fourth of the other: the shorter pause ends first.
+    two.lose(1);
+    two.lose(0);
+    while !(two.is_ready(0) && two.is_ready(1)) {
+        let fd = two.pool.completion_fd();
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 30, tv_nsec: 0 };
+        assert_ne!(rustix::event::poll(&mut fds, Some(&limit)), Ok(0), "it would sleep for ever");
+        assert_eq!(two.pool.next_completion(), None);
+    }
+}
+
 #[test]
 fn a_domain_without_modules_has_no_process() {
     let mut two = Two::new();
     let pid = two.pid(0).expect("a process");
+    let old = DeviceOffset(two.base(0));
     two.pool.unload_module(two.modules[0]);
+    assert!(matches!(two.pool.write(old, &[1]), Err(DeviceError::DomainLost(_))), "its memory went with it");
     assert_eq!((two.pid(0), two.pool.executors().alive), (None, 1));
     assert!(!std::path::Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
     two.runs(1);

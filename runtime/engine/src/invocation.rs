@@ -7,7 +7,7 @@ use crate::instance::Instance;
 use crate::request::{InvocationTiming, PendingReply};
 use atoll_core::residency::ItemId;
 use atoll_core::{Class, Nanos};
-use atoll_device::{Completion, LaunchStatus};
+use atoll_device::{Completion, Fault, FaultKind, LaunchStatus};
 
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
@@ -24,6 +24,8 @@ pub(crate) struct Invocation {
     pub(crate) instances: Vec<Instance>,
     /// Its executor was lost while it had launches there.
     pub(crate) lost_executor: bool,
+    /// What it ran there may be why.
+    pub(crate) may_have_run: bool,
     /// Why it fails, noted where the reason is known.
     pub(crate) failure: Option<InvokeError>,
     /// Its arrival evicted launches of others.
@@ -69,6 +71,7 @@ impl Invocation {
             instances: Vec::new(),
             failure: None,
             lost_executor: false,
+            may_have_run: false,
             preempted_others: false,
             times: Times::default(),
         }
@@ -76,6 +79,14 @@ impl Invocation {
 
     pub(crate) fn is_real_time(&self) -> bool {
         self.submission.class == Class::RealTime
+    }
+
+    /// Notes that a launch failed, if that was because its executor was lost.
+    pub(crate) fn note_loss(&mut self, fault: Option<&Fault>) {
+        if let Some(FaultKind::Lost { may_have_run, .. }) = fault.map(|fault| &fault.kind) {
+            self.lost_executor = true;
+            self.may_have_run |= may_have_run;
+        }
     }
 
     /// Adds the stamps and the cost of a launch of a stage. Returns when the first block started, if this is the first launch to say so.

@@ -39,6 +39,9 @@ const UNAVAILABLE_FOR: Duration = Duration::from_secs(30);
 /// Pause before the second replacement; it doubles with each.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Executors that may be lost while they load a module for the first time. The first may have been lost for another reason.
+const LOAD_LOSSES_MAX: u32 = 1;
+
 /// The domain whose code comes from the daemon's own compiler; the others are less urgent to the system.
 const OWN_DOMAIN: &str = "local";
 const NICE_OF_OTHERS: i32 = 5;
@@ -73,13 +76,20 @@ pub struct ExecutorPool {
 #[derive(Debug)]
 struct Domain {
     name: String,
-    /// The memory's number.
-    number: u64,
-    space: EngineSpace,
+    /// Its memory, while it has any: from when it is first needed until its executor is gone.
+    memory: Option<Memory>,
     state: State,
     modules: BTreeMap<ModuleId, Module>,
     /// When executors were lost, of late.
     losses: VecDeque<Instant>,
+}
+
+/// Memory of a domain.
+#[derive(Debug)]
+struct Memory {
+    /// In the upper bits of its offsets.
+    number: u64,
+    space: EngineSpace,
 }
 
 #[derive(Debug)]
@@ -103,6 +113,8 @@ struct Module {
     /// It was loaded; before that, whoever loads it hears what is wrong with it.
     was_loaded: bool,
     is_loading: bool,
+    /// Executors that were lost while they loaded it for the first time: it may be why.
+    losses: u32,
     refusal: Option<String>,
 }
 
@@ -141,30 +153,33 @@ impl ExecutorPool {
         self.domains.iter().filter_map(|domain| Some((domain.name.clone(), domain.executor()?.pid()))).collect()
     }
 
-    fn domain_index(&mut self, name: &str) -> Result<usize, DeviceError> {
+    fn domain_index(&mut self, name: &str) -> usize {
         if let Some(index) = self.domains.iter().position(|domain| domain.name == name) {
-            return Ok(index);
+            return index;
         }
-        let (number, space) = self.new_space()?;
         let (name, modules, losses) = (name.to_owned(), BTreeMap::new(), VecDeque::new());
-        self.domains.push(Domain { name, number, space, state: State::Absent, modules, losses });
-        Ok(self.domains.len() - 1)
+        self.domains.push(Domain { name, memory: None, state: State::Absent, modules, losses });
+        self.domains.len() - 1
     }
 
-    /// Memory that nobody has used, under a number that nobody has had.
-    fn new_space(&mut self) -> Result<(u64, EngineSpace), DeviceError> {
-        self.numbers += 1;
-        if self.numbers >= NUMBERS_MAX {
-            return Err(DeviceError::Lost("executors were replaced too often; restart the daemon".to_owned()));
+    /// The memory of a domain. One that has none gets some that nobody has used, under a number that nobody has had.
+    fn memory(&mut self, index: usize) -> Result<&Memory, DeviceError> {
+        if self.domains[index].memory.is_none() {
+            self.numbers += 1;
+            if self.numbers >= NUMBERS_MAX {
+                return Err(DeviceError::Lost("executors were replaced too often; restart the daemon".to_owned()));
+            }
+            let space = EngineSpace { memory: memory_region(self.info.memory_bytes)?, constants: self.constants.clone() };
+            self.domains[index].memory = Some(Memory { number: self.numbers, space });
         }
-        Ok((self.numbers, EngineSpace { memory: memory_region(self.info.memory_bytes)?, constants: self.constants.clone() }))
+        Ok(self.domains[index].memory.as_ref().expect("it was just made"))
     }
 
     /// The part of the address space that an offset lies in, and the offset there.
     fn place(&self, at: DeviceOffset) -> Result<(EngineSpace, DeviceOffset), DeviceError> {
         let (number, within) = split(at);
-        match self.domains.iter().find(|domain| domain.number == number) {
-            Some(domain) => Ok((domain.space.clone(), within)),
+        match self.domains.iter().filter_map(|domain| domain.memory.as_ref()).find(|memory| memory.number == number) {
+            Some(memory) => Ok((memory.space.clone(), within)),
             // Constants belong to no domain.
             None if number == 0 && within >= self.info.constants_base => {
                 Ok((EngineSpace { memory: self.constants.clone(), constants: self.constants.clone() }, within))
@@ -180,8 +195,9 @@ impl ExecutorPool {
         }
         let nice = if self.domains[index].name == OWN_DOMAIN { 0 } else { NICE_OF_OTHERS };
         let config = ExecutorConfig { nice: self.config.nice.max(nice), ..self.config.clone() };
+        let started = self.memory(index).map(|memory| memory.space.clone()).and_then(|space| ExecutorDevice::start_in(config, space));
         let domain = &mut self.domains[index];
-        match ExecutorDevice::start_in(config, domain.space.clone()) {
+        match started {
             Ok(device) => {
                 watch(&self.ready, device.completion_fd())?;
                 tracing::info!(domain = %domain.name, pid = device.pid(), "an executor begins");
@@ -231,15 +247,8 @@ impl ExecutorPool {
         let _ = epoll::delete(&self.ready, device.completion_fd());
         self.busy_before_ns += device.busy_ns().unwrap_or(0);
         drop(device);
-        match self.new_space() {
-            Ok((number, space)) => (self.domains[index].number, self.domains[index].space) = (number, space),
-            // Without memory it will not start either; the old number is refused from now on.
-            Err(error) => tracing::error!(%error, "no memory for a new executor"),
-        }
-        let modules = &mut self.domains[index].modules;
-        modules.values_mut().for_each(|module| (module.local, module.is_loading) = (None, false));
-        // What never was loaded is told so, and not tried again.
-        modules.values_mut().filter(|module| !module.was_loaded).for_each(|module| module.refusal = Some(cause.to_owned()));
+        self.domains[index].memory = None;
+        self.domains[index].modules.values_mut().for_each(|module| module.lose_executor(cause));
         self.pause(index, cause.to_owned());
     }
 
@@ -266,6 +275,8 @@ impl ExecutorPool {
                 _ => {}
             }
         }
+        // It rang for one pause, and there may be more.
+        self.set_timer();
     }
 
     /// Rings when the next pause is over.
@@ -282,9 +293,14 @@ impl ExecutorPool {
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
+    /// Ends a launch whose executor is not there.
+    fn refuse_lost(&mut self, launch: LaunchId, cause: &str) {
+        self.refuse(launch, FaultKind::Lost { cause: cause.to_owned(), may_have_run: false });
+    }
+
     /// Ends a launch that no executor takes.
-    fn refuse(&mut self, launch: LaunchId, cause: String) {
-        let fault = Fault::of_kernel(FaultKind::Lost { cause, may_have_run: false }, "");
+    fn refuse(&mut self, launch: LaunchId, why: FaultKind) {
+        let fault = Fault::of_kernel(why, "");
         self.reports.insert(launch, LaunchReport { fault: Some(fault), ..LaunchReport::default() });
         self.end_refused(Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0, busy_ns: 0 });
     }
@@ -306,9 +322,29 @@ impl ExecutorPool {
     }
 }
 
+impl Module {
+    fn lose_executor(&mut self, cause: &str) {
+        self.losses += u32::from(self.is_loading && !self.was_loaded);
+        if self.losses > LOAD_LOSSES_MAX {
+            self.refusal = Some(cause.to_owned());
+        }
+        (self.local, self.is_loading) = (None, false);
+    }
+
+    /// Its number in the executor that runs now, once that has it.
+    fn ready(&self) -> Option<ModuleId> {
+        self.local.filter(|_| !self.is_loading)
+    }
+}
+
 impl Domain {
     fn executor(&self) -> Option<&ExecutorDevice> {
         if let State::Running(device) = &self.state { Some(device) } else { None }
+    }
+
+    /// The number of its memory; one that no memory has where it has none.
+    fn number(&self) -> u64 {
+        self.memory.as_ref().map_or(NUMBERS_MAX, |memory| memory.number)
     }
 
     /// Begins to load what is not loaded.
@@ -338,7 +374,7 @@ impl Domain {
 
     fn is_ready(&self) -> bool {
         self.executor().is_some_and(|device| device.lost().is_none())
-            && !self.modules.values().any(|module| module.was_loaded && (module.is_loading || module.local.is_none()))
+            && !self.modules.values().any(|module| module.was_loaded && module.refusal.is_none() && module.ready().is_none())
     }
 }
 
@@ -361,14 +397,14 @@ impl Device for ExecutorPool {
     }
 
     fn begin_load(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
-        let index = self.domain_index(image.domain)?;
+        let index = self.domain_index(image.domain);
         if let State::Pausing { cause, is_unavailable: true, .. } = &self.domains[index].state {
             return Err(DeviceError::DomainLost(cause.clone()));
         }
         let sealed = SealedModule::new(image)?;
         let id = ModuleId(self.modules_given);
         self.modules_given += 1;
-        let module = Module { sealed, local: None, was_loaded: false, is_loading: false, refusal: None };
+        let module = Module { sealed, local: None, was_loaded: false, is_loading: false, losses: 0, refusal: None };
         self.domains[index].modules.insert(id, module);
         self.modules.insert(id, index);
         match &self.domains[index].state {
@@ -395,7 +431,7 @@ impl Device for ExecutorPool {
             return Some(Err(DeviceError::DomainLost(cause)));
         }
         let lost = domain.executor().and_then(Device::lost);
-        let is_loaded = module.was_loaded && !module.is_loading && module.local.is_some();
+        let is_loaded = module.was_loaded && module.ready().is_some();
         if lost.is_some() {
             self.advance();
         }
@@ -416,8 +452,8 @@ impl Device for ExecutorPool {
     }
 
     fn domain(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
-        let index = self.domain_index(name)?;
-        Ok(DeviceOffset(self.domains[index].number << DOMAIN_SHIFT))
+        let index = self.domain_index(name);
+        Ok(DeviceOffset(self.memory(index)?.number << DOMAIN_SHIFT))
     }
 
     fn domain_state(&self, name: &str) -> DomainState {
@@ -461,24 +497,33 @@ impl Device for ExecutorPool {
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         let (number, within) = split(word);
-        if let Some(executor) = self.domains.iter().find(|domain| domain.number == number).and_then(Domain::executor) {
+        if let Some(executor) = self.domains.iter().find(|domain| domain.number() == number).and_then(Domain::executor) {
             executor.store_epoch(within, epoch);
         }
     }
 
     fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
         let index = self.modules.get(&record.module).copied();
+        let module = index.and_then(|index| self.domains[index].modules.get(&record.module));
+        if let Some(reason) = module.and_then(|module| module.refusal.clone()) {
+            self.refuse(record.launch, FaultKind::Refused { reason });
+            return Ok(());
+        }
         let domain = index.map(|index| &mut self.domains[index]);
-        let number = domain.as_ref().map_or(0, |domain| domain.number);
+        let number = domain.as_ref().map_or(NUMBERS_MAX, |domain| domain.number());
         let Some((record_there, params_there)) = translate(record, params, number, self.info.constants_base) else {
-            self.refuse(record.launch, "the executor that had its memory is gone".to_owned());
+            self.refuse_lost(record.launch, "the executor that had its memory is gone");
             return Ok(());
         };
         let answer = match domain {
-            Some(Domain { state: State::Running(device), modules, .. }) => {
-                let local = modules.get(&record.module).and_then(|module| module.local).unwrap_or(ModuleId(u32::MAX));
-                device.submit(queue, &LaunchRecord { module: local, ..record_there }, &params_there[..params.len()])
-            }
+            Some(Domain { state: State::Running(device), modules, .. }) => match modules.get(&record.module).map(Module::ready) {
+                // The executor took the place of another one and does not have it yet.
+                Some(None) => Err(SubmitError::Lost),
+                ready => {
+                    let local = ready.flatten().unwrap_or(ModuleId(u32::MAX));
+                    device.submit(queue, &LaunchRecord { module: local, ..record_there }, &params_there[..params.len()])
+                }
+            },
             _ => Err(SubmitError::Lost),
         };
         match answer {
@@ -487,7 +532,7 @@ impl Device for ExecutorPool {
                 Ok(())
             }
             Err(SubmitError::Lost) => {
-                self.refuse(record.launch, "its executor is gone".to_owned());
+                self.refuse_lost(record.launch, "its executor is gone");
                 Ok(())
             }
             Err(full) => Err(full),
@@ -549,6 +594,7 @@ impl ExecutorPool {
         if let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) {
             let _ = epoll::delete(&self.ready, device.completion_fd());
             self.busy_before_ns += device.busy_ns().unwrap_or(0);
+            self.domains[index].memory = None;
             tracing::info!(domain = %self.domains[index].name, pid = device.pid(), "an executor ends: nothing is loaded");
         }
     }

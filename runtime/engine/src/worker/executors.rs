@@ -1,7 +1,7 @@
 //! What the engine does about executors: where memory of a function is, who waits for one that is being replaced, and what is tried again.
 //!
 //! A device may run functions of different tenants in different processes, each of which can be lost and replaced without the others ([`atoll_device::ExecutorPool`]). An invocation whose executor was lost is
-//! tried once more, unless it was cancelled or its own kernel faulted: nothing of it was answered, and its inputs are kept until its end. Invocations of a domain whose executor is being
+//! tried once more (more often if it had not begun), unless it was cancelled or its own kernel faulted: nothing of it was answered, and its inputs are kept until its end. Invocations of a domain whose executor is being
 //! replaced wait here, in front of the scheduler, so that they stand in nobody's way.
 
 use super::Worker;
@@ -12,9 +12,9 @@ use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::request::{InvocationId, PendingReply};
 use atoll_core::{Nanos, Outcome, TaskId};
-use atoll_device::{DeviceError, DomainState, Fault, FaultKind};
+use atoll_device::{DeviceError, DomainState};
 
-/// Times an invocation is tried again after its executor was lost. More would let one that kills its executors do so for longer.
+/// Times an invocation is tried again after its executor was lost while it may have been running there. More would let one that kills its executors do so for longer.
 const RETRIES_MAX: u32 = 1;
 
 /// An invocation that waits for an executor.
@@ -79,19 +79,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether a launch failed because its executor was lost.
-    pub(super) fn is_loss(fault: Option<&Fault>) -> bool {
-        fault.is_some_and(|fault| matches!(fault.kind, FaultKind::Lost { .. }))
-    }
-
     /// Whether an invocation that is over is to be tried again.
     pub(super) fn wants_retry(&self, invocation: &Invocation, outcome: Outcome) -> bool {
-        outcome == Outcome::Failed && invocation.lost_executor && invocation.submission.retries < RETRIES_MAX && self.closing.is_none()
+        // What never ran is not why, and may wait for as many executors as the device is willing to start.
+        let may_go_on = !invocation.may_have_run || invocation.submission.retries < RETRIES_MAX;
+        outcome == Outcome::Failed && invocation.lost_executor && may_go_on && self.closing.is_none()
     }
 
     /// Tries an invocation again; nothing of it is on the device any more.
-    pub(super) fn retry(&mut self, mut submission: Submission, reply: PendingReply) {
-        submission.retries += 1;
+    pub(super) fn retry(&mut self, submission: Submission, reply: PendingReply) {
         self.retries += 1;
         tracing::info!(invocation = submission.id.0, function = %submission.chain.stages[0].function.key, "tried again: its executor was lost");
         self.parked.push(Parked { submission, reply });

@@ -294,7 +294,7 @@ impl Worker {
                 }
             }
             LaunchEnd::Failed => {
-                invocation.lost_executor |= Self::is_loss(report.fault.as_ref());
+                invocation.note_loss(report.fault.as_ref());
                 self.note_failed_launch(task, step, report.fault.as_ref());
                 self.probe(task);
             }

@@ -126,7 +126,11 @@ impl Worker {
 
     /// Ends a task that the device cannot go on with.
     fn fail_on(&mut self, task: TaskId, what: &str, error: &DeviceError) {
-        self.invocation(task).lost_executor |= matches!(error, DeviceError::DomainLost(_));
+        if matches!(error, DeviceError::DomainLost(_)) {
+            let invocation = self.invocation(task);
+            // Before it is prepared it has run nothing.
+            (invocation.lost_executor, invocation.may_have_run) = (true, invocation.prepared);
+        }
         self.fail(task, InvokeError::Device(format!("{what}: {error}")));
     }
 
@@ -159,7 +163,11 @@ impl Worker {
         let within = within.expect("only launches are issued");
         let instance = &mut invocation.instances[stage];
         if let Some(word) = instance.take_evicted_word(within) {
-            self.device.write(word, &0_u32.to_le_bytes()).map_err(|error| error.to_string())?;
+            match self.device.write(word, &0_u32.to_le_bytes()) {
+                // With its memory the launch is refused as well, which ends the invocation and not the device.
+                Ok(()) | Err(DeviceError::DomainLost(_)) => {}
+                Err(error) => return Err(error.to_string()),
+            }
         }
         let (record, params) = instance.record(within, launch, epoch).expect("only launches are issued");
         match self.device.submit(queue, &record, params) {
@@ -259,7 +267,9 @@ impl Worker {
         self.leave(task, invocation.submission.class);
         if self.wants_retry(&invocation, outcome) {
             self.bill(&mut invocation, None, preemptions);
-            let (submission, reply) = self.put_away(invocation);
+            let may_have_run = invocation.may_have_run;
+            let (mut submission, reply) = self.put_away(invocation);
+            submission.retries += u32::from(may_have_run);
             return self.retry(submission, reply);
         }
         let answer = match outcome {

@@ -75,6 +75,7 @@ impl Blamed for DeployError {
             DeployError::Engine(EngineError::OutOfMemory { .. } | EngineError::OverCommitted { .. } | EngineError::ShuttingDown) => {
                 RefusalKind::Busy
             }
+            DeployError::Engine(EngineError::Device(_)) => RefusalKind::Function,
             DeployError::Engine(_) => RefusalKind::Daemon,
         }
     }

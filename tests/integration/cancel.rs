@@ -3,8 +3,8 @@
 use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use atoll_tests::http::{self, answer};
 use atoll_tests::root;
-use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -18,26 +18,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Sends a request for `faulty`, with parameters in JSON, and does not wait for its answer.
 pub(crate) fn send(address: &str, mode: u32, parameters: &str) -> Result<TcpStream> {
     let inputs = format!(r#"[{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}]"#);
-    request(address, "POST", "/v2/models/faulty/infer", &format!(r#"{{"inputs": {inputs}, "parameters": {parameters}}}"#))
-}
-
-fn request(address: &str, method: &str, path: &str, body: &str) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: atoll\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")?;
-    Ok(stream)
-}
-
-pub(crate) fn answer(mut stream: TcpStream) -> Result<String> {
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
+    Ok(http::send(address, "POST", "/v2/models/faulty/infer", &format!(r#"{{"inputs": {inputs}, "parameters": {parameters}}}"#))?)
 }
 
 /// The value of a sample.
 pub(crate) fn metric(daemon: &Daemon, sample: &str) -> Result<f64> {
-    let text = answer(request(&daemon.metrics, "GET", "/metrics", "")?)?;
+    let (_, text) = http::ask(&daemon.metrics, "GET", "/metrics", "")?;
     let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
     Ok(line.with_context(|| format!("no {sample} in {text}"))?.trim().parse()?)
 }
@@ -102,7 +88,7 @@ fn requests_that_nobody_waits_for_leave_the_device() -> Result<()> {
 
 /// The name of the daemon's device.
 fn daemon_device(daemon: &Daemon) -> Result<String> {
-    let text = answer(request(&daemon.metrics, "GET", "/metrics", "")?)?;
+    let (_, text) = http::ask(&daemon.metrics, "GET", "/metrics", "")?;
     let name = text.lines().find_map(|line| line.strip_prefix("atoll_device_compute_units{device=\"")?.split('"').next());
     Ok(name.context("a device")?.to_owned())
 }

@@ -474,6 +474,19 @@ same(np.load('again/y.npy'), 3*(3*(3*x+b)+c)+b, rtol=1e-6)",
     Ok(())
 }
 
+#[test]
+fn the_example_of_the_client_does_what_it_says() -> Result<()> {
+    let setup = Setup::start(&[], "")?;
+    let mut example = Command::new(env!("CARGO_BIN_EXE_client_example"));
+    example.arg(setup.path("affine.kg")).args(["x", "y"]).env("XDG_RUNTIME_DIR", setup.folder.path()).env_remove("ATOLL_CONTROL_SOCKET");
+    let output = example.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let says = ["deployed `affine` for local", "once: [16]", "never left the device: [16]"];
+    ensure!(output.status.success() && says.iter().all(|part| text.contains(part)), "{output:?}");
+    ensure!(setup.client()?.functions()?.is_empty(), "it removed what it deployed");
+    Ok(())
+}
+
 /// A connection acts for one tenant until it says another, and remembers nothing of the one before.
 #[test]
 fn a_second_hello_is_a_new_beginning() -> Result<()> {

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use atoll_engine::EngineConfig;
 use atoll_kgraph::Bundle;
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use atoll_tests::chaos::grind;
 use atoll_tests::{Case, Loaded, Tensor, relative_error, root, trained};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -18,6 +19,20 @@ pub(crate) fn packed(manifest: &Path, output: &Path) -> Result<()> {
 
 pub(crate) fn manifest(name: &str) -> PathBuf {
     root().join("tests/functions").join(name).with_extension("toml")
+}
+
+/// Packs `grind` with the constants of a seed, as `grind-SEED.kg` in a folder.
+pub(crate) fn pack_grind(folder: &Path, seed: u64) -> Result<PathBuf> {
+    let source = folder.join(format!("grind-{seed}"));
+    std::fs::create_dir(&source)?;
+    for extension in ["toml", "ptx"] {
+        let file = manifest("grind").with_extension(extension);
+        std::fs::copy(&file, source.join("grind").with_extension(extension))?;
+    }
+    std::fs::write(source.join("c.bin"), grind::bytes(&grind::table(seed)))?;
+    let bundle = source.with_extension("kg");
+    packed(&source.join("grind.toml"), &bundle)?;
+    Ok(bundle)
 }
 
 fn infer(daemon: &Daemon, arguments: &[&str]) -> Result<Output> {

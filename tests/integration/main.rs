@@ -5,6 +5,7 @@ mod assembled;
 mod bad_input;
 mod benchmark_functions;
 mod cancel;
+mod chaos;
 mod control;
 mod corpus;
 mod dkp;

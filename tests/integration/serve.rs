@@ -3,13 +3,15 @@
 use anyhow::{Context, Result, ensure};
 use atoll_tests::{python, root, trained, trained_models};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a daemon may take to get ready, compiling a small model in a slow build included.
 const READY_TIMEOUT: Duration = Duration::from_secs(240);
+
+/// The file in a daemon's cache folder that has its log: a pipe that nobody reads would stop it.
+pub(crate) const LOG: &str = "daemon.log";
 
 /// The program under test, built by the same cargo call.
 pub(crate) fn atoll() -> PathBuf {
@@ -32,6 +34,7 @@ impl Daemon {
     pub(crate) fn start_with(repository: &Path, cache: &Path, options: &[&str]) -> Result<Daemon> {
         let ready = cache.join("ready");
         let _ = std::fs::remove_file(&ready);
+        let log = std::fs::File::options().create(true).append(true).open(cache.join(LOG))?;
         let mut process = Command::new(atoll())
             .args(["serve", "--http-port", "0", "--metrics-port", "0", "--model-repository"])
             .arg(repository)
@@ -44,7 +47,7 @@ impl Daemon {
             .env("XDG_STATE_HOME", cache)
             .env_remove("ATOLL_CONTROL_SOCKET")
             .stdin(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(log)
             .stdout(Stdio::null())
             .spawn()
             .with_context(|| format!("{} is not built; run cargo build -p atoll", atoll().display()))?;
@@ -56,9 +59,7 @@ impl Daemon {
             }
             if process.try_wait()?.is_some() || start.elapsed() > READY_TIMEOUT {
                 process.kill().ok();
-                let mut log = String::new();
-                process.stderr.take().context("piped")?.read_to_string(&mut log)?;
-                anyhow::bail!("the daemon did not get ready: {log}");
+                anyhow::bail!("the daemon did not get ready: {}", std::fs::read_to_string(cache.join(LOG))?);
             }
             std::thread::sleep(Duration::from_millis(20));
         };

@@ -2,7 +2,9 @@
 //!
 //! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published sizes of every model and three seeds; otherwise small variants and one seed.
 
+pub mod chaos;
 pub mod corpus;
+pub mod http;
 pub mod random_kernel;
 pub mod stopping;
 pub mod walk;

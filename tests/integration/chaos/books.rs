@@ -1,0 +1,181 @@
+//! What clients said became of their requests, whether that may be, and what it makes the daemon promise.
+
+use atoll_client::{Digest, RefusalKind};
+use atoll_tests::chaos::{Outcome, Role, What};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of an object or a function after the last request that changed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Promise {
+    /// It has to be there; the process with this salt said so.
+    Kept(u32),
+    /// Nobody heard what became of it.
+    Unknown,
+}
+
+/// One request.
+pub(super) struct Entry {
+    pub(super) what: What,
+    /// What became of it; nothing, if its client was killed before.
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// Requests that one client process made in a row.
+pub(super) struct Turn {
+    pub(super) tenant: String,
+    pub(super) role: Role,
+    pub(super) salt: u32,
+    /// The client was killed in the middle.
+    pub(super) was_killed: bool,
+    /// The generation of the daemon at its beginning and its end; odd numbers are times without one.
+    pub(super) generations: (u64, u64),
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Turn {
+    /// Whether one daemon was there all the time.
+    fn is_undisturbed(&self) -> bool {
+        self.generations.0 == self.generations.1 && self.generations.0.is_multiple_of(2)
+    }
+
+    /// The last daemon that may have counted something of this.
+    fn last_generation(&self) -> u64 {
+        self.generations.1.next_multiple_of(2)
+    }
+}
+
+/// Calls of functions by what a daemon has to have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Calls {
+    /// It gave results for these.
+    pub(super) right: u64,
+    /// It may have given results for these as well.
+    pub(super) unknown: u64,
+}
+
+/// Everything that clients said.
+#[derive(Default)]
+pub(super) struct Books {
+    /// What cannot be.
+    pub(super) complaints: Vec<String>,
+    /// Executors that were killed or stopped.
+    pub(super) harmed: BTreeSet<u32>,
+    /// At the moment nothing may fail but what kernels do to themselves.
+    pub(super) is_strict: bool,
+    /// By generation and tenant.
+    calls: BTreeMap<(u64, String), Calls>,
+    pub(super) objects: BTreeMap<(String, Digest), Promise>,
+    pub(super) functions: BTreeMap<(String, String), Promise>,
+    /// How requests ended, for people.
+    pub(super) outcomes: BTreeMap<&'static str, u64>,
+}
+
+impl Books {
+    pub(super) fn calls(&self, generation: u64, tenant: &str) -> Calls {
+        self.calls.get(&(generation, tenant.to_owned())).copied().unwrap_or_default()
+    }
+
+    /// Takes down calls of the test's own that gave results.
+    pub(super) fn add_calls(&mut self, generation: u64, tenant: &str, count: u64) {
+        self.calls.entry((generation, tenant.to_owned())).or_default().right += count;
+    }
+
+    /// Takes down a turn.
+    pub(super) fn enter(&mut self, turn: &Turn) {
+        for entry in &turn.entries {
+            if let Err(complaint) = self.judge(turn, entry) {
+                let (tenant, role) = (&turn.tenant, turn.role);
+                self.complaints.push(format!("{tenant} ({role:?}, generations {:?}), {:?}: {complaint}", turn.generations, entry.what));
+            }
+            self.count(turn, entry);
+            self.promise(turn, entry);
+        }
+    }
+
+    /// Whether this may be.
+    fn judge(&self, turn: &Turn, entry: &Entry) -> Result<(), String> {
+        match &entry.outcome {
+            Some(Outcome::Right) => Ok(()),
+            None if turn.was_killed => Ok(()),
+            None => Err("nobody answered".into()),
+            Some(Outcome::Wrong(how)) => Err(format!("a wrong answer: {how}")),
+            Some(Outcome::Lost(_)) if !turn.is_undisturbed() => Ok(()),
+            Some(Outcome::Lost(how)) => Err(format!("the connection was lost, and the daemon was there: {how}")),
+            Some(Outcome::Refused(kind, message)) if self.is_named(turn, *kind, message) => Ok(()),
+            Some(Outcome::Refused(kind, message)) => Err(format!("refused without a good cause, as {kind:?}: {message}")),
+        }
+    }
+
+    /// Whether a refusal names what was done.
+    fn is_named(&self, turn: &Turn, kind: RefusalKind, message: &str) -> bool {
+        match kind {
+            // It has just been started.
+            RefusalKind::Busy | RefusalKind::NotFound if !turn.is_undisturbed() => true,
+            RefusalKind::Function | RefusalKind::Deadline if turn.role.is_hostile() => true,
+            RefusalKind::Function => !self.is_strict && self.is_loss(turn.role, message),
+            _ => false,
+        }
+    }
+
+    /// Whether a message speaks of an executor that was harmed.
+    fn is_loss(&self, role: Role, message: &str) -> bool {
+        let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>().ok();
+        let mut named = message.split("executor ").skip(1).filter_map(number).peekable();
+        let are_ours = named.peek().is_some() && named.all(|pid| self.harmed.contains(&pid));
+        role != Role::Steady && are_ours
+    }
+
+    fn count(&mut self, turn: &Turn, entry: &Entry) {
+        *self.outcomes.entry(label(entry.outcome.as_ref())).or_default() += 1;
+        let What::Run { functions, .. } = entry.what else { return };
+        let calls = self.calls.entry((turn.last_generation(), turn.tenant.clone())).or_default();
+        match &entry.outcome {
+            Some(Outcome::Right) if turn.is_undisturbed() => calls.right += u64::from(functions),
+            Some(Outcome::Refused(..)) => {}
+            _ => calls.unknown += u64::from(functions),
+        }
+    }
+
+    fn promise(&mut self, turn: &Turn, entry: &Entry) {
+        let (name, is_wanted) = match &entry.what {
+            What::Put(digest) | What::Run { keep: Some(digest), .. } => (Named::Object(*digest), true),
+            What::Drop(digest) => (Named::Object(*digest), false),
+            What::Deploy(name) => (Named::Function(name.clone()), true),
+            What::Remove(name) => (Named::Function(name.clone()), false),
+            What::Run { keep: None, .. } | What::Get(_) => return,
+        };
+        let promise = match entry.outcome {
+            Some(Outcome::Right) => is_wanted.then_some(Promise::Kept(turn.salt)),
+            // It was not done, so nothing has changed.
+            Some(Outcome::Refused(..)) => return,
+            _ => Some(Promise::Unknown),
+        };
+        match name {
+            Named::Object(digest) => set(&mut self.objects, (turn.tenant.clone(), digest), promise),
+            Named::Function(name) => set(&mut self.functions, (turn.tenant.clone(), name), promise),
+        }
+    }
+}
+
+enum Named {
+    Object(Digest),
+    Function(String),
+}
+
+fn set<K: Ord>(promises: &mut BTreeMap<K, Promise>, key: K, promise: Option<Promise>) {
+    match promise {
+        Some(promise) => promises.insert(key, promise),
+        None => promises.remove(&key),
+    };
+}
+
+fn label(outcome: Option<&Outcome>) -> &'static str {
+    match outcome {
+        Some(Outcome::Right) => "right",
+        Some(Outcome::Wrong(_)) => "wrong",
+        Some(Outcome::Refused(RefusalKind::Function, _)) => "failed with the cause",
+        Some(Outcome::Refused(..)) => "refused",
+        Some(Outcome::Lost(_)) => "lost with the daemon",
+        None => "killed with the client",
+    }
+}

@@ -163,6 +163,8 @@ pub enum Outcome {
     DeadlineExceeded,
     /// The host queue of its class was full when it arrived.
     QueueFull,
+    /// The policy takes no tasks of its class.
+    Refused,
     /// The device was lost.
     DeviceLost,
 }

@@ -44,6 +44,15 @@ pub enum Class {
     BestEffort,
 }
 
+impl std::fmt::Display for Class {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Class::RealTime => "real-time",
+            Class::BestEffort => "best-effort",
+        })
+    }
+}
+
 /// What a device can do to work it was given (design D4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PreemptLevel {

@@ -55,6 +55,8 @@ pub struct Scheduler {
     /// By [`Class`].
     host_queues: [HostQueue; 2],
     device_queues: Vec<DeviceQueue>,
+    /// Launches in the device queues, by [`Class`].
+    in_flight: [usize; 2],
     deadlines: BTreeSet<(Nanos, TaskId)>,
     /// Tasks that are over while launches of theirs are in flight.
     aborts: BTreeSet<(Nanos, TaskId)>,
@@ -81,6 +83,7 @@ impl Scheduler {
             tasks: BTreeMap::new(),
             host_queues: CLASSES.map(|_| HostQueue::new(limits::HOST_QUEUE_TASKS_MAX)),
             device_queues: (0..config.queues).map(|_| DeviceQueue::new(config.queue_capacity)).collect(),
+            in_flight: [0; 2],
             deadlines: BTreeSet::new(),
             aborts: BTreeSet::new(),
             perturbation: config.perturb.map(Perturbation::new),
@@ -159,6 +162,8 @@ impl Scheduler {
         let rank = self.policy.rank(&spec);
         let place = if self.lost {
             Err(Outcome::DeviceLost)
+        } else if !self.policy.admits(spec.class) {
+            Err(Outcome::Refused)
         } else {
             let queue = &mut self.host_queues[spec.class as usize];
             let place = if spec.ready { queue.push(spec.task, rank) } else { queue.reserve(rank) };
@@ -242,6 +247,7 @@ impl Scheduler {
         self.counters.evicted_launches += u64::from(end == LaunchEnd::Evicted);
         self.counters.aborted_launches += u64::from(end == LaunchEnd::Aborted);
         let task = self.tasks.get_mut(&id).expect("a task outlives its launches");
+        self.in_flight[task.class() as usize] -= 1;
         let progress = task.launch_ended(step, epoch, end);
         match (task.phase, progress) {
             (Phase::Ending(outcome), _) if !task.is_busy() => self.finish(id, outcome, actions),
@@ -258,6 +264,7 @@ impl Scheduler {
         self.host_queues.iter_mut().for_each(HostQueue::clear);
         self.deadlines.clear();
         self.aborts.clear();
+        self.in_flight = [0; 2];
         for (id, task) in std::mem::take(&mut self.tasks) {
             self.counters.finished[task.class() as usize] += 1;
             actions.push(Action::FinishTask { task: id, outcome: Outcome::DeviceLost, preemptions: task.preemptions });
@@ -349,6 +356,7 @@ impl Scheduler {
             preempt_level: self.preempt_level,
             rt_tasks: unfinished(Class::RealTime),
             be_tasks: unfinished(Class::BestEffort),
+            be_in_flight: self.in_flight[Class::BestEffort as usize],
         }
     }
 
@@ -459,6 +467,7 @@ impl Scheduler {
             let launch = LaunchId(self.launches);
             self.launches += 1;
             self.counters.issued_launches += 1;
+            self.in_flight[task.class() as usize] += 1;
             device_queue.push(InFlight { launch, task: id, step, epoch, abort: Abort::No });
             actions.push(Action::Issue { launch, task: id, step, queue, epoch });
         }

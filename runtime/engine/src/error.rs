@@ -1,6 +1,7 @@
 //! What can go wrong, and whose fault it is.
 
 use crate::config::FunctionKey;
+use atoll_core::Class;
 use atoll_device::DeviceError;
 
 /// Why an engine cannot start, or a function cannot be loaded or unloaded.
@@ -105,6 +106,9 @@ pub enum InvokeError {
         /// How many may wait.
         capacity: usize,
     },
+    /// The scheduling policy takes no invocations of this class.
+    #[error("the scheduling policy takes no {0} invocations; ask for another class, or start the daemon with another policy")]
+    ClassRefused(Class),
     /// The inputs do not fit the function; the text names the input and what is wrong with it.
     #[error("{0}")]
     BadInput(String),

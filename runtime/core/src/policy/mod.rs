@@ -3,7 +3,10 @@
 //! A policy is a set of small pure answers; the scheduler asks them after every event and does the rest. To add one, write a file beside this one and
 //! a row in [`POLICIES`]: its name then works in configuration and on the command line, and the simulation covers it.
 
+mod block_wait;
+mod edf;
 mod reset;
+mod rt_only;
 mod sequential;
 mod streams;
 
@@ -22,10 +25,17 @@ pub struct View {
     pub rt_tasks: usize,
     /// The same of best-effort tasks.
     pub be_tasks: usize,
+    /// Launches of best-effort tasks in the device queues.
+    pub be_in_flight: usize,
 }
 
 /// One way of sharing a device.
 pub trait Policy: Send {
+    /// Whether tasks of a class are taken at all; others are refused when they arrive.
+    fn admits(&self, _class: Class) -> bool {
+        true
+    }
+
     /// The device queues that tasks of a class are bound to. Not empty; queue 0 has the highest priority on the device.
     fn queues(&self, class: Class, view: &View) -> Range<u32>;
 
@@ -69,6 +79,21 @@ pub const POLICIES: &[PolicyEntry] = &[
         about: "one device queue, one task after the other, waiting real-time tasks first",
         make: || Box::new(sequential::Sequential),
     },
+    PolicyEntry {
+        name: "block-wait",
+        about: "real-time tasks wait until the best-effort launches on the device have run; nobody is evicted",
+        make: || Box::new(block_wait::BlockWait),
+    },
+    PolicyEntry {
+        name: "edf",
+        about: "as reset; within a class the task with the earliest deadline starts first",
+        make: || Box::new(edf::Edf),
+    },
+    PolicyEntry {
+        name: "rt-only",
+        about: "best-effort tasks are refused; the yardstick for real-time latency",
+        make: || Box::new(rt_only::RtOnly),
+    },
 ];
 
 /// The name of the policy used where none is named.
@@ -106,7 +131,7 @@ mod tests {
     fn every_policy_gives_every_class_a_queue_of_the_device() {
         for entry in POLICIES {
             for queues in 1..4 {
-                let view = View { queues, preempt_level: PreemptLevel::Deactivate, rt_tasks: 1, be_tasks: 1 };
+                let view = View { queues, preempt_level: PreemptLevel::Deactivate, rt_tasks: 1, be_tasks: 1, be_in_flight: 1 };
                 for class in [Class::RealTime, Class::BestEffort] {
                     let range = (entry.make)().queues(class, &view);
                     assert!(!range.is_empty() && range.end <= queues, "{}: {range:?} of {queues}", entry.name);

@@ -439,6 +439,8 @@ impl World {
             }
             Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
             Action::Abort { launch, queue } => self.abort(launch, queue),
+            // It ended after all.
+            Action::DeclareHung { launch, queue } if self.ended[queue.0 as usize].iter().any(|(ended, ..)| *ended == launch) => {}
             Action::DeclareHung { launch, queue } => {
                 let told = self.queues[queue.0 as usize].front().is_some_and(|oldest| oldest.id == launch && oldest.abort);
                 assert!(told && self.scenario.aborts == Aborts::Broken, "{launch:?} counts as hung although the device obeys");
@@ -463,14 +465,16 @@ impl World {
         if self.lost {
             return;
         }
-        let reset = self.policy.name == "reset";
         let rt_pending = self.tasks.values().any(|truth| truth.class == Class::RealTime && truth.finished.is_none() && !truth.away);
+        let be_in_flight: u32 = self.tasks.values().filter(|truth| truth.class == Class::BestEffort).map(|truth| truth.in_flight).sum();
         let truth = self.tasks.get_mut(&task).expect("a task");
         assert!(truth.prepared && truth.finished.is_none());
-        assert!(
-            !(reset && truth.class == Class::BestEffort && rt_pending),
-            "a best-effort launch is issued while a real-time task is there"
-        );
+        match (truth.class, self.policy.name) {
+            (Class::BestEffort, "reset" | "edf" | "block-wait") => assert!(!rt_pending, "a best-effort launch is issued beside a real-time task"),
+            (Class::BestEffort, "rt-only") => panic!("a best-effort launch is issued"),
+            (Class::RealTime, "block-wait") => assert_eq!(be_in_flight, 0, "a real-time launch is issued beside best-effort ones"),
+            _ => {}
+        }
         assert_eq!(*truth.queue.get_or_insert(queue), queue, "the launches of a task in two queues");
         assert!(!self.queues[queue.0 as usize].iter().any(|other| other.task == task && other.step == step), "a step is twice in a queue");
         truth.in_flight += 1;
@@ -494,6 +498,10 @@ impl World {
             Outcome::Failed => self.totals.failed += 1,
             Outcome::DeadlineExceeded => self.totals.expired += 1,
             Outcome::DeviceLost => self.totals.lost += 1,
+            Outcome::Refused => {
+                let is_refused = self.policy.name == "rt-only" && self.tasks[&task].class == Class::BestEffort;
+                assert!(is_refused, "{task:?} is refused");
+            }
             Outcome::QueueFull => panic!("the queues are large enough"),
         }
     }

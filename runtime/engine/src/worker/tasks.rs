@@ -276,6 +276,7 @@ impl Worker {
             Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
             Outcome::Failed | Outcome::Cancelled => Err(invocation.failure.take().unwrap_or(InvokeError::Cancelled)),
             Outcome::DeadlineExceeded => Err(InvokeError::DeadlineExceeded),
+            Outcome::Refused => Err(InvokeError::ClassRefused(invocation.submission.class)),
             Outcome::QueueFull => Err(InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX }),
             Outcome::DeviceLost => Err(InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default()))),
         };

@@ -84,7 +84,7 @@ impl Blamed for DeployError {
 impl Blamed for InvokeError {
     fn kind(&self) -> RefusalKind {
         match self {
-            InvokeError::BadInput(_) => RefusalKind::BadRequest,
+            InvokeError::BadInput(_) | InvokeError::ClassRefused(_) => RefusalKind::BadRequest,
             InvokeError::UnknownFunction | InvokeError::Unloaded => RefusalKind::NotFound,
             InvokeError::QueueFull { .. } | InvokeError::OutOfMemory { .. } | InvokeError::ShuttingDown | InvokeError::Cancelled => {
                 RefusalKind::Busy

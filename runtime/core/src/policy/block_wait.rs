@@ -1,0 +1,25 @@
+//! Wait-based preemption (REEF §7.3, extended to several best-effort tasks): the baseline for preemption.
+
+use super::{Policy, View, own_queues};
+use crate::ids::Class;
+use std::ops::Range;
+
+/// A real-time task that arrives stops best-effort tasks from issuing and waits until what they have on the device has run to its end.
+pub(super) struct BlockWait;
+
+impl Policy for BlockWait {
+    fn queues(&self, class: Class, view: &View) -> Range<u32> {
+        own_queues(class, view)
+    }
+
+    fn may_issue(&self, class: Class, view: &View) -> bool {
+        match class {
+            Class::RealTime => view.be_in_flight == 0,
+            Class::BestEffort => view.rt_tasks == 0,
+        }
+    }
+
+    fn evicts(&self, _class: Class, _view: &View) -> bool {
+        false
+    }
+}

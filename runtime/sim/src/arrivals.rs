@@ -1,0 +1,56 @@
+//! When the calls of a client arrive.
+
+use crate::disb::Load;
+use atoll_core::rng::Rng;
+
+/// The times of a client's calls, in nanoseconds from the beginning, as far as they do not depend on answers.
+#[derive(Clone, Debug)]
+pub struct Arrivals {
+    load: Load,
+    rng: Rng,
+    /// The last arrival.
+    at: f64,
+    count: usize,
+}
+
+impl Arrivals {
+    /// Those of a load; the seed matters where chance does.
+    pub fn new(load: &Load, seed: u64) -> Arrivals {
+        Arrivals { load: load.clone(), rng: Rng::new(seed), at: 0.0, count: 0 }
+    }
+}
+
+impl Iterator for Arrivals {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.count += 1;
+        match &self.load {
+            // The first call; the others follow answers.
+            Load::Continuous => (self.count == 1).then_some(0),
+            Load::Periodic(rate) => Some(((self.count - 1) as f64 * 1e9 / rate) as u64),
+            Load::Poisson(rate) => {
+                // In (0, 1], so that its logarithm is finite.
+                let unit = ((self.rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+                self.at += -unit.ln() * 1e9 / rate;
+                Some(self.at as u64)
+            }
+            Load::Trace(times) => times.get(self.count - 1).copied(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_keep_their_rate() {
+        let until = |load: Load, end: u64| Arrivals::new(&load, 1).take_while(|at| *at < end).count();
+        assert_eq!(until(Load::Periodic(100.0), 1_000_000_000), 100);
+        assert_eq!(until(Load::Continuous, u64::MAX), 1);
+        assert_eq!(until(Load::Trace([1, 2, 5].into()), 5), 2);
+        let calls = until(Load::Poisson(1000.0), 10_000_000_000);
+        assert!(calls.abs_diff(10_000) < 400, "{calls}");
+    }
+}

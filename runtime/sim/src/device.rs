@@ -1,0 +1,360 @@
+//! A device in virtual time.
+//!
+//! Launches of a device queue run one after the other, those of several queues side by side. The launch at the head of a queue begins after what a launch takes, unless that was hidden by the one before it; then
+//! its blocks go to compute units wherever there is room, in *groups* that start together and therefore end together. A block takes the share of a compute unit that its
+//! occupancy says; how long it runs is the wave time for the share of the device that is taken when it starts. So a kernel alone takes what its profile says, and kernels side by side slow
+//! each other down as their own waves do.
+//!
+//! A raised epoch is seen some time later. From then on blocks that have not begun leave, and where the device can interrupt, those that run are stopped and will run again. A launch that lost blocks ends as
+//! evicted; the blocks that ran are remembered by task and step, as by a progress map.
+
+use crate::model::Kernel;
+use crate::parameters::DeviceParameters;
+use atoll_core::{Epoch, LaunchEnd, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Parts of a compute unit: divisible by all occupancies up to 16 and nearly by the others.
+const UNIT: u64 = 720_720;
+
+/// A launch as it is handed over.
+#[derive(Clone, Debug)]
+pub struct SimLaunch {
+    /// Its number.
+    pub launch: LaunchId,
+    /// Whose it is.
+    pub task: TaskId,
+    /// Which step of that.
+    pub step: u32,
+    /// The epoch it carries.
+    pub epoch: Epoch,
+    /// What it runs.
+    pub kernel: Arc<Kernel>,
+}
+
+/// A launch that ended, as the scheduler hears of it after the time that takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its number.
+    pub launch: LaunchId,
+    /// How it ended.
+    pub end: LaunchEnd,
+    /// When its first block began; `None` if none did.
+    pub began: Option<Nanos>,
+    /// When its last block ended or left.
+    pub at: Nanos,
+    /// Blocks that were stopped midway and will run again.
+    pub stopped_blocks: u32,
+    /// Compute-unit time of them, in nanoseconds.
+    pub wasted_ns: u64,
+}
+
+/// Blocks that began together.
+#[derive(Debug)]
+struct Group {
+    number: u64,
+    blocks: u32,
+    began: Nanos,
+}
+
+/// The launch that a queue has come to.
+#[derive(Debug)]
+struct Current {
+    launch: SimLaunch,
+    /// What one of its blocks takes, in parts of a compute unit.
+    each: u64,
+    /// Blocks that have not begun.
+    pending: u32,
+    running: Vec<Group>,
+    /// Blocks that ran, now or earlier.
+    ran: u32,
+    began: Option<Nanos>,
+    /// Blocks left, or were stopped.
+    left: bool,
+    stopped_blocks: u32,
+    wasted_ns: u64,
+}
+
+impl Current {
+    fn running_blocks(&self) -> u32 {
+        self.running.iter().map(|group| group.blocks).sum()
+    }
+}
+
+/// One device queue.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Launches behind the current one, with the times at which they were handed over.
+    waiting: VecDeque<(Nanos, SimLaunch)>,
+    current: Option<Current>,
+    /// Those that ended and of which the scheduler has yet to hear.
+    untold: VecDeque<Ended>,
+}
+
+/// What happens at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    /// The device begins with the current launch of a queue.
+    Open { queue: usize },
+    /// Blocks that began together have run.
+    GroupEnds { queue: usize, group: u64 },
+    /// A raised epoch is what kernels read.
+    FlagSeen { task: TaskId, epoch: u32 },
+    /// Running blocks of a task are stopped.
+    Interrupt { task: TaskId },
+    /// What is left of the current launch is gone.
+    Close { queue: usize },
+    /// The scheduler hears of the oldest launch that ended.
+    Tell { queue: usize },
+}
+
+/// A device in virtual time.
+#[derive(Debug)]
+pub struct SimDevice {
+    parameters: DeviceParameters,
+    queues: Vec<Queue>,
+    /// Queues whose current launch has blocks on compute units or on their way there, in the order in which that began.
+    open: Vec<usize>,
+    /// The queue that was opened last.
+    last: Option<usize>,
+    /// Parts of compute units that are taken.
+    used: u64,
+    /// Epochs as kernels read them.
+    seen: HashMap<TaskId, Epoch>,
+    /// Blocks that ran of launches that were cut short, by task and step.
+    ran: HashMap<(TaskId, u32), u32>,
+    happenings: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
+    /// Counts happenings and groups, so that what happens at one time has an order.
+    count: u64,
+    /// Integral of `used` over time.
+    busy: u128,
+    now: Nanos,
+}
+
+impl SimDevice {
+    /// An idle device at time 0.
+    pub fn new(parameters: &DeviceParameters) -> SimDevice {
+        SimDevice {
+            parameters: *parameters,
+            queues: (0..parameters.queues).map(|_| Queue::default()).collect(),
+            open: Vec::new(),
+            last: None,
+            used: 0,
+            seen: HashMap::new(),
+            ran: HashMap::new(),
+            happenings: BinaryHeap::new(),
+            count: 0,
+            busy: 0,
+            now: Nanos(0),
+        }
+    }
+
+    /// Puts a launch into a queue.
+    pub fn submit(&mut self, now: Nanos, queue: QueueId, launch: SimLaunch) {
+        let queue = queue.0 as usize;
+        self.queues[queue].waiting.push_back((now, launch));
+        self.fetch(now, queue);
+    }
+
+    /// Raises the epoch of a task; kernels read it a little later.
+    pub fn raise_epoch(&mut self, now: Nanos, task: TaskId, epoch: Epoch) {
+        self.after(now, self.parameters.costs.flag_ns, Happening::FlagSeen { task, epoch: epoch.0 });
+    }
+
+    /// Nothing of a task will come any more.
+    pub fn forget(&mut self, task: TaskId) {
+        self.seen.remove(&task);
+        self.ran.retain(|(owner, _), _| *owner != task);
+    }
+
+    /// When something happens next, if anything does.
+    pub fn next(&self) -> Option<Nanos> {
+        self.happenings.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Lets time pass and appends what the scheduler hears meanwhile.
+    pub fn advance(&mut self, until: Nanos, told: &mut Vec<Ended>) {
+        while let Some(&Reverse((at, _, happening))) = self.happenings.peek()
+            && at <= until
+        {
+            self.happenings.pop();
+            self.pass(at);
+            self.happen(at, happening, told);
+        }
+        self.pass(until);
+    }
+
+    /// The share of the device that was in use so far, from 0 to 1.
+    pub fn utilisation(&self) -> f64 {
+        let all = u128::from(self.now.0) * u128::from(self.capacity());
+        if all == 0 { 0.0 } else { self.busy as f64 / all as f64 }
+    }
+
+    fn capacity(&self) -> u64 {
+        u64::from(self.parameters.compute_units) * UNIT
+    }
+
+    fn pass(&mut self, now: Nanos) {
+        self.busy += u128::from(self.used) * u128::from(now.0 - self.now.0);
+        self.now = now;
+    }
+
+    fn after(&mut self, now: Nanos, ns: u64, happening: Happening) {
+        self.count += 1;
+        self.happenings.push(Reverse((Nanos(now.0 + ns), self.count, happening)));
+    }
+
+    fn happen(&mut self, now: Nanos, happening: Happening, told: &mut Vec<Ended>) {
+        match happening {
+            Happening::Open { queue } => self.open(now, queue),
+            Happening::GroupEnds { queue, group } => self.group_ends(now, queue, group),
+            Happening::FlagSeen { task, epoch } => {
+                self.seen.insert(task, Epoch(epoch));
+                if self.parameters.preempt_level == PreemptLevel::Interrupt {
+                    self.after(now, self.parameters.costs.interrupt_ns, Happening::Interrupt { task });
+                }
+                self.dispatch(now);
+            }
+            Happening::Interrupt { task } => self.interrupt(now, task),
+            Happening::Close { queue } => self.close(now, queue),
+            Happening::Tell { queue } => told.extend(self.queues[queue].untold.pop_front()),
+        }
+    }
+
+    /// Turns to the next launch of a queue, if it is free for one.
+    fn fetch(&mut self, now: Nanos, queue: usize) {
+        let costs = self.parameters.costs;
+        let place = &mut self.queues[queue];
+        if place.current.is_some() {
+            return;
+        }
+        let Some((submitted, launch)) = place.waiting.pop_front() else { return };
+        let ran = self.ran.remove(&(launch.task, launch.step)).unwrap_or(0);
+        place.current = Some(Current {
+            each: UNIT / u64::from(launch.kernel.occupancy()),
+            pending: launch.kernel.blocks - ran,
+            launch,
+            running: Vec::new(),
+            ran,
+            began: None,
+            left: false,
+            stopped_blocks: 0,
+            wasted_ns: 0,
+        });
+        let turns = !self.open.is_empty() && self.last != Some(queue);
+        let ready = Nanos(submitted.0 + costs.launch_ns).max(now);
+        self.after(ready, if turns { costs.dispatch_ns } else { 0 }, Happening::Open { queue });
+    }
+
+    fn is_raised(&self, launch: &SimLaunch) -> bool {
+        self.seen.get(&launch.task).is_some_and(|epoch| launch.epoch.is_raised_by(*epoch))
+    }
+
+    fn current(&mut self, queue: usize) -> &mut Current {
+        self.queues[queue].current.as_mut().expect("the queue has come to a launch")
+    }
+
+    fn open(&mut self, now: Nanos, queue: usize) {
+        let launch = self.current(queue).launch.clone();
+        if self.is_raised(&launch) {
+            let current = self.current(queue);
+            current.left = current.pending > 0;
+            return self.after(now, self.parameters.costs.evicted_launch_ns, Happening::Close { queue });
+        }
+        self.open.push(queue);
+        self.last = Some(queue);
+        self.dispatch(now);
+    }
+
+    /// Gives blocks to compute units, as long as there is room.
+    fn dispatch(&mut self, now: Nanos) {
+        let mut order = self.open.clone();
+        if self.parameters.has_priorities {
+            order.sort_by_key(|&queue| queue != 0);
+        }
+        for queue in order {
+            self.leave_if_raised(queue);
+            self.start_blocks(now, queue);
+            let current = self.current(queue);
+            if current.pending == 0 && current.running.is_empty() {
+                self.open.retain(|other| *other != queue);
+                self.close(now, queue);
+            }
+        }
+    }
+
+    fn leave_if_raised(&mut self, queue: usize) {
+        let place = &self.queues[queue];
+        let is_raised = place.current.as_ref().is_some_and(|current| self.is_raised(&current.launch));
+        let current = self.current(queue);
+        if is_raised && current.pending > 0 {
+            (current.left, current.pending) = (true, 0);
+        }
+    }
+
+    fn start_blocks(&mut self, now: Nanos, queue: usize) {
+        let (capacity, used, contention) = (self.capacity(), self.used, self.parameters.costs.contention_permille);
+        self.count += 1;
+        let group = self.count;
+        let current = self.current(queue);
+        let blocks = ((capacity - used) / current.each).min(u64::from(current.pending)) as u32;
+        if blocks == 0 {
+            return;
+        }
+        let foreign = used - u64::from(current.running_blocks()) * current.each;
+        current.pending -= blocks;
+        current.began.get_or_insert(now);
+        current.running.push(Group { number: group, blocks, began: now });
+        let used = used + u64::from(blocks) * current.each;
+        let occupancy = current.launch.kernel.occupancy();
+        let on_each = (u128::from(used) * u128::from(occupancy)).div_ceil(u128::from(capacity)) as usize;
+        let wave_ns = current.launch.kernel.wave_ns[on_each.clamp(1, occupancy as usize) - 1];
+        let slower = u128::from(wave_ns) * u128::from(contention) * u128::from(foreign) / (1000 * u128::from(capacity));
+        self.used = used;
+        self.after(now, wave_ns + slower as u64, Happening::GroupEnds { queue, group });
+    }
+
+    fn group_ends(&mut self, now: Nanos, queue: usize, group: u64) {
+        let Some(current) = &mut self.queues[queue].current else { return };
+        // It may have been stopped before.
+        let Some(at) = current.running.iter().position(|running| running.number == group) else { return };
+        let blocks = current.running.swap_remove(at).blocks;
+        current.ran += blocks;
+        self.used -= u64::from(blocks) * current.each;
+        self.dispatch(now);
+    }
+
+    /// Stops running blocks of a task whose launches carry an epoch that was raised since.
+    fn interrupt(&mut self, now: Nanos, task: TaskId) {
+        for queue in self.open.clone() {
+            let launch = self.current(queue).launch.clone();
+            if launch.task != task || !self.is_raised(&launch) {
+                continue;
+            }
+            let current = self.current(queue);
+            let mut freed = 0;
+            for group in current.running.drain(..) {
+                current.left = true;
+                current.stopped_blocks += group.blocks;
+                freed += u64::from(group.blocks) * current.each;
+                current.wasted_ns += u64::from(group.blocks) * (now.0 - group.began.0) / u64::from(launch.kernel.occupancy());
+            }
+            self.used -= freed;
+        }
+        self.dispatch(now);
+    }
+
+    /// The current launch of a queue is over; the next one comes.
+    fn close(&mut self, now: Nanos, queue: usize) {
+        let current = self.queues[queue].current.take().expect("the queue has come to a launch");
+        let Current { launch, ran, began, left, stopped_blocks, wasted_ns, .. } = current;
+        if left {
+            self.ran.insert((launch.task, launch.step), ran);
+        }
+        let end = if left { LaunchEnd::Evicted } else { LaunchEnd::Complete };
+        self.queues[queue].untold.push_back(Ended { launch: launch.launch, end, began, at: now, stopped_blocks, wasted_ns });
+        self.after(now, self.parameters.costs.completion_ns, Happening::Tell { queue });
+        self.fetch(now, queue);
+    }
+}

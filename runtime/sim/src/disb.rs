@@ -1,0 +1,165 @@
+//! DISB's workload files (v1.0), unchanged: who calls which model, and when.
+//!
+//! A client's class stands in its id (`_rt`, `_be`), where REEF's published configurations put it; ids without either take it from `priority`, of which 0 is real-time.
+
+use crate::error::SimError;
+use crate::limits::{CLIENTS_MAX, RATE_MAX, SECONDS_MAX, TRACE_MAX};
+use crate::reef::read_json;
+use atoll_core::Class;
+use serde::Deserialize;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is asked of a device.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Its name, for reports.
+    pub name: String,
+    /// How long requests arrive, in nanoseconds.
+    pub duration_ns: u64,
+    /// Who asks.
+    pub clients: Vec<Client>,
+}
+
+/// One client, which calls one model.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its name.
+    pub id: String,
+    /// Its service class.
+    pub class: Class,
+    /// The model, as the file names it.
+    pub model: String,
+    /// When it calls.
+    pub load: Load,
+}
+
+/// When a client calls.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Load {
+    /// As soon as the last call is answered (closed loop).
+    Continuous,
+    /// So many times per second, at equal distances.
+    Periodic(f64),
+    /// So many times per second on average, at random.
+    Poisson(f64),
+    /// At these times, in nanoseconds from the beginning, ascending.
+    Trace(Arc<[u64]>),
+}
+
+#[derive(Deserialize)]
+struct File {
+    time: f64,
+    tasks: Vec<Task>,
+}
+
+#[derive(Deserialize)]
+struct Task {
+    id: String,
+    load: RawLoad,
+    client: RawClient,
+}
+
+#[derive(Deserialize)]
+struct RawLoad {
+    #[serde(rename = "type")]
+    kind: String,
+    priority: Option<i64>,
+    frequency: Option<f64>,
+    trace: Option<Vec<f64>>,
+}
+
+#[derive(Deserialize)]
+struct RawClient {
+    model_name: String,
+}
+
+impl Workload {
+    /// Reads a workload file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, that is none, or that asks for a load nobody knows: `dependent` ones, which run behind others, are not supported.
+    pub fn read(path: &Path) -> Result<Workload, SimError> {
+        let invalid = |what: String| SimError::Invalid { path: path.to_owned(), what };
+        let File { time, tasks } = read_json(path)?;
+        if !(time > 0.0 && time <= SECONDS_MAX) {
+            return Err(invalid(format!("it runs for {time} seconds; more than 0 and at most {SECONDS_MAX} are possible")));
+        }
+        if tasks.is_empty() || tasks.len() > CLIENTS_MAX {
+            return Err(invalid(format!("{} clients; there must be 1 to {CLIENTS_MAX}", tasks.len())));
+        }
+        let clients = tasks.into_iter().map(|task| client(task).map_err(invalid)).collect::<Result<_, _>>()?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Workload { name, duration_ns: (time * 1e9) as u64, clients })
+    }
+}
+
+fn client(task: Task) -> Result<Client, String> {
+    let Task { id, load: RawLoad { kind, priority, frequency, trace }, client: RawClient { model_name: model } } = task;
+    let rate = || {
+        frequency
+            .filter(|rate| *rate > 0.0 && *rate <= RATE_MAX)
+            .ok_or(format!("client `{id}` has no frequency above 0 and up to {RATE_MAX}"))
+    };
+    let load = match kind.as_str() {
+        "continuous" => Load::Continuous,
+        "periodic" => Load::Periodic(rate()?),
+        "poisson" => Load::Poisson(rate()?),
+        "trace" => Load::Trace(recorded(trace.unwrap_or_default()).map_err(|what| format!("client `{id}`: {what}"))?),
+        other => return Err(format!("client `{id}` has a load of type `{other}`; known are continuous, periodic, poisson and trace")),
+    };
+    let class = match (id.ends_with("_rt"), id.ends_with("_be"), priority) {
+        (true, _, _) => Class::RealTime,
+        (_, true, _) => Class::BestEffort,
+        (_, _, Some(0)) => Class::RealTime,
+        _ => Class::BestEffort,
+    };
+    Ok(Client { id, class, model, load })
+}
+
+/// Milliseconds of a recorded load as nanoseconds, in order.
+fn recorded(ms: Vec<f64>) -> Result<Arc<[u64]>, String> {
+    if ms.len() > TRACE_MAX {
+        return Err(format!("{} recorded arrivals; at most {TRACE_MAX} are read", ms.len()));
+    }
+    if let Some(odd) = ms.iter().find(|ms| !(**ms >= 0.0 && **ms <= SECONDS_MAX * 1e3)) {
+        return Err(format!("an arrival after {odd} ms"));
+    }
+    let mut times: Vec<u64> = ms.into_iter().map(|ms| (ms * 1e6) as u64).collect();
+    times.sort_unstable();
+    Ok(times.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Workload, String> {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("written");
+        Workload::read(file.path()).map_err(|error| error.to_string())
+    }
+
+    fn one(id: &str, load: &str) -> Result<Workload, String> {
+        read(&format!(r#"{{"time": 2.5, "tasks": [{{"id": "{id}", "load": {load}, "client": {{"model_name": "m", "port": 1}}}}]}}"#))
+    }
+
+    #[test]
+    fn loads_and_classes_are_read() {
+        let client = |id, load| one(id, load).expect("a workload").clients.remove(0);
+        assert_eq!(client("a_rt", r#"{"type": "periodic", "frequency": 100}"#).load, Load::Periodic(100.0));
+        assert_eq!(client("a", r#"{"type": "poisson", "frequency": 0.5, "priority": 0}"#).class, Class::RealTime);
+        let Client { class, load, .. } = client("a_be", r#"{"type": "trace", "priority": 0, "trace": [2.5, 1]}"#);
+        assert_eq!((class, load), (Class::BestEffort, Load::Trace([1_000_000, 2_500_000].into())));
+        assert_eq!(one("a", r#"{"type": "continuous"}"#).expect("a workload").duration_ns, 2_500_000_000);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(one("a", r#"{"type": "periodic", "frequency": 0}"#).expect_err("no rate").contains("no frequency above 0"));
+        assert!(one("a", r#"{"type": "dependent"}"#).expect_err("unknown").contains("known are continuous"));
+        assert!(one("a", r#"{"type": "trace", "trace": [-1]}"#).expect_err("negative").contains("an arrival after -1 ms"));
+        assert!(read(r#"{"time": 0, "tasks": []}"#).expect_err("no time").contains("runs for 0 seconds"));
+        assert!(read(r#"{"time": 1, "tasks": []}"#).expect_err("nobody").contains("0 clients"));
+    }
+}

@@ -1,0 +1,149 @@
+//! REEF's published files: a model's kernel schedule (`NAME.graph.json`) and its times (`NAME.profile.json`, in microseconds).
+//!
+//! Each kernel was measured by itself, so that its times hold what a launch takes; the model was measured whole, where launches hide behind each other. The difference is taken off every kernel
+//! alike ([`Model::alone_ns`] then is `model_latency`), but never more than what leaves [`KERNEL_NS_MIN`].
+
+use crate::error::SimError;
+use crate::limits::{BLOCKS_MAX, FILE_BYTES_MAX, KERNELS_MAX, WAVE_NS_MAX, WAVES_MAX};
+use crate::model::{Kernel, Model};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The shortest a kernel gets: what an empty one takes between others.
+const KERNEL_NS_MIN: u64 = 2_000;
+
+/// How near the sum of all kernels comes to the model's latency.
+const SEARCH_STEPS: u32 = 40;
+
+#[derive(Deserialize)]
+struct Graph {
+    kernels: Vec<Scheduled>,
+}
+
+#[derive(Deserialize)]
+struct Scheduled {
+    name: String,
+    /// Grid, then block.
+    launch_params: [u64; 6],
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    model_latency: u64,
+    kernel_latency: HashMap<String, Times>,
+}
+
+#[derive(Deserialize)]
+struct Times {
+    latency: Vec<u64>,
+}
+
+/// Reads a JSON file of bounded size.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, SimError> {
+    let io = |source| SimError::Io { path: path.to_owned(), source };
+    let bytes = std::fs::metadata(path).map_err(io)?.len();
+    if bytes > FILE_BYTES_MAX {
+        return Err(SimError::TooLarge { path: path.to_owned(), bytes, max: FILE_BYTES_MAX });
+    }
+    let text = std::fs::read(path).map_err(io)?;
+    serde_json::from_slice(&text).map_err(|source| SimError::Json { path: path.to_owned(), source })
+}
+
+impl Model {
+    /// Reads a model in REEF's format, measured on a device of so many compute units.
+    ///
+    /// # Errors
+    /// Files that cannot be read or make no sense: kernels without times, times of nothing, too many of anything.
+    pub fn read_reef(graph: &Path, profile: &Path, name: &str, compute_units: u32) -> Result<Model, SimError> {
+        let invalid = |path: &Path, what: String| SimError::Invalid { path: path.to_owned(), what };
+        let Graph { kernels } = read_json(graph)?;
+        let Profile { model_latency, kernel_latency } = read_json(profile)?;
+        if kernels.is_empty() || kernels.len() > KERNELS_MAX {
+            return Err(invalid(graph, format!("{} kernels; there must be 1 to {KERNELS_MAX}", kernels.len())));
+        }
+        let mut known: HashMap<(String, u64), Arc<Kernel>> = HashMap::new();
+        let mut line = Vec::with_capacity(kernels.len());
+        for Scheduled { name, launch_params } in kernels {
+            let blocks = launch_params[..3].iter().try_fold(1_u64, |blocks, extent| blocks.checked_mul(*extent));
+            let blocks = blocks.filter(|blocks| (1..=BLOCKS_MAX).contains(blocks));
+            let blocks = blocks.ok_or_else(|| invalid(graph, format!("kernel `{name}` has a grid of {:?}", &launch_params[..3])))?;
+            let times = kernel_latency.get(&name).ok_or_else(|| invalid(profile, format!("no times of kernel `{name}`")))?;
+            let wave_ns: Option<Vec<u64>> = times.latency.iter().map(|us| us.checked_mul(1000).filter(|ns| *ns <= WAVE_NS_MAX)).collect();
+            let wave_ns = wave_ns.filter(|waves| (1..=WAVES_MAX).contains(&waves.len()));
+            let wave_ns = wave_ns.ok_or_else(|| invalid(profile, format!("kernel `{name}` has no times that make sense")))?;
+            let kernel = known.entry((name.clone(), blocks)).or_insert_with(|| Arc::new(Kernel { name, blocks: blocks as u32, wave_ns }));
+            line.push(Arc::clone(kernel));
+        }
+        let measured = Model { name: name.to_owned(), kernels: line.into() };
+        Ok(measured.without_launches(model_latency.saturating_mul(1000), compute_units))
+    }
+
+    /// The same with as much taken off each kernel as makes the whole take so long.
+    fn without_launches(&self, whole_ns: u64, compute_units: u32) -> Model {
+        let (mut low, mut high) = (0, self.kernels.iter().flat_map(|kernel| kernel.wave_ns.iter().copied()).max().unwrap_or(0));
+        for _ in 0..SEARCH_STEPS {
+            let middle = low + (high - low) / 2;
+            let is_enough = self.shortened(middle).alone_ns(compute_units) <= whole_ns;
+            if is_enough { high = middle } else { low = middle }
+        }
+        if self.alone_ns(compute_units) <= whole_ns { self.clone() } else { self.shortened(high) }
+    }
+
+    fn shortened(&self, by_ns: u64) -> Model {
+        let shorten = |kernel: &Kernel| {
+            let wave_ns = kernel.wave_ns.iter().map(|ns| ns.saturating_sub(by_ns).max(KERNEL_NS_MIN.min(*ns))).collect();
+            Arc::new(Kernel { wave_ns, ..kernel.clone() })
+        };
+        let mut known: HashMap<*const Kernel, Arc<Kernel>> = HashMap::new();
+        let kernels = self.kernels.iter().map(|kernel| Arc::clone(known.entry(Arc::as_ptr(kernel)).or_insert_with(|| shorten(kernel))));
+        Model { name: self.name.clone(), kernels: kernels.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(graph: &str, profile: &str) -> Result<Model, SimError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = [("graph", graph), ("profile", profile)].map(|(name, text)| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("a file");
+            path
+        });
+        Model::read_reef(&paths[0], &paths[1], "m", 60)
+    }
+
+    const GRAPH: &str = r#"{"storage": [], "kernels": [
+        {"name": "a", "launch_params": [60, 1, 1, 64, 1, 1], "args": []}, {"name": "b", "launch_params": [30, 5, 1, 64, 1, 1], "args": []},
+        {"name": "a", "launch_params": [60, 1, 1, 64, 1, 1], "args": []}]}"#;
+
+    #[test]
+    fn what_launches_took_is_taken_off() {
+        let profile = r#"{"model_latency": 70, "kernel_latency": {"a": {"total_latency": 20, "latency": [20]}, "b": {"total_latency": 60, "latency": [40, 60]}}}"#;
+        let model = files(GRAPH, profile).expect("a model");
+        assert_eq!(model.kernels.len(), 3);
+        assert!(Arc::ptr_eq(&model.kernels[0], &model.kernels[2]));
+        // 150 blocks of b are a wave of 120 and one of 30: 100 µs, and 40 for a; 70 fewer over four waves.
+        assert!(model.alone_ns(60).abs_diff(70_000) <= 4, "{}", model.alone_ns(60));
+        assert_eq!(model.kernels[0].wave_ns, [2_500]);
+        let slow = profile.replace("70", "700");
+        assert_eq!(files(GRAPH, &slow).expect("a model").alone_ns(60), 140_000, "nothing is added");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let profile = r#"{"model_latency": 70, "kernel_latency": {"a": {"latency": [20]}, "b": {"latency": [40, 60]}}}"#;
+        let refusal = |graph: &str, profile: &str| files(graph, profile).expect_err("nonsense").to_string();
+        assert!(refusal("{", profile).contains("EOF"));
+        assert!(refusal(r#"{"kernels": []}"#, profile).contains("0 kernels"));
+        assert!(refusal(&GRAPH.replace("60, 1, 1, 64", "0, 1, 1, 64"), profile).contains("has a grid of [0, 1, 1]"));
+        assert!(refusal(&GRAPH.replace("60, 1, 1, 64", "4294967296, 4294967296, 1, 64"), profile).contains("has a grid"));
+        assert!(refusal(GRAPH, &profile.replace("[20]", "[]")).contains("no times that make sense"));
+        assert!(refusal(GRAPH, &profile.replace("[20]", "[18446744073709551615]")).contains("no times that make sense"));
+        assert!(refusal(GRAPH, &profile.replace("\"b\"", "\"c\"")).contains("no times of kernel `b`"));
+    }
+}

@@ -1,0 +1,280 @@
+//! Clients, the scheduler and a device, in virtual time.
+
+use crate::arrivals::Arrivals;
+use crate::device::{Ended, SimDevice, SimLaunch};
+use crate::disb::{Load, Workload};
+use crate::error::SimError;
+use crate::model::Model;
+use crate::parameters::DeviceParameters;
+use crate::report::{ClientReport, Distribution, PreemptionReport, Report};
+use atoll_core::{Action, Class, Event, LaunchId, Nanos, Outcome, PolicyEntry, Scheduler, SchedulerConfig, Step, TaskId, TaskSpec};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Simulation<'a> {
+    /// The policy, a row of [`atoll_core::POLICIES`].
+    pub policy: &'static PolicyEntry,
+    /// The device.
+    pub device: DeviceParameters,
+    /// Launches each of its queues holds.
+    pub queue_capacity: u32,
+    /// Who calls what.
+    pub workload: &'a Workload,
+    /// The models, by the names that the workload uses.
+    pub models: &'a BTreeMap<String, Model>,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// A call that was not answered yet.
+struct Call {
+    client: usize,
+    arrived: Nanos,
+    is_real_time: bool,
+    kernels: Arc<[Arc<crate::model::Kernel>]>,
+    has_begun: bool,
+    /// Launches of others that had to leave for it and are still on the device; empty if there were none.
+    evicting: HashSet<LaunchId>,
+    preempts: bool,
+}
+
+/// A client and what became of its calls.
+struct Caller {
+    arrivals: Arrivals,
+    steps: Arc<[Step]>,
+    scheduled: u64,
+    dropped: u64,
+    latencies: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Preemptions {
+    totals: Vec<u64>,
+    drains: Vec<u64>,
+    stopped_blocks: u64,
+    wasted_ns: u64,
+}
+
+struct World<'a> {
+    simulation: &'a Simulation<'a>,
+    scheduler: Scheduler,
+    device: SimDevice,
+    callers: Vec<Caller>,
+    calls: HashMap<TaskId, Call>,
+    /// Launches on the device: whose they are.
+    launches: HashMap<LaunchId, TaskId>,
+    /// The next call of each client.
+    due: BinaryHeap<Reverse<(Nanos, usize)>>,
+    tasks: u64,
+    now: Nanos,
+    preemptions: Preemptions,
+}
+
+/// Runs a simulation to its end.
+///
+/// # Errors
+/// A workload that calls a model there is none of.
+pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
+    let mut callers = Vec::new();
+    for (number, client) in simulation.workload.clients.iter().enumerate() {
+        let model = simulation.models.get(&client.model).ok_or_else(|| SimError::UnknownModel {
+            client: client.id.clone(),
+            model: client.model.clone(),
+            known: simulation.models.keys().cloned().collect::<Vec<_>>().join(", "),
+        })?;
+        callers.push(Caller {
+            arrivals: Arrivals::new(&client.load, simulation.seed.wrapping_add(number as u64)),
+            steps: model.kernels.iter().map(|_| Step::Cuttable).collect(),
+            scheduled: 0,
+            dropped: 0,
+            latencies: Vec::new(),
+        });
+    }
+    let config = SchedulerConfig {
+        policy: simulation.policy,
+        queues: simulation.device.queues,
+        queue_capacity: simulation.queue_capacity,
+        preempt_level: simulation.device.preempt_level,
+        can_abort: false,
+        perturb: None,
+    };
+    let mut world = World {
+        simulation,
+        scheduler: Scheduler::new(&config),
+        device: SimDevice::new(&simulation.device),
+        callers,
+        calls: HashMap::new(),
+        launches: HashMap::new(),
+        due: BinaryHeap::new(),
+        tasks: 0,
+        now: Nanos(0),
+        preemptions: Preemptions::default(),
+    };
+    world.run();
+    Ok(world.report())
+}
+
+impl World<'_> {
+    fn run(&mut self) {
+        let end = Nanos(self.simulation.workload.duration_ns);
+        (0..self.callers.len()).for_each(|client| self.schedule(client));
+        let mut told = Vec::new();
+        loop {
+            let next = [self.device.next(), self.due.peek().map(|Reverse((at, _))| *at), self.scheduler.next_wakeup()];
+            let Some(now) = next.into_iter().flatten().min().filter(|now| *now <= end) else { break };
+            self.now = now;
+            self.device.advance(now, &mut told);
+            for ended in told.drain(..) {
+                self.launch_ended(&ended);
+            }
+            while let Some(&Reverse((at, client))) = self.due.peek()
+                && at <= now
+            {
+                self.due.pop();
+                self.schedule(client);
+                self.call(client, at);
+            }
+            if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
+                self.tell(Event::Tick);
+            }
+        }
+        self.device.advance(end, &mut told);
+        self.now = end;
+    }
+
+    /// Puts the next call of a client on the calendar.
+    fn schedule(&mut self, client: usize) {
+        let next = self.callers[client].arrivals.next();
+        self.due.extend(next.map(|at| Reverse((Nanos(at), client))));
+    }
+
+    fn call(&mut self, client: usize, arrived: Nanos) {
+        let Workload { clients, .. } = self.simulation.workload;
+        let class = clients[client].class;
+        let task = TaskId(self.tasks);
+        self.tasks += 1;
+        let caller = &mut self.callers[client];
+        caller.scheduled += 1;
+        let kernels = Arc::clone(&self.simulation.models[&clients[client].model].kernels);
+        let is_real_time = class == Class::RealTime;
+        let call = Call { client, arrived, is_real_time, kernels, has_begun: false, evicting: HashSet::new(), preempts: false };
+        self.calls.insert(task, call);
+        let steps = Arc::clone(&caller.steps);
+        self.tell_of(Some(task), Event::TaskArrived(TaskSpec { task, class, steps, deadline: None, ready: true }));
+    }
+
+    fn launch_ended(&mut self, ended: &Ended) {
+        let task = self.launches.remove(&ended.launch).expect("the device ends what it was given");
+        self.preemptions.stopped_blocks += u64::from(ended.stopped_blocks);
+        self.preemptions.wasted_ns += ended.wasted_ns;
+        if let Some(began) = ended.began
+            && let Some(call) = self.calls.get_mut(&task)
+            && call.is_real_time
+            && !std::mem::replace(&mut call.has_begun, true)
+            && call.preempts
+        {
+            self.preemptions.totals.push(began.0 - call.arrived.0);
+        }
+        for call in self.calls.values_mut().filter(|call| !call.evicting.is_empty()) {
+            if call.evicting.remove(&ended.launch) && call.evicting.is_empty() {
+                self.preemptions.drains.push(ended.at.0 - call.arrived.0);
+            }
+        }
+        self.tell(Event::LaunchEnded { launch: ended.launch, end: ended.end });
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.tell_of(None, event);
+    }
+
+    /// Tells the scheduler, for the sake of a call perhaps, and does what it asks.
+    fn tell_of(&mut self, caller: Option<TaskId>, event: Event) {
+        let mut fresh = Vec::new();
+        self.scheduler.handle(self.now, event, &mut fresh);
+        let mut actions = VecDeque::from(fresh);
+        while let Some(action) = actions.pop_front() {
+            if let Some(answer) = self.carry_out(caller, action) {
+                let mut more = Vec::new();
+                self.scheduler.handle(self.now, answer, &mut more);
+                actions.extend(more);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, caller: Option<TaskId>, action: Action) -> Option<Event> {
+        match action {
+            Action::Prepare { task } => return Some(Event::TaskPrepared { task }),
+            Action::Issue { launch, task, step, queue, epoch } => {
+                let kernel = Arc::clone(&self.calls[&task].kernels[step as usize]);
+                self.launches.insert(launch, task);
+                self.device.submit(self.now, queue, SimLaunch { launch, task, step, epoch, kernel });
+            }
+            Action::RaiseEpoch { task, epoch } => {
+                self.device.raise_epoch(self.now, task, epoch);
+                let leaving = self.launches.iter().filter(|(_, owner)| **owner == task).map(|(launch, _)| *launch);
+                if let Some(call) = caller.and_then(|caller| self.calls.get_mut(&caller)) {
+                    call.evicting.extend(leaving);
+                    call.preempts = true;
+                }
+            }
+            Action::FinishTask { task, outcome, .. } => self.finish(task, outcome),
+            Action::RunHostStep { .. } | Action::Abort { .. } | Action::DeclareHung { .. } => {
+                unreachable!("models have no host steps, and nobody cancels")
+            }
+        }
+        None
+    }
+
+    fn finish(&mut self, task: TaskId, outcome: Outcome) {
+        let call = self.calls.remove(&task).expect("a call is finished once");
+        self.device.forget(task);
+        let caller = &mut self.callers[call.client];
+        match outcome {
+            Outcome::Complete => caller.latencies.push(self.now.0 - call.arrived.0),
+            _ => caller.dropped += 1,
+        }
+        // Who was refused does not ask again at once, and for ever.
+        if self.simulation.workload.clients[call.client].load == Load::Continuous && outcome == Outcome::Complete {
+            self.due.push(Reverse((self.now, call.client)));
+        }
+    }
+
+    fn report(mut self) -> Report {
+        let Simulation { policy, device, workload, .. } = self.simulation;
+        for call in self.calls.values() {
+            self.callers[call.client].dropped += 1;
+        }
+        let clients = self.callers.into_iter().zip(&workload.clients).map(|(caller, client)| ClientReport {
+            id: client.id.clone(),
+            class: client.class,
+            scheduled: caller.scheduled,
+            served: caller.latencies.len() as u64,
+            dropped: caller.dropped,
+            latency_us: Distribution::of(caller.latencies),
+        });
+        let Preemptions { totals, drains, stopped_blocks, wasted_ns } = self.preemptions;
+        let count = totals.len() as u64;
+        let us = |ns: u64| ns as f64 / 1e3;
+        let preemption = PreemptionReport {
+            count,
+            total_us: Distribution::of(totals),
+            flag_us: us(device.costs.flag_ns),
+            drain_us: Distribution::of(drains),
+            interrupt_us: us(device.costs.interrupt_ns),
+            restore_us: us(wasted_ns) / count.max(1) as f64,
+            reexecuted_blocks: stopped_blocks,
+        };
+        Report {
+            variant: workload.name.clone(),
+            policy: policy.name.to_owned(),
+            device: format!("sim:{}", device.name),
+            duration_s: workload.duration_ns as f64 / 1e9,
+            clients: clients.collect(),
+            preemption,
+            utilisation: self.device.utilisation(),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Workloads on a simulated device: what must hold whatever the figures are.
+
+use atoll_core::{Class, POLICIES, policy_by_name};
+use atoll_sim::{Client, DeviceParameters, Kernel, Load, Model, Report, SimError, Simulation, Workload, device_by_name, simulate};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A model of so many equal kernels of a few waves.
+fn model(name: &str, kernels: usize, blocks: u32, wave_us: u64) -> (String, Model) {
+    let kernel = Arc::new(Kernel { name: "k".into(), blocks, wave_ns: vec![wave_us * 1000, wave_us * 1200] });
+    (name.to_owned(), Model { name: name.to_owned(), kernels: vec![kernel; kernels].into() })
+}
+
+fn models() -> BTreeMap<String, Model> {
+    BTreeMap::from([model("quick", 20, 60, 10), model("slow", 100, 600, 60)])
+}
+
+fn client(id: &str, class: Class, model: &str, load: Load) -> Client {
+    Client { id: id.to_owned(), class, model: model.to_owned(), load }
+}
+
+fn workload() -> Workload {
+    let clients = vec![
+        client("quick_rt", Class::RealTime, "quick", Load::Poisson(200.0)),
+        client("slow_be", Class::BestEffort, "slow", Load::Continuous),
+        client("quick_be", Class::BestEffort, "quick", Load::Continuous),
+    ];
+    Workload { name: "test".into(), duration_ns: 2_000_000_000, clients }
+}
+
+fn run(policy: &str, device: &DeviceParameters, seed: u64) -> Report {
+    let (models, workload) = (models(), workload());
+    let policy = policy_by_name(policy).expect("a policy");
+    simulate(&Simulation { policy, device: *device, queue_capacity: 4, workload: &workload, models: &models, seed }).expect("a report")
+}
+
+fn mi50() -> &'static DeviceParameters {
+    device_by_name("mi50").expect("a device")
+}
+
+#[test]
+fn every_call_is_counted_once_and_a_seed_gives_one_run() {
+    for policy in POLICIES {
+        let report = run(policy.name, mi50(), 7);
+        for client in &report.clients {
+            assert_eq!(client.scheduled, client.served + client.dropped, "{}: {client:?}", policy.name);
+        }
+        let text = |report| serde_json::to_string(&report).expect("JSON");
+        assert_eq!(text(report), text(run(policy.name, mi50(), 7)), "{}", policy.name);
+        assert_ne!(run(policy.name, mi50(), 7).clients[0].latency_us, run(policy.name, mi50(), 8).clients[0].latency_us);
+    }
+}
+
+#[test]
+fn policies_differ_as_they_should() {
+    let mean = |policy| run(policy, mi50(), 1).mean_latency_us(Class::RealTime);
+    let alone = mean("rt-only");
+    assert!(mean("reset") < alone * 1.2, "evicting costs microseconds");
+    assert!(mean("block-wait") > mean("reset") + 100.0, "waiting costs the kernels in the queue");
+    assert!(mean("sequential") > mean("block-wait"), "waiting for whole models costs more");
+    let best_effort = |policy| run(policy, mi50(), 1).throughput(Class::BestEffort);
+    assert_eq!(best_effort("rt-only"), 0.0);
+    assert!(best_effort("reset") > 0.6 * best_effort("streams"));
+}
+
+#[test]
+fn preemption_takes_what_the_device_takes_for_it() {
+    let report = run("reset", mi50(), 1);
+    assert!(report.preemption.count > 50, "{:?}", report.preemption);
+    let costs = mi50().costs;
+    let (flag, whole) = ((costs.flag_ns + costs.interrupt_ns) as f64 / 1e3, report.preemption.total_us);
+    assert!(whole.p50 >= flag && whole.max < 60.0, "{whole:?}");
+    assert!(report.preemption.reexecuted_blocks > 0);
+    // A device that cannot stop running blocks waits for them.
+    let v100 = run("reset", device_by_name("v100").expect("a device"), 1).preemption;
+    assert!(v100.reexecuted_blocks == 0 && v100.total_us.max > whole.max, "{v100:?}");
+}
+
+#[test]
+fn a_model_that_is_not_there_is_named() {
+    let workload = Workload { clients: vec![client("a", Class::RealTime, "huge", Load::Continuous)], ..workload() };
+    let (models, policy) = (models(), policy_by_name("reset").expect("a policy"));
+    let error = simulate(&Simulation { policy, device: *mi50(), queue_capacity: 4, workload: &workload, models: &models, seed: 1 });
+    let Err(error @ SimError::UnknownModel { .. }) = error else { panic!("{error:?}") };
+    assert_eq!(error.to_string(), "client `a` calls the model `huge`, for which there is no profile; known are: quick, slow");
+}

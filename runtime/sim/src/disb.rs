@@ -22,7 +22,7 @@ pub struct Workload {
 }
 
 /// One client, which calls one model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Client {
     /// Its name.
     pub id: String,
@@ -46,6 +46,24 @@ pub enum Load {
     /// At these times, in nanoseconds from the beginning, ascending.
     Trace(Arc<[u64]>),
 }
+
+/// The five models of DISB: what clients are called, and what they call.
+const MODELS: [(&str, &str); 5] = [
+    ("resnet152", "resnet152-imagenet"),
+    ("densenet201", "densenet201-imagenet"),
+    ("vgg19", "vgg19-imagenet"),
+    ("inceptionv3", "inceptionv3-imagenet"),
+    ("distilbert", "distilbert"),
+];
+
+const RESNET: usize = 0;
+const VGG: usize = 2;
+
+/// Seconds of DISB's workloads.
+const DISB_SECONDS: u64 = 60;
+
+/// The workloads that [`Workload::disb`] knows.
+pub const DISB: [&str; 5] = ["A", "B", "C", "D", "E"];
 
 #[derive(Deserialize)]
 struct File {
@@ -75,6 +93,40 @@ struct RawClient {
 }
 
 impl Workload {
+    /// A workload of DISB v1.0 by its letter, one of [`DISB`]. Best-effort clients are closed loops; other publications mean other loads by the same letters.
+    pub fn disb(letter: &str) -> Option<Workload> {
+        let client = |model: usize, class, load: &Load| {
+            let (name, model) = MODELS[model];
+            let suffix = if class == Class::RealTime { "rt" } else { "be" };
+            Client { id: format!("{name}_{suffix}"), class, model: model.to_owned(), load: load.clone() }
+        };
+        let (real_time, load, best_effort): (&[usize], Load, &[usize]) = match letter {
+            "A" => (&[VGG], Load::Periodic(100.0), &[RESNET]),
+            "B" => (&[VGG], Load::Continuous, &[RESNET]),
+            "C" => (&[VGG], Load::Periodic(100.0), &[0, 1, 2, 3, 4]),
+            "D" => (&[0, 1, 2, 3, 4], Load::Periodic(20.0), &[0, 1, 2, 3, 4]),
+            "E" => (&[0, 1, 2, 3, 4], Load::Poisson(20.0), &[0, 1, 2, 3, 4]),
+            _ => return None,
+        };
+        let real_time = real_time.iter().map(|&model| client(model, Class::RealTime, &load));
+        let best_effort = best_effort.iter().map(|&model| client(model, Class::BestEffort, &Load::Continuous));
+        let clients = real_time.chain(best_effort).collect();
+        Some(Workload { name: format!("DISB v1.0 {letter}"), duration_ns: DISB_SECONDS * 1_000_000_000, clients })
+    }
+
+    /// The same for a device that is so much faster: rates are multiplied.
+    pub fn scaled(mut self, factor: f64) -> Workload {
+        for client in &mut self.clients {
+            client.load = match std::mem::replace(&mut client.load, Load::Continuous) {
+                Load::Continuous => Load::Continuous,
+                Load::Periodic(rate) => Load::Periodic(rate * factor),
+                Load::Poisson(rate) => Load::Poisson(rate * factor),
+                Load::Trace(times) => Load::Trace(times.iter().map(|at| (*at as f64 / factor) as u64).collect()),
+            };
+        }
+        self
+    }
+
     /// Reads a workload file.
     ///
     /// # Errors

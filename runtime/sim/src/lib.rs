@@ -16,7 +16,7 @@ mod world;
 
 pub use arrivals::Arrivals;
 pub use device::{Ended, SimDevice, SimLaunch};
-pub use disb::{Client, Load, Workload};
+pub use disb::{Client, DISB, Load, Workload};
 pub use error::SimError;
 pub use model::{Kernel, Model};
 pub use parameters::{COSTS, CostEntry, Costs, DEVICES, DeviceParameters, device_by_name};

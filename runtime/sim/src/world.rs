@@ -27,6 +27,8 @@ pub struct Simulation<'a> {
     pub models: &'a BTreeMap<String, Model>,
     /// Seed of everything random.
     pub seed: u64,
+    /// Measure as DISB does, which hides queueing: a client has one call at a time, what is due meanwhile is skipped but for the last, and latency counts from the call's actual beginning.
+    pub as_disb: bool,
 }
 
 /// A call that was not answered yet.
@@ -45,6 +47,9 @@ struct Call {
 struct Caller {
     arrivals: Arrivals,
     steps: Arc<[Step]>,
+    /// Whether a call is out, and whether another one is due (as DISB measures).
+    is_busy: bool,
+    is_late: bool,
     scheduled: u64,
     dropped: u64,
     latencies: Vec<u64>,
@@ -68,6 +73,8 @@ struct World<'a> {
     launches: HashMap<LaunchId, TaskId>,
     /// The next call of each client.
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// Clients that are late for their next call.
+    late: Vec<usize>,
     tasks: u64,
     now: Nanos,
     preemptions: Preemptions,
@@ -88,6 +95,8 @@ pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
         callers.push(Caller {
             arrivals: Arrivals::new(&client.load, simulation.seed.wrapping_add(number as u64)),
             steps: model.kernels.iter().map(|_| Step::Cuttable).collect(),
+            is_busy: false,
+            is_late: false,
             scheduled: 0,
             dropped: 0,
             latencies: Vec::new(),
@@ -109,6 +118,7 @@ pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
         calls: HashMap::new(),
         launches: HashMap::new(),
         due: BinaryHeap::new(),
+        late: Vec::new(),
         tasks: 0,
         now: Nanos(0),
         preemptions: Preemptions::default(),
@@ -135,7 +145,10 @@ impl World<'_> {
             {
                 self.due.pop();
                 self.schedule(client);
-                self.call(client, at);
+                self.due(client, at);
+            }
+            while let Some(client) = self.late.pop() {
+                self.call(client, now);
             }
             if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
                 self.tell(Event::Tick);
@@ -151,13 +164,24 @@ impl World<'_> {
         self.due.extend(next.map(|at| Reverse((Nanos(at), client))));
     }
 
+    fn due(&mut self, client: usize, at: Nanos) {
+        let as_disb = self.simulation.as_disb;
+        let caller = &mut self.callers[client];
+        caller.scheduled += 1;
+        if as_disb && caller.is_busy {
+            caller.dropped += u64::from(std::mem::replace(&mut caller.is_late, true));
+        } else {
+            self.call(client, at);
+        }
+    }
+
     fn call(&mut self, client: usize, arrived: Nanos) {
         let Workload { clients, .. } = self.simulation.workload;
         let class = clients[client].class;
         let task = TaskId(self.tasks);
         self.tasks += 1;
         let caller = &mut self.callers[client];
-        caller.scheduled += 1;
+        caller.is_busy = true;
         let kernels = Arc::clone(&self.simulation.models[&clients[client].model].kernels);
         let is_real_time = class == Class::RealTime;
         let call = Call { client, arrived, is_real_time, kernels, has_begun: false, evicting: HashSet::new(), preempts: false };
@@ -236,6 +260,10 @@ impl World<'_> {
             Outcome::Complete => caller.latencies.push(self.now.0 - call.arrived.0),
             _ => caller.dropped += 1,
         }
+        caller.is_busy = false;
+        if std::mem::take(&mut caller.is_late) {
+            self.late.push(call.client);
+        }
         // Who was refused does not ask again at once, and for ever.
         if self.simulation.workload.clients[call.client].load == Load::Continuous && outcome == Outcome::Complete {
             self.due.push(Reverse((self.now, call.client)));
@@ -247,6 +275,7 @@ impl World<'_> {
         for call in self.calls.values() {
             self.callers[call.client].dropped += 1;
         }
+        self.callers.iter_mut().for_each(|caller| caller.dropped += u64::from(caller.is_late));
         let clients = self.callers.into_iter().zip(&workload.clients).map(|(caller, client)| ClientReport {
             id: client.id.clone(),
             class: client.class,
@@ -268,7 +297,7 @@ impl World<'_> {
             reexecuted_blocks: stopped_blocks,
         };
         Report {
-            variant: workload.name.clone(),
+            variant: format!("{}{}", workload.name, if self.simulation.as_disb { ", as DISB measures" } else { "" }),
             policy: policy.name.to_owned(),
             device: format!("sim:{}", device.name),
             duration_s: workload.duration_ns as f64 / 1e9,

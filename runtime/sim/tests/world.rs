@@ -31,7 +31,8 @@ fn workload() -> Workload {
 fn run(policy: &str, device: &DeviceParameters, seed: u64) -> Report {
     let (models, workload) = (models(), workload());
     let policy = policy_by_name(policy).expect("a policy");
-    simulate(&Simulation { policy, device: *device, queue_capacity: 4, workload: &workload, models: &models, seed }).expect("a report")
+    simulate(&Simulation { policy, device: *device, queue_capacity: 4, workload: &workload, models: &models, seed, as_disb: false })
+        .expect("a report")
 }
 
 fn mi50() -> &'static DeviceParameters {
@@ -77,10 +78,25 @@ fn preemption_takes_what_the_device_takes_for_it() {
 }
 
 #[test]
+fn measured_as_disb_a_client_has_one_call_at_a_time() {
+    let (models, policy) = (models(), policy_by_name("streams").expect("a policy"));
+    // A call takes at least 6 ms, and there is one every 2.
+    let workload = Workload { clients: vec![client("slow_rt", Class::RealTime, "slow", Load::Periodic(500.0))], ..workload() };
+    let run = |as_disb| {
+        simulate(&Simulation { policy, device: *mi50(), queue_capacity: 4, workload: &workload, models: &models, seed: 1, as_disb })
+    };
+    let [open, disb] = [false, true].map(|as_disb| run(as_disb).expect("a report").clients.remove(0));
+    assert_eq!((open.scheduled, disb.scheduled), (1001, 1001));
+    assert_eq!(disb.scheduled, disb.served + disb.dropped);
+    assert!(disb.latency_us.max < 50_000.0 && open.latency_us.max > 1_000_000.0, "{disb:?} {open:?}");
+}
+
+#[test]
 fn a_model_that_is_not_there_is_named() {
     let workload = Workload { clients: vec![client("a", Class::RealTime, "huge", Load::Continuous)], ..workload() };
     let (models, policy) = (models(), policy_by_name("reset").expect("a policy"));
-    let error = simulate(&Simulation { policy, device: *mi50(), queue_capacity: 4, workload: &workload, models: &models, seed: 1 });
+    let error =
+        simulate(&Simulation { policy, device: *mi50(), queue_capacity: 4, workload: &workload, models: &models, seed: 1, as_disb: false });
     let Err(error @ SimError::UnknownModel { .. }) = error else { panic!("{error:?}") };
     assert_eq!(error.to_string(), "client `a` calls the model `huge`, for which there is no profile; known are: quick, slow");
 }

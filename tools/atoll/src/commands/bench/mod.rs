@@ -4,6 +4,7 @@
 mod assembled;
 #[cfg(feature = "compiler")]
 mod coldstart;
+mod disb;
 #[cfg(feature = "compiler")]
 mod engine;
 #[cfg(feature = "compiler")]
@@ -40,9 +41,10 @@ Examples:
   atoll bench residency
   atoll bench engine
   atoll bench functions --clients 1,4,16 --plot sharing.svg
-  atoll bench coldstart";
+  atoll bench coldstart
+  atoll bench disb --device sim:mi50 --profiles reef-mi50";
 
-/// Measure: real-time beside best-effort, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes cost, policies on recorded mixes, many functions on one device, and cold starts.
+/// Measure: real-time beside best-effort, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes cost, policies on recorded mixes, many functions on one device, cold starts, and policies on simulated devices.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -56,6 +58,7 @@ enum Bench {
     Assembled(assembled::Args),
     #[cfg(feature = "compiler")]
     Coldstart(coldstart::Args),
+    Disb(disb::Args),
     #[cfg(feature = "compiler")]
     Engine(engine::Args),
     #[cfg(feature = "compiler")]
@@ -80,6 +83,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Assembled(args) => assembled::run(&args),
         #[cfg(feature = "compiler")]
         Bench::Coldstart(args) => coldstart::run(&args),
+        Bench::Disb(args) => disb::run(&args),
         #[cfg(feature = "compiler")]
         Bench::Engine(args) => engine::run(&args),
         #[cfg(feature = "compiler")]

@@ -32,7 +32,14 @@ impl Driver {
     fn arrive(&mut self, class: Class, steps: usize) {
         let task = TaskId(self.tasks);
         self.tasks += 1;
-        self.tell(Event::TaskArrived(TaskSpec { task, class, steps: Arc::from(vec![Step::Cuttable; steps]), deadline: None, ready: true }));
+        self.tell(Event::TaskArrived(TaskSpec {
+            task,
+            class,
+            steps: Arc::from(vec![Step::Cuttable; steps]),
+            deadline: None,
+            profiles: None,
+            ready: true,
+        }));
         self.act();
     }
 
@@ -52,7 +59,8 @@ impl Driver {
 fn main() {
     let policy = policy_by_name(POLICY_DEFAULT).expect("the default policy");
     let preempt_level = PreemptLevel::Deactivate;
-    let config = SchedulerConfig { policy, queues: QUEUES, queue_capacity: 4, preempt_level, can_abort: true, perturb: None };
+    let config =
+        SchedulerConfig { policy, queues: QUEUES, queue_capacity: 4, preempt_level, can_abort: true, compute_units: 60, perturb: None };
     let mut driver = Driver { scheduler: Scheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), now: 0, tasks: 0 };
     for _ in 0..2 * QUEUES {
         driver.arrive(Class::BestEffort, STEPS);
@@ -68,6 +76,7 @@ fn main() {
     for _ in 0..ARRIVALS {
         let evicted: Vec<LaunchId> = driver.in_flight.drain(..).collect();
         let spec = TaskSpec {
+            profiles: None,
             task: TaskId(driver.tasks),
             class: Class::RealTime,
             steps: Arc::from([Step::Cuttable]),

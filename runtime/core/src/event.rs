@@ -1,6 +1,7 @@
 //! What the scheduler is told and what it answers: two closed lists of plain values.
 
 use crate::ids::{Class, Epoch, LaunchId, Nanos, QueueId, TaskId};
+use crate::padding::{LaunchProfile, PadShape};
 use std::sync::Arc;
 
 /// One step of a task. The steps of a task are a straight line: each needs the one before it.
@@ -25,6 +26,8 @@ pub struct TaskSpec {
     pub steps: Arc<[Step]>,
     /// When it is no longer wanted.
     pub deadline: Option<Nanos>,
+    /// What is known about each step, where a policy may pad; `None` for those that neither are padded nor pad others.
+    pub profiles: Option<Arc<[Option<LaunchProfile>]>>,
     /// Whether it may start. Otherwise what it needs is on its way ([`Event::TaskReady`]); it then stands in nobody's way, and nobody makes room for it.
     pub ready: bool,
 }
@@ -104,6 +107,19 @@ pub enum Action {
     Prepare {
         /// The task.
         task: TaskId,
+    },
+    /// Let blocks of a step run beside those of the launch that the next [`Action::Issue`] names, in the same launch. Of a task there is nothing else on the device.
+    Pad {
+        /// Whose blocks.
+        task: TaskId,
+        /// Index of the step.
+        step: u32,
+        /// The first of its blocks; those in front ran beside others before.
+        first: u32,
+        /// How many, on how many compute units, and how many of them at a time.
+        shape: PadShape,
+        /// The epoch they carry.
+        epoch: Epoch,
     },
     /// Put a launch into a device queue. There is room.
     Issue {

@@ -22,6 +22,7 @@ mod event;
 mod host_queue;
 pub mod ids;
 pub mod limits;
+pub mod padding;
 pub mod perturb;
 pub mod policy;
 pub mod residency;
@@ -32,6 +33,7 @@ mod tenant;
 
 pub use event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 pub use ids::*;
+pub use padding::{LaunchProfile, PadShape};
 pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};
 pub use scheduler::{Counters, Scheduler, SchedulerConfig};
 pub use tenant::{BadTenant, TENANT_BYTES_MAX, Tenant, is_plain_name};

@@ -14,6 +14,10 @@ pub const DEVICE_QUEUES_MAX: u32 = 32;
 /// Steps of one task. ResNet-152 has about 200; the bound keeps counters in 32 bits with room to spare.
 pub const TASK_STEPS_MAX: usize = 1 << 20;
 
+/// Best-effort launches that run beside one real-time launch. Each is a slot in the launch's parameters and a candidate to be asked in every decision; with four, the simulated
+/// workloads leave nothing to a fifth.
+pub const PADS_MAX: usize = 4;
+
 /// How long launches of a task that is over (cancelled, past its deadline, failed) may go on before they are aborted. A launch that can leave does so after the block it is in,
 /// which takes microseconds; what is still there after this long is a long block or an endless one, and nobody wants what it computes.
 pub const ABORT_GRACE_NS: u64 = 2_000_000;

@@ -5,6 +5,7 @@ use crate::event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::HostQueue;
 use crate::ids::{Class, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
 use crate::limits;
+use crate::padding::Padding;
 use crate::perturb::Perturbation;
 use crate::policy::{Policy, PolicyEntry, View};
 use crate::task::{Phase, Progress, Task};
@@ -23,6 +24,8 @@ pub struct SchedulerConfig {
     pub preempt_level: PreemptLevel,
     /// Whether the device can end a launch wherever it is. Otherwise launches of tasks that are over are left to leave or to finish.
     pub can_abort: bool,
+    /// Compute units of the device; what padding divides.
+    pub compute_units: u32,
     /// Evict running tasks at random points, for tests (see [`crate::perturb`]).
     pub perturb: Option<u64>,
 }
@@ -34,6 +37,10 @@ pub struct Counters {
     pub preemptions: u64,
     /// Launches handed to the device, repeated ones included.
     pub issued_launches: u64,
+    /// Those beside which best-effort blocks ran.
+    pub padded_launches: u64,
+    /// How many blocks.
+    pub padding_blocks: u64,
     /// Launches that left early.
     pub evicted_launches: u64,
     /// Launches that were ended by force, because their task was over and they went on.
@@ -51,12 +58,15 @@ pub struct Scheduler {
     policy: Box<dyn Policy>,
     preempt_level: PreemptLevel,
     can_abort: bool,
+    compute_units: u32,
     tasks: BTreeMap<TaskId, Task>,
     /// By [`Class`].
     host_queues: [HostQueue; 2],
     device_queues: Vec<DeviceQueue>,
     /// Launches in the device queues, by [`Class`].
     in_flight: [usize; 2],
+    /// Blocks that run beside a launch of another task: which, whose, how many.
+    riders: Vec<(LaunchId, TaskId, u32)>,
     deadlines: BTreeSet<(Nanos, TaskId)>,
     /// Tasks that are over while launches of theirs are in flight.
     aborts: BTreeSet<(Nanos, TaskId)>,
@@ -75,15 +85,18 @@ impl Scheduler {
     /// # Panics
     /// If the configuration has no queue, too many, or queues without room.
     pub fn new(config: &SchedulerConfig) -> Scheduler {
+        assert!(config.compute_units > 0, "a device without compute units");
         assert!((1..=limits::DEVICE_QUEUES_MAX).contains(&config.queues), "{} device queues", config.queues);
         Scheduler {
             policy: (config.policy.make)(),
             preempt_level: config.preempt_level,
             can_abort: config.can_abort,
+            compute_units: config.compute_units,
             tasks: BTreeMap::new(),
             host_queues: CLASSES.map(|_| HostQueue::new(limits::HOST_QUEUE_TASKS_MAX)),
             device_queues: (0..config.queues).map(|_| DeviceQueue::new(config.queue_capacity)).collect(),
             in_flight: [0; 2],
+            riders: Vec::new(),
             deadlines: BTreeSet::new(),
             aborts: BTreeSet::new(),
             perturbation: config.perturb.map(Perturbation::new),
@@ -246,6 +259,7 @@ impl Scheduler {
         assert!(end != LaunchEnd::Aborted || abort != Abort::No, "{launch:?} was aborted and nobody asked for it");
         self.counters.evicted_launches += u64::from(end == LaunchEnd::Evicted);
         self.counters.aborted_launches += u64::from(end == LaunchEnd::Aborted);
+        self.riders_ended(launch, end, actions);
         let task = self.tasks.get_mut(&id).expect("a task outlives its launches");
         self.in_flight[task.class() as usize] -= 1;
         let progress = task.launch_ended(step, epoch, end);
@@ -258,6 +272,22 @@ impl Scheduler {
         }
     }
 
+    /// What ran beside a launch ran, unless that was ended by force; nobody evicts it.
+    fn riders_ended(&mut self, launch: LaunchId, end: LaunchEnd, actions: &mut Vec<Action>) {
+        while let Some(at) = self.riders.iter().position(|(beside, ..)| *beside == launch) {
+            let (_, id, blocks) = self.riders.remove(at);
+            let task = self.tasks.get_mut(&id).expect("a task outlives its blocks");
+            let ran = matches!(end, LaunchEnd::Complete | LaunchEnd::Evicted).then_some(blocks);
+            match (task.phase, task.rode(ran)) {
+                (Phase::Ending(outcome), _) if !task.is_busy() => self.finish(id, outcome, actions),
+                (Phase::Ending(_), _) => {}
+                (_, Progress::Complete) => self.finish(id, Outcome::Complete, actions),
+                (_, Progress::Failed) => self.end(id, Outcome::Failed, actions),
+                (_, Progress::Continues) => {}
+            }
+        }
+    }
+
     fn lose_device(&mut self, actions: &mut Vec<Action>) {
         self.lost = true;
         self.device_queues.iter_mut().for_each(DeviceQueue::clear);
@@ -265,6 +295,7 @@ impl Scheduler {
         self.deadlines.clear();
         self.aborts.clear();
         self.in_flight = [0; 2];
+        self.riders.clear();
         for (id, task) in std::mem::take(&mut self.tasks) {
             self.counters.finished[task.class() as usize] += 1;
             actions.push(Action::FinishTask { task: id, outcome: Outcome::DeviceLost, preemptions: task.preemptions });
@@ -395,7 +426,7 @@ impl Scheduler {
     /// Gives waiting tasks a device queue, real-time tasks first.
     fn bind(&mut self, view: &View, actions: &mut Vec<Action>) {
         for class in CLASSES {
-            if !self.policy.may_issue(class, view) {
+            if !self.policy.may_start(class, view) {
                 continue;
             }
             while !self.host_queues[class as usize].is_empty()
@@ -412,11 +443,12 @@ impl Scheduler {
     }
 
     /// The shortest device queue of the class that could take launches of a new task now: it has room, and the tasks bound to it have nothing left to issue
-    /// or have to wait anyway.
+    /// or have to wait anyway. Where the class itself has to wait, a queue is open for one task, which pads.
     fn open_queue(&self, class: Class, view: &View) -> Option<QueueId> {
         let may_issue = CLASSES.map(|class| self.policy.may_issue(class, view));
         let is_open = |queue: &DeviceQueue| {
             queue.has_room()
+                && (may_issue[class as usize] || queue.bound.is_empty())
                 && queue.bound.iter().all(|id| {
                     let task = &self.tasks[id];
                     task.has_issued_all() || !may_issue[task.class() as usize]
@@ -452,25 +484,54 @@ impl Scheduler {
 
     /// Issues steps of a task until one has to wait or the queue is full.
     fn issue_task(&mut self, id: TaskId, queue: QueueId, actions: &mut Vec<Action>) {
-        let device_queue = &mut self.device_queues[queue.0 as usize];
-        let task = self.tasks.get_mut(&id).expect("bound tasks exist");
-        while let Some((step, kind)) = task.ready_step() {
+        while let Some((step, kind)) = self.tasks[&id].ready_step() {
             if kind == Step::Host {
-                task.start_host_step();
+                self.tasks.get_mut(&id).expect("bound tasks exist").start_host_step();
                 actions.push(Action::RunHostStep { task: id, step });
                 return;
             }
-            if !device_queue.has_room() {
+            if !self.device_queues[queue.0 as usize].has_room() {
                 return;
             }
-            let epoch = task.issue(kind);
             let launch = LaunchId(self.launches);
             self.launches += 1;
+            if self.policy.pads() {
+                self.pad(id, step, launch, actions);
+            }
+            let task = self.tasks.get_mut(&id).expect("bound tasks exist");
+            let epoch = task.issue(kind);
             self.counters.issued_launches += 1;
             self.in_flight[task.class() as usize] += 1;
-            device_queue.push(InFlight { launch, task: id, step, epoch, abort: Abort::No });
+            self.device_queues[queue.0 as usize].push(InFlight { launch, task: id, step, epoch, abort: Abort::No });
             actions.push(Action::Issue { launch, task: id, step, queue, epoch });
         }
+    }
+
+    /// Finds best-effort blocks that run beside a real-time launch.
+    fn pad(&mut self, id: TaskId, step: u32, launch: LaunchId, actions: &mut Vec<Action>) {
+        let task = &self.tasks[&id];
+        let profile = task.profile(step).filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Cuttable);
+        let Some(mut padding) = profile.map(|profile| Padding::of(profile, self.compute_units)) else { return };
+        let before = self.riders.len();
+        for at in 0..self.device_queues.len() {
+            for bound in 0..self.device_queues[at].bound.len() {
+                if !padding.has_room() {
+                    break;
+                }
+                let rider = self.device_queues[at].bound[bound];
+                let task = self.tasks.get_mut(&rider).expect("bound tasks exist");
+                if task.class() != Class::BestEffort {
+                    continue;
+                }
+                let shape = task.padding_candidate().and_then(|(step, done, profile)| Some((step, done, padding.take(profile, done)?)));
+                let Some((step, first, shape)) = shape else { continue };
+                let epoch = task.ride(shape.blocks);
+                self.riders.push((launch, rider, shape.blocks));
+                self.counters.padding_blocks += u64::from(shape.blocks);
+                actions.push(Action::Pad { task: rider, step, first, shape, epoch });
+            }
+        }
+        self.counters.padded_launches += u64::from(self.riders.len() > before);
     }
 
     fn perturb(&mut self, actions: &mut Vec<Action>) {

@@ -12,6 +12,7 @@
 use crate::event::{LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::Place;
 use crate::ids::{Class, Epoch, Nanos, QueueId, TaskId};
+use crate::padding::LaunchProfile;
 
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,14 @@ pub(crate) struct Task {
     host_step_running: bool,
     completed: u32,
     next: u32,
+    /// Launches of another task beside which blocks of this one run.
+    riding: u32,
+    /// Blocks of the next step that ran that way.
+    padded: u32,
+    /// The step and the block of it that come behind all that is riding.
+    ride_next: (u32, u32),
+    /// Blocks ran beside a launch that was cut off, and others behind them: nobody knows what they computed.
+    spoiled: bool,
     /// A launch of `issued` came back evicted.
     eviction_seen: bool,
     /// A launch failed or was aborted; what ends after it means nothing.
@@ -85,6 +94,10 @@ impl Task {
             host_step_running: false,
             completed: 0,
             next: 0,
+            riding: 0,
+            padded: 0,
+            ride_next: (0, 0),
+            spoiled: false,
             eviction_seen: false,
             failure_seen: false,
         }
@@ -100,7 +113,7 @@ impl Task {
 
     /// Whether the device or the host works on it right now.
     pub(crate) fn is_busy(&self) -> bool {
-        self.in_flight > 0 || self.host_step_running
+        self.in_flight > 0 || self.host_step_running || self.riding > 0
     }
 
     /// Whether launches of it are on the device.
@@ -129,7 +142,7 @@ impl Task {
 
     /// The next step, if it may be taken now.
     pub(crate) fn ready_step(&self) -> Option<(u32, Step)> {
-        if self.phase != Phase::Running || self.is_draining() || self.host_step_running {
+        if self.phase != Phase::Running || self.is_draining() || self.host_step_running || self.riding > 0 {
             return None;
         }
         let step = *self.spec.steps.get(self.next as usize)?;
@@ -153,6 +166,50 @@ impl Task {
         self.in_flight += 1;
         self.cuttable_in_flight += u32::from(step == Step::Cuttable);
         self.epoch
+    }
+
+    /// What is known about a step, if its blocks can be padded or pad.
+    pub(crate) fn profile(&self, step: u32) -> Option<&LaunchProfile> {
+        self.spec.profiles.as_ref()?.get(step as usize)?.as_ref()
+    }
+
+    /// The next step, if its blocks may run beside another task's, with how many of them did. Launches of real-time tasks run one after the other, so blocks may follow others that are still riding.
+    pub(crate) fn padding_candidate(&self) -> Option<(u32, u32, &LaunchProfile)> {
+        if self.phase != Phase::Running || self.in_flight > 0 || self.host_step_running || self.spoiled {
+            return None;
+        }
+        let (step, done) = if self.riding > 0 { self.ride_next } else { (self.next, self.padded) };
+        let is_cuttable = self.spec.steps.get(step as usize) == Some(&Step::Cuttable);
+        self.profile(step).filter(|_| is_cuttable).map(|profile| (step, done, profile))
+    }
+
+    /// Notes that so many blocks of [`Task::padding_candidate`] run beside another task's; returns the epoch they carry.
+    pub(crate) fn ride(&mut self, blocks: u32) -> Epoch {
+        assert!(self.next == self.completed, "{:?}: blocks beside launches of their own", self.id());
+        let (step, done, profile) = self.padding_candidate().expect("only candidates ride");
+        let is_whole = done + blocks == profile.blocks;
+        self.ride_next = if is_whole { (step + 1, 0) } else { (step, done + blocks) };
+        self.riding += 1;
+        self.epoch
+    }
+
+    /// Notes that the oldest of them ran, or that nobody knows.
+    pub(crate) fn rode(&mut self, ran: Option<u32>) -> Progress {
+        self.riding = self.riding.checked_sub(1).expect("what ends was riding");
+        match ran {
+            Some(blocks) if !self.spoiled => self.padded += blocks,
+            // What is riding behind it computes on inputs that are not there, and may overwrite them.
+            _ => self.spoiled |= self.riding > 0,
+        }
+        if self.profile(self.next).is_some_and(|profile| self.padded == profile.blocks) {
+            self.completed += 1;
+            (self.next, self.padded) = (self.completed, 0);
+        }
+        match self.spoiled {
+            true => Progress::Failed,
+            false if self.is_complete() => Progress::Complete,
+            false => Progress::Continues,
+        }
     }
 
     pub(crate) fn start_host_step(&mut self) {
@@ -197,6 +254,7 @@ impl Task {
                 assert!(!self.eviction_seen, "{id:?}: step {step} is complete although one before it was evicted");
                 assert_eq!(step, self.completed, "{id:?}: a step completed out of order");
                 self.completed += 1;
+                self.padded = 0;
             }
             LaunchEnd::Evicted => {
                 assert_eq!(kind, Step::Cuttable, "{id:?}: step {step} left and cannot");
@@ -223,7 +281,8 @@ mod tests {
     use std::sync::Arc;
 
     fn running(steps: &[Step]) -> Task {
-        let spec = TaskSpec { task: TaskId(1), class: Class::BestEffort, steps: Arc::from(steps), deadline: None, ready: true };
+        let spec =
+            TaskSpec { task: TaskId(1), class: Class::BestEffort, steps: Arc::from(steps), deadline: None, profiles: None, ready: true };
         let mut queue = crate::host_queue::HostQueue::new(1);
         let mut task = Task::new(spec, queue.push(TaskId(1), 0).expect("room"));
         task.phase = Phase::Running;

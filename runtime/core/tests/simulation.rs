@@ -41,6 +41,7 @@ fn run_all(make: impl Fn(u64) -> Scenario) -> model::Totals {
 fn every_task_ends_once_and_in_order() {
     let totals = run_all(|_| Scenario::default());
     assert!(totals.complete > 9_000 && totals.evicted_launches > 500, "the scenarios are too tame: {totals:?}");
+    assert!(totals.padded_launches > 400, "nobody pads: {totals:?}");
 }
 
 #[test]

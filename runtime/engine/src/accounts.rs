@@ -117,7 +117,9 @@ impl InvocationOutcome {
             Err(InvokeError::Cancelled | InvokeError::Unloaded | InvokeError::UnknownFunction | InvokeError::ShuttingDown) => {
                 InvocationOutcome::Cancelled
             }
-            Err(InvokeError::QueueFull { .. } | InvokeError::ClassRefused(_) | InvokeError::BadInput(_) | InvokeError::OutOfMemory { .. }) => InvocationOutcome::Refused,
+            Err(
+                InvokeError::QueueFull { .. } | InvokeError::ClassRefused(_) | InvokeError::BadInput(_) | InvokeError::OutOfMemory { .. },
+            ) => InvocationOutcome::Refused,
         }
     }
 }

@@ -83,6 +83,12 @@ impl Engine {
             name: config.policy.clone(),
             known: POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
         })?;
+        if (policy.make)().pads() {
+            tracing::warn!(
+                policy = policy.name,
+                "no device pads yet: kernels are not profiled, so that real-time launches run alone, as under `reset`"
+            );
+        }
         let residency_policy = residency_policy_by_name(&config.residency_policy).ok_or_else(|| EngineError::UnknownResidencyPolicy {
             name: config.residency_policy.clone(),
             known: RESIDENCY_POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),

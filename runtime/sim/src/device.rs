@@ -7,10 +7,12 @@
 //!
 //! A raised epoch is seen some time later. From then on blocks that have not begun leave, and where the device can interrupt, those that run are stopped and will run again. A launch that lost blocks ends as
 //! evicted; the blocks that ran are remembered by task and step, as by a progress map.
+//!
+//! Pads of a launch run on compute units of their own, one round after the other, and the launch ends with the last of everything.
 
 use crate::model::Kernel;
 use crate::parameters::DeviceParameters;
-use atoll_core::{Epoch, LaunchEnd, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
+use atoll_core::{Epoch, LaunchEnd, LaunchId, Nanos, PadShape, PreemptLevel, QueueId, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,6 +33,29 @@ pub struct SimLaunch {
     pub epoch: Epoch,
     /// What it runs.
     pub kernel: Arc<Kernel>,
+    /// What runs beside it.
+    pub pads: Vec<SimPad>,
+}
+
+/// Blocks that run beside a launch, on compute units of their own.
+#[derive(Clone, Debug)]
+pub struct SimPad {
+    /// Whose they are.
+    pub task: TaskId,
+    /// Which step of that.
+    pub step: u32,
+    /// How many there are, and where.
+    pub shape: PadShape,
+    /// What they are blocks of.
+    pub kernel: Arc<Kernel>,
+}
+
+impl SimPad {
+    /// How long they take, one round after the other.
+    fn ns(&self) -> u64 {
+        let PadShape { blocks, compute_units, at_once } = self.shape;
+        u64::from(blocks.div_ceil(compute_units * at_once)) * self.kernel.profile.wave_ns[at_once as usize - 1]
+    }
 }
 
 /// A launch that ended, as the scheduler hears of it after the time that takes.
@@ -58,6 +83,13 @@ struct Group {
     began: Nanos,
 }
 
+/// Pads that have begun.
+#[derive(Debug)]
+struct RunningPad {
+    number: u64,
+    pad: SimPad,
+}
+
 /// The launch that a queue has come to.
 #[derive(Debug)]
 struct Current {
@@ -67,6 +99,10 @@ struct Current {
     /// Blocks that have not begun.
     pending: u32,
     running: Vec<Group>,
+    pending_pads: Vec<SimPad>,
+    running_pads: Vec<RunningPad>,
+    /// Compute units that are not left to pads.
+    own_units: u32,
     /// Blocks that ran, now or earlier.
     ran: u32,
     began: Option<Nanos>,
@@ -79,6 +115,10 @@ struct Current {
 impl Current {
     fn running_blocks(&self) -> u32 {
         self.running.iter().map(|group| group.blocks).sum()
+    }
+
+    fn is_over(&self) -> bool {
+        self.pending == 0 && self.running.is_empty() && self.pending_pads.is_empty() && self.running_pads.is_empty()
     }
 }
 
@@ -232,10 +272,13 @@ impl SimDevice {
         let Some((submitted, launch)) = place.waiting.pop_front() else { return };
         let ran = self.ran.remove(&(launch.task, launch.step)).unwrap_or(0);
         place.current = Some(Current {
-            each: UNIT / u64::from(launch.kernel.occupancy()),
-            pending: launch.kernel.blocks - ran,
-            launch,
+            each: UNIT / u64::from(launch.kernel.profile.occupancy()),
+            pending: launch.kernel.profile.blocks - ran,
+            own_units: self.parameters.compute_units - launch.pads.iter().map(|pad| pad.shape.compute_units).sum::<u32>(),
             running: Vec::new(),
+            pending_pads: launch.pads.clone(),
+            running_pads: Vec::new(),
+            launch,
             ran,
             began: None,
             left: false,
@@ -276,8 +319,8 @@ impl SimDevice {
         for queue in order {
             self.leave_if_raised(queue);
             self.start_blocks(now, queue);
-            let current = self.current(queue);
-            if current.pending == 0 && current.running.is_empty() {
+            self.start_pads(now, queue);
+            if self.current(queue).is_over() {
                 self.open.retain(|other| *other != queue);
                 self.close(now, queue);
             }
@@ -294,34 +337,62 @@ impl SimDevice {
     }
 
     fn start_blocks(&mut self, now: Nanos, queue: usize) {
-        let (capacity, used, contention) = (self.capacity(), self.used, self.parameters.costs.contention_permille);
+        let (capacity, used, costs) = (self.capacity(), self.used, self.parameters.costs);
         self.count += 1;
         let group = self.count;
         let current = self.current(queue);
-        let blocks = ((capacity - used) / current.each).min(u64::from(current.pending)) as u32;
+        let own = u64::from(current.running_blocks()) * current.each;
+        let room = (capacity - used).min((u64::from(current.own_units) * UNIT).saturating_sub(own));
+        let blocks = (room / current.each).min(u64::from(current.pending)) as u32;
         if blocks == 0 {
             return;
         }
-        let foreign = used - u64::from(current.running_blocks()) * current.each;
         current.pending -= blocks;
         current.began.get_or_insert(now);
         current.running.push(Group { number: group, blocks, began: now });
-        let used = used + u64::from(blocks) * current.each;
-        let occupancy = current.launch.kernel.occupancy();
-        let on_each = (u128::from(used) * u128::from(occupancy)).div_ceil(u128::from(capacity)) as usize;
-        let wave_ns = current.launch.kernel.wave_ns[on_each.clamp(1, occupancy as usize) - 1];
-        let slower = u128::from(wave_ns) * u128::from(contention) * u128::from(foreign) / (1000 * u128::from(capacity));
-        self.used = used;
-        self.after(now, wave_ns + slower as u64, Happening::GroupEnds { queue, group });
+        let taken = u64::from(blocks) * current.each;
+        // Pads are apart from it, everybody else's blocks are among its own.
+        let pads: u64 = current.running_pads.iter().map(|running| u64::from(running.pad.shape.compute_units) * UNIT).sum();
+        let profile = &current.launch.kernel.profile;
+        let load = u128::from(used - pads + taken) * u128::from(profile.occupancy());
+        let on_each = load.div_ceil(u128::from(current.own_units) * u128::from(UNIT)) as usize;
+        let wave_ns = profile.wave_ns[on_each.clamp(1, profile.wave_ns.len()) - 1];
+        let contention = u128::from(costs.contention_permille) * u128::from(used - own - pads) / u128::from(capacity);
+        let slower = contention as u64 + if current.launch.pads.is_empty() { 0 } else { costs.padding_permille };
+        self.used = used + taken;
+        self.after(now, longer(wave_ns, slower), Happening::GroupEnds { queue, group });
+    }
+
+    /// Begins with what runs beside the current launch of a queue, once there is room for it.
+    fn start_pads(&mut self, now: Nanos, queue: usize) {
+        while let Some(pad) = self.current(queue).pending_pads.last().cloned()
+            && u64::from(pad.shape.compute_units) * UNIT <= self.capacity() - self.used
+        {
+            self.count += 1;
+            let group = self.count;
+            self.used += u64::from(pad.shape.compute_units) * UNIT;
+            self.after(now, longer(pad.ns(), self.parameters.costs.padding_permille), Happening::GroupEnds { queue, group });
+            let current = self.current(queue);
+            current.pending_pads.pop();
+            current.running_pads.push(RunningPad { number: group, pad });
+        }
     }
 
     fn group_ends(&mut self, now: Nanos, queue: usize, group: u64) {
         let Some(current) = &mut self.queues[queue].current else { return };
-        // It may have been stopped before.
-        let Some(at) = current.running.iter().position(|running| running.number == group) else { return };
-        let blocks = current.running.swap_remove(at).blocks;
-        current.ran += blocks;
-        self.used -= u64::from(blocks) * current.each;
+        if let Some(at) = current.running.iter().position(|running| running.number == group) {
+            let blocks = current.running.swap_remove(at).blocks;
+            current.ran += blocks;
+            self.used -= u64::from(blocks) * current.each;
+        } else if let Some(at) = current.running_pads.iter().position(|running| running.number == group) {
+            let SimPad { task, step, shape, kernel } = current.running_pads.swap_remove(at).pad;
+            self.used -= u64::from(shape.compute_units) * UNIT;
+            let ran = self.ran.entry((task, step)).or_default();
+            *ran = (*ran + shape.blocks).min(kernel.profile.blocks);
+        } else {
+            // It was stopped before.
+            return;
+        }
         self.dispatch(now);
     }
 
@@ -338,7 +409,7 @@ impl SimDevice {
                 current.left = true;
                 current.stopped_blocks += group.blocks;
                 freed += u64::from(group.blocks) * current.each;
-                current.wasted_ns += u64::from(group.blocks) * (now.0 - group.began.0) / u64::from(launch.kernel.occupancy());
+                current.wasted_ns += u64::from(group.blocks) * (now.0 - group.began.0) / u64::from(launch.kernel.profile.occupancy());
             }
             self.used -= freed;
         }
@@ -357,4 +428,9 @@ impl SimDevice {
         self.after(now, self.parameters.costs.completion_ns, Happening::Tell { queue });
         self.fetch(now, queue);
     }
+}
+
+/// A time with so many thousandths more.
+fn longer(ns: u64, permille: u64) -> u64 {
+    ns + (u128::from(ns) * u128::from(permille) / 1000) as u64
 }

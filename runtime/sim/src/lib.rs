@@ -15,7 +15,7 @@ mod report;
 mod world;
 
 pub use arrivals::Arrivals;
-pub use device::{Ended, SimDevice, SimLaunch};
+pub use device::{Ended, SimDevice, SimLaunch, SimPad};
 pub use disb::{Client, DISB, Load, Workload};
 pub use error::SimError;
 pub use model::{Kernel, Model};

@@ -6,6 +6,7 @@
 use crate::error::SimError;
 use crate::limits::{BLOCKS_MAX, FILE_BYTES_MAX, KERNELS_MAX, WAVE_NS_MAX, WAVES_MAX};
 use crate::model::{Kernel, Model};
+use atoll_core::LaunchProfile;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -74,7 +75,10 @@ impl Model {
             let wave_ns: Option<Vec<u64>> = times.latency.iter().map(|us| us.checked_mul(1000).filter(|ns| *ns <= WAVE_NS_MAX)).collect();
             let wave_ns = wave_ns.filter(|waves| (1..=WAVES_MAX).contains(&waves.len()));
             let wave_ns = wave_ns.ok_or_else(|| invalid(profile, format!("kernel `{name}` has no times that make sense")))?;
-            let kernel = known.entry((name.clone(), blocks)).or_insert_with(|| Arc::new(Kernel { name, blocks: blocks as u32, wave_ns }));
+            let kernel = known.entry((name.clone(), blocks)).or_insert_with(|| {
+                let profile = LaunchProfile { blocks: blocks as u32, wave_ns: wave_ns.into() };
+                Arc::new(Kernel { name, profile })
+            });
             line.push(Arc::clone(kernel));
         }
         let measured = Model { name: name.to_owned(), kernels: line.into() };
@@ -83,7 +87,7 @@ impl Model {
 
     /// The same with as much taken off each kernel as makes the whole take so long.
     fn without_launches(&self, whole_ns: u64, compute_units: u32) -> Model {
-        let (mut low, mut high) = (0, self.kernels.iter().flat_map(|kernel| kernel.wave_ns.iter().copied()).max().unwrap_or(0));
+        let (mut low, mut high) = (0, self.kernels.iter().flat_map(|kernel| kernel.profile.wave_ns.iter().copied()).max().unwrap_or(0));
         for _ in 0..SEARCH_STEPS {
             let middle = low + (high - low) / 2;
             let is_enough = self.shortened(middle).alone_ns(compute_units) <= whole_ns;
@@ -94,8 +98,9 @@ impl Model {
 
     fn shortened(&self, by_ns: u64) -> Model {
         let shorten = |kernel: &Kernel| {
-            let wave_ns = kernel.wave_ns.iter().map(|ns| ns.saturating_sub(by_ns).max(KERNEL_NS_MIN.min(*ns))).collect();
-            Arc::new(Kernel { wave_ns, ..kernel.clone() })
+            let wave_ns = kernel.profile.wave_ns.iter().map(|ns| ns.saturating_sub(by_ns).max(KERNEL_NS_MIN.min(*ns))).collect();
+            let profile = LaunchProfile { wave_ns, blocks: kernel.profile.blocks };
+            Arc::new(Kernel { name: kernel.name.clone(), profile })
         };
         let mut known: HashMap<*const Kernel, Arc<Kernel>> = HashMap::new();
         let kernels = self.kernels.iter().map(|kernel| Arc::clone(known.entry(Arc::as_ptr(kernel)).or_insert_with(|| shorten(kernel))));
@@ -129,7 +134,7 @@ mod tests {
         assert!(Arc::ptr_eq(&model.kernels[0], &model.kernels[2]));
         // 150 blocks of b are a wave of 120 and one of 30: 100 µs, and 40 for a; 70 fewer over four waves.
         assert!(model.alone_ns(60).abs_diff(70_000) <= 4, "{}", model.alone_ns(60));
-        assert_eq!(model.kernels[0].wave_ns, [2_500]);
+        assert_eq!(*model.kernels[0].profile.wave_ns, [2_500]);
         let slow = profile.replace("70", "700");
         assert_eq!(files(GRAPH, &slow).expect("a model").alone_ns(60), 140_000, "nothing is added");
     }

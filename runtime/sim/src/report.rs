@@ -87,6 +87,10 @@ pub struct Report {
     pub clients: Vec<ClientReport>,
     /// Preemptions.
     pub preemption: PreemptionReport,
+    /// Real-time launches beside which best-effort blocks ran.
+    pub padded_launches: u64,
+    /// How many best-effort blocks did.
+    pub padding_blocks: u64,
     /// The share of compute units in use.
     pub utilisation: f64,
 }

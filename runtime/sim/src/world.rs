@@ -1,13 +1,15 @@
 //! Clients, the scheduler and a device, in virtual time.
 
 use crate::arrivals::Arrivals;
-use crate::device::{Ended, SimDevice, SimLaunch};
+use crate::device::{Ended, SimDevice, SimLaunch, SimPad};
 use crate::disb::{Load, Workload};
 use crate::error::SimError;
 use crate::model::Model;
 use crate::parameters::DeviceParameters;
 use crate::report::{ClientReport, Distribution, PreemptionReport, Report};
-use atoll_core::{Action, Class, Event, LaunchId, Nanos, Outcome, PolicyEntry, Scheduler, SchedulerConfig, Step, TaskId, TaskSpec};
+use atoll_core::{
+    Action, Class, Event, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, Scheduler, SchedulerConfig, Step, TaskId, TaskSpec,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -47,6 +49,7 @@ struct Call {
 struct Caller {
     arrivals: Arrivals,
     steps: Arc<[Step]>,
+    profiles: Arc<[Option<LaunchProfile>]>,
     /// Whether a call is out, and whether another one is due (as DISB measures).
     is_busy: bool,
     is_late: bool,
@@ -73,6 +76,8 @@ struct World<'a> {
     launches: HashMap<LaunchId, TaskId>,
     /// The next call of each client.
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// What runs beside the launch that comes next.
+    pads: Vec<SimPad>,
     /// Clients that are late for their next call.
     late: Vec<usize>,
     tasks: u64,
@@ -95,6 +100,7 @@ pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
         callers.push(Caller {
             arrivals: Arrivals::new(&client.load, simulation.seed.wrapping_add(number as u64)),
             steps: model.kernels.iter().map(|_| Step::Cuttable).collect(),
+            profiles: model.kernels.iter().map(|kernel| Some(kernel.profile.clone())).collect(),
             is_busy: false,
             is_late: false,
             scheduled: 0,
@@ -108,6 +114,7 @@ pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
         queue_capacity: simulation.queue_capacity,
         preempt_level: simulation.device.preempt_level,
         can_abort: false,
+        compute_units: simulation.device.compute_units,
         perturb: None,
     };
     let mut world = World {
@@ -118,6 +125,7 @@ pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
         calls: HashMap::new(),
         launches: HashMap::new(),
         due: BinaryHeap::new(),
+        pads: Vec::new(),
         late: Vec::new(),
         tasks: 0,
         now: Nanos(0),
@@ -186,8 +194,8 @@ impl World<'_> {
         let is_real_time = class == Class::RealTime;
         let call = Call { client, arrived, is_real_time, kernels, has_begun: false, evicting: HashSet::new(), preempts: false };
         self.calls.insert(task, call);
-        let steps = Arc::clone(&caller.steps);
-        self.tell_of(Some(task), Event::TaskArrived(TaskSpec { task, class, steps, deadline: None, ready: true }));
+        let (steps, profiles) = (Arc::clone(&caller.steps), Some(Arc::clone(&caller.profiles)));
+        self.tell_of(Some(task), Event::TaskArrived(TaskSpec { task, class, steps, deadline: None, profiles, ready: true }));
     }
 
     fn launch_ended(&mut self, ended: &Ended) {
@@ -234,7 +242,12 @@ impl World<'_> {
             Action::Issue { launch, task, step, queue, epoch } => {
                 let kernel = Arc::clone(&self.calls[&task].kernels[step as usize]);
                 self.launches.insert(launch, task);
-                self.device.submit(self.now, queue, SimLaunch { launch, task, step, epoch, kernel });
+                let pads = std::mem::take(&mut self.pads);
+                self.device.submit(self.now, queue, SimLaunch { launch, task, step, epoch, kernel, pads });
+            }
+            Action::Pad { task, step, shape, .. } => {
+                let kernel = Arc::clone(&self.calls[&task].kernels[step as usize]);
+                self.pads.push(SimPad { task, step, shape, kernel });
             }
             Action::RaiseEpoch { task, epoch } => {
                 self.device.raise_epoch(self.now, task, epoch);
@@ -303,6 +316,8 @@ impl World<'_> {
             duration_s: workload.duration_ns as f64 / 1e9,
             clients: clients.collect(),
             preemption,
+            padded_launches: self.scheduler.counters().padded_launches,
+            padding_blocks: self.scheduler.counters().padding_blocks,
             utilisation: self.device.utilisation(),
         }
     }

@@ -1,7 +1,7 @@
 //! What the simulated device does with launches, held against times that can be worked out by hand.
 
-use atoll_core::{Epoch, LaunchEnd, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
-use atoll_sim::{Costs, DeviceParameters, Ended, Kernel, SimDevice, SimLaunch};
+use atoll_core::{Epoch, LaunchEnd, LaunchId, LaunchProfile, Nanos, PadShape, PreemptLevel, QueueId, TaskId};
+use atoll_sim::{Costs, DeviceParameters, Ended, Kernel, SimDevice, SimLaunch, SimPad};
 use std::sync::Arc;
 
 const FREE: Costs = Costs {
@@ -26,6 +26,10 @@ const DEVICE: DeviceParameters = DeviceParameters {
     costs: FREE,
 };
 
+fn kernel(blocks: u32, wave_ns: &[u64]) -> Arc<Kernel> {
+    Arc::new(Kernel { name: "k".into(), profile: LaunchProfile { blocks, wave_ns: wave_ns.into() } })
+}
+
 /// A device with launches, of which each task has one.
 struct Toy {
     device: SimDevice,
@@ -40,11 +44,11 @@ impl Toy {
 
     /// Launches a kernel, which is a step of a task, under an epoch.
     fn launch(&mut self, now: u64, queue: u32, (task, step): (u64, u32), epoch: u32, blocks: u32, wave_ns: &[u64]) {
-        let kernel = Arc::new(Kernel { name: "k".into(), blocks, wave_ns: wave_ns.to_vec() });
+        let kernel = kernel(blocks, wave_ns);
         let launch = LaunchId(self.launches);
         self.launches += 1;
         self.device.advance(Nanos(now), &mut self.told);
-        let launch = SimLaunch { launch, task: TaskId(task), step, epoch: Epoch(epoch), kernel };
+        let launch = SimLaunch { launch, task: TaskId(task), step, epoch: Epoch(epoch), kernel, pads: Vec::new() };
         self.device.submit(Nanos(now), QueueId(queue), launch);
     }
 
@@ -69,7 +73,7 @@ fn a_kernel_alone_takes_what_its_waves_take() {
         let waves = [100, 110, 150];
         let mut toy = Toy::new(DEVICE);
         toy.launch(0, 1, (0, 0), 0, blocks, &waves);
-        let alone = Kernel { name: "k".into(), blocks, wave_ns: waves.to_vec() }.alone_ns(4);
+        let alone = LaunchProfile { blocks, wave_ns: waves.into() }.alone_ns(4);
         assert_eq!(toy.ends(), [(alone, true)], "{blocks} blocks");
     }
 }
@@ -145,4 +149,26 @@ fn a_launch_under_a_newer_epoch_is_not_evicted_by_an_older_one() {
     toy.launch(10, 1, (0, 0), 0, 4, &[100]);
     toy.launch(10, 1, (0, 0), 1, 4, &[100]);
     assert_eq!(toy.ends(), [(10, false), (110, true)]);
+}
+
+#[test]
+fn pads_run_on_compute_units_of_their_own() {
+    let costs = Costs { padding_permille: 100, ..FREE };
+    let mut device = SimDevice::new(&DeviceParameters { costs, ..DEVICE });
+    let pad = |blocks, compute_units, task| SimPad {
+        task: TaskId(task),
+        step: 3,
+        shape: PadShape { blocks, compute_units, at_once: 2 },
+        kernel: kernel(9, &[20, 30]),
+    };
+    // Two blocks of its own on two compute units; eight on one in four rounds of two, one on another.
+    let pads = vec![pad(8, 1, 1), pad(1, 1, 2)];
+    let launch = SimLaunch { launch: LaunchId(0), task: TaskId(0), step: 0, epoch: Epoch(0), kernel: kernel(2, &[100, 110]), pads };
+    device.submit(Nanos(0), QueueId(0), launch);
+    // What was left of it runs by itself, and only that.
+    let launch = SimLaunch { launch: LaunchId(1), task: TaskId(1), step: 3, epoch: Epoch(0), kernel: kernel(9, &[20, 30]), pads: vec![] };
+    device.submit(Nanos(0), QueueId(0), launch);
+    let mut told = Vec::new();
+    device.advance(Nanos(1000), &mut told);
+    assert_eq!(told.iter().map(|ended| ended.at.0).collect::<Vec<_>>(), [132, 132 + 20], "four rounds of 30 and a tenth; then one block");
 }

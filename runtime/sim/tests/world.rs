@@ -1,13 +1,13 @@
 //! Workloads on a simulated device: what must hold whatever the figures are.
 
-use atoll_core::{Class, POLICIES, policy_by_name};
+use atoll_core::{Class, LaunchProfile, POLICIES, policy_by_name};
 use atoll_sim::{Client, DeviceParameters, Kernel, Load, Model, Report, SimError, Simulation, Workload, device_by_name, simulate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A model of so many equal kernels of a few waves.
 fn model(name: &str, kernels: usize, blocks: u32, wave_us: u64) -> (String, Model) {
-    let kernel = Arc::new(Kernel { name: "k".into(), blocks, wave_ns: vec![wave_us * 1000, wave_us * 1200] });
+    let kernel = Arc::new(Kernel { name: "k".into(), profile: LaunchProfile { blocks, wave_ns: [wave_us * 1000, wave_us * 1200].into() } });
     (name.to_owned(), Model { name: name.to_owned(), kernels: vec![kernel; kernels].into() })
 }
 

@@ -5,6 +5,7 @@
 
 mod block_wait;
 mod edf;
+mod reef;
 mod reset;
 mod rt_only;
 mod sequential;
@@ -42,6 +43,16 @@ pub trait Policy: Send {
     /// Whether tasks of a class may start and issue launches now.
     fn may_issue(&self, class: Class, view: &View) -> bool;
 
+    /// Whether tasks of a class may be bound to a device queue and prepared now. One that may and may not issue is a candidate for padding.
+    fn may_start(&self, class: Class, view: &View) -> bool {
+        self.may_issue(class, view)
+    }
+
+    /// Whether best-effort blocks run beside real-time launches.
+    fn pads(&self) -> bool {
+        false
+    }
+
     /// Whether launches of a class have to leave the device queues now. They are issued again once [`Policy::may_issue`] allows it.
     fn evicts(&self, class: Class, view: &View) -> bool;
 
@@ -68,6 +79,11 @@ pub const POLICIES: &[PolicyEntry] = &[
         name: "reset",
         about: "real-time tasks evict best-effort launches at once; best-effort tasks continue where they were when no real-time task is left",
         make: || Box::new(reset::Reset),
+    },
+    PolicyEntry {
+        name: "reef",
+        about: "as reset, and best-effort blocks fill what real-time launches leave of the device",
+        make: || Box::new(reef::Reef),
     },
     PolicyEntry {
         name: "streams",

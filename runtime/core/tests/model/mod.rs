@@ -3,8 +3,8 @@
 use atoll_core::limits::ABORT_GRACE_NS;
 use atoll_core::rng::Rng;
 use atoll_core::{
-    Action, Class, Epoch, Event, LaunchEnd, LaunchId, Nanos, Outcome, PolicyEntry, PreemptLevel, QueueId, Scheduler, SchedulerConfig, Step,
-    TaskId, TaskSpec,
+    Action, Class, Epoch, Event, LaunchEnd, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, PreemptLevel, QueueId, Scheduler,
+    SchedulerConfig, Step, TaskId, TaskSpec,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -64,6 +64,7 @@ pub(crate) struct Totals {
     /// Times what a task needs was taken away.
     pub(crate) unready: u64,
     pub(crate) aborted_launches: u64,
+    pub(crate) padded_launches: u64,
     /// Runs in which the device was found to hang.
     pub(crate) hung: u64,
 }
@@ -78,10 +79,13 @@ impl std::ops::AddAssign for Totals {
         self.evicted_launches += other.evicted_launches;
         self.unready += other.unready;
         self.aborted_launches += other.aborted_launches;
+        self.padded_launches += other.padded_launches;
         self.hung += other.hung;
     }
 }
 
+/// What the device has, so that most launches leave some.
+const COMPUTE_UNITS: u32 = 9;
 /// Real-time tasks stop arriving after these, so that starvation beyond them shows.
 const RT_TASKS: u64 = 12;
 const BE_TASKS: u64 = 12;
@@ -92,6 +96,7 @@ const STEPS_MAX: u64 = 200_000;
 struct Truth {
     class: Class,
     steps: Arc<[Step]>,
+    profiles: Arc<[Option<LaunchProfile>]>,
     /// Progress map: per step, which blocks ran.
     blocks: Vec<Vec<bool>>,
     /// What the device reads, and raised values it does not see yet.
@@ -99,9 +104,13 @@ struct Truth {
     stored: VecDeque<Epoch>,
     queue: Option<QueueId>,
     in_flight: u32,
+    /// Launches of others that its blocks run beside.
+    riding: u32,
     prepared: bool,
     /// What it needs is missing.
     away: bool,
+    /// Blocks that ran beside another launch were cut short with it, and the scheduler has yet to hear of it.
+    cut_short: bool,
     /// A kernel failed; what runs behind it computes nonsense until it is stopped.
     broken: bool,
     deadline: Option<Nanos>,
@@ -116,7 +125,17 @@ impl Truth {
     }
 }
 
+/// Blocks that run beside a launch of another task.
 #[derive(Clone, Copy)]
+struct Rider {
+    task: TaskId,
+    step: u32,
+    first: u32,
+    blocks: u32,
+    epoch: Epoch,
+}
+
+#[derive(Clone)]
 struct Launch {
     id: LaunchId,
     task: TaskId,
@@ -127,6 +146,16 @@ struct Launch {
     failed: bool,
     endless: bool,
     abort: bool,
+    riders: Vec<Rider>,
+}
+
+/// A launch that ended.
+struct Ended {
+    launch: LaunchId,
+    task: TaskId,
+    end: LaunchEnd,
+    /// Whose blocks ran beside it.
+    riders: Vec<TaskId>,
 }
 
 pub(crate) struct World {
@@ -139,9 +168,11 @@ pub(crate) struct World {
     /// Launches on the device, per queue.
     queues: Vec<VecDeque<Launch>>,
     /// Ends the scheduler has not been told of, per queue.
-    ended: Vec<VecDeque<(LaunchId, TaskId, LaunchEnd)>>,
+    ended: Vec<VecDeque<Ended>>,
     /// Preparations that take a while, as those waiting for memory do.
     preparing: Vec<TaskId>,
+    /// Blocks that run beside the launch that comes next.
+    riders: Vec<Rider>,
     capacity: u32,
     arrivals: Vec<Class>,
     /// One in how many chances to arrive is taken: from crowds to single tasks.
@@ -160,6 +191,7 @@ impl World {
             queue_capacity: capacity,
             preempt_level: scenario.preempt_level,
             can_abort: scenario.aborts != Aborts::Never,
+            compute_units: COMPUTE_UNITS,
             perturb: scenario.perturb,
         };
         let mut arrivals: Vec<Class> =
@@ -177,8 +209,9 @@ impl World {
             now: Nanos(0),
             tasks: BTreeMap::new(),
             queues: vec![VecDeque::new(); queues],
-            ended: vec![VecDeque::new(); queues],
+            ended: (0..queues).map(|_| VecDeque::new()).collect(),
             preparing: Vec::new(),
+            riders: Vec::new(),
             capacity,
             arrivals,
             sparsity,
@@ -204,6 +237,7 @@ impl World {
         assert!(self.queues.iter().all(VecDeque::is_empty), "launches are left on the device");
         let counters = self.scheduler.counters();
         (self.totals.evicted_launches, self.totals.aborted_launches) = (counters.evicted_launches, counters.aborted_launches);
+        self.totals.padded_launches = counters.padded_launches;
         self.totals
     }
 
@@ -259,26 +293,38 @@ impl World {
                 _ => Step::Cuttable,
             })
             .collect();
-        let blocks = steps.iter().map(|step| vec![false; if *step == Step::Host { 1 } else { 1 + self.rng.below(6) as usize }]).collect();
+        let blocks: Vec<Vec<bool>> =
+            steps.iter().map(|step| vec![false; if *step == Step::Host { 1 } else { 1 + self.rng.below(6) as usize }]).collect();
+        let profiles: Arc<[_]> = blocks.iter().map(|blocks| self.profile(blocks.len() as u32)).collect();
         let deadline = (self.scenario.mishaps && self.rng.one_in(4)).then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
         let away = self.scenario.cold && self.rng.one_in(2);
         let truth = Truth {
             class,
             steps: steps.clone(),
+            profiles: profiles.clone(),
             blocks,
             word: Epoch(0),
             stored: VecDeque::new(),
             queue: None,
             in_flight: 0,
+            riding: 0,
             prepared: false,
             away,
+            cut_short: false,
             broken: false,
             deadline,
             over_since: None,
             finished: None,
         };
         self.tasks.insert(task, truth);
-        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, ready: !away }));
+        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, profiles: Some(profiles), ready: !away }));
+    }
+
+    /// Of some kernels nobody knows anything.
+    fn profile(&mut self, blocks: u32) -> Option<LaunchProfile> {
+        let occupancy = 1 + self.rng.below(3);
+        let wave_ns = (0..occupancy).map(|j| 1000 * (1 + j) + self.rng.below(2000)).collect();
+        (!self.rng.one_in(6)).then_some(LaunchProfile { blocks, wave_ns })
     }
 
     /// What some task needs comes, or goes while the task waits.
@@ -316,15 +362,15 @@ impl World {
         self.lost = true;
         self.queues.iter_mut().for_each(VecDeque::clear);
         self.ended.iter_mut().for_each(VecDeque::clear);
-        self.tasks.values_mut().for_each(|truth| truth.in_flight = 0);
+        self.tasks.values_mut().for_each(|truth| (truth.in_flight, truth.riding) = (0, 0));
     }
 
     fn abort(&mut self, launch: LaunchId, queue: QueueId) {
         assert_ne!(self.scenario.aborts, Aborts::Never, "the device cannot abort launches");
         let at = queue.0 as usize;
-        if let Some(&(ended, ..)) = self.ended[at].front() {
+        if let Some(ended) = self.ended[at].front() {
             // Its end is on its way.
-            return assert_eq!(ended, launch, "a launch is aborted that is not the oldest");
+            return assert_eq!(ended.launch, launch, "a launch is aborted that is not the oldest");
         }
         let now = self.now;
         let oldest = self.queues[at].front_mut().expect("a launch that is aborted is in its queue");
@@ -364,7 +410,7 @@ impl World {
         if launch.abort && self.scenario.aborts == Aborts::Late && self.rng.one_in(3) {
             truth.broken = true;
             let launch = self.queues[at].pop_front().expect("a launch");
-            return self.ended[at].push_back((launch.id, launch.task, LaunchEnd::Aborted));
+            return self.end_launch(at, launch, LaunchEnd::Aborted);
         }
         let cuttable = truth.steps[launch.step as usize] == Step::Cuttable;
         assert!(truth.prepared, "a launch runs before its inputs are there");
@@ -387,14 +433,50 @@ impl World {
                 (_, true) => LaunchEnd::Evicted,
                 _ => LaunchEnd::Complete,
             };
-            self.ended[at].push_back((launch.id, launch.task, end));
+            self.end_launch(at, launch, end);
         }
+    }
+
+    fn end_launch(&mut self, at: usize, launch: Launch, end: LaunchEnd) {
+        for rider in &launch.riders {
+            self.ride(rider, end);
+        }
+        let riders = launch.riders.iter().map(|rider| rider.task).collect();
+        self.ended[at].push_back(Ended { launch: launch.id, task: launch.task, end, riders });
+    }
+
+    /// Blocks beside a launch run while it does; where that fails or is aborted, some of them.
+    fn ride(&mut self, rider: &Rider, end: LaunchEnd) {
+        let cut = matches!(end, LaunchEnd::Failed | LaunchEnd::Aborted);
+        let ran = if cut { self.rng.below(u64::from(rider.blocks) + 1) as u32 } else { rider.blocks };
+        let truth = self.truth(rider.task);
+        assert!(truth.prepared && truth.in_flight == 0, "blocks beside launches of their own");
+        if rider.epoch.is_raised_by(truth.word) {
+            return;
+        }
+        let inputs_there = (0..rider.step).all(|step| truth.step_done(step));
+        assert!(
+            inputs_there || truth.broken || truth.cut_short,
+            "blocks of step {} run beside others before step {}",
+            rider.step,
+            rider.step - 1
+        );
+        for block in rider.first..rider.first + ran {
+            truth.blocks[rider.step as usize][block as usize] = true;
+        }
+        truth.cut_short |= cut;
     }
 
     fn deliver(&mut self) {
         let at = self.rng.below(self.ended.len() as u64) as usize;
-        if let Some((launch, task, end)) = self.ended[at].pop_front() {
-            self.tasks.get_mut(&task).expect("a task").in_flight -= 1;
+        if let Some(Ended { launch, task, end, riders }) = self.ended[at].pop_front() {
+            self.truth(task).in_flight -= 1;
+            for rider in riders {
+                let rider = self.truth(rider);
+                rider.riding -= 1;
+                // What rides behind blocks that were cut short computes nonsense.
+                rider.broken |= std::mem::take(&mut rider.cut_short) && rider.riding > 0;
+            }
             if end == LaunchEnd::Failed {
                 self.over(task);
             }
@@ -437,10 +519,11 @@ impl World {
                 self.truth(task).prepared = true;
                 return Some(Event::TaskPrepared { task });
             }
+            Action::Pad { task, step, first, shape, epoch } => self.pad(Rider { task, step, first, blocks: shape.blocks, epoch }),
             Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
             Action::Abort { launch, queue } => self.abort(launch, queue),
             // It ended after all.
-            Action::DeclareHung { launch, queue } if self.ended[queue.0 as usize].iter().any(|(ended, ..)| *ended == launch) => {}
+            Action::DeclareHung { launch, queue } if self.ended[queue.0 as usize].iter().any(|ended| ended.launch == launch) => {}
             Action::DeclareHung { launch, queue } => {
                 let told = self.queues[queue.0 as usize].front().is_some_and(|oldest| oldest.id == launch && oldest.abort);
                 assert!(told && self.scenario.aborts == Aborts::Broken, "{launch:?} counts as hung although the device obeys");
@@ -461,6 +544,17 @@ impl World {
         None
     }
 
+    fn pad(&mut self, rider: Rider) {
+        let is_first = !self.riders.iter().any(|other| other.task == rider.task);
+        let truth = self.tasks.get_mut(&rider.task).expect("a task");
+        assert!(self.policy.name == "reef" && truth.class == Class::BestEffort && is_first, "{:?} pads", rider.task);
+        assert!(truth.prepared && truth.finished.is_none() && truth.in_flight == 0);
+        assert!(truth.steps[rider.step as usize] == Step::Cuttable && truth.profiles[rider.step as usize].is_some());
+        assert!(rider.blocks > 0 && (rider.first + rider.blocks) as usize <= truth.blocks[rider.step as usize].len());
+        truth.riding += 1;
+        self.riders.push(rider);
+    }
+
     fn issue(&mut self, id: LaunchId, task: TaskId, step: u32, queue: QueueId, epoch: Epoch) {
         if self.lost {
             return;
@@ -468,9 +562,13 @@ impl World {
         let rt_pending = self.tasks.values().any(|truth| truth.class == Class::RealTime && truth.finished.is_none() && !truth.away);
         let be_in_flight: u32 = self.tasks.values().filter(|truth| truth.class == Class::BestEffort).map(|truth| truth.in_flight).sum();
         let truth = self.tasks.get_mut(&task).expect("a task");
-        assert!(truth.prepared && truth.finished.is_none());
+        assert!(truth.prepared && truth.finished.is_none() && truth.riding == 0);
+        let riders = std::mem::take(&mut self.riders);
+        assert!(riders.is_empty() || truth.class == Class::RealTime && truth.profiles[step as usize].is_some());
         match (truth.class, self.policy.name) {
-            (Class::BestEffort, "reset" | "edf" | "block-wait") => assert!(!rt_pending, "a best-effort launch is issued beside a real-time task"),
+            (Class::BestEffort, "reset" | "reef" | "edf" | "block-wait") => {
+                assert!(!rt_pending, "a best-effort launch is issued beside a real-time task")
+            }
             (Class::BestEffort, "rt-only") => panic!("a best-effort launch is issued"),
             (Class::RealTime, "block-wait") => assert_eq!(be_in_flight, 0, "a real-time launch is issued beside best-effort ones"),
             _ => {}
@@ -480,7 +578,8 @@ impl World {
         truth.in_flight += 1;
         let endless = self.scenario.endless.is_some_and(|sparsity| self.rng.one_in(sparsity));
         let queue = queue.0 as usize;
-        self.queues[queue].push_back(Launch { id, task, step, epoch, next_block: 0, evicted: false, failed: false, endless, abort: false });
+        let launch = Launch { id, task, step, epoch, next_block: 0, evicted: false, failed: false, endless, abort: false, riders };
+        self.queues[queue].push_back(launch);
         assert!(self.queues[queue].len() + self.ended[queue].len() <= self.capacity as usize, "a device queue is overfilled");
     }
 
@@ -488,9 +587,10 @@ impl World {
         self.preparing.retain(|&other| other != task);
         let truth = self.truth(task);
         assert_eq!(truth.finished.replace(outcome), None, "{task:?} ends twice");
-        assert_eq!(truth.in_flight, 0, "{task:?} ends while launches are in flight");
+        assert_eq!((truth.in_flight, truth.riding), (0, 0), "{task:?} ends while launches are in flight");
         match outcome {
             Outcome::Complete => {
+                assert!(!truth.broken, "{task:?} is complete although some of it was computed from nothing");
                 assert!((0..truth.steps.len() as u32).all(|step| truth.step_done(step)), "{task:?} is complete without all of its blocks");
                 self.totals.complete += 1;
             }

@@ -94,6 +94,7 @@ impl Worker {
             queue_capacity: config.device_queue_capacity.min(info.queue_capacity).max(1),
             preempt_level: info.preempt_level,
             can_abort: info.can_abort,
+            compute_units: info.compute_units,
             perturb: config.evict_at_random,
         };
         let memory = DeviceMemory::new(info, config.memory_limit_bytes);
@@ -248,6 +249,7 @@ impl Worker {
                 Action::RaiseEpoch { task, epoch } => self.raise_epoch(task, epoch),
                 Action::Prepare { task } => self.prepare(task),
                 Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
+                Action::Pad { .. } => unreachable!("only tasks with profiles pad, and none of ours has any"),
                 Action::Abort { launch, queue } => self.abort(launch, queue),
                 Action::DeclareHung { launch, .. } => self.hung(launch),
                 Action::RunHostStep { task, step } => self.run_host_step(task, step),

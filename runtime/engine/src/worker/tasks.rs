@@ -37,7 +37,7 @@ impl Worker {
         self.invocations.insert(task, Invocation::new(submission, reply, sets));
         let ready = self.enter(task);
         let before = self.actions.len();
-        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, ready }));
+        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, profiles: None, ready }));
         self.note_preemptions(task, before);
         if !ready {
             self.serve_cold();

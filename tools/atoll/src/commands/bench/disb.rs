@@ -167,6 +167,7 @@ fn table(reports: &[Report]) -> Table {
         ("all over RT-only", Align::Right),
         ("preempt p50 µs", Align::Right),
         ("p99", Align::Right),
+        ("padded", Align::Right),
         ("in use", Align::Right),
     ]);
     for report in reports {
@@ -190,6 +191,7 @@ fn table(reports: &[Report]) -> Table {
             more.unwrap_or_default(),
             preemption(report.preemption.total_us.p50),
             preemption(report.preemption.total_us.p99),
+            if report.padded_launches == 0 { String::new() } else { report.padded_launches.to_string() },
             format!("{:.0} %", 100.0 * report.utilisation),
         ]);
     }

@@ -1,0 +1,31 @@
+//! Reset-based preemption and dynamic kernel padding (REEF §4, §5).
+
+use super::reset::Reset;
+use super::{Policy, View};
+use crate::ids::Class;
+use std::ops::Range;
+
+/// As [`Reset`]; but while real-time tasks are there, the next launches of best-effort tasks run beside theirs, as far as that slows nobody down.
+pub(super) struct Reef;
+
+impl Policy for Reef {
+    fn queues(&self, class: Class, view: &View) -> Range<u32> {
+        Reset.queues(class, view)
+    }
+
+    fn may_issue(&self, class: Class, view: &View) -> bool {
+        Reset.may_issue(class, view)
+    }
+
+    fn may_start(&self, _class: Class, _view: &View) -> bool {
+        true
+    }
+
+    fn pads(&self) -> bool {
+        true
+    }
+
+    fn evicts(&self, class: Class, view: &View) -> bool {
+        Reset.evicts(class, view)
+    }
+}

@@ -201,8 +201,9 @@ fn life(seed: u64) -> u64 {
         })
         .collect();
     let limit = 256 * (20 + rng.below(20)) + 3 * toy::invocation_memory(200);
+    let policies: Vec<_> = atoll_core::POLICIES.iter().filter(|entry| (entry.make)().admits(Class::BestEffort)).collect();
     let config = EngineConfig {
-        policy: atoll_core::POLICIES[rng.below(atoll_core::POLICIES.len() as u64) as usize].name.into(),
+        policy: policies[rng.below(policies.len() as u64) as usize].name.into(),
         residency_policy: RESIDENCY_POLICIES[rng.below(RESIDENCY_POLICIES.len() as u64) as usize].name.into(),
         evict_at_random: rng.one_in(2).then_some(seed),
         memory_overcommit: 100.0,

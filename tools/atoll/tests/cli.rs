@@ -215,3 +215,47 @@ fn kernels_are_checked_printed_and_run_on_every_device() {
     let checked = atoll(&["ptx", "check", broken.to_str().unwrap()]);
     assert!(checked.status.code() == Some(2) && String::from_utf8_lossy(&checked.stdout).contains(":15:1: in `double`"));
 }
+
+/// Profiles of the two models of DISB's workload A, in REEF's format: a few kernels of a few waves.
+fn profiles(folder: &Path) {
+    for (name, kernels, blocks) in [("vgg", 5, 70), ("resnet", 20, 600)] {
+        let kernel =
+            |index: usize| serde_json::json!({ "name": format!("k{}", index % 2), "launch_params": [blocks, 1, 1, 64, 1, 1], "args": [] });
+        let graph = serde_json::json!({ "storage": [], "kernels": (0..kernels).map(kernel).collect::<Vec<_>>(), "args": [] });
+        let times = serde_json::json!({ "total_latency": 120, "latency": [100, 120] });
+        let profile = serde_json::json!({ "model_latency": 100_000, "kernel_latency": { "k0": times, "k1": times } });
+        std::fs::write(folder.join(format!("{name}.graph.json")), graph.to_string()).unwrap();
+        std::fs::write(folder.join(format!("{name}.profile.json")), profile.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn policies_are_compared_on_a_simulated_device() {
+    let folder = tempfile::tempdir().unwrap();
+    profiles(folder.path());
+    let profiles = folder.path().to_str().unwrap();
+    let common = ["bench", "disb", "--workload", "A", "--duration", "0.5", "--profiles", profiles];
+    let table = stdout(&atoll(&common));
+    let lines: Vec<&str> = table.lines().map(str::trim).collect();
+    assert_eq!(lines.len(), 1 + atoll_core::POLICIES.len());
+    assert!(lines[0].starts_with("workload") && lines[1].starts_with("DISB v1.0 A"), "{table}");
+    let reports: Value = serde_json::from_str(&stdout(&atoll(&[&common[..], &["--policy", "reef,reset", "--json"]].concat()))).unwrap();
+    assert_eq!((&reports[0]["policy"], &reports[0]["clients"][0]["class"]), (&"reef".into(), &"real-time".into()));
+    assert!(reports[0]["padded_launches"].as_u64() > Some(0) && reports[1]["padded_launches"] == 0, "{reports}");
+    assert!(reports[0]["preemption"]["total_us"]["p50"].as_f64() > Some(0.0));
+    for (more, expected) in [
+        (vec!["--device", "sim:mi5"], "there is no device sim:mi5 to simulate; there are sim:mi50"),
+        (vec!["--policy", "fastest"], "there is no policy fastest; there are reset"),
+        (vec!["--cost", "luck=2"], "there is no cost luck; there are launch"),
+        (vec!["--workload", "F"], "there is no workload F; there are A, B, C, D, E, and files"),
+        (vec!["--workload", "C"], "model densenet201-imagenet"),
+        (vec!["--map", "vgg"], "--map vgg is not MODEL=NAME"),
+    ] {
+        let arguments = match more[0] {
+            "--workload" => [&["bench", "disb", "--profiles", profiles], &more[..]].concat(),
+            _ => [&common[..], &more[..]].concat(),
+        };
+        let (code, message) = refused(&arguments);
+        assert!(code == 2 && message.contains(expected), "{more:?}: {code}: {message}");
+    }
+}

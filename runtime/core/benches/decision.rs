@@ -1,4 +1,4 @@
-//! The time of one scheduling decision with 32 device queues, all busy (budget: 1 µs).
+//! The time of one scheduling decision with 32 device queues, all busy (budget: 1 µs), and of one choice of what pads a launch (budget: 0.4 µs).
 //!
 //! `cargo bench -p atoll-core --bench decision`
 
@@ -13,6 +13,7 @@ const QUEUES: u32 = 32;
 const STEPS: usize = 10_000;
 const DECISIONS: u32 = 200_000;
 const ARRIVALS: u32 = 1000;
+const COMPUTE_UNITS: u32 = 60;
 
 /// A scheduler that is driven by a device which completes launches at once.
 struct Driver {
@@ -29,17 +30,13 @@ impl Driver {
         self.scheduler.handle(Nanos(self.now), event, &mut self.actions);
     }
 
-    fn arrive(&mut self, class: Class, steps: usize) {
+    /// A task arrives; all of its launches have this profile, if any.
+    fn arrive(&mut self, class: Class, steps: usize, profile: Option<&LaunchProfile>) {
         let task = TaskId(self.tasks);
         self.tasks += 1;
-        self.tell(Event::TaskArrived(TaskSpec {
-            task,
-            class,
-            steps: Arc::from(vec![Step::Cuttable; steps]),
-            deadline: None,
-            profiles: None,
-            ready: true,
-        }));
+        let profiles = profile.map(|profile| Arc::from(vec![Some(profile.clone()); steps]));
+        let steps = Arc::from(vec![Step::Cuttable; steps]);
+        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline: None, profiles, ready: true }));
         self.act();
     }
 
@@ -56,14 +53,60 @@ impl Driver {
     }
 }
 
-fn main() {
-    let policy = policy_by_name(POLICY_DEFAULT).expect("the default policy");
+fn driver(policy: &str) -> Driver {
+    let policy = policy_by_name(policy).expect("a policy");
     let preempt_level = PreemptLevel::Deactivate;
-    let config =
-        SchedulerConfig { policy, queues: QUEUES, queue_capacity: 4, preempt_level, can_abort: true, compute_units: 60, perturb: None };
-    let mut driver = Driver { scheduler: Scheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), now: 0, tasks: 0 };
+    let config = SchedulerConfig {
+        policy,
+        queues: QUEUES,
+        queue_capacity: 4,
+        preempt_level,
+        can_abort: true,
+        compute_units: COMPUTE_UNITS,
+        perturb: None,
+    };
+    Driver { scheduler: Scheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), now: 0, tasks: 0 }
+}
+
+fn main() {
+    decide();
+    pad();
+}
+
+/// A launch beside which blocks of others run, found among best-effort tasks in all queues, against one that runs alone.
+fn pad() {
+    let profile = |blocks, wave_ns: &[u64]| LaunchProfile { blocks, wave_ns: wave_ns.into() };
+    let (launch, others) = (profile(20, &[100_000, 120_000]), profile(u32::MAX, &[60_000, 70_000]));
+    let [alone, padded] = [None, Some(&launch)].map(|launch| {
+        let mut driver = driver("reef");
+        for _ in 1..QUEUES {
+            driver.arrive(Class::BestEffort, STEPS, Some(&others));
+        }
+        let evicted: Vec<LaunchId> = driver.in_flight.drain(..).collect();
+        driver.arrive(Class::RealTime, DECISIONS as usize, launch);
+        evicted.into_iter().for_each(|launch| driver.tell(Event::LaunchEnded { launch, end: LaunchEnd::Evicted }));
+        let begin = Instant::now();
+        for _ in 0..DECISIONS - 10 {
+            let launch = driver.in_flight.pop_front().expect("the real-time queue is busy");
+            driver.tell(Event::LaunchEnded { launch, end: LaunchEnd::Complete });
+            driver.act();
+        }
+        let counters = driver.scheduler.counters();
+        assert_eq!(counters.padded_launches > u64::from(DECISIONS) / 2, launch.is_some(), "{counters:?}");
+        begin.elapsed() / DECISIONS
+    });
+    println!(
+        "completion to next real-time launch, {} candidates: {} ns alone, {} ns padded",
+        QUEUES - 1,
+        alone.as_nanos(),
+        padded.as_nanos()
+    );
+}
+
+fn decide() {
+    let mut driver = driver(POLICY_DEFAULT);
     for _ in 0..2 * QUEUES {
-        driver.arrive(Class::BestEffort, STEPS);
+        driver.arrive(Class::BestEffort, STEPS, None);
     }
     let begin = Instant::now();
     for _ in 0..DECISIONS {

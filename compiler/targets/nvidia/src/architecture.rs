@@ -8,11 +8,12 @@ use std::str::FromStr;
 pub struct Architecture(u32);
 
 /// Architectures with the names of their target images, from Turing on: older ones no current assembler knows.
-const ALL: [(u32, &str); 11] = [
+const ALL: [(u32, &str); 12] = [
     (75, "nvidia-sm_75"),
     (80, "nvidia-sm_80"),
     (86, "nvidia-sm_86"),
     (87, "nvidia-sm_87"),
+    (88, "nvidia-sm_88"),
     (89, "nvidia-sm_89"),
     (90, "nvidia-sm_90"),
     (100, "nvidia-sm_100"),

@@ -222,9 +222,11 @@ fn device(architecture: Architecture) -> Option<&'static DeviceModel> {
         75 => "t4",
         80 => "a100",
         86 => "a10",
+        87 => "jetson-orin",
         89 => "rtx-4090",
         90 => "h100",
         100 | 103 => "b200",
+        110 => "jetson-thor",
         120 | 121 => "rtx-5090",
         _ => return None,
     })

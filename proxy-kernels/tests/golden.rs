@@ -1,15 +1,13 @@
 //! Generated modules as text. `ATOLL_BLESS=1 cargo test -p atoll-proxy-kernels` writes what is expected anew.
 
-use atoll_passes::{PassOptions, transform_with};
+use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
 use atoll_proxy_kernels::{Candidate, DeviceModel, NotPadded, dkp_modules};
 use std::path::Path;
-
-const PASSES: [&str; 3] = ["shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"];
 
 /// Every kernel of `NAME.ptx` is a candidate, with the registers its comment line says (`// registers: KERNEL N`) and blocks of 64 threads.
 fn generate(text: &str, device: &'static DeviceModel) -> String {
     let mut module = atoll_ptx::parse(text).unwrap_or_else(|e| panic!("{e}"));
-    let report = transform_with(&mut module, &PASSES, &PassOptions::default(), &mut |_, _| {}).unwrap();
+    let report = transform_with(&mut module, CANDIDATE_PASSES, &PassOptions::default(), &mut |_, _| {}).unwrap();
     let registers = |kernel: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("// registers: {kernel} ")));
         line.map_or(32, |n| n.parse().unwrap())

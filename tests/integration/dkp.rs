@@ -3,7 +3,7 @@
 //! `ATOLL_SEED` chooses the pairs of kernels of other compilers.
 
 use anyhow::{Context, Result};
-use atoll_passes::{PassOptions, TransformReport, transform_with};
+use atoll_passes::{CANDIDATE_PASSES, PassOptions, TransformReport, transform_with};
 use atoll_pipeline::Target;
 use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, Range, dkp_modules, lay_out};
 use atoll_ptx::{FunctionKind, Item, ItemKind, Module};
@@ -17,8 +17,6 @@ const CANDIDATES: &str = include_str!("../dkp/candidates.ptx");
 
 /// What a dkp launch on the host device can carry.
 const PARAMS_BYTES: u32 = 512;
-
-const PASSES: [&str; 3] = ["shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"];
 
 /// A kernel in one shape.
 #[derive(Clone, Copy)]
@@ -97,7 +95,7 @@ fn prepared(case: &Case, with_shape: bool) -> (Module, TransformReport) {
     if with_shape {
         options.blocks.insert(case.entry.into(), case.block);
     }
-    let report = transform_with(&mut module, &PASSES, &options, &mut |_, _| {}).unwrap();
+    let report = transform_with(&mut module, CANDIDATE_PASSES, &options, &mut |_, _| {}).unwrap();
     (module, report)
 }
 
@@ -166,7 +164,7 @@ impl Foreign {
         let source = only(source, entry);
         let mut prepared = source.clone();
         let blocks = [(entry.into(), inputs.block)].into();
-        let report = transform_with(&mut prepared, &PASSES, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
+        let report = transform_with(&mut prepared, CANDIDATE_PASSES, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
         let kernel = report.kernels.iter().position(|k| k.name == entry).context("the kernel's report")?;
         Ok(Foreign { name, source, prepared, report, kernel, inputs })
     }

@@ -107,7 +107,7 @@ fn dkp_rows(bundle: &Bundle, target: &str, device: &str, arch: &str, ptxas: &Ptx
     let text = std::str::from_utf8(bundle.ptx(target).expect("compiled for it"))?;
     let mut module = atoll_ptx::parse(text).map_err(|e| anyhow::anyhow!("{e}"))?;
     let blocks = kernels.iter().map(|k| (k.name.as_str().into(), k.block)).collect();
-    let passes = ["virtualize_block_index", "outline_kernel_body"];
+    let passes = ["virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
     let report = transform_with(&mut module, &passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
     let candidate = |facts: &KernelFacts| Candidate {
         module: &module,

@@ -1,7 +1,11 @@
 //! Writing statements into an existing body.
 
+use crate::error::PassError;
 use atoll_ptx::analysis::StatementId;
-use atoll_ptx::{Body, Guard, Instruction, Name, Operand, RegisterDeclaration, ScalarType, Statement, StatementKind, Variable};
+use atoll_ptx::{
+    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, RegisterDeclaration, ScalarType, Statement,
+    StatementKind, Variable,
+};
 
 /// Statements to be put somewhere.
 #[derive(Debug, Default)]
@@ -92,4 +96,23 @@ fn is_executable(statement: &Statement) -> bool {
 /// The memory operand `[name]`.
 pub(crate) fn at(name: &str) -> Operand {
     atoll_ptx::build::address(&Name::new(name), 0)
+}
+
+/// Calls `clean` with every function that has a body; what it counts in kernels is handed back in order.
+pub(crate) fn clean_functions(
+    module: &mut Module,
+    clean: impl Fn(&mut Function) -> Result<usize, PassError>,
+) -> Result<Vec<u32>, PassError> {
+    let mut counts = Vec::new();
+    for item in &mut module.items {
+        let ItemKind::Function(function) = &mut item.kind else { continue };
+        if function.body.is_none() {
+            continue;
+        }
+        let count = clean(function)?;
+        if function.kind == FunctionKind::Entry {
+            counts.push(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+    Ok(counts)
 }

@@ -19,6 +19,7 @@ mod inject_preempt_flag;
 mod module_facts;
 mod options;
 mod outline_kernel_body;
+mod reduce_divisions;
 mod remove_dead_registers;
 mod remove_unreachable_code;
 mod report;
@@ -60,7 +61,7 @@ pub struct Pass {
 ///
 /// Unreachable code goes first, since analyses count it. The fence comes before everything that reads or writes memory of the runtime. Checks in loops come before the flag, which counts exits where a check stands behind an early one.
 /// Both may need shared memory of their own, so they come before it is laid out. Numbers become virtual before the body moves, and the flag's own reading of them with the rest.
-/// Registers that all this left unread go last.
+/// Divisions come behind all that write some or make divisors known, and before the body moves, since reports count what is in kernels. Registers that all this left unread go last.
 pub const PASSES: &[Pass] = &[
     Pass {
         name: "remove_unreachable_code",
@@ -129,6 +130,15 @@ pub const PASSES: &[Pass] = &[
         },
     },
     Pass {
+        name: "reduce_divisions",
+        doc: "divides integers by known numbers without dividing",
+        run: |module, _, report| {
+            let counts = reduce_divisions::reduce_divisions(module)?;
+            report.tell(counts, |kernel, count| kernel.reduced_divisions = count);
+            Ok(())
+        },
+    },
+    Pass {
         name: "outline_kernel_body",
         doc: "makes the body a device function and the entry its caller",
         run: |module, _, report| {
@@ -147,24 +157,37 @@ pub const PASSES: &[Pass] = &[
     },
 ];
 
-/// Which of the passes for preemptible models run.
+/// The passes that make of a kernel a candidate, which can share a launch with others.
+pub const CANDIDATE_PASSES: &[&str] = &["shared_to_dynamic", "virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
+
+/// Which of the passes for models run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransformOptions {
     /// Make kernels preemptible.
     pub inject_preempt_flag: bool,
     /// Move static shared memory into the dynamic array.
     pub shared_to_dynamic: bool,
+    /// Divide by known numbers without dividing, which is for targets whose assembler does not do it.
+    pub reduce_divisions: bool,
 }
 
 impl Default for TransformOptions {
     fn default() -> TransformOptions {
-        TransformOptions { inject_preempt_flag: true, shared_to_dynamic: true }
+        TransformOptions { inject_preempt_flag: true, shared_to_dynamic: true, reduce_divisions: true }
     }
 }
 
 impl TransformOptions {
-    fn names(self) -> impl Iterator<Item = &'static str> {
-        let choices = [("inject_preempt_flag", self.inject_preempt_flag), ("shared_to_dynamic", self.shared_to_dynamic)];
+    /// None of them: kernels stay as they were generated.
+    pub const NONE: TransformOptions = TransformOptions { inject_preempt_flag: false, shared_to_dynamic: false, reduce_divisions: false };
+
+    /// The passes, in the order of [`PASSES`].
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let choices = [
+            ("inject_preempt_flag", self.inject_preempt_flag),
+            ("shared_to_dynamic", self.shared_to_dynamic),
+            ("reduce_divisions", self.reduce_divisions),
+        ];
         choices.into_iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name)
     }
 }

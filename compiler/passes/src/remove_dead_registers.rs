@@ -2,9 +2,8 @@
 //!
 //! An instruction goes only if it is known to do nothing but write registers: memory, barriers, calls, jumps, the carry flag and whatever is not known stay.
 
-use crate::code::rebuild;
+use crate::code::{clean_functions, rebuild};
 use crate::error::PassError;
-use crate::remove_unreachable_code::clean_functions;
 use crate::threads::is_pure;
 use atoll_ptx::analysis::{Cfg, Code, Liveness, StatementId};
 use atoll_ptx::{Function, Instruction, Module, Name, RegisterDeclaration, StateSpace, StatementKind};

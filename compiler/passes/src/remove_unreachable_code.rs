@@ -2,10 +2,10 @@
 //!
 //! Declarations stay, and so do labels and tables that something still names.
 
-use crate::code::rebuild;
+use crate::code::{clean_functions, rebuild};
 use crate::error::PassError;
 use atoll_ptx::analysis::{Cfg, Code, StatementId};
-use atoll_ptx::{Function, FunctionKind, ItemKind, Module, Name, Role, StatementKind};
+use atoll_ptx::{Function, Module, Name, Role, StatementKind};
 use std::collections::BTreeSet;
 
 /// Cleans every function of a module. Says for each kernel with a body, in order, how many statements went.
@@ -65,23 +65,4 @@ fn remove(function: &mut Function, statements: &BTreeSet<StatementId>) {
             }
         });
     }
-}
-
-/// Calls `clean` with every function that has a body; what it counts in kernels is handed back in order.
-pub(crate) fn clean_functions(
-    module: &mut Module,
-    clean: impl Fn(&mut Function) -> Result<usize, PassError>,
-) -> Result<Vec<u32>, PassError> {
-    let mut counts = Vec::new();
-    for item in &mut module.items {
-        let ItemKind::Function(function) = &mut item.kind else { continue };
-        if function.body.is_none() {
-            continue;
-        }
-        let count = clean(function)?;
-        if function.kind == FunctionKind::Entry {
-            counts.push(u32::try_from(count).unwrap_or(u32::MAX));
-        }
-    }
-    Ok(counts)
 }

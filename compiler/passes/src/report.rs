@@ -42,6 +42,8 @@ pub struct KernelReport {
     pub outlining: Outlining,
     /// Statements taken away because nothing reaches them.
     pub unreachable_statements: u32,
+    /// Divisions and remainders by known numbers that became shifts and products.
+    pub reduced_divisions: u32,
     /// Instructions taken away because nobody reads what they write.
     pub dead_instructions: u32,
 }
@@ -73,6 +75,7 @@ impl KernelReport {
             virtualization: Virtualization::NotAsked,
             outlining: Outlining::NotAsked,
             unreachable_statements: 0,
+            reduced_divisions: 0,
             dead_instructions: 0,
         }
     }

@@ -45,6 +45,11 @@ fn outline_kernel_body() {
 }
 
 #[test]
+fn reduce_divisions() {
+    check_folder("reduce_divisions", &["reduce_divisions"]);
+}
+
+#[test]
 fn remove_unreachable_code() {
     check_folder("remove_unreachable_code", &["remove_unreachable_code"]);
 }
@@ -135,9 +140,12 @@ fn describe(kernel: &KernelReport) -> String {
         }
         LoopDecision::Skipped(reason) => format!("loop at line {}: {reason}", outcome.line),
     }));
-    for (count, what) in [(kernel.unreachable_statements, "unreachable statements"), (kernel.dead_instructions, "dead instructions")] {
-        lines.extend((count > 0).then(|| format!("{count} {what} removed")));
-    }
+    let counts = [
+        (kernel.unreachable_statements, "unreachable statements removed"),
+        (kernel.reduced_divisions, "divisions reduced"),
+        (kernel.dead_instructions, "dead instructions removed"),
+    ];
+    lines.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     lines.iter().map(|line| format!("// {}: {line}\n", kernel.name)).collect()
 }
 

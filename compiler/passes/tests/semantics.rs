@@ -35,7 +35,7 @@ const fn case(folder: &'static str, name: &'static str, block: [u32; 3], grid: [
     Case { folder, name, block, grid, count, dynamic_shared_bytes: 0, may_run_again: false }
 }
 
-const CASES: [Case; 19] = [
+const CASES: [Case; 21] = [
     case("preemption", "elementwise", [64, 1, 1], [9, 1, 1], 500),
     case("preemption", "elementwise", [49, 1, 1], [9, 1, 1], 430),
     case("preemption", "volume", [4, 4, 2], [3, 2, 4], 30),
@@ -50,6 +50,8 @@ const CASES: [Case; 19] = [
     case("semantics", "odd_tile", [14, 14, 1], [3, 2, 1], 3),
     case("semantics", "odd_tile", [8, 4, 1], [3, 2, 1], 3),
     case("semantics", "odd_tile", [98, 1, 1], [2, 2, 1], 3),
+    case("semantics", "divisions", [32, 4, 1], [9, 1, 1], 1100),
+    case("semantics", "divisions", [49, 2, 1], [9, 1, 1], 800),
     case("semantics", "looped_early_exit", [128, 1, 1], [4, 1, 1], 20),
     Case { may_run_again: true, ..case("semantics", "long_sum", [64, 1, 1], [6, 1, 1], 50_000) },
     Case { may_run_again: true, ..case("semantics", "long_sum", [100, 1, 1], [4, 1, 1], 1000) },

@@ -44,14 +44,16 @@ fn appended_parameters_lie_as_the_kernel_graph_says() {
 fn the_hook_sees_each_pass_that_ran_in_order() {
     let mut module = parse(&source(".entry k()\n{\n.shared .b32 word;\nret;\n}")).expect("valid");
     let mut seen = Vec::new();
-    let both = TransformOptions::default();
-    transform(&mut module, &both, &mut |pass, module| seen.push((pass.to_owned(), print(module)))).expect("a plain kernel");
-    assert_eq!(seen.iter().map(|(pass, _)| pass.as_str()).collect::<Vec<_>>(), ["inject_preempt_flag", "shared_to_dynamic"]);
+    transform(&mut module, &TransformOptions::default(), &mut |pass, module| seen.push((pass.to_owned(), print(module))))
+        .expect("a plain kernel");
+    assert_eq!(
+        seen.iter().map(|(pass, _)| pass.as_str()).collect::<Vec<_>>(),
+        ["inject_preempt_flag", "shared_to_dynamic", "reduce_divisions"]
+    );
     assert!(seen[0].1.contains(".shared .b32 word") && !seen[1].1.contains(".shared .b32 word"));
 
-    let none = TransformOptions { inject_preempt_flag: false, shared_to_dynamic: false };
     let before = print(&module);
-    let report = transform(&mut module, &none, &mut |pass, _| panic!("{pass} was not asked for")).expect("nothing to do");
+    let report = transform(&mut module, &TransformOptions::NONE, &mut |pass, _| panic!("{pass} was not asked for")).expect("nothing to do");
     assert_eq!(report.kernels[0].preemption, Preemption::NotAsked);
     assert_eq!(print(&module), before);
 }

@@ -197,7 +197,10 @@ fn compile_target(
     // Only an assembler asks for it.
     let plain = (options.assemble && matches!(target, Target::Nvidia(_))).then(|| module.clone());
     let (report, not_padded) = clock.stage(Stage::Passes(target), || {
-        let report = atoll_passes::transform(&mut module, &options.passes, &mut |_, _| {})?;
+        // LLVM reduces divisions itself, and the host target's own analyses know better what becomes of them.
+        let reduce_divisions = options.passes.reduce_divisions && matches!(target, Target::Nvidia(_));
+        let passes = TransformOptions { reduce_divisions, ..options.passes };
+        let report = atoll_passes::transform(&mut module, &passes, &mut |_, _| {})?;
         let not_padded = not_padded(&module, &kernels)?;
         Ok((report, not_padded))
     })?;

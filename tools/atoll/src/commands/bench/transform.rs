@@ -76,8 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn measure(args: &Args, name: &str) -> Result<Row> {
     let folder = tempfile::tempdir()?;
     let model = model_file(name, folder.path())?;
-    let without = TransformOptions { inject_preempt_flag: false, shared_to_dynamic: false };
-    let [plain, transformed] = [without, TransformOptions::default()].map(|passes| start(args, &model, folder.path(), passes));
+    let [plain, transformed] =
+        [TransformOptions::NONE, TransformOptions::default()].map(|passes| start(args, &model, folder.path(), passes));
     let (plain, transformed) = (plain?, transformed?);
     let inputs = InputSpecs::default().tensors(plain.inputs(), &mut Random::new(0))?;
     let ask = |invoker: &Invoker| -> Result<Duration> {

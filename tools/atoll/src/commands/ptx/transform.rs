@@ -193,9 +193,12 @@ fn lines(kernel: &KernelReport) -> Vec<String> {
         Outlining::Outlined { function } => lines.push(format!("body in {function}")),
         Outlining::Refused(reason) => lines.push(format!("body stays: {reason}")),
     }
-    for (count, what) in [(kernel.unreachable_statements, "unreachable statements"), (kernel.dead_instructions, "dead instructions")] {
-        lines.extend((count > 0).then(|| format!("{count} {what} taken away")));
-    }
+    let counts = [
+        (kernel.unreachable_statements, "unreachable statements taken away"),
+        (kernel.reduced_divisions, "divisions by known numbers reduced"),
+        (kernel.dead_instructions, "dead instructions taken away"),
+    ];
+    lines.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     lines
 }
 
@@ -245,6 +248,7 @@ fn kernel_as_json(kernel: &KernelReport) -> Value {
         "virtualization": virtualization,
         "outlining": outlining,
         "unreachable_statements": kernel.unreachable_statements,
+        "reduced_divisions": kernel.reduced_divisions,
         "dead_instructions": kernel.dead_instructions,
     })
 }

@@ -8,7 +8,7 @@ use crate::commands::ptx::parse_block;
 use crate::failure::{user_error, users};
 use crate::output::{Align, Table, print, print_json};
 use anyhow::{Result, anyhow, bail};
-use atoll_passes::PASSES;
+use atoll_passes::{CANDIDATE_PASSES, PASSES, TransformOptions};
 use atoll_target_nvidia::{Architecture, find_ptxas};
 use measure::{Measured, Row};
 use serde::Serialize;
@@ -96,9 +96,9 @@ fn default_sets() -> Vec<PassSet> {
     let set = |name: &str, passes: Vec<&'static str>| PassSet { name: name.to_owned(), passes };
     vec![
         set("flag", vec!["inject_preempt_flag"]),
-        set("models", vec!["inject_preempt_flag", "shared_to_dynamic"]),
+        set("models", TransformOptions::default().names().collect()),
         set("loops", vec!["check_in_loops"]),
-        set("padding", vec!["shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"]),
+        set("padding", CANDIDATE_PASSES.to_vec()),
         set("fence", vec!["fence_memory"]),
         set("all", PASSES.iter().map(|pass| pass.name).filter(|name| *name != "fence_memory").collect()),
     ]

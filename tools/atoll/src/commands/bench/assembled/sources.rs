@@ -95,8 +95,7 @@ fn model(name: &str, known: &mut HashSet<String>) -> Result<Vec<Source>> {
     let folder = tempfile::tempdir()?;
     let path = model_file(name, folder.path())?;
     let bundle = folder.path().join("model.kg");
-    let passes = TransformOptions { inject_preempt_flag: false, shared_to_dynamic: false };
-    let options = CompileOptions { targets: vec![Target::NVIDIA], passes, ..CompileOptions::default() };
+    let options = CompileOptions { targets: vec![Target::NVIDIA], passes: TransformOptions::NONE, ..CompileOptions::default() };
     compile(&path, &bundle, &options, &Silent).with_context(|| format!("cannot compile {name}"))?;
     let bundle = Bundle::open(&bundle)?;
     let text = bundle.ptx(Target::NVIDIA.name()).context("the bundle has no PTX")?;

@@ -37,6 +37,14 @@ const DEEDS_TOLD: usize = 12;
 /// What clients keep, and what nobody may take.
 const HEIRLOOMS: u32 = 4;
 
+/// Counters that are told at the end; the first one has to have counted something.
+const COUNTED: [&str; 4] = [
+    "atoll_retries_total",
+    "atoll_executor_losses_total{cause=\"died\"}",
+    "atoll_executor_losses_total{cause=\"hung\"}",
+    "atoll_executor_losses_total{cause=\"offended\"}",
+];
+
 fn seed() -> u64 {
     std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
@@ -53,8 +61,8 @@ struct Chaos {
     /// Executors that each tenant lost to this daemon.
     harms: BTreeMap<&'static str, u32>,
     deeds: VecDeque<String>,
-    /// Retries and losses by generation.
-    counted: BTreeMap<u64, [f64; 2]>,
+    /// The daemons' own counts of what is in [`COUNTED`], by generation; what came after the last look at each is not in it.
+    counted: BTreeMap<u64, [f64; COUNTED.len()]>,
 }
 
 #[test]
@@ -277,8 +285,7 @@ impl Chaos {
         audit::is_idle(&self.house, &self.idle)?;
         audit::bills_add_up(&self.house, &self.shared, generation)?;
         let metrics = self.house.metrics()?;
-        let sum = |name: &str| metrics.iter().filter(|(sample, _)| sample.starts_with(name)).map(|(_, value)| value).sum();
-        self.counted.insert(generation, [sum("atoll_retries_total"), sum("atoll_executor_losses_total")]);
+        self.counted.insert(generation, COUNTED.map(|name| metrics.get(name).copied().unwrap_or_default()));
         Ok(())
     }
 
@@ -291,20 +298,22 @@ impl Chaos {
         let status = self.house.daemon.signal(Signal::TERM)?;
         ensure!(status.code() == Some(0), "SIGTERM ended the daemon with {status}");
         ensure!(!last.iter().any(|pid| crate::executors::is_child_of(*pid, daemon)), "an executor outlived its daemon");
-        let retries: f64 = self.counted.values().map(|[retries, _]| retries).sum();
-        ensure!(retries > 0.0, "no request was ever tried again: nothing was under way when executors were killed");
+        ensure!(self.sums()[0] > 0.0, "no request was ever tried again: nothing was under way when executors were killed");
         Ok(())
+    }
+
+    fn sums(&self) -> [f64; COUNTED.len()] {
+        std::array::from_fn(|index| self.counted.values().map(|counts| counts[index]).sum())
     }
 
     /// What happened, for who looks.
     #[expect(clippy::print_stderr, reason = "the figures of a run")]
     fn tell(&self, seed: u64, rounds: u32, is_well: bool) {
-        let [retries, losses] =
-            self.counted.values().fold([0.0, 0.0], |[retries, losses], [more, others]| [retries + more, losses + others]);
+        let [retries, died, hung, offended] = self.sums();
         let (outcomes, latencies) = (&self.shared.books().outcomes, self.shared.latencies());
         let end = if is_well { "well" } else { "badly" };
         eprintln!("chaos, seed {seed}, {rounds} rounds, {} daemons, ended {end}", self.counted.len());
-        eprintln!("  requests: {outcomes:?}; {losses} executors lost, {retries} requests tried again");
+        eprintln!("  requests: {outcomes:?}; {retries} tried again; executors: {died} died, {hung} hung, {offended} offended");
         eprintln!("  real-time requests beside load: {}", quantiles(latencies.calm));
         eprintln!("  the same while others are killed and stopped: {}", quantiles(latencies.disturbed));
     }

@@ -72,7 +72,9 @@ fn nothing_is_lost_whatever_dies() -> Result<()> {
     let outcome = chaos.run(rounds);
     chaos.tell(seed, rounds, outcome.is_ok());
     let told = chaos.deeds.make_contiguous().join("\n  ");
-    outcome.with_context(|| format!("ATOLL_SEED={seed} does the same again; the last that was done:\n  {told}\n"))
+    let log = chaos.house.last_words();
+    outcome
+        .with_context(|| format!("ATOLL_SEED={seed} does the same again; the last that was done:\n  {told}\nthe daemon's log:\n  {log}\n"))
 }
 
 impl Chaos {

@@ -234,6 +234,26 @@ fn a_domain_whose_executors_keep_dying_is_unavailable() {
     two.runs(1);
 }
 
+#[test]
+fn launches_of_a_queue_end_in_order_when_their_executor_is_lost() {
+    let mut two = Two::new();
+    let base = two.base(0);
+    let first = two.submit(0, Kernel::ForeverAt, DeviceOffset(base), [1 << 32, 0]);
+    let pid = two.pid(0).expect("a process");
+    kill_process(pid, Signal::KILL).expect("it lives");
+    // It is gone, and the pool, which nobody asks, has not seen that yet.
+    let process = format!("/proc/{}", pid.as_raw_nonzero());
+    two.wait_until(|_| (!std::path::Path::new(&process).exists()).then_some(()));
+    std::thread::sleep(Duration::from_millis(100));
+    let second = two.submit(0, Kernel::Spin, DeviceOffset(base), [0; 2]);
+    let mut ended = Vec::new();
+    two.wait_until(|two| {
+        ended.extend(two.pool.next_completion().map(|completion| completion.launch));
+        (ended.len() == 2).then_some(())
+    });
+    assert_eq!(ended, [first, second]);
+}
+
 /// Whoever sleeps on the descriptor alone, without looking now and then, sees every domain come back, however long each of them pauses.
 #[test]
 fn every_pause_ends_by_itself() {

@@ -41,6 +41,9 @@ pub(super) fn table_of(tenant: &str) -> u64 {
 /// What the daemon is started with: kernels may not run for long, and whoever hangs is found as in production.
 const OPTIONS: [&str; 6] = ["--memory-limit", "256M", "--time-limit", "2", "--object-memory", "16M"];
 
+/// Lines of the log that are told when something goes wrong.
+const LINES_TOLD: usize = 25;
+
 /// The daemon and its files.
 pub(super) struct House {
     pub(super) folder: tempfile::TempDir,
@@ -156,6 +159,15 @@ impl House {
         self.executors.clear();
         self.daemon = start(self.folder.path())?;
         Ok(())
+    }
+
+    /// The end of its log; if a thread panicked, from there on.
+    pub(super) fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(self.path(LOG)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let panic = lines.iter().position(|line| line.contains("panicked"));
+        let from = panic.unwrap_or(lines.len().saturating_sub(LINES_TOLD));
+        lines[from..].iter().take(LINES_TOLD).copied().collect::<Vec<_>>().join("\n  ")
     }
 
     pub(super) fn processes(&self) -> Result<ProcessReport> {

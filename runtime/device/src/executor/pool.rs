@@ -61,8 +61,10 @@ pub struct ExecutorPool {
     modules_given: u32,
     /// Launches that were taken and whose completion was not, with their domain.
     launches: HashMap<LaunchId, usize>,
-    /// Completions of launches that no executor took.
-    refused: VecDeque<Completion>,
+    /// Completions of launches whose executor took them with it.
+    buried: VecDeque<Completion>,
+    /// Completions of launches that no executor took, with their domain; they wait for earlier launches of it, since those of a queue end in order.
+    refused: VecDeque<(Option<usize>, Completion)>,
     reports: HashMap<LaunchId, LaunchReport>,
     statistics: ExecutorStatistics,
     /// What executors that are gone had counted.
@@ -138,6 +140,7 @@ impl ExecutorPool {
             modules: HashMap::new(),
             modules_given: 0,
             launches: HashMap::new(),
+            buried: VecDeque::new(),
             refused: VecDeque::new(),
             reports: HashMap::new(),
             statistics: ExecutorStatistics::default(),
@@ -242,10 +245,11 @@ impl ExecutorPool {
         let mut device = device;
         while let Some(completion) = device.next_completion() {
             self.reports.extend(device.report(completion.launch).map(|report| (completion.launch, report)));
-            self.end_refused(completion);
+            self.buried.push_back(completion);
+            self.ring();
         }
         let _ = epoll::delete(&self.ready, device.completion_fd());
-        self.busy_before_ns += device.busy_ns().unwrap_or(0);
+        self.busy_before_ns = self.busy_before_ns.saturating_add(device.busy_ns().unwrap_or(0));
         drop(device);
         self.domains[index].memory = None;
         self.domains[index].modules.values_mut().for_each(|module| module.lose_executor(cause));
@@ -294,31 +298,42 @@ impl ExecutorPool {
     }
 
     /// Ends a launch whose executor is not there.
-    fn refuse_lost(&mut self, launch: LaunchId, cause: &str) {
-        self.refuse(launch, FaultKind::Lost { cause: cause.to_owned(), may_have_run: false });
+    fn refuse_lost(&mut self, domain: Option<usize>, launch: LaunchId, cause: &str) {
+        self.refuse(domain, launch, FaultKind::Lost { cause: cause.to_owned(), may_have_run: false });
     }
 
     /// Ends a launch that no executor takes.
-    fn refuse(&mut self, launch: LaunchId, why: FaultKind) {
+    fn refuse(&mut self, domain: Option<usize>, launch: LaunchId, why: FaultKind) {
         let fault = Fault::of_kernel(why, "");
         self.reports.insert(launch, LaunchReport { fault: Some(fault), ..LaunchReport::default() });
-        self.end_refused(Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0, busy_ns: 0 });
+        self.refused.push_back((domain, Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0, busy_ns: 0 }));
+        self.ring();
     }
 
-    fn end_refused(&mut self, completion: Completion) {
-        self.refused.push_back(completion);
+    /// Wakes whoever waits for completions.
+    fn ring(&self) {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     /// The next completion of any executor.
     fn poll(&mut self) -> Option<Completion> {
-        if let Some(completion) = self.refused.pop_front() {
+        if let Some(completion) = self.buried.pop_front() {
             return Some(completion);
         }
-        self.domains.iter_mut().find_map(|domain| match &mut domain.state {
+        let completion = self.domains.iter_mut().find_map(|domain| match &mut domain.state {
             State::Running(device) => device.next_completion(),
             _ => None,
-        })
+        });
+        completion.or_else(|| self.next_refused())
+    }
+
+    /// The first of those that were refused before which nothing of its domain is in flight.
+    fn next_refused(&mut self) -> Option<Completion> {
+        let is_next = |(domain, completion): &(Option<usize>, Completion)| {
+            !self.launches.iter().any(|(launch, other)| Some(*other) == *domain && launch.0 < completion.launch.0)
+        };
+        let at = self.refused.iter().position(is_next)?;
+        self.refused.remove(at).map(|(_, completion)| completion)
     }
 }
 
@@ -506,13 +521,13 @@ impl Device for ExecutorPool {
         let index = self.modules.get(&record.module).copied();
         let module = index.and_then(|index| self.domains[index].modules.get(&record.module));
         if let Some(reason) = module.and_then(|module| module.refusal.clone()) {
-            self.refuse(record.launch, FaultKind::Refused { reason });
+            self.refuse(index, record.launch, FaultKind::Refused { reason });
             return Ok(());
         }
         let domain = index.map(|index| &mut self.domains[index]);
         let number = domain.as_ref().map_or(NUMBERS_MAX, |domain| domain.number());
         let Some((record_there, params_there)) = translate(record, params, number, self.info.constants_base) else {
-            self.refuse_lost(record.launch, "the executor that had its memory is gone");
+            self.refuse_lost(index, record.launch, "the executor that had its memory is gone");
             return Ok(());
         };
         let answer = match domain {
@@ -532,7 +547,7 @@ impl Device for ExecutorPool {
                 Ok(())
             }
             Err(SubmitError::Lost) => {
-                self.refuse_lost(record.launch, "its executor is gone");
+                self.refuse_lost(index, record.launch, "its executor is gone");
                 Ok(())
             }
             Err(full) => Err(full),
@@ -557,7 +572,8 @@ impl Device for ExecutorPool {
 
     fn busy_ns(&self) -> Option<u64> {
         let running = self.domains.iter().filter_map(|domain| domain.executor()?.busy_ns());
-        Some(self.busy_before_ns + running.sum::<u64>())
+        // An executor may say what it likes.
+        Some(running.fold(self.busy_before_ns, u64::saturating_add))
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
@@ -593,7 +609,7 @@ impl ExecutorPool {
     fn end(&mut self, index: usize) {
         if let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) {
             let _ = epoll::delete(&self.ready, device.completion_fd());
-            self.busy_before_ns += device.busy_ns().unwrap_or(0);
+            self.busy_before_ns = self.busy_before_ns.saturating_add(device.busy_ns().unwrap_or(0));
             self.domains[index].memory = None;
             tracing::info!(domain = %self.domains[index].name, pid = device.pid(), "an executor ends: nothing is loaded");
         }

@@ -16,6 +16,10 @@ use atoll_core::{Action, DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId,
 use atoll_device::{DeviceError, Fault, FaultKind, LaunchReport, SubmitError};
 use std::sync::Arc;
 
+/// What fails without a fault was refused by the scheduler, which knows what can be.
+const INCREDIBLE: &str =
+    "a launch ended as it cannot have: a kernel of the tenant may have written over what the device keeps beside its buffers";
+
 impl Worker {
     /// An invocation arrives.
     pub(super) fn submit(&mut self, submission: Submission, reply: PendingReply) {
@@ -274,7 +278,8 @@ impl Worker {
         }
         let answer = match outcome {
             Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
-            Outcome::Failed | Outcome::Cancelled => Err(invocation.failure.take().unwrap_or(InvokeError::Cancelled)),
+            Outcome::Failed => Err(invocation.failure.take().unwrap_or_else(|| InvokeError::Device(INCREDIBLE.into()))),
+            Outcome::Cancelled => Err(invocation.failure.take().unwrap_or(InvokeError::Cancelled)),
             Outcome::DeadlineExceeded => Err(InvokeError::DeadlineExceeded),
             Outcome::Refused => Err(InvokeError::ClassRefused(invocation.submission.class)),
             Outcome::QueueFull => Err(InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX }),

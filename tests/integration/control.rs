@@ -196,7 +196,7 @@ fn chains_and_renames_give_what_single_calls_give() -> Result<()> {
 fn a_tenant_sees_its_own_and_nothing_else() -> Result<()> {
     let setup = Setup::start(
         &[],
-        "socket_mode = 0o666\n[tenant.a]\nuids = [21001]\n[tenant.b]\nuids = [21002]\nobject_count = 2\nobject_bytes = \"4K\"\nfunctions = 1\nclass = \"best-effort\"",
+        "socket_mode = 0o666\n[tenant.a]\nuids = [21001]\n[tenant.b]\nuids = [21002]\nobject_count = 2\nobject_bytes = \"4K\"\nfunctions = 1\ndevice_bytes = \"1M\"\nclass = \"best-effort\"",
     )?;
     let (mut a, mut b) = (setup.client_of("a")?, setup.client_of("b")?);
     a.deploy(&setup.path("affine.kg"), &deploy_as("secret", true))?;
@@ -226,6 +226,10 @@ fn a_tenant_sees_its_own_and_nothing_else() -> Result<()> {
     ensure!(refusal(b.put(&vector([4.0]), None))?.0 == RefusalKind::Quota);
     let (kind, message) = refusal(b.deploy(&setup.path("affine.kg"), &deploy_as("second", false)))?;
     ensure!(kind == RefusalKind::Quota && message.contains("may have 1 functions"), "{message}");
+    let large = vector((0..1 << 18).map(|i| i as f32));
+    let (kind, message) = refusal(b.invoke(Call::of("own").input("x", large.clone()).input("b", large.clone())))?;
+    ensure!(kind == RefusalKind::Quota && message.contains("tenant `b` has a quota of 1048576 bytes"), "{message}");
+    ensure!(a.invoke(Call::of("secret").input("x", large.clone()).input("b", large)).is_ok(), "a has no quota");
     let urgent = Call::of("own").input("x", x.clone()).input("b", x.clone()).class(atoll_client::Class::RealTime);
     ensure!(refusal(b.invoke(urgent))?.0 == RefusalKind::Denied);
     ensure!(a.functions()?.len() == 1, "whatever b tried");

@@ -9,7 +9,7 @@ use crate::function::{Function, FunctionId, QueueSlot};
 use crate::limits::CHAIN_STAGES_MAX;
 use crate::request::{ChainRequest, StageInput};
 use crate::shapes::InputShape;
-use atoll_core::Step;
+use atoll_core::{Step, Tenant};
 use atoll_kgraph::{BufferKind, DType};
 use std::sync::Arc;
 
@@ -72,6 +72,9 @@ impl Chain {
         let mut stages: Vec<Stage> = Vec::with_capacity(request.stages.len());
         for stage in request.stages {
             let function = find(&stage.function).ok_or(InvokeError::UnknownFunction)?;
+            if stages.first().is_some_and(|first| first.function.key.tenant != function.key.tenant) {
+                return Err(InvokeError::BadInput("a chain calls functions of one tenant".into()));
+            }
             let bound = bind(&function, &stage.inputs, &stages).and_then(|binding| function.enqueue().map(|slot| (binding, slot)));
             let (binding, slot) = bound.inspect_err(|_| function.note_rejected())?;
             let outputs = stage.outputs.unwrap_or_else(|| (0..binding.outputs.len()).collect());
@@ -105,6 +108,11 @@ impl Chain {
         let within = step - self.stages[stage].first_step;
         let step = if self.stages[stage].is_fed() { within.checked_sub(1) } else { Some(within) };
         StagePlace { stage, step }
+    }
+
+    /// Whose functions it calls.
+    pub(crate) fn tenant(&self) -> &Tenant {
+        &self.stages[0].function.key.tenant
     }
 
     /// Bytes of device memory that all stages take together.

@@ -1,6 +1,7 @@
 //! What an engine and its functions are told when they are made.
 
 use crate::limits;
+use crate::quota::MemoryQuotas;
 use atoll_core::residency::RESIDENCY_POLICY_DEFAULT;
 use atoll_core::{Class, Tenant};
 use std::fmt;
@@ -17,6 +18,8 @@ pub struct EngineConfig {
     pub memory_limit_bytes: Option<u64>,
     /// The constants of all functions may take so many times the device's memory; those that are not used for longest, or at least cost, wait outside. At 1 everything fits.
     pub memory_overcommit: f64,
+    /// What tenants may have of the device's memory. Their constants may exceed it as those of all may exceed the device's.
+    pub memory_quotas: MemoryQuotas,
     /// Who has to go when the device is full: a name from [`atoll_core::residency::RESIDENCY_POLICIES`].
     pub residency_policy: String,
     /// Launches put into one device queue, if the device takes that many.
@@ -34,6 +37,7 @@ impl Default for EngineConfig {
             queue_capacity: limits::FUNCTION_QUEUE_CAPACITY_DEFAULT,
             memory_limit_bytes: None,
             memory_overcommit: limits::MEMORY_OVERCOMMIT_DEFAULT,
+            memory_quotas: MemoryQuotas::default(),
             residency_policy: RESIDENCY_POLICY_DEFAULT.into(),
             device_queue_capacity: atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT,
             shutdown_grace: Duration::from_secs(5),

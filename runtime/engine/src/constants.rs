@@ -10,7 +10,7 @@ use crate::memory::{Allocation, DeviceMemory, granules};
 use atoll_core::residency::ItemId;
 use atoll_core::{Class, DeviceOffset};
 use atoll_kgraph::{Bundle, ConstantDigest};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -304,6 +304,17 @@ impl Constants {
     /// What a set takes on the device.
     pub(crate) fn set_bytes(&self, set: ItemId) -> u64 {
         self.sets[&set].pieces.iter().map(|(id, _)| self.constants[id].bytes).sum()
+    }
+
+    /// What a set consists of: each constant once, with what it takes on the device.
+    pub(crate) fn members(&self, set: ItemId) -> impl Iterator<Item = (ConstantId, u64)> {
+        self.sets[&set].pieces.iter().map(|(id, _)| (*id, self.constants[id].bytes))
+    }
+
+    /// What these sets take together.
+    pub(crate) fn bytes_of(&self, sets: &[ItemId]) -> u64 {
+        let mut seen = HashSet::new();
+        sets.iter().flat_map(|&set| self.members(set)).filter(|(id, _)| seen.insert(*id)).map(|(_, bytes)| bytes).sum()
     }
 
     /// How much of a set is on the device, leftovers included.

@@ -1,7 +1,7 @@
 //! What can go wrong, and whose fault it is.
 
 use crate::config::FunctionKey;
-use atoll_core::Class;
+use atoll_core::{Class, Tenant};
 use atoll_device::DeviceError;
 
 /// Why an engine cannot start, or a function cannot be loaded or unloaded.
@@ -70,6 +70,25 @@ pub enum EngineError {
         /// Bytes there are.
         total: u64,
     },
+    /// The tenant's quota of device memory has no room for the constants, ever or beside those of its other functions.
+    #[error(
+        "function `{name}` needs {wanted} bytes for its constants; tenant `{}` has a quota of {quota} bytes, of which {free} are free, and the constants of its functions would be {all} bytes, of which {limit} \
+         are allowed; unload a function or raise the quota", name.tenant
+    )]
+    OverQuota {
+        /// The function.
+        name: FunctionKey,
+        /// Bytes needed.
+        wanted: u64,
+        /// Bytes of the quota that are free.
+        free: u64,
+        /// Bytes the tenant may have.
+        quota: u64,
+        /// Bytes of the constants of the tenant's functions, this one included.
+        all: u64,
+        /// Bytes they may be, with over-commit.
+        limit: u64,
+    },
     /// The configuration names no residency policy there is.
     #[error("there is no residency policy `{name}`; there are: {known}")]
     UnknownResidencyPolicy {
@@ -128,6 +147,23 @@ pub enum InvokeError {
         obtainable: u64,
         /// Bytes there are.
         total: u64,
+    },
+    /// The invocation would not fit its tenant's quota even if nothing else of the tenant were on the device.
+    #[error(
+        "the invocation needs {wanted} bytes on the device at once, {constants} of them for constants; tenant `{tenant}` has a quota of {quota} bytes for work of this class, of which {free} are free; send \
+         smaller inputs or raise the quota"
+    )]
+    OverQuota {
+        /// Whose quota.
+        tenant: Tenant,
+        /// Bytes needed, constants included.
+        wanted: u64,
+        /// Bytes of its constants.
+        constants: u64,
+        /// Bytes of the quota that are free.
+        free: u64,
+        /// Bytes the tenant may have for work of the invocation's class.
+        quota: u64,
     },
     /// The deadline passed before the result was there.
     #[error("the deadline passed before the result was there")]

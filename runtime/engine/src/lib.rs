@@ -30,6 +30,7 @@ mod instance;
 mod invocation;
 pub mod limits;
 mod memory;
+mod quota;
 mod request;
 mod shapes;
 mod staging;
@@ -42,10 +43,12 @@ pub use config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use error::{EngineError, InvokeError};
 pub use handle::{Engine, EngineHandle};
 pub use histogram::Histogram;
+pub use quota::{MemoryQuotas, TenantBytes};
 pub use request::{
     ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, OutputTensor, Reply, StageInput,
     StageRequest,
 };
 pub use statistics::{
     ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics,
+    TenantMemory,
 };

@@ -3,7 +3,8 @@
 use crate::accounts::UsageRow;
 use crate::config::FunctionKey;
 use crate::histogram::Histogram;
-use atoll_core::Class;
+use crate::quota::TenantBytes;
+use atoll_core::{Class, Tenant};
 use atoll_device::ExecutorStatistics;
 
 /// Everything at one moment.
@@ -13,6 +14,8 @@ pub struct EngineStatistics {
     pub uptime_ns: u64,
     /// Who used how much: by tenant, function and class. Rows of a function are there from when it is loaded until it is unloaded; then they become part of its tenant's.
     pub usage: Vec<UsageRow>,
+    /// What tenants that have a quota of device memory use of it: those that are named in the configuration, and others that were active.
+    pub tenants: Vec<TenantMemory>,
     /// Per loaded function, by name.
     pub functions: Vec<FunctionStatistics>,
     /// The device.
@@ -72,6 +75,19 @@ pub struct FunctionStatistics {
     pub memory: FunctionMemory,
     /// What happened to its constants, which functions with equal ones share.
     pub constants: ConstantStatistics,
+}
+
+/// What a tenant uses of its quota of device memory: constants that several tenants use count in full for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantMemory {
+    /// Who.
+    pub tenant: Tenant,
+    /// What it may have.
+    pub quota: TenantBytes,
+    /// What it uses.
+    pub used: TenantBytes,
+    /// The most it ever used.
+    pub most: TenantBytes,
 }
 
 /// What a function has in memory.

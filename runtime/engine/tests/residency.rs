@@ -164,6 +164,105 @@ fn a_real_time_invocation_takes_what_best_effort_ones_wait_with() {
     }
 }
 
+fn tenant(name: &str) -> Tenant {
+    name.parse().expect("a name")
+}
+
+/// An engine with all the memory it wants, in which tenant `one` has so much.
+fn start_with_quota(quota: TenantBytes) -> (Engine, EngineHandle, Controls) {
+    let memory_quotas = MemoryQuotas { tenants: [(tenant("one"), quota)].into(), ..MemoryQuotas::default() };
+    start(1 << 20, EngineConfig { memory_quotas, memory_overcommit: 2.0, ..EngineConfig::default() })
+}
+
+fn function_of_one(name: &str) -> FunctionKey {
+    FunctionKey { tenant: tenant("one"), name: name.into() }
+}
+
+fn submit_to(handle: &EngineHandle, key: FunctionKey, class: Class, input: &[u32]) -> Receiver<Answer> {
+    let (send, answer) = channel();
+    handle.submit(toy::request_of(key, class, input), Box::new(move |result| drop(send.send(result))));
+    answer
+}
+
+#[test]
+fn a_tenant_takes_turns_within_its_quota_and_others_do_not_wait_for_it() {
+    let quota = 256 * 12 + toy::invocation_memory(64);
+    let (_engine, handle, device) = start_with_quota(TenantBytes { all: quota, best_effort: u64::MAX });
+    let (a, b, other) = (model(1, 10), model(2, 10), model(3, 20));
+    assert!(load_for(&handle, function_of_one("a"), &a, Class::BestEffort).expect("room").weights_resident);
+    assert!(
+        !load_for(&handle, function_of_one("b"), &b, Class::BestEffort).expect("over-commit").weights_resident,
+        "there is no quota for it yet"
+    );
+    load(&handle, "other", &other, Class::BestEffort).expect("room");
+    let input = input(64, 1);
+    device.pause();
+    let first = submit_to(&handle, function_of_one("a"), Class::BestEffort, &input);
+    device.wait_for_launches();
+    // The same constants, so that only memory of its own is missing; others, for which all is missing; and one that is more urgent than both.
+    let again = submit_to(&handle, function_of_one("a"), Class::BestEffort, &input);
+    let second = submit_to(&handle, function_of_one("b"), Class::BestEffort, &input);
+    let urgent = submit_to(&handle, function_of_one("b"), Class::RealTime, &input);
+    let foreign: Vec<_> = (0..40).map(|_| submit(&handle, "other", Class::BestEffort, &input).1).collect();
+    device.resume();
+    foreign.iter().for_each(|answer| drop(check(answer, &other, &input)));
+    for (answer, constants) in [(&first, &a), (&again, &a), (&second, &b), (&urgent, &b)] {
+        check(answer, constants, &input);
+    }
+    let statistics = handle.statistics();
+    let [one] = &statistics.tenants[..] else { panic!("{:?}", statistics.tenants) };
+    assert!(one.most.all <= quota && one.most.all > 256 * 10, "{one:?}");
+    assert_eq!(function(&handle, "other").memory.state, ConstantState::Device, "what is another's stays");
+}
+
+#[test]
+fn what_a_quota_has_no_room_for_is_refused_with_all_figures() {
+    let quota = 256 * 10 + toy::invocation_memory(16);
+    let best_effort = 256 * 4 + toy::invocation_memory(16);
+    let (_engine, handle, _) = start_with_quota(TenantBytes { all: quota, best_effort });
+    load_for(&handle, function_of_one("a"), &model(1, 8), Class::RealTime).expect("room");
+    let refused = |class, n| {
+        let answer = submit_to(&handle, function_of_one("a"), class, &input(n, 1)).recv().expect("an answer");
+        let InvokeError::OverQuota { tenant, wanted, constants, free, quota } = answer.expect_err("too much") else { panic!() };
+        assert_eq!((tenant.as_str(), constants), ("one", 8 * 256));
+        (wanted, free, quota)
+    };
+    assert_eq!(refused(Class::RealTime, 1024), (8 * 256 + toy::invocation_memory(1024), quota - 8 * 256, quota));
+    assert_eq!(refused(Class::BestEffort, 16), (8 * 256 + toy::invocation_memory(16), quota - 8 * 256, best_effort));
+    check(&submit_to(&handle, function_of_one("a"), Class::RealTime, &input(16, 1)), &model(1, 8), &input(16, 1));
+    let error = load_for(&handle, function_of_one("b"), &model(2, 20), Class::RealTime).expect_err("more than the quota");
+    assert!(matches!(error, EngineError::OverQuota { wanted: 5120, quota: told, .. } if told == quota), "{error}");
+    let others = quota / 256 * 2 - 8;
+    load_for(&handle, function_of_one("c"), &model(3, 9), Class::RealTime).expect("over-commit");
+    let error = load_for(&handle, function_of_one("d"), &model(4, others as u32 - 8), Class::RealTime).expect_err("too much for all");
+    assert!(matches!(error, EngineError::OverQuota { all, limit, .. } if all > limit && limit == 2 * quota), "{error}");
+    // Equal constants are no more than before, and others have nothing to do with it.
+    load_for(&handle, function_of_one("e"), &model(3, 9), Class::RealTime).expect("nothing new");
+    load(&handle, "f", &model(5, 100), Class::RealTime).expect("room on the device");
+}
+
+#[test]
+fn what_several_have_is_charged_in_full_and_taken_from_nobody() {
+    let quota = 256 * 12 + toy::invocation_memory(16);
+    let (_engine, handle, _) = start_with_quota(TenantBytes { all: quota, best_effort: u64::MAX });
+    let (shared, own) = (model(1, 10), model(2, 10));
+    load(&handle, "a", &shared, Class::BestEffort).expect("room");
+    for (name, constants) in [("shared", &shared), ("own", &own)] {
+        load_for(&handle, function_of_one(name), constants, Class::BestEffort).expect("room");
+    }
+    let charged = || handle.statistics().tenants.iter().map(|one| one.used.all).sum::<u64>();
+    let idle = toy::invocation_memory(16);
+    let input = input(16, 1);
+    check(&submit_to(&handle, function_of_one("shared"), Class::BestEffort, &input), &shared, &input);
+    assert_eq!(charged(), 10 * 256 + idle, "in full, although another has them as well");
+    check(&submit_to(&handle, function_of_one("own"), Class::BestEffort, &input), &own, &input);
+    assert_eq!(charged(), 10 * 256 + idle);
+    // What was loaded with `own` had to go for the first call, and comes back now at the cost of a charge, but of nobody's constants.
+    assert_eq!((function(&handle, "a").memory.state, handle.statistics().constants.evictions), (ConstantState::Device, 1));
+    check(&submit_to(&handle, function_of_one("shared"), Class::BestEffort, &input), &shared, &input);
+    assert_eq!((function(&handle, "own").memory.state, handle.statistics().constants.evictions), (ConstantState::Host, 2));
+}
+
 fn seeds() -> std::ops::Range<u64> {
     match std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()) {
         Some(seed) => seed..seed + 1,
@@ -186,8 +285,7 @@ fn a_life_under_pressure_leaves_nothing_behind() {
 
 /// Functions belong to three tenants in turn; the device finds out if one could read what is another's.
 fn key(number: usize) -> FunctionKey {
-    let tenant = ["local", "one", "two"][number % 3].parse().expect("a name");
-    FunctionKey { tenant, name: format!("f{number}") }
+    FunctionKey { tenant: tenant(["local", "one", "two"][number % 3]), name: format!("f{number}") }
 }
 
 fn life(seed: u64) -> u64 {
@@ -202,7 +300,13 @@ fn life(seed: u64) -> u64 {
         .collect();
     let limit = 256 * (20 + rng.below(20)) + 3 * toy::invocation_memory(200);
     let policies: Vec<_> = atoll_core::POLICIES.iter().filter(|entry| (entry.make)().admits(Class::BestEffort)).collect();
+    // One tenant has no quota, one has one, one has one for its best-effort work besides. Some of their functions can never fit.
+    let quota = |rng: &mut Rng| 256 * (8 + rng.below(20)) + 2 * toy::invocation_memory(200);
+    let (one, two) = (quota(&mut rng), quota(&mut rng));
+    let quotas = [("one", TenantBytes { all: one, best_effort: u64::MAX }), ("two", TenantBytes { all: two, best_effort: two / 2 })];
+    let memory_quotas = MemoryQuotas { tenants: quotas.map(|(name, quota)| (tenant(name), quota)).into(), ..MemoryQuotas::default() };
     let config = EngineConfig {
+        memory_quotas,
         policy: policies[rng.below(policies.len() as u64) as usize].name.into(),
         residency_policy: RESIDENCY_POLICIES[rng.below(RESIDENCY_POLICIES.len() as u64) as usize].name.into(),
         evict_at_random: rng.one_in(2).then_some(seed),
@@ -240,6 +344,7 @@ fn life(seed: u64) -> u64 {
             Ok(result) => assert!(result.outputs[0].bytes == toy::expected_of(&models[*number], input), "a wrong answer"),
             Err(InvokeError::Device(text)) => assert!(input[0] == toy::TRAP, "{text}"),
             Err(InvokeError::OutOfMemory { wanted, total, .. }) => assert!(wanted > total),
+            Err(InvokeError::OverQuota { wanted, quota, .. }) => assert!(wanted > quota),
             Err(_) => {}
         }
         assert!(answer.recv_timeout(Duration::from_secs(20)).is_err(), "one answer each");
@@ -249,6 +354,10 @@ fn life(seed: u64) -> u64 {
     let statistics = handle.statistics();
     assert_eq!((statistics.device.memory_used_bytes, statistics.device.constant_bytes_all, device.modules()), (0, 0, 0));
     assert!(statistics.device.memory_used_bytes_max <= limit);
+    for TenantMemory { tenant, quota, used, most } in &statistics.tenants {
+        assert!(most.all <= quota.all && most.best_effort <= quota.best_effort, "{tenant} used {most:?} of {quota:?}");
+        assert_eq!(*used, TenantBytes::default(), "{tenant} is charged for nothing");
+    }
     assert_eq!(statistics.cold_invocations, 0);
     engine.shutdown();
     evictions

@@ -42,8 +42,6 @@ pub(crate) enum DeployError {
     BadName(String),
     #[error("tenant `{tenant}` may have {limit} functions and has as many; remove one first")]
     TooMany { tenant: Tenant, limit: u64 },
-    #[error("the function needs {wanted} bytes of the device for its constants; tenant `{tenant}` may have {limit} and has {used}")]
-    DeviceBytes { tenant: Tenant, wanted: u64, used: u64, limit: u64 },
     #[error("a model of the repository is called `{0}`; choose another name")]
     Taken(String),
     #[error(transparent)]
@@ -154,7 +152,7 @@ impl Deployed {
         check_name(&name)?;
         let key = FunctionKey { tenant: tenant.clone(), name };
         let old = self.find(&key);
-        self.check_limits(limits, &key, &bundle)?;
+        self.check_limits(limits, &key)?;
         let deployed_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let deployment = Deployment { bundle: digest, bundle_bytes, class: how.class, private: how.private, deployed_s };
         if let Some(old) = &old {
@@ -192,14 +190,10 @@ impl Deployed {
         Ok(true)
     }
 
-    fn check_limits(&self, limits: &TenantLimits, key: &FunctionKey, bundle: &Bundle) -> Result<(), DeployError> {
-        let others: Vec<_> = self.of(&key.tenant).into_iter().filter(|function| function.key != *key).collect();
-        if others.len() as u64 >= limits.functions {
+    fn check_limits(&self, limits: &TenantLimits, key: &FunctionKey) -> Result<(), DeployError> {
+        let others = self.of(&key.tenant).into_iter().filter(|function| function.key != *key);
+        if others.count() as u64 >= limits.functions {
             return Err(DeployError::TooMany { tenant: key.tenant.clone(), limit: limits.functions });
-        }
-        let (wanted, used) = (bundle.weights().len() as u64, others.iter().map(|function| function.weights_bytes).sum::<u64>());
-        if used.saturating_add(wanted) > limits.device_bytes {
-            return Err(DeployError::DeviceBytes { tenant: key.tenant.clone(), wanted, used, limit: limits.device_bytes });
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
 use atoll_device::host::{HostConfig, HostDevice};
 use atoll_device::{Device, ExecutorConfig, ExecutorPool};
-use atoll_engine::{Engine, EngineConfig};
+use atoll_engine::{Engine, EngineConfig, MemoryQuotas};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -98,19 +98,19 @@ impl EngineArgs {
 
     /// Starts the engine for this program's own use.
     pub(crate) fn start(&self) -> anyhow::Result<Engine> {
-        self.start_with(Isolation::None)
+        self.start_with(Isolation::None, MemoryQuotas::default())
     }
 
     /// Starts the engine for others' kernels.
-    pub(crate) fn start_isolated(&self) -> anyhow::Result<Engine> {
-        self.start_with(Isolation::Process)
+    pub(crate) fn start_isolated(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
+        self.start_with(Isolation::Process, memory_quotas)
     }
 
-    fn start_with(&self, default: Isolation) -> anyhow::Result<Engine> {
+    fn start_with(&self, default: Isolation, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
         let device = self.device(self.isolation.unwrap_or(default))?;
         let info = device.info();
         tracing::info!(device = info.name, compute_units = info.compute_units, memory_bytes = info.memory_bytes, preempt_level = ?info.preempt_level, policy = self.policy, "starting");
-        Ok(Engine::start(device, self.config())?)
+        Ok(Engine::start(device, EngineConfig { memory_quotas, ..self.config() })?)
     }
 
     fn config(&self) -> EngineConfig {

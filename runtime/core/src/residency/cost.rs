@@ -118,7 +118,12 @@ impl Cost {
     fn least(&mut self) -> Option<ItemId> {
         let count = self.candidates.len();
         let sample = (0..count.min(SAMPLE)).map(|i| if count <= SAMPLE { i } else { self.rng.below(count as u64) as usize });
-        let ranked = sample.map(|place| self.candidates[place]).map(|item| (self.items[&item].worth(self.now), item));
+        let sample: Vec<ItemId> = sample.map(|place| self.candidates[place]).collect();
+        self.least_worthy(&sample)
+    }
+
+    fn least_worthy(&self, items: &[ItemId]) -> Option<ItemId> {
+        let ranked = items.iter().map(|item| (self.items[item].worth(self.now), *item));
         ranked.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, item)| item)
     }
 }
@@ -155,6 +160,10 @@ impl ResidencyPolicy for Cost {
         let victim = self.least()?;
         self.hold(victim);
         Some(victim)
+    }
+
+    fn least_of(&self, _now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
+        self.least_worthy(candidates)
     }
 
     fn leave(&mut self, item: ItemId) {

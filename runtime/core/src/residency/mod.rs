@@ -6,7 +6,7 @@
 //! To add a policy, write a file beside this one and a row in [`RESIDENCY_POLICIES`]: its name then works in configuration and in `atoll bench residency`, and the
 //! tests below cover it.
 //!
-//! There is no tenant here: whose bytes count against which quota is decided before anybody has to go.
+//! There is no tenant here: whose bytes count against which quota is decided outside, which may then ask for a victim among some items only.
 
 mod cost;
 mod two_level_lru;
@@ -45,6 +45,9 @@ pub trait ResidencyPolicy: Send {
 
     /// Takes the candidate that would be missed least; it leaves the device. Equal ones go in an order that depends on nothing but the events.
     fn victim(&mut self, now: Nanos) -> Option<ItemId>;
+
+    /// Which of these candidates would be missed least. It stays one.
+    fn least_of(&self, now: Nanos, candidates: &[ItemId]) -> Option<ItemId>;
 
     /// The item, held or not, leaves the device without having been a victim.
     fn leave(&mut self, item: ItemId);
@@ -182,6 +185,15 @@ impl Residency {
             victims.push(victim);
         }
         Ok(victims)
+    }
+
+    /// Takes the one of these items off the device that would be missed least; `None` if none of them is there and unpinned.
+    pub fn reclaim_one_of(&mut self, now: Nanos, items: &[ItemId]) -> Option<ItemId> {
+        let may_go = |item: &ItemId| self.resident.get(item).is_some_and(|resident| resident.pins == 0);
+        let candidates: Vec<ItemId> = items.iter().copied().filter(may_go).collect();
+        let victim = self.policy.least_of(now, &candidates)?;
+        self.remove(victim);
+        Some(victim)
     }
 
     /// Whether the item is on the device.

@@ -67,6 +67,7 @@ impl World {
                 known.pins -= 1;
                 self.residency.unpin(item);
             }
+            5..7 => self.reclaim_one_of(),
             7 if known.pins == 0 => {
                 self.known.remove(&item);
                 if self.rng.one_in(2) { self.residency.remove(item) } else { self.residency.forget(item) }
@@ -81,6 +82,18 @@ impl World {
         let class = if self.rng.one_in(3) { Class::RealTime } else { Class::BestEffort };
         self.residency.add(self.now, item, &ItemFacts { bytes, reload_ns: self.rng.below(1 << 30), class });
         self.known.insert(item, Known { bytes, pins: 0 });
+    }
+
+    fn reclaim_one_of(&mut self) {
+        let items: Vec<ItemId> = (0..4).map(|_| ItemId(self.rng.below(ITEMS))).collect();
+        let may_go = |item: &ItemId| self.known.get(item).is_some_and(|known| known.pins == 0);
+        let victim = self.residency.reclaim_one_of(self.now, &items);
+        assert_eq!(victim.is_some(), items.iter().any(may_go));
+        if let Some(victim) = victim {
+            assert!(items.contains(&victim) && may_go(&victim), "a victim was not offered, or pinned");
+            self.known.remove(&victim);
+            self.victims.push(victim);
+        }
     }
 
     fn reclaim(&mut self) {

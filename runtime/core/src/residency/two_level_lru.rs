@@ -57,6 +57,10 @@ impl ResidencyPolicy for TwoLevelLru {
         Some(item)
     }
 
+    fn least_of(&self, _now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
+        candidates.iter().copied().min_by_key(|item| self.places.get(item))
+    }
+
     fn leave(&mut self, item: ItemId) {
         self.hold(item);
     }

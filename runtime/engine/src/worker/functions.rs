@@ -41,6 +41,10 @@ impl Loaded {
         self.function.id
     }
 
+    pub(super) fn key(&self) -> &FunctionKey {
+        &self.function.key
+    }
+
     pub(super) fn is_unloading(&self) -> bool {
         self.unloading.is_some()
     }
@@ -134,7 +138,7 @@ impl Worker {
                 }
             },
             Stage::Constants { module, membership, was_there, loaded_before } => {
-                self.after_constants(module, membership, was_there, loaded_before)
+                self.after_constants(&job.function, module, membership, was_there, loaded_before)
             }
         };
         match step {
@@ -214,11 +218,11 @@ impl Worker {
         let membership = self.constants.join(&function.bundle, function.class);
         let set = membership.set;
         if let Err(refusal) = self.check_commitment(function, set, before) {
-            self.abandon_load(module, set);
+            self.abandon_load(function, module, set);
             return Err(refusal);
         }
         let was_there = !membership.constants.is_empty() && self.constants.homeless(set).is_empty();
-        if self.constants.state(set) == SetState::Away {
+        if self.constants.state(set) == SetState::Away && self.charge_load(&function.key.tenant, function.class, set) {
             // Otherwise the first invocation brings them.
             self.hold_if_free(set);
         }
@@ -237,19 +241,20 @@ impl Worker {
         if all > limit && all > before {
             return Err(EngineError::OverCommitted { name, wanted: all - before, all, limit, total });
         }
-        Ok(())
+        self.check_quota_commitment(&function.key, set)
     }
 
     /// The constants have come, or stay away.
     fn after_constants(
         &mut self,
+        function: &Function,
         module: ModuleId,
         membership: Membership,
         was_there: bool,
         loaded_before: u64,
     ) -> Result<LoadStep, EngineError> {
         if let Some(reason) = self.lost.clone() {
-            self.abandon_load(module, membership.set);
+            self.abandon_load(function, module, membership.set);
             return Err(DeviceError::Lost(reason).into());
         }
         match self.constants.state(membership.set) {
@@ -261,7 +266,8 @@ impl Worker {
         }
     }
 
-    fn abandon_load(&mut self, module: ModuleId, set: ItemId) {
+    fn abandon_load(&mut self, function: &Function, module: ModuleId, set: ItemId) {
+        self.discharge_unless_used(&function.key.tenant, set);
         self.leave_set(set);
         if self.lost.is_none() {
             self.device.unload_module(module);
@@ -296,6 +302,7 @@ impl Worker {
         for instance in loaded.idle {
             self.free(instance);
         }
+        self.discharge_unless_used(&loaded.function.key.tenant, loaded.membership.set);
         self.leave_set(loaded.membership.set);
         self.bill_constants();
         loaded.accounts.into_iter().for_each(|account| self.accounts.close(account));

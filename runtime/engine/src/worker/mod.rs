@@ -6,6 +6,7 @@
 mod executors;
 mod functions;
 mod pressure;
+mod quotas;
 mod report;
 mod residency;
 mod tasks;
@@ -22,6 +23,7 @@ use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::limits;
 use crate::memory::DeviceMemory;
+use crate::quota::Quotas;
 use crate::staging::Stager;
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
 use atoll_core::{Action, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
@@ -55,6 +57,7 @@ pub(crate) struct Worker {
     memory: DeviceMemory,
     memory_overcommit: f64,
     constants: Constants,
+    quotas: Quotas,
     accounts: Accounts,
     resident: ResidencyState,
     /// Counts releases of instances.
@@ -114,6 +117,7 @@ impl Worker {
             memory,
             memory_overcommit: config.memory_overcommit,
             constants: Constants::default(),
+            quotas: Quotas::new(config.memory_quotas.clone()),
             accounts: Accounts::default(),
             resident: ResidencyState::new(Residency::new((residency_policy.make)()), stager),
             releases: 0,

@@ -3,6 +3,7 @@
 //! An invocation gets all of its memory at once or waits without any, so that those who wait cannot block each other; it then waits among the cold ones (`residency.rs`).
 
 use super::Worker;
+use super::functions::Loaded;
 use crate::accounts::{Holder, MemoryKind};
 use crate::binding::Binding;
 use crate::clock;
@@ -10,7 +11,7 @@ use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::limits::IDLE_INSTANCES_PER_FUNCTION_MAX;
 use crate::memory::{Allocation, Purpose};
-use atoll_core::{Class, TaskId};
+use atoll_core::{Class, TaskId, Tenant};
 use std::sync::Arc;
 
 impl Worker {
@@ -29,6 +30,8 @@ impl Worker {
                 }
             }
         }
+        let tenant = self.invocation(task).submission.chain.tenant().clone();
+        self.note_use(&tenant);
         Some(instances)
     }
 
@@ -83,12 +86,13 @@ impl Worker {
     /// Gives back a piece of memory, or takes constants off the device so that theirs can be given back; `None` if everything is in use.
     pub(super) fn reclaim_one(&mut self) -> Option<()> {
         let leftover = self.constants.reclaim_leftover(&mut self.memory);
-        leftover.or_else(|| self.reclaim_idle()).or_else(|| self.evict_one())
+        leftover.or_else(|| self.reclaim_idle(None)).or_else(|| self.evict_one())
     }
 
-    /// Gives back what was released longest ago; `None` if nothing is idle.
-    fn reclaim_idle(&mut self) -> Option<()> {
-        let oldest = self.functions.values_mut().filter(|loaded| !loaded.idle.is_empty()).min_by_key(|loaded| loaded.idle[0].released)?;
+    /// Gives back what was released longest ago, by anybody or by a tenant; `None` if nothing is idle.
+    pub(super) fn reclaim_idle(&mut self, tenant: Option<&Tenant>) -> Option<()> {
+        let is_meant = |loaded: &&mut Loaded| !loaded.idle.is_empty() && tenant.is_none_or(|tenant| loaded.key().tenant == *tenant);
+        let oldest = self.functions.values_mut().filter(is_meant).min_by_key(|loaded| loaded.idle[0].released)?;
         let instance = oldest.idle.remove(0);
         self.free(instance);
         Some(())

@@ -27,6 +27,7 @@ impl Worker {
         EngineStatistics {
             uptime_ns: now.0.saturating_sub(self.started.0),
             usage,
+            tenants: self.tenant_memory(),
             functions,
             device: DeviceStatistics {
                 name: self.shared.device.name.clone(),

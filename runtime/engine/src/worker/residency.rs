@@ -14,13 +14,15 @@ use crate::constants::{Chunk, SetState};
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::function::FunctionId;
+use crate::invocation::Invocation;
 use crate::limits::{LOAD_CHUNK_BYTES, LOADS_MAX, OVERTAKES_MAX};
 use crate::memory::{Allocation, Purpose};
 use crate::staging::{Staged, Stager};
 use crate::statistics::ConstantStatistics;
 use atoll_core::residency::{ItemFacts, ItemId, Residency};
-use atoll_core::{Action, Class, Event, TaskId};
+use atoll_core::{Action, Class, Event, TaskId, Tenant};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The order in which invocations get memory.
@@ -28,7 +30,7 @@ pub(super) type Turn = (Class, TaskId);
 
 /// What the engine's thread knows about constants that come and go.
 pub(super) struct ResidencyState {
-    residency: Residency,
+    pub(super) residency: Residency,
     /// Invocations that wait for constants or memory.
     cold: BTreeSet<Turn>,
     /// Sets that are being loaded, in the order in which that began.
@@ -37,7 +39,9 @@ pub(super) struct ResidencyState {
     stager: Stager,
     /// The first cold invocation, if there is no memory for it.
     blocked: Option<Turn>,
-    /// Invocations behind it that were prepared meanwhile.
+    /// The first invocation of each tenant that waits for the tenant's quota.
+    pub(super) short_of_quota: BTreeMap<Tenant, Turn>,
+    /// Invocations behind `blocked` that were prepared meanwhile.
     overtakes: u32,
     /// What loading a byte takes, by those loaded lately.
     ns_per_byte: f64,
@@ -58,6 +62,7 @@ impl ResidencyState {
             loading: Vec::new(),
             stager,
             blocked: None,
+            short_of_quota: BTreeMap::new(),
             overtakes: 0,
             ns_per_byte: NS_PER_BYTE_DEFAULT,
             counters: BTreeMap::new(),
@@ -86,9 +91,10 @@ impl Worker {
         let sets = self.invocation(task).sets.clone();
         let missing: Vec<ItemId> = sets.into_iter().filter(|&set| !self.constants.is_resident(set)).collect();
         missing.iter().for_each(|&set| self.note_cold_start(task, set));
-        let ready = missing.is_empty() && !self.is_held_back(turn);
+        let ready = missing.is_empty() && !self.is_held_back(turn) && !self.waits_for_quota(turn) && self.fits_quota(task);
         if ready {
             self.claim(task);
+            self.charge(task);
         } else {
             self.resident.cold.insert(turn);
         }
@@ -185,12 +191,21 @@ impl Worker {
         if self.lost.is_some() {
             return;
         }
-        let Some(&first) = self.resident.cold.first() else { return self.unblock() };
-        if self.resident.blocked != Some(first) {
-            self.unblock();
-        }
-        let turns: Vec<Turn> = self.resident.cold.iter().copied().take(LOADS_MAX).collect();
-        for turn in turns {
+        self.resident.short_of_quota.clear();
+        let (mut first, mut tried, mut next) = (None, 0, self.resident.cold.first().copied());
+        while let Some(turn) = next {
+            next = self.resident.cold.range((Bound::Excluded(turn), Bound::Unbounded)).next().copied();
+            if !self.passes_quota(turn) {
+                continue;
+            }
+            if tried == LOADS_MAX {
+                break;
+            }
+            tried += 1;
+            let first = *first.get_or_insert(turn);
+            if self.resident.blocked != Some(first) {
+                self.unblock();
+            }
             let is_first = turn == first;
             // Where nothing runs, nothing will be given back either.
             let alone = is_first && !self.invocations.values().any(|invocation| invocation.prepared);
@@ -205,6 +220,23 @@ impl Worker {
                 break;
             }
         }
+        if first.is_none() {
+            self.unblock();
+        }
+    }
+
+    /// Whether there is room for a cold invocation in its tenant's quota; if not, those behind it of the same tenant wait too.
+    fn passes_quota(&mut self, turn: Turn) -> bool {
+        if self.waits_for_quota(turn) {
+            return false;
+        }
+        let short = self.invocation(turn.1).short;
+        let passes = self.make_quota_room(turn, short);
+        if !passes {
+            let tenant = self.invocation(turn.1).submission.chain.tenant().clone();
+            self.resident.short_of_quota.insert(tenant, turn);
+        }
+        passes
     }
 
     fn unblock(&mut self) {
@@ -228,6 +260,7 @@ impl Worker {
             self.unclaim(&sets);
             return false;
         }
+        self.charge(task);
         if !sets.iter().all(|&set| self.constants.is_resident(set)) {
             return true;
         }
@@ -248,7 +281,7 @@ impl Worker {
 
     /// Gives the first cold invocation what it needs on a device that is empty but for that: where nothing runs and yet its memory is not to be had, it is in pieces.
     fn serve_afresh(&mut self, turn: Turn) -> bool {
-        while self.take_from_behind(turn) || self.reclaim_one().is_some() {}
+        while self.take_from_behind(turn, None) || self.reclaim_one().is_some() {}
         self.serve(turn, true)
     }
 
@@ -258,15 +291,16 @@ impl Worker {
             if let Some(success) = attempt(self) {
                 return Some(success);
             }
-            if !takes || !self.take_from_behind(turn) {
+            if !takes || !self.take_from_behind(turn, None) {
                 return None;
             }
         }
     }
 
-    /// Makes the last of those cold that are not running and come after a turn. Returns whether there was one.
-    fn take_from_behind(&mut self, turn: Turn) -> bool {
-        let holds = self.invocations.iter().filter(|(_, invocation)| invocation.claimed && !invocation.prepared);
+    /// Makes the last of those cold that are not running and come after a turn, of anybody's or of a tenant's. Returns whether there was one.
+    pub(super) fn take_from_behind(&mut self, turn: Turn, tenant: Option<&Tenant>) -> bool {
+        let is_meant = |invocation: &Invocation| tenant.is_none_or(|tenant| invocation.submission.chain.tenant() == tenant);
+        let holds = self.invocations.iter().filter(|(_, invocation)| invocation.claimed && !invocation.prepared && is_meant(invocation));
         let last = holds.map(|(&task, invocation)| (invocation.submission.class, task)).filter(|&other| other > turn).max();
         last.inspect(|&(_, task)| self.make_cold(task)).is_some()
     }
@@ -297,9 +331,15 @@ impl Worker {
             let staged = self.resident.stager.stage(bundle, ranges, self.constants.class(set) == Class::RealTime);
             self.resident.loading.push((set, staged));
         } else {
-            self.constants.let_go(set, &mut self.memory);
+            self.let_go(set);
         }
         placed
+    }
+
+    /// Lets go of a set that is held; it is charged to nobody any more.
+    fn let_go(&mut self, set: ItemId) {
+        self.constants.let_go(set, &mut self.memory);
+        self.quotas.forget(set);
     }
 
     /// What could be had at the cost of what nobody claims. Sets that share constants are counted as if they did not.
@@ -317,25 +357,28 @@ impl Worker {
             return Some(());
         }
         let victims = self.resident.residency.reclaim(clock::now(), 1).ok()?;
-        self.bills_are_due();
-        for set in victims {
-            let bytes = self.constants.set_bytes(set);
-            self.constants.let_go(set, &mut self.memory);
-            self.resident.count(set, |counters| {
-                counters.evictions += 1;
-                counters.evicted_bytes += bytes;
-            });
-            for loaded in self.functions.values().filter(|loaded| loaded.membership.set == set) {
-                self.accounts.of(loaded.own_account()).reclaims += 1;
-            }
-        }
+        victims.into_iter().for_each(|set| self.evicted(set));
         Some(())
     }
 
-    fn cancel_loading(&mut self, set: ItemId) {
+    /// A set had to go.
+    pub(super) fn evicted(&mut self, set: ItemId) {
+        let bytes = self.constants.set_bytes(set);
+        self.let_go(set);
+        self.bills_are_due();
+        self.resident.count(set, |counters| {
+            counters.evictions += 1;
+            counters.evicted_bytes += bytes;
+        });
+        for loaded in self.functions.values().filter(|loaded| loaded.membership.set == set) {
+            self.accounts.of(loaded.own_account()).reclaims += 1;
+        }
+    }
+
+    pub(super) fn cancel_loading(&mut self, set: ItemId) {
         self.resident.loading.retain(|(other, _)| *other != set);
         if matches!(self.constants.state(set), SetState::Loading { .. }) {
-            self.constants.let_go(set, &mut self.memory);
+            self.let_go(set);
         }
     }
 
@@ -441,6 +484,7 @@ impl Worker {
     /// A function is gone.
     pub(super) fn leave_set(&mut self, set: ItemId) {
         if self.constants.leave(set, &mut self.memory) {
+            self.quotas.forget(set);
             self.resident.loading.retain(|(other, _)| *other != set);
             self.resident.counters.remove(&set);
             self.resident.residency.forget(set);

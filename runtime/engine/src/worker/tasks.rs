@@ -64,12 +64,12 @@ impl Worker {
         sets
     }
 
-    /// Refuses what would not fit if it had the device for itself.
+    /// Refuses what would not fit if it had the device, or its tenant's quota, for itself.
     fn check_fits(&self, submission: &Submission, sets: &[ItemId]) -> Result<(), InvokeError> {
         let constants: u64 = sets.iter().map(|&set| self.constants.set_bytes(set)).sum();
         let (wanted, total) = (submission.chain.bytes().saturating_add(constants), self.memory.total());
         if wanted <= total {
-            return Ok(());
+            return self.check_quota(submission, sets);
         }
         Err(InvokeError::OutOfMemory { wanted, constants, free: self.memory.free_bytes(), obtainable: self.obtainable_bytes(), total })
     }
@@ -81,12 +81,16 @@ impl Worker {
     /// Binds memory and writes the inputs; without memory the task waits for some.
     pub(super) fn prepare(&mut self, task: TaskId) {
         let turn = self.turn(task);
-        if self.is_held_back(turn) {
+        if self.is_held_back(turn) || self.waits_for_quota(turn) {
             return self.make_cold(task);
         }
         let begin = clock::now();
         let reserved = std::mem::take(&mut self.invocation(task).instances);
-        let instances = if reserved.is_empty() { self.until_room(turn, true, |worker| worker.obtain_all(task)) } else { Some(reserved) };
+        let instances = match reserved.is_empty() {
+            true if self.make_quota_room(turn, true) => self.until_room(turn, true, |worker| worker.obtain_all(task)),
+            true => None,
+            false => Some(reserved),
+        };
         let Some(mut instances) = instances else {
             self.invocation(task).short = true;
             self.make_cold(task);

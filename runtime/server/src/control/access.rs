@@ -2,7 +2,7 @@
 
 use crate::bytes::size;
 use crate::limits::CONFIGURATION_BYTES_MAX;
-use atoll_engine::{BadTenant, Class, Tenant};
+use atoll_engine::{BadTenant, Class, MemoryQuotas, Tenant, TenantBytes};
 use atoll_store::{Limit, Quota};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -23,7 +23,8 @@ use std::path::{Path, PathBuf};
 /// uids = [1000, 1001]
 /// class = "best-effort"      # the highest class of their work
 /// functions = 16
-/// device_bytes = "2G"        # of constants on the device
+/// device_bytes = "2G"        # of device memory at once: constants and invocations
+/// best_effort_device_bytes = "1G"
 /// object_bytes = "8G"
 /// object_count = 1000
 /// best_effort_object_bytes = "4G"
@@ -48,8 +49,8 @@ pub struct TenantLimits {
     pub class: Class,
     /// Functions.
     pub functions: u64,
-    /// Bytes of constants of its functions.
-    pub device_bytes: u64,
+    /// Device memory at once. The engine sees to it ([`Access::memory_quotas`]), also where no connection asks for anything.
+    pub device: TenantBytes,
     /// Objects.
     pub objects: Quota,
 }
@@ -115,6 +116,8 @@ struct Section {
     #[serde(default, deserialize_with = "size")]
     device_bytes: Option<u64>,
     #[serde(default, deserialize_with = "size")]
+    best_effort_device_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "size")]
     object_bytes: Option<u64>,
     object_count: Option<u64>,
     #[serde(default, deserialize_with = "size")]
@@ -125,13 +128,13 @@ struct Section {
 impl TenantLimits {
     /// Of the daemon's own tenant.
     pub(super) const ALL: TenantLimits =
-        TenantLimits { class: Class::RealTime, functions: 4096, device_bytes: u64::MAX, objects: Quota::NONE };
+        TenantLimits { class: Class::RealTime, functions: 4096, device: TenantBytes::UNLIMITED, objects: Quota::NONE };
 
     /// Of tenants where the configuration says nothing: enough to work, too little to be in the way of others.
     const DEFAULT: TenantLimits = TenantLimits {
         class: Class::RealTime,
         functions: 64,
-        device_bytes: u64::MAX,
+        device: TenantBytes::UNLIMITED,
         objects: Quota { all: Limit { bytes: 4 << 30, count: 10_000 }, best_effort: Limit::NONE },
     };
 }
@@ -145,7 +148,10 @@ impl Section {
         TenantLimits {
             class: self.class.unwrap_or(base.class),
             functions: self.functions.unwrap_or(base.functions),
-            device_bytes: self.device_bytes.unwrap_or(base.device_bytes),
+            device: TenantBytes {
+                all: self.device_bytes.unwrap_or(base.device.all),
+                best_effort: self.best_effort_device_bytes.unwrap_or(base.device.best_effort),
+            },
             objects: Quota {
                 all: limit(self.object_bytes, self.object_count, base.objects.all),
                 best_effort: limit(self.best_effort_object_bytes, self.best_effort_object_count, base.objects.best_effort),
@@ -201,6 +207,12 @@ impl Access {
         Ok(access)
     }
 
+    /// What tenants may have of the device, for the engine.
+    pub fn memory_quotas(&self) -> MemoryQuotas {
+        let tenants = self.tenants.iter().map(|(tenant, limits)| (tenant.clone(), limits.device));
+        MemoryQuotas { default: self.default.device, tenants: tenants.collect() }
+    }
+
     /// Whom a peer acts for: the tenant of its user, or one that it names and may.
     pub(crate) fn principal(&self, uid: u32, wanted: Option<Tenant>) -> Result<Principal, Denied> {
         let may_choose = uid == self.own_uid || uid == 0;
@@ -236,6 +248,7 @@ mod tests {
         class = "best-effort"
         functions = 2
         device_bytes = "2G"
+        best_effort_device_bytes = "1M"
         object_count = 7
         [tenant.speech]
         uids = [1002]
@@ -267,7 +280,10 @@ mod tests {
         let access = Access::parse(TEXT, 500).unwrap();
         let limits = |uid| access.principal(uid, None).unwrap().limits;
         let vision = limits(1000);
-        assert_eq!((vision.class, vision.functions, vision.device_bytes), (Class::BestEffort, 2, 2 << 30));
+        assert_eq!((vision.class, vision.functions), (Class::BestEffort, 2));
+        assert_eq!(vision.device, TenantBytes { all: 2 << 30, best_effort: 1 << 20 });
+        let quotas = access.memory_quotas();
+        assert_eq!((quotas.tenants[&"vision".parse().unwrap()], quotas.default), (vision.device, TenantBytes::UNLIMITED));
         assert_eq!(vision.objects.all, Limit { bytes: 1024, count: 7 });
         assert_eq!((limits(1002).objects.all.bytes, limits(500)), (5, TenantLimits::ALL));
         assert_eq!(access.socket_mode, 0o660);

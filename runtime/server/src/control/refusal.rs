@@ -67,7 +67,7 @@ impl Blamed for DeployError {
     fn kind(&self) -> RefusalKind {
         match self {
             DeployError::BadName(_) | DeployError::Taken(_) => RefusalKind::BadRequest,
-            DeployError::TooMany { .. } | DeployError::DeviceBytes { .. } => RefusalKind::Quota,
+            DeployError::TooMany { .. } | DeployError::Engine(EngineError::OverQuota { .. }) => RefusalKind::Quota,
             DeployError::Bundle(BundleError::Io { .. }) => RefusalKind::Daemon,
             DeployError::Bundle(_) => RefusalKind::BadRequest,
             DeployError::Store(error) => error.kind(),
@@ -89,6 +89,7 @@ impl Blamed for InvokeError {
             InvokeError::QueueFull { .. } | InvokeError::OutOfMemory { .. } | InvokeError::ShuttingDown | InvokeError::Cancelled => {
                 RefusalKind::Busy
             }
+            InvokeError::OverQuota { .. } => RefusalKind::Quota,
             InvokeError::DeadlineExceeded => RefusalKind::Deadline,
             InvokeError::Device(_) | InvokeError::Unavailable(_) => RefusalKind::Function,
         }

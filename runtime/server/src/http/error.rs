@@ -70,9 +70,11 @@ impl From<InvokeError> for ApiError {
         let status = match &error {
             InvokeError::BadInput(_) => StatusCode::BAD_REQUEST,
             InvokeError::UnknownFunction | InvokeError::Unloaded => StatusCode::NOT_FOUND,
-            InvokeError::QueueFull { .. } | InvokeError::ClassRefused(_) | InvokeError::OutOfMemory { .. } | InvokeError::ShuttingDown => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            InvokeError::QueueFull { .. }
+            | InvokeError::ClassRefused(_)
+            | InvokeError::OutOfMemory { .. }
+            | InvokeError::OverQuota { .. }
+            | InvokeError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             InvokeError::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
             // Only the server itself cancels, for a client that is gone or when it stops.
             InvokeError::Cancelled | InvokeError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -28,7 +28,12 @@ impl Outcome {
         match result {
             Ok(_) => Outcome::Success,
             Err(InvokeError::BadInput(_)) => Outcome::Invalid,
-            Err(InvokeError::QueueFull { .. } | InvokeError::ClassRefused(_) | InvokeError::OutOfMemory { .. }) => Outcome::Refused,
+            Err(
+                InvokeError::QueueFull { .. }
+                | InvokeError::ClassRefused(_)
+                | InvokeError::OutOfMemory { .. }
+                | InvokeError::OverQuota { .. },
+            ) => Outcome::Refused,
             Err(InvokeError::DeadlineExceeded) => Outcome::DeadlineExceeded,
             Err(InvokeError::Cancelled | InvokeError::Unloaded | InvokeError::UnknownFunction | InvokeError::ShuttingDown) => {
                 Outcome::Cancelled

@@ -6,7 +6,9 @@ use super::recorder::{BUCKETS_NS, CLASSES, Outcome, Recorder, class_label};
 use super::text::{Labels, Samples};
 use super::usage::{per_row, per_row_and};
 use crate::model::Model;
-use atoll_engine::{EngineStatistics, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, UsageRow};
+use atoll_engine::{
+    Class, EngineStatistics, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory, UsageRow,
+};
 use atoll_protocol::ModelState;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -135,6 +137,10 @@ pub(super) const METRICS: &[Metric] = &[
     gauge("atoll_device_memory_used_bytes_max", "The most device memory that was ever in use", |s, out| {
         per_device(s, out, s.engine.device.memory_used_bytes_max);
     }),
+    gauge("atoll_tenant_memory_bytes", "Device memory that tenants with a quota use, in all and for best-effort work", |s, out| {
+        per_tenant(s, out, |tenant| tenant.used);
+    }),
+    gauge("atoll_tenant_memory_quota_bytes", "What they may use", |s, out| per_tenant(s, out, |tenant| tenant.quota)),
     gauge("atoll_constants_bytes", "What the constants of a model take, by where they are", |s, out| {
         for model in &s.models {
             let memory = function_of(s, model).map_or_else(Default::default, |f| f.memory);
@@ -263,6 +269,18 @@ fn per_model(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&Fun
     for model in &snapshot.models {
         let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
         out.integer(labels, function_of(snapshot, model).map_or(0, &value));
+    }
+}
+
+/// What bounds nothing has no sample.
+fn per_tenant(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&TenantMemory) -> TenantBytes) {
+    for tenant in &snapshot.engine.tenants {
+        let TenantBytes { all, best_effort } = value(tenant);
+        for (class, bytes) in [("all", all), (class_label(Class::BestEffort), best_effort)] {
+            if bytes != u64::MAX {
+                out.integer(&[("tenant", tenant.tenant.as_str()), ("class", class)], bytes);
+            }
+        }
     }
 }
 

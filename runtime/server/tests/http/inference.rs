@@ -102,10 +102,12 @@ fn priority_and_deadline_reach_the_engine() {
 fn every_failure_of_the_engine_has_a_status() {
     let daemon = Daemon::start();
     let out_of_memory = InvokeError::OutOfMemory { wanted: 3, constants: 1, free: 2, obtainable: 2, total: 10 };
+    let over_quota = InvokeError::OverQuota { tenant: Default::default(), wanted: 3, constants: 1, free: 2, quota: 2 };
     for (error, status, text) in [
         (InvokeError::BadInput("input `in` has shape [1, 4]".into()), 400, "`in`"),
         (InvokeError::QueueFull { capacity: 64 }, 503, "64 invocations wait"),
         (out_of_memory, 503, "needs 3 bytes"),
+        (over_quota, 503, "tenant `local` has a quota of 2 bytes"),
         (InvokeError::DeadlineExceeded, 504, "deadline"),
         (InvokeError::Unloaded, 404, "unloaded"),
         (InvokeError::UnknownFunction, 404, "no function"),

@@ -52,10 +52,15 @@ impl ResidencyPolicy for Foreknowing {
     }
 
     fn victim(&mut self, now: Nanos) -> Option<ItemId> {
-        let worth = |item: &ItemId| self.worth(now, *item);
-        let victim = self.candidates.iter().copied().min_by(|a, b| worth(a).total_cmp(&worth(b)))?;
+        let candidates: Vec<ItemId> = self.candidates.iter().copied().collect();
+        let victim = self.least_of(now, &candidates)?;
         self.candidates.remove(&victim);
         Some(victim)
+    }
+
+    fn least_of(&self, now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
+        let worth = |item: &ItemId| self.worth(now, *item);
+        candidates.iter().copied().min_by(|a, b| worth(a).total_cmp(&worth(b)))
     }
 
     fn leave(&mut self, item: ItemId) {

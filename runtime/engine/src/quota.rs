@@ -1,0 +1,226 @@
+//! What tenants may have of a device's memory, and what is charged to them.
+//!
+//! A tenant *uses* the memory of its invocations, what is kept of past ones for the next, and the constants that are *charged* to it. A set of constants is charged to a tenant, for a class,
+//! from when one of its invocations needs the set, or a function is loaded with it, until the set leaves the device or the tenant needs the room for something else. What several tenants use
+//! is charged to each of them in full, and what one of them causes is charged to nobody else: so no tenant's room depends on what others do. (Bills divide instead, see `accounts.rs`; they
+//! have to add up to what the device holds.)
+
+use crate::constants::{ConstantId, Constants};
+use atoll_core::residency::ItemId;
+use atoll_core::{Class, Tenant};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::AddAssign;
+
+/// Bytes of device memory of a tenant: a quota, or what is used of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantBytes {
+    /// For all of its work.
+    pub all: u64,
+    /// The part for invocations of the best-effort class.
+    pub best_effort: u64,
+}
+
+impl TenantBytes {
+    /// The quota of who has none.
+    pub const UNLIMITED: TenantBytes = TenantBytes { all: u64::MAX, best_effort: u64::MAX };
+
+    /// What work of a class takes that takes so much.
+    pub(crate) fn of(class: Class, bytes: u64) -> TenantBytes {
+        TenantBytes { all: bytes, best_effort: if class == Class::BestEffort { bytes } else { 0 } }
+    }
+
+    pub(crate) fn fits(self, quota: TenantBytes) -> bool {
+        self.all <= quota.all && self.best_effort <= quota.best_effort
+    }
+
+    /// What binds work of a class.
+    pub(crate) fn for_class(self, class: Class) -> u64 {
+        match class {
+            Class::RealTime => self.all,
+            Class::BestEffort => self.all.min(self.best_effort),
+        }
+    }
+
+    /// What is left of a quota for work of a class when so much is used.
+    pub(crate) fn left(self, used: TenantBytes, class: Class) -> u64 {
+        let [all, best_effort] = [self.all.saturating_sub(used.all), self.best_effort.saturating_sub(used.best_effort)];
+        TenantBytes { all, best_effort }.for_class(class)
+    }
+
+    fn max(self, other: TenantBytes) -> TenantBytes {
+        TenantBytes { all: self.all.max(other.all), best_effort: self.best_effort.max(other.best_effort) }
+    }
+}
+
+impl AddAssign for TenantBytes {
+    fn add_assign(&mut self, other: TenantBytes) {
+        self.all = self.all.saturating_add(other.all);
+        self.best_effort = self.best_effort.saturating_add(other.best_effort);
+    }
+}
+
+/// What tenants may have. The daemon's own may have everything unless it is named.
+#[derive(Clone, Debug)]
+pub struct MemoryQuotas {
+    /// Of tenants that are not named.
+    pub default: TenantBytes,
+    /// Of those that are.
+    pub tenants: BTreeMap<Tenant, TenantBytes>,
+}
+
+impl Default for MemoryQuotas {
+    fn default() -> MemoryQuotas {
+        MemoryQuotas { default: TenantBytes::UNLIMITED, tenants: BTreeMap::new() }
+    }
+}
+
+impl MemoryQuotas {
+    fn of(&self, tenant: &Tenant) -> TenantBytes {
+        let default = if tenant.is_local() { TenantBytes::UNLIMITED } else { self.default };
+        self.tenants.get(tenant).copied().unwrap_or(default)
+    }
+}
+
+/// The quotas of an engine, with what is charged against them. Tenants that have none are not counted.
+#[derive(Debug)]
+pub(crate) struct Quotas {
+    quotas: MemoryQuotas,
+    tenants: BTreeMap<Tenant, Charges>,
+}
+
+/// What is charged to one tenant.
+#[derive(Debug, Default)]
+struct Charges {
+    sets: BTreeMap<ItemId, Charge>,
+    /// How many of these sets have a constant, by class.
+    constants: HashMap<ConstantId, [u32; 2]>,
+    bytes: TenantBytes,
+    /// The most that was used, memory of invocations included.
+    most: TenantBytes,
+}
+
+#[derive(Debug)]
+struct Charge {
+    /// By [`Class`].
+    classes: [bool; 2],
+    members: Vec<(ConstantId, u64)>,
+}
+
+impl Quotas {
+    pub(crate) fn new(quotas: MemoryQuotas) -> Quotas {
+        // Those that are named are told of before they do anything.
+        let named = quotas.tenants.iter().filter(|(_, quota)| **quota != TenantBytes::UNLIMITED);
+        let tenants = named.map(|(tenant, _)| (tenant.clone(), Charges::default())).collect();
+        Quotas { quotas, tenants }
+    }
+
+    /// A tenant's quota, if it has one.
+    pub(crate) fn of(&self, tenant: &Tenant) -> Option<TenantBytes> {
+        Some(self.quotas.of(tenant)).filter(|quota| *quota != TenantBytes::UNLIMITED)
+    }
+
+    /// What a tenant's constants take.
+    pub(crate) fn charged(&self, tenant: &Tenant) -> TenantBytes {
+        self.tenants.get(tenant).map_or_else(TenantBytes::default, |charges| charges.bytes)
+    }
+
+    /// What is charged to a tenant, by set and class.
+    pub(crate) fn charges(&self, tenant: &Tenant) -> impl Iterator<Item = (ItemId, Class)> {
+        let sets = self.tenants.get(tenant).into_iter().flat_map(|charges| &charges.sets);
+        sets.flat_map(|(&set, charge)| CLASSES.into_iter().filter(|&class| charge.classes[class as usize]).map(move |class| (set, class)))
+    }
+
+    pub(crate) fn is_charged(&self, tenant: &Tenant, set: ItemId, class: Class) -> bool {
+        let charge = self.tenants.get(tenant).and_then(|charges| charges.sets.get(&set));
+        charge.is_some_and(|charge| charge.classes[class as usize])
+    }
+
+    /// What charging these sets would add.
+    pub(crate) fn added_by(&self, tenant: &Tenant, class: Class, sets: &[ItemId], constants: &Constants) -> TenantBytes {
+        let known = self.tenants.get(tenant).map(|charges| &charges.constants);
+        let counts = |id: &ConstantId| known.and_then(|known| known.get(id)).copied().unwrap_or_default();
+        let mut added = TenantBytes::default();
+        let mut seen = HashSet::new();
+        for &set in sets.iter().filter(|&&set| !self.is_charged(tenant, set, class)) {
+            for (id, bytes) in constants.members(set).filter(|(id, _)| seen.insert(*id)) {
+                added += new_bytes(counts(&id), class, bytes);
+            }
+        }
+        added
+    }
+
+    pub(crate) fn charge(&mut self, tenant: &Tenant, class: Class, set: ItemId, constants: &Constants) {
+        if self.of(tenant).is_none() || self.is_charged(tenant, set, class) || constants.members(set).next().is_none() {
+            return;
+        }
+        let Charges { sets, constants: counts, bytes: total, .. } = self.tenants.entry(tenant.clone()).or_default();
+        let new = || Charge { classes: [false; 2], members: constants.members(set).collect() };
+        let charge = sets.entry(set).or_insert_with(new);
+        charge.classes[class as usize] = true;
+        for &(id, bytes) in &charge.members {
+            let count = counts.entry(id).or_default();
+            *total += new_bytes(*count, class, bytes);
+            count[class as usize] += 1;
+        }
+    }
+
+    pub(crate) fn discharge(&mut self, tenant: &Tenant, class: Class, set: ItemId) {
+        if let Some(charges) = self.tenants.get_mut(tenant) {
+            charges.drop_charge(class, set);
+        }
+    }
+
+    /// A set leaves the device.
+    pub(crate) fn forget(&mut self, set: ItemId) {
+        for charges in self.tenants.values_mut() {
+            CLASSES.into_iter().for_each(|class| charges.drop_charge(class, set));
+        }
+    }
+
+    /// Remembers how much a tenant used.
+    pub(crate) fn note(&mut self, tenant: &Tenant, used: TenantBytes) {
+        let most = &mut self.tenants.entry(tenant.clone()).or_default().most;
+        *most = most.max(used);
+    }
+
+    /// The most that a tenant ever used.
+    pub(crate) fn most(&self, tenant: &Tenant) -> TenantBytes {
+        self.tenants.get(tenant).map_or_else(TenantBytes::default, |charges| charges.most)
+    }
+
+    /// Tenants with a quota of which anything is known.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = &Tenant> {
+        self.tenants.keys()
+    }
+}
+
+impl Charges {
+    fn drop_charge(&mut self, class: Class, set: ItemId) {
+        let Some(charge) = self.sets.get_mut(&set).filter(|charge| charge.classes[class as usize]) else { return };
+        charge.classes[class as usize] = false;
+        for (id, bytes) in &charge.members {
+            let count = self.constants.get_mut(id).expect("what is charged is counted");
+            count[class as usize] -= 1;
+            // What it would add now is what it took.
+            let gone = new_bytes(*count, class, *bytes);
+            self.bytes.all -= gone.all;
+            self.bytes.best_effort -= gone.best_effort;
+            if *count == [0; 2] {
+                self.constants.remove(id);
+            }
+        }
+        if charge.classes == [false; 2] {
+            self.sets.remove(&set);
+        }
+    }
+}
+
+const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
+
+/// What a constant adds that so many sets have by class already, if one more of a class has it.
+fn new_bytes(counts: [u32; 2], class: Class, bytes: u64) -> TenantBytes {
+    TenantBytes {
+        all: if counts == [0; 2] { bytes } else { 0 },
+        best_effort: if class == Class::BestEffort && counts[class as usize] == 0 { bytes } else { 0 },
+    }
+}

@@ -4,7 +4,7 @@
 //!
 //! | member | content |
 //! |---|---|
-//! | `manifest.json` | format version, producer, size and SHA-256 of every other member; its own SHA-256 is the bundle's digest |
+//! | `manifest.json` | format version, producer, size and SHA-256 of every other member, of the weights piece by piece besides; its own SHA-256 is the bundle's digest |
 //! | `graph.json` | [`KernelGraph`] |
 //! | `weights.safetensors` | one byte tensor `weights`; constants are found by [`crate::BufferSpec::weights_offset`] |
 //! | `targets/<name>/target.json` | [`TargetImage`] |
@@ -13,8 +13,9 @@
 //!
 //! [`Bundle::open`] checks everything once; after that the types carry the proof. A bundle is immutable: nothing ever writes into a file that may be mapped.
 
-use crate::constants::Constant;
+use crate::constants::{Constant, ConstantDigest};
 use crate::graph::{BUFFER_ALIGN, FORMAT_VERSION, KernelGraph};
+use crate::pieces::Pieces;
 use crate::target::TargetImage;
 use crate::validate::{self, Invalid};
 use memmap2::Mmap;
@@ -35,6 +36,8 @@ const MEMBER_ALIGN: u16 = 4096;
 const JSON_BYTES_MAX: usize = 64 << 20;
 /// Most members of a bundle: three per target and three of the bundle's own, with room for a hundred targets.
 const MEMBERS_MAX: usize = 512;
+/// Name of the member that holds all constants.
+const WEIGHTS_MEMBER: &str = "weights.safetensors";
 /// Name of the one tensor in `weights.safetensors`.
 const WEIGHTS_TENSOR: &str = "weights";
 
@@ -87,7 +90,10 @@ struct Manifest {
 #[derive(Serialize, Deserialize)]
 struct Member {
     bytes: u64,
+    /// Of the whole member: what is checked where there are no pieces, and what other programs can check in any case.
     sha256: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pieces: Option<Pieces>,
 }
 
 /// An opened, validated, mapped bundle.
@@ -99,6 +105,10 @@ pub struct Bundle {
     producer: String,
     graph: KernelGraph,
     weights: Range<usize>,
+    /// Digests of pieces of the weights, by offset and size in their member.
+    digests: BTreeMap<(u64, u64), ConstantDigest>,
+    /// Where the weights begin in their member.
+    header_bytes: u64,
     constants: OnceLock<Vec<Constant>>,
     targets: BTreeMap<String, Target>,
 }
@@ -125,9 +135,11 @@ impl Bundle {
         if manifest.format > FORMAT_VERSION {
             return Err(BundleError::NewerFormat { path: path.into(), found: manifest.format, supported: FORMAT_VERSION });
         }
-        loader.check_digests(&members, &manifest)?;
+        let digests = loader.check_digests(&members, &manifest)?;
         let graph: KernelGraph = loader.json(&loader.member(&members, "graph.json")?, "graph.json")?;
-        let weights = loader.weights(&loader.member(&members, "weights.safetensors")?)?;
+        let member = loader.member(&members, WEIGHTS_MEMBER)?;
+        let weights = loader.weights(&member)?;
+        let header_bytes = (weights.start - member.start) as u64;
         let invalid = |source| BundleError::Invalid { path: path.into(), source };
         validate::graph(&graph, weights.len() as u64).map_err(invalid)?;
         let targets = loader.targets(&members)?;
@@ -136,7 +148,8 @@ impl Bundle {
         }
         let digest = hex(&Sha256::digest(&map[manifest_bytes]));
         let path = path.to_path_buf();
-        Ok(Arc::new(Bundle { path, digest, producer: manifest.producer, graph, weights, constants: OnceLock::new(), targets, map }))
+        let producer = manifest.producer;
+        Ok(Arc::new(Bundle { path, digest, producer, graph, weights, digests, header_bytes, constants: OnceLock::new(), targets, map }))
     }
 
     /// Where it was opened from.
@@ -171,9 +184,15 @@ impl Bundle {
         let _ = self.map.advise_range(memmap2::Advice::WillNeed, self.weights.start + range.start, range.len());
     }
 
-    /// The constants with the digests of their contents, in the order of their buffers. The first call reads all of them.
+    /// The constants with the digests of their contents, in the order of their buffers. The first call reads those that the manifest has no digest of.
     pub fn constants(&self) -> &[Constant] {
         self.constants.get_or_init(|| Constant::all_of(self))
+    }
+
+    /// The digest of a range of the weights: one that was checked when the bundle was opened, or a new one.
+    pub(crate) fn weights_digest(&self, offset: u64, bytes: u64) -> ConstantDigest {
+        let known = self.digests.get(&(self.header_bytes + offset, bytes)).copied();
+        known.unwrap_or_else(|| ConstantDigest::of(&self.weights()[offset as usize..(offset + bytes) as usize]))
     }
 
     /// Device memory that the constants take: each content once, aligned.
@@ -252,17 +271,28 @@ impl Loader<'_> {
         serde_json::from_slice(&self.map[range.clone()]).map_err(|e| self.corrupt(format!("{name}: {e}")))
     }
 
-    /// Every member but the manifest is listed in it, and has the listed size and digest.
-    fn check_digests(&self, members: &BTreeMap<String, Range<usize>>, manifest: &Manifest) -> Result<(), BundleError> {
+    /// Every member but the manifest is listed in it, and has the listed size and digest. Returns those of the pieces of the weights, which come to the same as that of the whole: each
+    /// byte is read once.
+    fn check_digests(
+        &self,
+        members: &BTreeMap<String, Range<usize>>,
+        manifest: &Manifest,
+    ) -> Result<BTreeMap<(u64, u64), ConstantDigest>, BundleError> {
+        let mut digests = BTreeMap::new();
         for (name, listed) in &manifest.members {
-            let range = self.member(members, name)?;
-            if range.len() as u64 != listed.bytes || hex(&Sha256::digest(&self.map[range])) != listed.sha256 {
+            let bytes = &self.map[self.member(members, name)?];
+            let is_right = bytes.len() as u64 == listed.bytes
+                && match &listed.pieces {
+                    Some(pieces) if name == WEIGHTS_MEMBER => pieces.check(bytes).map(|checked| digests = checked).is_some(),
+                    _ => hex(&Sha256::digest(bytes)) == listed.sha256,
+                };
+            if !is_right {
                 return Err(self.corrupt(format!("{name} differs from its digest, the file was damaged or changed")));
             }
         }
         match members.keys().find(|name| *name != "manifest.json" && !manifest.members.contains_key(*name)) {
             Some(name) => Err(self.corrupt(format!("{name} is not in the manifest"))),
-            None => Ok(()),
+            None => Ok(digests),
         }
     }
 
@@ -332,7 +362,10 @@ pub fn write_bundle(path: &Path, contents: &BundleContents<'_>) -> Result<String
 fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) -> io::Result<String> {
     let mut writer = MemberWriter { zip: ZipWriter::new(io::BufWriter::new(File::create(path)?)), members: BTreeMap::new() };
     writer.member("graph.json", |out| serde_json::to_writer(out, contents.graph).map_err(io::Error::from))?;
-    writer.member("weights.safetensors", |out| write_weights(out, &contents.weights, weights_bytes))?;
+    let header = weights_header(weights_bytes);
+    writer.member(WEIGHTS_MEMBER, |out| write_weights(out, &header, &contents.weights))?;
+    let member = writer.members.get_mut(WEIGHTS_MEMBER).expect("it was just written");
+    member.pieces = Some(Pieces::of(&header, &contents.weights));
     for target in &contents.targets {
         let folder = format!("targets/{}", target.image.name);
         writer.member(&format!("{folder}/target.json"), |out| serde_json::to_writer(out, &target.image).map_err(io::Error::from))?;
@@ -351,14 +384,18 @@ fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) ->
     Ok(hex(&Sha256::digest(&manifest)))
 }
 
-/// The safetensors header padded so that the data starts at a multiple of 256 bytes, then the constants.
-fn write_weights(out: &mut dyn Write, weights: &[(u64, &[u8])], bytes: u64) -> io::Result<()> {
+/// What stands in front of the weights: their size, and the safetensors header padded so that the data starts at a multiple of 256 bytes.
+fn weights_header(bytes: u64) -> Vec<u8> {
     let mut header = format!("{{\"{WEIGHTS_TENSOR}\":{{\"dtype\":\"U8\",\"shape\":[{bytes}],\"data_offsets\":[0,{bytes}]}}}}");
     while !(header.len() + 8).is_multiple_of(256) {
         header.push(' ');
     }
-    out.write_all(&(header.len() as u64).to_le_bytes())?;
-    out.write_all(header.as_bytes())?;
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat()
+}
+
+/// The header, then the constants.
+fn write_weights(out: &mut dyn Write, header: &[u8], weights: &[(u64, &[u8])]) -> io::Result<()> {
+    out.write_all(header)?;
     let mut at = 0;
     for (offset, content) in weights {
         let gap = offset.checked_sub(at).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "weights overlap"))?;
@@ -383,7 +420,7 @@ impl<W: Write + Seek> MemberWriter<W> {
         self.zip.start_file(name, options).map_err(io::Error::from)?;
         let mut hashing = Hashing { inner: &mut self.zip, hash: Sha256::new(), bytes: 0 };
         write(&mut hashing)?;
-        let member = Member { bytes: hashing.bytes, sha256: hex(&hashing.hash.finalize()) };
+        let member = Member { bytes: hashing.bytes, sha256: hex(&hashing.hash.finalize()), pieces: None };
         self.members.insert(name.to_string(), member);
         Ok(())
     }

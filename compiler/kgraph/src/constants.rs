@@ -1,18 +1,79 @@
 //! Constants by content: what two bundles have in common can be held once.
 
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, hex};
 use crate::graph::{BufferId, BufferKind};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// SHA-256 of a constant's bytes. Equal digests mean equal bytes, also between tenants who do not trust each other.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Bytes that are hashed as one: enough that a thread is worth it, little enough that one large constant keeps several busy.
+const LEAF_BYTES: usize = 1 << 20;
+/// Leaves below which a thread more is not worth it.
+const LEAVES_PER_THREAD: usize = 4;
+
+/// Names a constant by its bytes: the SHA-256 of their number, as eight bytes little-endian, and the SHA-256 of each mebibyte of them. Equal digests mean equal bytes, also between tenants who
+/// do not trust each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct ConstantDigest([u8; 32]);
 
 impl ConstantDigest {
     /// The digest of some bytes.
     pub fn of(bytes: &[u8]) -> ConstantDigest {
-        ConstantDigest(Sha256::digest(bytes).into())
+        let [digest] = ConstantDigest::of_each(&[bytes])[..] else { unreachable!("one digest of one content") };
+        digest
+    }
+
+    /// The digests of several contents, made by several threads where that is worth it.
+    pub fn of_each(contents: &[&[u8]]) -> Vec<ConstantDigest> {
+        let leaves: Vec<&[u8]> = contents.iter().flat_map(|content| content.chunks(LEAF_BYTES)).collect();
+        let mut digests = hash_all(&leaves).into_iter();
+        let root = |content: &&[u8]| {
+            let mut hash = Sha256::new_with_prefix((content.len() as u64).to_le_bytes());
+            digests.by_ref().take(content.len().div_ceil(LEAF_BYTES)).for_each(|leaf| hash.update(leaf));
+            ConstantDigest(hash.finalize().into())
+        };
+        contents.iter().map(root).collect()
+    }
+}
+
+/// Hashes every leaf. They are taken in order, so that a file is read from front to back.
+fn hash_all(leaves: &[&[u8]]) -> Vec<[u8; 32]> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let indices = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&index| index < leaves.len()));
+        indices.map(|index| (index, Sha256::digest(leaves[index]).into())).collect::<Vec<(usize, [u8; 32])>>()
+    };
+    // Half of the cores, so that others get on with their work.
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let helpers = (cores / 2).max(2).min(leaves.len() / LEAVES_PER_THREAD).saturating_sub(1);
+    let mut digests = vec![[0; 32]; leaves.len()];
+    std::thread::scope(|scope| {
+        // A thread that does not start is no harm.
+        let helpers: Vec<_> = (0..helpers).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        let own = work();
+        let others = helpers.into_iter().flat_map(|helper| helper.join().expect("hashing does not panic"));
+        own.into_iter().chain(others).for_each(|(index, digest)| digests[index] = digest);
+    });
+    digests
+}
+
+impl From<ConstantDigest> for String {
+    fn from(digest: ConstantDigest) -> String {
+        hex(&digest.0)
+    }
+}
+
+impl TryFrom<String> for ConstantDigest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ConstantDigest, String> {
+        let byte = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map(ConstantDigest).ok_or_else(|| format!("`{}` is no digest", text.escape_debug()))
     }
 }
 
@@ -43,9 +104,31 @@ impl Constant {
             // The border check computed both and found them inside the weights.
             let bytes = spec.bytes().eval(&[]).ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
             let offset = spec.weights_offset.unwrap_or(0);
-            let digest = ConstantDigest::of(&bundle.weights()[offset as usize..(offset + bytes) as usize]);
-            Constant { buffer, digest, offset, bytes }
+            Constant { buffer, digest: bundle.weights_digest(offset, bytes), offset, bytes }
         };
         bundle.graph().buffers_of(BufferKind::Const).map(constant).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_of_the_bytes_and_their_number() {
+        let long: Vec<u8> = (0..10 * LEAF_BYTES + 17).map(|i| ((i * i) >> 7) as u8).collect();
+        let contents = [&long[..], &[], &long[..LEAF_BYTES], &long[1..], &[0], &[0, 0]];
+        let together = ConstantDigest::of_each(&contents);
+        for (content, digest) in contents.iter().zip(&together) {
+            let leaves = content.chunks(LEAF_BYTES).map(Sha256::digest);
+            let plain = leaves.fold(Sha256::new_with_prefix((content.len() as u64).to_le_bytes()), |hash, leaf| hash.chain_update(leaf));
+            assert_eq!(digest.0, <[u8; 32]>::from(plain.finalize()));
+            assert_eq!(ConstantDigest::try_from(String::from(*digest)), Ok(*digest));
+        }
+        let mut distinct = together.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), contents.len());
+        assert!(ConstantDigest::try_from("12ä".to_string()).is_err() && ConstantDigest::try_from("00".repeat(33)).is_err());
     }
 }

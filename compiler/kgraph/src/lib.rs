@@ -15,6 +15,7 @@ pub mod expr;
 pub mod graph;
 pub mod host_abi;
 pub mod layout;
+mod pieces;
 pub mod rerun;
 pub mod target;
 pub mod validate;

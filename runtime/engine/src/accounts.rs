@@ -5,6 +5,7 @@
 use crate::config::FunctionKey;
 use crate::error::InvokeError;
 use atoll_core::{Class, Nanos, Tenant};
+use atoll_device::{Completion, LaunchStatus};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
@@ -125,6 +126,16 @@ impl InvocationOutcome {
                 | InvokeError::OverQuota { .. },
             ) => InvocationOutcome::Refused,
         }
+    }
+}
+
+impl Usage {
+    /// Adds a launch. `busy_ns_max` bounds what a device that does not tell the truth can put on the bill.
+    pub fn add_launch(&mut self, completion: &Completion, busy_ns_max: u64) {
+        self.compute_unit_ns += u128::from(completion.busy_ns.min(busy_ns_max));
+        self.launches += 1;
+        self.evicted_launches += u64::from(completion.status == LaunchStatus::Evicted);
+        self.aborted_launches += u64::from(completion.status == LaunchStatus::Aborted);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::instance::Instance;
 use crate::request::{InvocationTiming, PendingReply};
 use atoll_core::residency::ItemId;
 use atoll_core::{Class, Nanos};
-use atoll_device::{Completion, Fault, FaultKind, LaunchStatus};
+use atoll_device::{Completion, Fault, FaultKind};
 
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
@@ -111,10 +111,7 @@ impl StageRecord {
     /// Adds a launch. `busy_ns_max` bounds what a device that does not tell the truth can put on the bill.
     fn note(&mut self, completion: &Completion, busy_ns_max: u64, now: Nanos) {
         self.compute.note(completion, now);
-        self.usage.compute_unit_ns += u128::from(completion.busy_ns.min(busy_ns_max));
-        self.usage.launches += 1;
-        self.usage.evicted_launches += u64::from(completion.status == LaunchStatus::Evicted);
-        self.usage.aborted_launches += u64::from(completion.status == LaunchStatus::Aborted);
+        self.usage.add_launch(completion, busy_ns_max);
     }
 }
 
@@ -155,6 +152,7 @@ impl Times {
 mod tests {
     use super::*;
     use atoll_core::LaunchId;
+    use atoll_device::LaunchStatus;
 
     #[test]
     fn the_parts_add_up() {
@@ -166,30 +164,6 @@ mod tests {
         let timing = times.timing(Nanos(10), Nanos(260));
         assert_eq!(timing, InvocationTiming { queue_ns: 40, input_ns: 20, compute_ns: 130, output_ns: 60 });
         assert_eq!(timing.queue_ns + timing.input_ns + timing.compute_ns + timing.output_ns, 250);
-    }
-
-    #[test]
-    fn nobody_is_billed_for_more_than_was_possible() {
-        let mut record = StageRecord::default();
-        let launch = |status, busy_ns| Completion { launch: LaunchId(0), status, started_ns: 0, ended_ns: 0, busy_ns };
-        record.note(&launch(LaunchStatus::Complete, 70), 100, Nanos(0));
-        record.note(&launch(LaunchStatus::Aborted, u64::MAX), 100, Nanos(0));
-        assert_eq!((record.usage.compute_unit_ns, record.usage.launches, record.usage.aborted_launches), (170, 2, 1));
-    }
-
-    #[test]
-    #[ignore = "prints a figure: cargo test --release -p atoll-engine --lib cost_of -- --ignored --nocapture"]
-    #[expect(clippy::print_stdout, reason = "it prints a figure")]
-    fn cost_of_billing_a_launch() {
-        const LAUNCHES: u32 = 100_000_000;
-        let (mut record, begin) = (StageRecord::default(), std::time::Instant::now());
-        for launch in 0..LAUNCHES {
-            let status = if launch % 8 == 7 { LaunchStatus::Evicted } else { LaunchStatus::Complete };
-            let completion = Completion { launch: LaunchId(0), status, started_ns: 1, ended_ns: u64::from(launch), busy_ns: 1 };
-            record.note(std::hint::black_box(&completion), 1 << 40, Nanos(u64::from(launch)));
-        }
-        std::hint::black_box(&record);
-        println!("{:.2} ns a launch", begin.elapsed().as_nanos() as f64 / f64::from(LAUNCHES));
     }
 
     #[test]

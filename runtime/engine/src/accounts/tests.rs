@@ -1,4 +1,5 @@
 use super::*;
+use atoll_core::LaunchId;
 use proptest::prelude::*;
 
 /// What happens to accounts, in a random life.
@@ -110,4 +111,13 @@ fn a_function_that_is_gone_leaves_its_bill_to_its_tenant() {
     assert_eq!((gone.function.as_deref(), gone.usage.cold_starts), (None, 1));
     assert_eq!(gone.usage.memory.map(|memory| memory.byte_ns), [70, 0, 3000]);
     assert_eq!((loaded.function.as_deref(), loaded.usage), (Some("f"), Usage::default()));
+}
+
+#[test]
+fn nobody_is_billed_for_more_than_was_possible() {
+    let mut usage = Usage::default();
+    let launch = |status, busy_ns| Completion { launch: LaunchId(0), status, started_ns: 0, ended_ns: 0, busy_ns };
+    usage.add_launch(&launch(LaunchStatus::Complete, 70), 100);
+    usage.add_launch(&launch(LaunchStatus::Aborted, u64::MAX), 100);
+    assert_eq!((usage.compute_unit_ns, usage.launches, usage.aborted_launches), (170, 2, 1));
 }

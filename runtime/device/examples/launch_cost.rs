@@ -1,10 +1,10 @@
 //! What a launch costs on a host device beyond the time its blocks take, for streams of launches as an inference makes them.
 //!
 //! ```text
-//! cargo run --release -p atoll-device --example launch_cost [compute units] [spin µs while others run]
+//! cargo run --release -p atoll-device --example launch_cost [--executor] [compute units] [spin µs while others run]
 //! ```
 //!
-//! The stream is kept full, as the engine does it. `work` is blocks times block time over compute units; `cost` is what a launch took beyond that.
+//! With `--executor` the device is in a process of its own. The stream is kept full, as the engine does it. `work` is blocks times block time over compute units; `cost` is what a launch took beyond that.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -21,7 +21,7 @@ mod common;
 #[cfg(target_arch = "x86_64")]
 mod measure {
     use crate::common::rig::{Launch, Rig};
-    use crate::common::{arguments, cycles_per_us, start};
+    use crate::common::{arguments, cycles_per_us, place, serve_if_executor, start};
     use atoll_device::HostConfig;
     use std::time::Instant;
 
@@ -29,6 +29,7 @@ mod measure {
     const SHAPES: [(u32, u64); 7] = [(1, 0), (2, 0), (2, 5_000), (8, 5_000), (8, 20_000), (64, 2_000), (4096, 100)];
 
     pub(crate) fn main() {
+        serve_if_executor();
         let arguments = arguments();
         let default = HostConfig::default();
         let compute_units = arguments.first().copied().unwrap_or(default.compute_units);
@@ -38,7 +39,7 @@ mod measure {
         let mut rig = start(config);
         let counts = rig.alloc(4096 * 4);
 
-        println!("{compute_units} compute units, {busy_spin_ns} ns of spinning while others run; µs per launch, best of 5");
+        println!("{}, {compute_units} compute units, {busy_spin_ns} ns of spinning while others run; µs per launch, best of 5", place());
         println!("{:>8} {:>12} {:>10} {:>10} {:>10}", "blocks", "block", "work", "took", "cost");
         for (blocks, block_ns) in SHAPES {
             let launch = Launch::spin(blocks, counts, (block_ns as f64 * per_ns) as u64);

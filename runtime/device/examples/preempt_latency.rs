@@ -1,10 +1,10 @@
 //! How long a real-time launch waits on a host device whose compute units are all busy, against the number of best-effort launches queued behind the running one.
 //!
 //! ```text
-//! cargo run --release -p atoll-device --example preempt_latency [compute units] [block µs] [rounds]
+//! cargo run --release -p atoll-device --example preempt_latency [--executor] [compute units] [block µs] [rounds]
 //! ```
 //!
-//! Times come from the time stamp counter, read by this program and by the kernels themselves. Parts of `first block`: `submit` is raising the epoch and submitting,
+//! With `--executor` the device is in a process of its own. Times come from the time stamp counter, read by this program and by the kernels themselves. Parts of `first block`: `submit` is raising the epoch and submitting,
 //! `drain` is until the best-effort block ended on the compute unit that then ran the first real-time block, `launch` is from there to that block. `evicted` is until
 //! the last of the queued best-effort launches had left.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]
@@ -23,7 +23,7 @@ mod common;
 #[cfg(target_arch = "x86_64")]
 mod measure {
     use crate::common::rig::{Kernel, Launch, Param, Preempt, Rig};
-    use crate::common::{arguments, cycles_per_us, now, start};
+    use crate::common::{arguments, cycles_per_us, now, place, serve_if_executor, start};
     use atoll_core::{DeviceOffset, Epoch};
     use atoll_device::{HostConfig, LaunchStatus};
     use std::time::Duration;
@@ -50,6 +50,7 @@ mod measure {
     }
 
     pub(crate) fn main() {
+        serve_if_executor();
         let arguments = arguments();
         let default = HostConfig::default();
         let compute_units = arguments.first().copied().unwrap_or(default.compute_units);
@@ -59,7 +60,7 @@ mod measure {
         let per_us = cycles_per_us();
         let mut bench = Bench::new(config, (f64::from(block_us) * per_us) as u64);
 
-        println!("{compute_units} compute units, blocks of {block_us} µs, {rounds} rounds; µs, p50 / p99");
+        println!("{}, {compute_units} compute units, blocks of {block_us} µs, {rounds} rounds; µs, p50 / p99", place());
         println!("{:>7} {:>15} {:>15} {:>15} {:>15} {:>17}", "queued", "submit", "drain", "launch", "first block", "evicted");
         for queued in QUEUED {
             let samples: Vec<Sample> = (0..).filter_map(|round| bench.round(queued, round)).take(rounds as usize).collect();

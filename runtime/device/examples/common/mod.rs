@@ -4,7 +4,8 @@
 #[path = "../../tests/suite/rig.rs"]
 pub mod rig;
 
-use atoll_device::{HostConfig, HostDevice};
+use atoll_device::executor::serve;
+use atoll_device::{Device, ExecutorConfig, ExecutorDevice, HostConfig, HostDevice};
 use rig::{Rig, kernels};
 use std::arch::x86_64::_rdtsc;
 use std::time::{Duration, Instant};
@@ -14,9 +15,31 @@ pub fn arguments() -> Vec<u32> {
     std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect()
 }
 
+/// Serves as an executor and ends, where an example started itself as one. To be called first.
+pub fn serve_if_executor() {
+    if std::env::args().nth(1).as_deref() == Some("executor") {
+        serve().expect("a parent that drives it");
+        std::process::exit(0);
+    }
+}
+
+/// Whether the device is to be in a process of its own: `--executor`.
+fn in_executor() -> bool {
+    std::env::args().any(|argument| argument == "--executor")
+}
+
+/// Where the device is, for the head of a table.
+pub fn place() -> &'static str {
+    if in_executor() { "in an executor" } else { "in this process" }
+}
+
 /// A host device with the suite's kernels.
 pub fn start(config: HostConfig) -> Rig {
-    Rig::new(Box::new(HostDevice::start(config).expect("a host device")), kernels())
+    let device: Box<dyn Device> = match in_executor() {
+        true => Box::new(ExecutorDevice::start(ExecutorConfig::new(config)).expect("an executor")),
+        false => Box::new(HostDevice::start(config).expect("a host device")),
+    };
+    Rig::new(device, kernels())
 }
 
 /// The time stamp counter, which the kernels read too.

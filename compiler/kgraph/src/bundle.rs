@@ -184,6 +184,19 @@ impl Bundle {
         let _ = self.map.advise_range(memmap2::Advice::WillNeed, self.weights.start + range.start, range.len());
     }
 
+    /// How much of the weights is in memory, by the system's count of pages: its page cache is the tier between disk and device. `None` where the system does not say.
+    pub fn weights_in_memory(&self) -> Option<u64> {
+        let page = page_bytes();
+        let start = self.weights.start - self.weights.start % page;
+        let length = self.weights.end - start;
+        let mut pages = vec![0_u8; length.div_ceil(page)];
+        // SAFETY: the range lies within the mapping and begins at a page, since the mapping does; there is a byte for every page of it, and nothing else is written.
+        let answer = unsafe { libc::mincore(self.map.as_ptr().add(start).cast_mut().cast(), length, pages.as_mut_ptr().cast()) };
+        let resident = pages.iter().filter(|page| **page & 1 != 0).count();
+        // The first page holds the end of the header, and the last one may be a part.
+        (answer == 0).then(|| ((resident * page) as u64).min(self.weights.len() as u64))
+    }
+
     /// The constants with the digests of their contents, in the order of their buffers. The first call reads those that the manifest has no digest of.
     pub fn constants(&self) -> &[Constant] {
         self.constants.get_or_init(|| Constant::all_of(self))
@@ -225,6 +238,13 @@ impl Bundle {
     pub fn file_bytes(&self) -> u64 {
         self.map.len() as u64
     }
+}
+
+/// The size of a page of memory.
+fn page_bytes() -> usize {
+    // SAFETY: asking for a constant of the system touches nothing of ours.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
 }
 
 /// What [`Bundle::open`] reads with.

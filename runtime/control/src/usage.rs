@@ -52,6 +52,9 @@ pub struct UsageEntry {
     pub retries: u64,
     /// Times constants had to be brought to the device.
     pub cold_starts: u64,
+    /// Of these, times when some of them were on disk only; the others were in host memory.
+    #[serde(default)]
+    pub disk_cold_starts: u64,
     /// Times constants were taken off the device for others.
     pub reclaims: u64,
 }
@@ -97,6 +100,9 @@ pub struct ProcessEntry {
     pub constant_bytes: u64,
     /// What of them is there now.
     pub constant_device_bytes: u64,
+    /// How much of them is in host memory, on the device as well or not; the rest is on disk only.
+    #[serde(default)]
+    pub constant_host_bytes: u64,
     /// Memory of its invocations, of past ones that is kept for the next included.
     pub invocation_bytes: u64,
     /// Invocations that run.

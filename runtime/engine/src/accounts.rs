@@ -105,6 +105,8 @@ pub struct Usage {
     pub retries: u64,
     /// Times constants had to be brought to the device before something could run, the first time included.
     pub cold_starts: u64,
+    /// Of these, times when some of them were on disk only.
+    pub disk_cold_starts: u64,
     /// Times constants were taken off the device for others.
     pub reclaims: u64,
 }
@@ -155,6 +157,7 @@ impl AddAssign<&Usage> for Usage {
         self.preemptions += other.preemptions;
         self.retries += other.retries;
         self.cold_starts += other.cold_starts;
+        self.disk_cold_starts += other.disk_cold_starts;
         self.reclaims += other.reclaims;
     }
 }

@@ -190,7 +190,13 @@ impl EngineHandle {
 
     /// What the engine tells about itself; all zero once it has stopped.
     pub fn statistics(&self) -> EngineStatistics {
-        self.ask(|answer| Command::Statistics { answer }).unwrap_or_default()
+        let mut statistics = self.ask(|answer| Command::Statistics { answer }).unwrap_or_default();
+        // The system is asked here and not by the engine's thread: it looks at every page.
+        for function in &mut statistics.functions {
+            let bundle = self.shared.find(&function.key).map(|function| Arc::clone(&function.bundle));
+            function.memory.constant_host_bytes = bundle.and_then(|bundle| bundle.weights_in_memory()).unwrap_or(0);
+        }
+        statistics
     }
 
     /// Every check that needs no look at the device.

@@ -14,6 +14,8 @@ pub(crate) struct Invocation {
     pub(crate) reply: PendingReply,
     /// The sets of constants it needs, each once.
     pub(crate) sets: Vec<ItemId>,
+    /// Those of them that were not on the device when it arrived and have not come since.
+    pub(crate) missing: Vec<ItemId>,
     /// It has claimed them.
     pub(crate) claimed: bool,
     /// At its turn there was no memory for it, which it therefore gets before the next one.
@@ -65,6 +67,7 @@ impl Invocation {
             submission,
             reply,
             sets,
+            missing: Vec::new(),
             claimed: false,
             short: false,
             prepared: false,

@@ -99,6 +99,9 @@ pub struct FunctionMemory {
     pub constant_bytes: u64,
     /// What of them is there now.
     pub constant_device_bytes: u64,
+    /// How much of its bundle's constants is in host memory, on the device as well or not. The system keeps what it has room for, and what is not there is read from disk when it is
+    /// needed; 0 where it does not say.
+    pub constant_host_bytes: u64,
     /// Memory of its invocations, of past ones that is kept for the next included.
     pub invocation_bytes: u64,
 }

@@ -11,7 +11,7 @@ use crate::error::{EngineError, InvokeError};
 use crate::function::{Function, FunctionId};
 use crate::instance::Instance;
 use crate::request::InvocationTiming;
-use crate::statistics::FunctionStatistics;
+use crate::statistics::{ConstantStatistics, FunctionStatistics};
 use atoll_core::residency::ItemId;
 use atoll_core::{Class, TaskId};
 use atoll_device::{DeviceError, ModuleId, ModuleImage};
@@ -101,8 +101,8 @@ enum Stage {
     Waiting,
     /// The code is on its way.
     Code { module: ModuleId },
-    /// The code is there; the constants are on their way, were there, or stay away for now. So many bytes of them had been written before.
-    Constants { module: ModuleId, membership: Membership, was_there: bool, loaded_before: u64 },
+    /// The code is there; the constants are on their way, were there, or stay away for now; what had happened to them before.
+    Constants { module: ModuleId, membership: Membership, was_there: bool, before: ConstantStatistics },
 }
 
 impl Worker {
@@ -137,8 +137,8 @@ impl Worker {
                     return false;
                 }
             },
-            Stage::Constants { module, membership, was_there, loaded_before } => {
-                self.after_constants(&job.function, module, membership, was_there, loaded_before)
+            Stage::Constants { module, membership, was_there, before } => {
+                self.after_constants(&job.function, module, membership, was_there, before)
             }
         };
         match step {
@@ -150,10 +150,15 @@ impl Worker {
                     return false;
                 }
             }
-            Ok(LoadStep::Done { module, membership, shared, written_bytes }) => {
+            Ok(LoadStep::Done { module, membership, shared, written_bytes, from_disk }) => {
                 let info = info(&job.function, shared, self.constants.is_resident(membership.set));
                 tracing::info!(function = %info.key, target = %info.target, weights_bytes = info.weights_bytes, shared, resident = info.weights_resident, "function loaded");
-                self.add_function(&job.function, module, membership, written_bytes);
+                self.add_function(&job.function, module, membership);
+                let own = self.functions[&job.function.id].own_account();
+                let usage = self.accounts.of(own);
+                usage.written_bytes += written_bytes;
+                usage.cold_starts += u64::from(written_bytes > 0);
+                usage.disk_cold_starts += u64::from(written_bytes > 0 && from_disk);
                 drop(job.answer.send(Ok(info)));
             }
             Err(error) => drop(job.answer.send(Err(error))),
@@ -163,7 +168,7 @@ impl Worker {
     }
 
     /// A function is on the device: opens its accounts and lets it be found.
-    fn add_function(&mut self, function: &Arc<Function>, module: ModuleId, membership: Membership, written_bytes: u64) {
+    fn add_function(&mut self, function: &Arc<Function>, module: ModuleId, membership: Membership) {
         let now = clock::now();
         let accounts = [Class::RealTime, Class::BestEffort].map(|class| self.accounts.open(&function.key, class, now));
         let loaded = Loaded {
@@ -176,9 +181,6 @@ impl Worker {
             totals: FunctionStatistics::default(),
             unloading: None,
         };
-        let usage = self.accounts.of(loaded.own_account());
-        usage.written_bytes += written_bytes;
-        usage.cold_starts += u64::from(written_bytes > 0);
         self.functions.insert(function.id, loaded);
         self.bill_constants();
         self.shared.publish(function);
@@ -226,8 +228,8 @@ impl Worker {
             // Otherwise the first invocation brings them.
             self.hold_if_free(set);
         }
-        let loaded_before = self.resident.counters(set).loaded_bytes;
-        Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, loaded_before }))
+        let before = self.resident.counters(set);
+        Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, before }))
     }
 
     /// Refuses constants that do not fit the device, or that are too many with those of the other functions.
@@ -251,17 +253,18 @@ impl Worker {
         module: ModuleId,
         membership: Membership,
         was_there: bool,
-        loaded_before: u64,
+        before: ConstantStatistics,
     ) -> Result<LoadStep, EngineError> {
         if let Some(reason) = self.lost.clone() {
             self.abandon_load(function, module, membership.set);
             return Err(DeviceError::Lost(reason).into());
         }
         match self.constants.state(membership.set) {
-            SetState::Loading { .. } => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, loaded_before })),
+            SetState::Loading { .. } => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, before })),
             SetState::Away | SetState::Resident => {
-                let written_bytes = self.resident.counters(membership.set).loaded_bytes - loaded_before;
-                Ok(LoadStep::Done { module, membership, shared: was_there, written_bytes })
+                let now = self.resident.counters(membership.set);
+                let (written_bytes, from_disk) = (now.loaded_bytes - before.loaded_bytes, now.disk_loads > before.disk_loads);
+                Ok(LoadStep::Done { module, membership, shared: was_there, written_bytes, from_disk })
             }
         }
     }
@@ -320,12 +323,13 @@ impl Worker {
 /// What a piece of loading leads to.
 enum LoadStep {
     Continue(Stage),
-    /// What is on the device; whether the constants were there already, and how many bytes of them were written.
+    /// What is on the device; whether the constants were there already, how many bytes of them were written, and whether from disk.
     Done {
         module: ModuleId,
         membership: Membership,
         shared: bool,
         written_bytes: u64,
+        from_disk: bool,
     },
 }
 

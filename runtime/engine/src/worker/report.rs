@@ -75,6 +75,7 @@ impl Worker {
             },
             constant_bytes: self.constants.set_bytes(set),
             constant_device_bytes: self.constants.set_device_bytes(set),
+            constant_host_bytes: 0,
             invocation_bytes: self.instances(loaded).map(Instance::bytes).sum(),
         };
         FunctionStatistics { memory, constants: self.resident.counters(set), ..loaded.statistics() }

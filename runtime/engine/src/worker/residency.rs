@@ -91,6 +91,7 @@ impl Worker {
         let sets = self.invocation(task).sets.clone();
         let missing: Vec<ItemId> = sets.into_iter().filter(|&set| !self.constants.is_resident(set)).collect();
         missing.iter().for_each(|&set| self.note_cold_start(task, set));
+        self.invocation(task).missing.clone_from(&missing);
         let ready = missing.is_empty() && !self.is_held_back(turn) && !self.waits_for_quota(turn) && self.fits_quota(task);
         if ready {
             self.claim(task);
@@ -463,11 +464,25 @@ impl Worker {
             counters.loads += 1;
             counters.disk_loads += u64::from(from_disk);
         });
+        self.note_arrival(set, from_disk);
         self.bills_are_due();
         if self.constants.is_claimed(set) {
             self.resident.residency.pin(set);
         }
         self.serve_cold();
+    }
+
+    /// A set has come, maybe from disk, and with it what those had waited for who found it missing.
+    fn note_arrival(&mut self, set: ItemId, from_disk: bool) {
+        let waiting: Vec<TaskId> = self.resident.cold.iter().map(|(_, task)| *task).collect();
+        for task in waiting {
+            let missing = &mut self.invocation(task).missing;
+            let Some(at) = missing.iter().position(|other| *other == set) else { continue };
+            missing.swap_remove(at);
+            if let Some(account) = self.account_for(task, set).filter(|_| from_disk) {
+                self.accounts.of(account).disk_cold_starts += 1;
+            }
+        }
     }
 
     /// The device does not take a set's constants: whoever waits for them fails.

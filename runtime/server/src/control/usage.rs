@@ -66,6 +66,7 @@ fn entry(row: UsageRow, device_s: impl Fn(u128) -> f64) -> UsageEntry {
         preemptions: usage.preemptions,
         retries: usage.retries,
         cold_starts: usage.cold_starts,
+        disk_cold_starts: usage.disk_cold_starts,
         reclaims: usage.reclaims,
     }
 }
@@ -96,6 +97,7 @@ fn process(function: FunctionStatistics) -> ProcessEntry {
         residency,
         constant_bytes: memory.constant_bytes,
         constant_device_bytes: memory.constant_device_bytes,
+        constant_host_bytes: memory.constant_host_bytes,
         invocation_bytes: memory.invocation_bytes,
         running,
         waiting: in_queue,

@@ -141,15 +141,19 @@ pub(super) const METRICS: &[Metric] = &[
         per_tenant(s, out, |tenant| tenant.used);
     }),
     gauge("atoll_tenant_memory_quota_bytes", "What they may use", |s, out| per_tenant(s, out, |tenant| tenant.quota)),
-    gauge("atoll_constants_bytes", "What the constants of a model take, by where they are", |s, out| {
-        for model in &s.models {
-            let memory = function_of(s, model).map_or_else(Default::default, |f| f.memory);
-            let elsewhere = memory.constant_bytes - memory.constant_device_bytes;
-            for (tier, bytes) in [("device", memory.constant_device_bytes), ("host", elsewhere)] {
-                out.integer(&[("model", &model.name), ("version", &model.version), ("tier", tier)], bytes);
+    gauge(
+        "atoll_constants_bytes",
+        "Constants of a model by where they are: on the device, in host memory (maybe both), on disk only",
+        |s, out| {
+            for model in &s.models {
+                let memory = function_of(s, model).map_or_else(Default::default, |f| f.memory);
+                let host = memory.constant_host_bytes.min(memory.constant_bytes);
+                for (tier, bytes) in [("device", memory.constant_device_bytes), ("host", host), ("disk", memory.constant_bytes - host)] {
+                    out.integer(&[("model", &model.name), ("version", &model.version), ("tier", tier)], bytes);
+                }
             }
-        }
-    }),
+        },
+    ),
     gauge("atoll_device_constants_bytes", "Device memory that holds constants, equal ones once", |s, out| {
         per_device(s, out, s.engine.device.constant_bytes);
     }),
@@ -219,8 +223,10 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_usage_retries_total", "Times invocations were run again because the device under them was lost", |s, out| {
         per_row(s, out, |usage| usage.retries as f64);
     }),
-    counter("atoll_usage_cold_starts_total", "Times constants had to be brought to the device", |s, out| {
-        per_row(s, out, |usage| usage.cold_starts as f64);
+    counter("atoll_usage_cold_starts_total", "Times constants had to be brought to the device, by where they were", |s, out| {
+        per_row_and(s, out, ("tier", &[(false, "host"), (true, "disk")]), |usage, disk| {
+            if disk { usage.disk_cold_starts as f64 } else { (usage.cold_starts - usage.disk_cold_starts) as f64 }
+        });
     }),
     counter("atoll_usage_reclaims_total", "Times constants were taken off the device for others", |s, out| {
         per_row(s, out, |usage| usage.reclaims as f64);

@@ -40,6 +40,7 @@ fn render(report: &ProcessReport) -> String {
         ("class", Align::Left),
         ("constants", Align::Left),
         ("on device", Align::Right),
+        ("in host memory", Align::Right),
         ("invocations", Align::Right),
         ("running", Align::Right),
         ("waiting", Align::Right),
@@ -51,7 +52,7 @@ fn render(report: &ProcessReport) -> String {
     format!("{device}, {compute_units} compute units, {memory} in use{lost}\n{table}")
 }
 
-fn cells(function: &ProcessEntry) -> [String; 8] {
+fn cells(function: &ProcessEntry) -> [String; 9] {
     let residency = match function.residency {
         Residency::Device => "device",
         Residency::Loading => "loading",
@@ -63,6 +64,7 @@ fn cells(function: &ProcessEntry) -> [String; 8] {
         class_name(function.class).into(),
         residency.into(),
         format!("{} of {}", bytes(function.constant_device_bytes), bytes(function.constant_bytes)),
+        bytes(function.constant_host_bytes),
         bytes(function.invocation_bytes),
         function.running.to_string(),
         function.waiting.to_string(),
@@ -83,6 +85,7 @@ mod tests {
             residency: Residency::Host,
             constant_bytes: 2048,
             constant_device_bytes: 1024,
+            constant_host_bytes: 512,
             invocation_bytes: 1 << 20,
             running: 1,
             waiting: 3,
@@ -98,8 +101,8 @@ mod tests {
         assert_eq!(
             render(&report),
             "host:0, 4 compute units, 3.0 MiB of 1.0 GiB in use\n  \
-             tenant  function  class      constants           on device  invocations  running  waiting\n  \
-             a       f         real-time  host       1.0 KiB of 2.0 KiB      1.0 MiB        1        3\n"
+             tenant  function  class      constants           on device  in host memory  invocations  running  waiting\n  \
+             a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        1        3\n"
         );
     }
 }

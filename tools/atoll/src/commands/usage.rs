@@ -113,6 +113,7 @@ mod tests {
             preemptions: 1,
             retries: 0,
             cold_starts: 1,
+            disk_cold_starts: 0,
             reclaims: 0,
         }
     }

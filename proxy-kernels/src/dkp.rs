@@ -48,7 +48,8 @@ pub struct Candidate<'a> {
     pub report: &'a KernelReport,
     /// Its block shape.
     pub block: [u32; 3],
-    /// Registers of a thread, as an assembler counts them.
+    /// Registers of a thread, as an assembler counts them for the kernel behind the passes: called and with virtual numbers it takes more than by itself, and a class too
+    /// small makes it spill.
     pub registers: u32,
     /// Dynamic shared memory that its launches give beyond [`KernelReport::shared_bytes`].
     pub dynamic_shared_bytes: u32,

@@ -1,6 +1,7 @@
 //! Kernels of other compilers do after every pass what they did before: launched undisturbed, and evicted at random moments and resumed.
 //!
-//! Each case runs on one compute unit, so that atomics come in the same order and results can be compared bit by bit. `ATOLL_SEED` chooses the moments.
+//! Each case runs on one compute unit, so that atomics come in the same order and results can be compared bit by bit. `ATOLL_SEED` chooses the moments, and `ATOLL_PASS` one pass to be tried
+//! alone.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_passes::{
@@ -35,10 +36,12 @@ fn read(path: &Path) -> Result<Module> {
     atoll_ptx::parse(&text).map_err(|e| anyhow::anyhow!("{}:{e}", path.display()))
 }
 
-/// Every pass alone, and all together, which comes last.
+/// Every pass alone, or the one that `ATOLL_PASS` names, and all together, which comes last.
 fn selections() -> Vec<Vec<&'static str>> {
     let names: Vec<&'static str> = PASSES.iter().map(|pass| pass.name).collect();
-    names.iter().map(|name| vec![*name]).chain([names.clone()]).collect()
+    let wanted = std::env::var("ATOLL_PASS").ok();
+    let alone = names.iter().filter(|name| wanted.as_ref().is_none_or(|wanted| wanted == *name));
+    alone.map(|name| vec![*name]).chain([names.clone()]).collect()
 }
 
 /// What passes are told about the kernels of a module that are launched with this shape, each on buffers that do not overlap.

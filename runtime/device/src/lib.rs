@@ -13,6 +13,7 @@
 
 mod doorbell;
 pub mod executor;
+mod extent;
 pub mod host;
 pub mod record;
 pub mod report;
@@ -42,6 +43,8 @@ pub struct DeviceInfo {
     pub constants_base: DeviceOffset,
     /// Room for constants in bytes.
     pub constants_bytes: u64,
+    /// Constants begin at multiples of this and take multiples of it: what can be shown to some and not to others.
+    pub constants_granule: u64,
     /// Shared memory per block in bytes.
     pub shared_bytes_max: u32,
     /// What it can do to work it was given.
@@ -52,6 +55,39 @@ pub struct DeviceInfo {
     pub queues: u32,
     /// Launches a device queue takes before `submit` says [`SubmitError::Full`].
     pub queue_capacity: u32,
+}
+
+/// A range of addresses that begins at a multiple of its size, a power of two, also where kernels see it. Nothing but what its name says is ever in it, so that a fence which bounds addresses to it
+/// ([`atoll_kgraph::fence_params`]) keeps a kernel among its own (design D9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    /// Where it begins.
+    pub base: DeviceOffset,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl AddressRange {
+    fn around(base: DeviceOffset, bytes: u64) -> AddressRange {
+        AddressRange { base, bytes: bytes.next_power_of_two() }
+    }
+
+    /// What a fence combines an address with.
+    pub fn mask(self) -> u64 {
+        self.bytes - 1
+    }
+}
+
+impl DeviceInfo {
+    /// All memory of a domain, which only its kernels reach; `domain` is what [`Device::domain`] says.
+    pub fn memory_range(&self, domain: DeviceOffset) -> AddressRange {
+        AddressRange::around(domain, self.memory_bytes)
+    }
+
+    /// All constants, of which kernels of a domain can read those that it was shown.
+    pub fn constants_range(&self) -> AddressRange {
+        AddressRange::around(self.constants_base, self.constants_bytes)
+    }
 }
 
 /// Index of a loaded module of a device.
@@ -95,6 +131,23 @@ pub struct ExecutorStatistics {
     pub hung: u64,
     /// Those that broke the rules of shared memory or of the channel, or made a system call that they may not.
     pub offended: u64,
+    /// For each domain that has one, or is to have one again.
+    pub processes: Vec<ExecutorProcess>,
+}
+
+/// The process of a domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecutorProcess {
+    /// Whose launches it runs.
+    pub domain: String,
+    /// Its number; `None` while there is none.
+    pub pid: Option<u32>,
+    /// How often the domain lost one.
+    pub losses: u64,
+    /// Why there is none.
+    pub cause: Option<String>,
+    /// What its jail lacks on this machine, once it runs.
+    pub jail_lacks: Vec<String>,
 }
 
 impl ExecutorStatistics {
@@ -211,6 +264,25 @@ pub trait Device: Send {
     /// Gives pages back to the system, in memory that no launch in flight touches; all of the range reads as zero afterwards.
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         self.fill(at, 0, bytes)
+    }
+
+    /// Takes memory for a constant, all zero. The engine may write it from now on; kernels of a domain may read it once it was shown to them.
+    fn reserve_constant(&mut self, _at: DeviceOffset, _bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// Gives the memory of a constant back, which no launch in flight reads. Nobody sees it any more, and nobody else will find in it what was there.
+    fn release_constant(&mut self, _at: DeviceOffset) {}
+
+    /// Lets kernels of a domain read constants, as far as they could not before; [`Device::sees_constants`] says when they can. On devices that keep domains apart.
+    fn show_constants(&mut self, _domain: &str, _constants: &[DeviceOffset]) {}
+
+    /// Keeps constants from kernels of a domain that were shown to it, and that no launch in flight reads.
+    fn hide_constants(&mut self, _domain: &str, _constants: &[DeviceOffset]) {}
+
+    /// Whether kernels of a domain can read all that was shown to it. The completion descriptor becomes readable when that changes.
+    fn sees_constants(&self, _domain: &str) -> bool {
+        true
     }
 
     /// Sets an epoch word; queued launches of older epochs then leave. Never waits.

@@ -4,15 +4,12 @@
 //! Bulk copies ([`Region::read`], [`Region::write`], [`Region::fill`]) are for bytes that nobody else touches at that moment; who may touch what when is the business of
 //! the rings and of the engine.
 
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
-
-/// Largest alignment of a mapping, 4 TiB: reserving twice that much of the 128 TiB that a process has is harmless, more could fail.
-const ALIGN_MAX: usize = 1 << 42;
 
 /// An offset and a length that do not lie inside a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,25 +23,20 @@ pub struct OutOfRange {
     pub region_bytes: u64,
 }
 
-/// A mapped memfd. Its pages appear when they are first touched. Its address is a multiple of its size, rounded up to a power of two: a range that is aligned to its own size by
-/// its offset is so by its address too, which is what fenced kernels ask of their memory.
+/// A mapped memfd. Its pages appear when they are first touched. Its address is a multiple of its size, rounded up to a power of two, and up to there nothing else is behind it: what fenced
+/// kernels ask of their memory, and a range that is aligned to its own size by its offset is so by its address too.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
     fd: OwnedFd,
 }
 
-/// A region as those see it who may only read: a store faults, and nothing can make it writable.
+/// A range of addresses that is ours: its size is a power of two, and it begins at a multiple of that. Nothing is behind the bytes that are used of it.
 #[derive(Debug)]
-pub struct RegionView {
-    mapping: Mapping,
-}
-
-/// Where a memfd is mapped.
-#[derive(Debug)]
-struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    span: usize,
 }
 
 // SAFETY: a mapping belongs to its owner until it is dropped, and is not tied to a thread.
@@ -53,18 +45,67 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps a file at a multiple of its size. Refuses a descriptor whose size could still change.
-    fn new(fd: &OwnedFd, protection: ProtFlags) -> std::io::Result<Mapping> {
-        if !rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the memory's size is not sealed"));
+    /// Takes a range for so many bytes, in which nothing is: from one that is twice as large and so has such a place, the rest of which is given back.
+    pub(crate) fn reserve(bytes: u64) -> std::io::Result<Mapping> {
+        let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+        let bytes = usize::try_from(bytes).map_err(|_| out_of_memory())?;
+        let page = rustix::param::page_size();
+        let span = bytes.checked_next_power_of_two().ok_or_else(out_of_memory)?.max(page);
+        let reserved = span.checked_mul(2).ok_or_else(out_of_memory)?;
+        let nowhere = std::ptr::null_mut();
+        // SAFETY: a fresh mapping at an address of the kernel's choice, which nobody may touch yet.
+        let start = unsafe { rustix::mm::mmap_anonymous(nowhere, reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? };
+        let before = start.addr().next_multiple_of(span) - start.addr();
+        let base = start.wrapping_byte_add(before);
+        for (at, bytes) in [(start, before), (base.wrapping_byte_add(span), reserved - before - span)] {
+            if bytes > 0 {
+                // SAFETY: a part of the reservation that nothing lies in.
+                let _ = unsafe { rustix::mm::munmap(at, bytes) };
+            }
         }
-        let bytes = rustix::fs::fstat(fd)?.st_size;
-        let bytes = usize::try_from(bytes).map_err(|_| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
-        Ok(Mapping { base: map_aligned(bytes, fd, protection)?, bytes })
+        Ok(Mapping { base: NonNull::new(base.cast::<u8>()).ok_or_else(out_of_memory)?, bytes, span })
     }
 
-    /// One past the end is allowed, as for any array.
-    fn address(&self, at: u64) -> Option<u64> {
+    /// Shows a file from its beginning on, in place of what was there.
+    ///
+    /// # Safety
+    /// Nobody has references into this part. Accesses fault where the file does not reach.
+    pub(crate) unsafe fn show(&self, at: u64, bytes: u64, file: BorrowedFd<'_>, protection: ProtFlags) -> std::io::Result<()> {
+        let (to, bytes) = self.pages(at, bytes)?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: it takes the place of a part of this mapping, which is ours; for the rest the caller answers.
+        unsafe { rustix::mm::mmap(to, bytes, protection, flags, file, 0)? };
+        Ok(())
+    }
+
+    /// Takes away what a part shows: accesses to it fault from now on.
+    ///
+    /// # Safety
+    /// Nobody has references into this part.
+    pub(crate) unsafe fn hide(&self, at: u64, bytes: u64) -> std::io::Result<()> {
+        let (to, bytes) = self.pages(at, bytes)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: as for `show`.
+        unsafe { rustix::mm::mmap_anonymous(to, bytes, ProtFlags::empty(), flags)? };
+        Ok(())
+    }
+
+    fn pages(&self, at: u64, bytes: u64) -> std::io::Result<(*mut c_void, usize)> {
+        let is_inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes());
+        if !is_inside || bytes == 0 || !at.is_multiple_of(rustix::param::page_size() as u64) {
+            let what = format!("{bytes} bytes at {at:#x} are no pages of a mapping of {} bytes", self.bytes);
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
+        }
+        Ok((self.base.as_ptr().wrapping_add(at as usize).cast::<c_void>(), bytes as usize))
+    }
+
+    /// Size in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// The address of an offset; one past the end is allowed, as for any array.
+    pub(crate) fn address(&self, at: u64) -> Option<u64> {
         (at <= self.bytes as u64).then(|| self.base.as_ptr() as u64 + at)
     }
 }
@@ -72,24 +113,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no borrow of it outlives `self`.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.bytes) };
-    }
-}
-
-impl RegionView {
-    /// Maps what [`Region::read_only`] gave.
-    pub fn attach(fd: &OwnedFd) -> std::io::Result<RegionView> {
-        Ok(RegionView { mapping: Mapping::new(fd, ProtFlags::READ)? })
-    }
-
-    /// Size in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.mapping.bytes as u64
-    }
-
-    /// The address of an offset in this process; one past the end is allowed, as for any array.
-    pub fn address(&self, at: u64) -> Option<u64> {
-        self.mapping.address(at)
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.span) };
     }
 }
 
@@ -104,13 +128,13 @@ impl Region {
 
     /// Maps a region that another process made. Refuses a descriptor whose size could still change.
     pub fn attach(fd: OwnedFd) -> std::io::Result<Region> {
-        Ok(Region { mapping: Mapping::new(&fd, ProtFlags::READ | ProtFlags::WRITE)?, fd })
-    }
-
-    /// A descriptor of the same memory that can only be mapped for reading.
-    pub fn read_only(&self) -> std::io::Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+        if !rustix::fs::fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the memory's size is not sealed"));
+        }
+        let mapping = Mapping::reserve(u64::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0))?;
+        // SAFETY: nobody has seen the mapping yet; the size seal keeps its pages valid.
+        unsafe { mapping.show(0, mapping.bytes(), fd.as_fd(), ProtFlags::READ | ProtFlags::WRITE)? };
+        Ok(Region { mapping, fd })
     }
 
     /// Asks for huge pages where the system has them for shared memory; harmless where it has not.
@@ -121,7 +145,7 @@ impl Region {
 
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
-        self.mapping.bytes as u64
+        self.mapping.bytes()
     }
 
     /// The address of an offset in this process; one past the end is allowed, as for any array.
@@ -220,42 +244,10 @@ impl AsFd for Region {
     }
 }
 
-/// Maps a file at a multiple of its size: into a reservation that is large enough to have such a place, the rest of which is given back.
-fn map_aligned(bytes: usize, fd: &OwnedFd, protection: ProtFlags) -> std::io::Result<NonNull<u8>> {
-    let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
-    let page = rustix::param::page_size();
-    let align = bytes.checked_next_power_of_two().ok_or_else(out_of_memory)?.clamp(page, ALIGN_MAX);
-    let mapped = bytes.checked_next_multiple_of(page).ok_or_else(out_of_memory)?;
-    let reserved = mapped.checked_add(align).ok_or_else(out_of_memory)?;
-    let nowhere = std::ptr::null_mut();
-    // SAFETY: a fresh mapping at an address of the kernel's choice, which nobody may touch yet.
-    let start = unsafe { rustix::mm::mmap_anonymous(nowhere, reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? };
-    let before = start.addr().next_multiple_of(align) - start.addr();
-    let base = start.wrapping_byte_add(before);
-    let give_back = |at: *mut c_void, bytes: usize| {
-        if bytes > 0 {
-            // SAFETY: a part of the reservation that nothing lies in.
-            let _ = unsafe { rustix::mm::munmap(at, bytes) };
-        }
-    };
-    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: it takes the place of a part of the reservation, which is ours; the size seal keeps its pages valid.
-    match unsafe { rustix::mm::mmap(base, bytes, protection, flags, fd, 0) } {
-        Ok(_) => {
-            give_back(start, before);
-            give_back(base.wrapping_byte_add(mapped), reserved - before - mapped);
-            NonNull::new(base.cast::<u8>()).ok_or_else(out_of_memory)
-        }
-        Err(error) => {
-            give_back(start, reserved);
-            Err(error.into())
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
@@ -290,28 +282,25 @@ mod tests {
         assert_ne!(ours.address(0), theirs.address(0));
     }
 
-    #[test]
-    fn a_region_is_aligned_to_its_size() {
-        for bytes in [1, 4096, 5000, 3 << 20, 1 << 30] {
-            let region = Region::create("test", bytes).unwrap();
-            assert!(region.address(0).unwrap().is_multiple_of(bytes.next_power_of_two().max(4096)), "{bytes}");
-            region.write(bytes - 1, &[1]).unwrap();
-        }
+    /// Whether a byte can be read, asked without a fault.
+    pub(crate) fn is_readable(address: u64) -> bool {
+        let (_read, write) = std::io::pipe().unwrap();
+        let byte = std::ptr::with_exposed_provenance::<c_void>(address as usize);
+        // SAFETY: the kernel reads the byte, or says that it cannot be read.
+        unsafe { libc::write(write.as_raw_fd(), byte, 1) == 1 }
     }
 
     #[test]
-    fn a_view_shows_what_is_written_and_cannot_be_made_writable() {
-        let region = Region::create("test", 8192).unwrap();
-        let fd = region.read_only().unwrap();
-        let view = RegionView::attach(&fd).unwrap();
-        assert!(Region::attach(fd).is_err(), "not for writing");
-        region.write(5000, &[7]).unwrap();
-        let byte = std::ptr::with_exposed_provenance::<u8>(view.address(5000).unwrap() as usize);
-        // SAFETY: inside the view, which lives.
-        assert_eq!(unsafe { byte.read_volatile() }, 7);
-        let page = view.mapping.base.as_ptr().cast::<c_void>();
-        // SAFETY: asks for more than the descriptor allows; nothing changes.
-        assert!(unsafe { rustix::mm::mprotect(page, 4096, rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE) }.is_err());
+    fn a_region_is_aligned_to_its_size_and_alone_in_its_range() {
+        for bytes in [1_u64, 4096, 5000, 3 << 20, 1 << 30, (1 << 30) + 1] {
+            let region = Region::create("test", bytes).unwrap();
+            let (begin, span) = (region.address(0).unwrap(), bytes.next_power_of_two().max(4096));
+            assert!(begin.is_multiple_of(span), "{bytes}");
+            region.write(bytes - 1, &[1]).unwrap();
+            let behind = (bytes.next_multiple_of(4096)..span).step_by((span / 16).next_multiple_of(4096) as usize);
+            assert!(behind.clone().all(|at| !is_readable(begin + at)), "{bytes}");
+            assert!(is_readable(begin + bytes - 1) && (behind.count() > 0) == (bytes.next_multiple_of(4096) < span));
+        }
     }
 
     #[test]

@@ -52,6 +52,8 @@ conforms! {
     a_trap_fails_its_launch_and_no_other,
     a_trap_says_where_it_was,
     an_aborted_launch_ends_and_no_other,
+    a_constant_that_is_gone_is_not_seen_again,
+    constants_have_places_of_their_own,
     modules_come_and_go,
     random_traffic_on_two_queues,
     a_busy_device_can_be_dropped,
@@ -80,13 +82,18 @@ impl Two {
     }
 
     fn pid(&self, domain: usize) -> Option<Pid> {
-        let processes = self.pool.processes();
-        Pid::from_raw(processes.iter().find(|(name, _)| name == NAMES[domain])?.1 as i32)
+        let processes = self.pool.executors().processes;
+        Pid::from_raw(processes.iter().find(|process| process.domain == NAMES[domain])?.pid? as i32)
     }
 
     /// One block of a kernel with the parameters counts, then two numbers.
     fn submit(&mut self, domain: usize, kernel: Kernel, counts: DeviceOffset, rest: [u64; 2]) -> LaunchId {
-        let params: Vec<u8> = [counts.0, rest[0], rest[1]].iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.submit_at(domain, kernel, [counts.0, rest[0], rest[1], 0], 1)
+    }
+
+    /// One block of a kernel, of whose parameters some are addresses.
+    fn submit_at(&mut self, domain: usize, kernel: Kernel, params: [u64; 4], address_slots: u64) -> LaunchId {
+        let params: Vec<u8> = params.iter().flat_map(|word| word.to_le_bytes()).collect();
         let none = DeviceOffset(0);
         let launch = LaunchId(self.launches);
         self.launches += 1;
@@ -96,7 +103,7 @@ impl Two {
             kernel: kernel as u32,
             grid: [1; 3],
             shared_bytes: 0,
-            address_slots: 1,
+            address_slots,
             evicted_word: none,
             epoch_word: none,
             epoch: Epoch(0),
@@ -151,17 +158,30 @@ impl Two {
         self.pid(domain).is_some() && self.pool.domain_state(NAMES[domain]) == DomainState::Ready
     }
 
+    fn show(&mut self, domain: usize, constants: &[DeviceOffset]) {
+        self.pool.show_constants(NAMES[domain], constants);
+        self.wait_until(|two| two.pool.sees_constants(NAMES[domain]).then_some(()));
+    }
+
+    /// Whether a kernel of a domain can read a constant: it adds the first number there to itself.
+    fn sees(&mut self, domain: usize, constant: DeviceOffset) -> bool {
+        let out = DeviceOffset(self.base(domain) + 4096);
+        let launch = self.submit_at(domain, Kernel::VectorAdd, [constant.0, constant.0, out.0, 1], 0b111);
+        self.wait(launch).status == LaunchStatus::Complete
+    }
+
     fn why(&mut self, launch: LaunchId) -> String {
         self.pool.report(launch).and_then(|report| report.fault).expect("a fault").to_string()
     }
 }
 
 #[test]
-fn domains_share_constants_and_nothing_else() {
+fn domains_share_constants_that_both_were_shown_and_nothing_else() {
     let mut two = Two::new();
     let constants = two.pool.info().constants_base;
     let (one, other) = (two.base(0), two.base(1));
     assert!(one != other && two.pid(0) != two.pid(1));
+    two.pool.reserve_constant(constants, 4096).expect("room");
     two.pool.write(constants, &[5; 4]).expect("memory");
     two.pool.copy(constants, DeviceOffset(other), 4).expect("memory");
     let mut bytes = [[9; 4]; 3];
@@ -169,6 +189,15 @@ fn domains_share_constants_and_nothing_else() {
         two.pool.read(DeviceOffset(at), bytes).expect("memory");
     }
     assert_eq!(bytes, [[5; 4], [0; 4], [5; 4]]);
+    two.show(0, &[constants]);
+    assert_eq!([0, 1].map(|domain| two.sees(domain, constants)), [true, false]);
+    two.show(1, &[constants]);
+    assert_eq!([0, 1].map(|domain| two.sees(domain, constants)), [true, true]);
+    two.pool.hide_constants(NAMES[0], &[constants]);
+    // Orders are obeyed in turn.
+    two.pool.reserve_constant(DeviceOffset(constants.0 + 4096), 4096).expect("room");
+    two.show(0, &[DeviceOffset(constants.0 + 4096)]);
+    assert_eq!([0, 1].map(|domain| two.sees(domain, constants)), [false, true]);
     // A launch of one domain with an address of the other.
     let launch = two.submit(0, Kernel::Spin, DeviceOffset(other), [0; 2]);
     assert_eq!(two.wait(launch).status, LaunchStatus::Failed);

@@ -2,11 +2,11 @@
 //!
 //! A *constant* is one buffer's bytes under their digest. A *set* is all that one function needs at a time; functions with equal constants have one set, and sets may share
 //! constants. Sets come and go as wholes: one that is being loaded, or is loaded, *holds* its constants. Those that nobody holds any more are *leftovers*: their memory goes to whoever
-//! needs it, oldest first, and a set that comes back before that finds them still there.
+//! needs it, oldest first, and a set that comes back before that finds them still there. Where they are is decided by who calls: places are given, and handed back when nobody needs them.
 //!
 //! Invocations *claim* the sets they need; what is claimed stays. Who goes is decided elsewhere ([`atoll_core::residency`], and `worker/residency.rs`).
 
-use crate::memory::{Allocation, DeviceMemory, granules};
+use crate::memory::{Allocation, granules};
 use atoll_core::residency::ItemId;
 use atoll_core::{Class, DeviceOffset};
 use atoll_kgraph::{Bundle, ConstantDigest};
@@ -19,8 +19,10 @@ use std::sync::Arc;
 pub(crate) struct ConstantId(u64);
 
 /// All constants and sets of the functions that are loaded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Constants {
+    /// What each takes multiples of on the device.
+    granule: u64,
     constants: HashMap<ConstantId, Constant>,
     by_digest: HashMap<ConstantDigest, ConstantId>,
     sets: BTreeMap<ItemId, Set>,
@@ -93,6 +95,20 @@ pub(crate) struct Chunk {
 }
 
 impl Constants {
+    pub(crate) fn new(granule: u64) -> Constants {
+        Constants {
+            granule,
+            constants: HashMap::new(),
+            by_digest: HashMap::new(),
+            sets: BTreeMap::new(),
+            by_members: HashMap::new(),
+            leftovers: BTreeMap::new(),
+            leftover_bytes: 0,
+            device_bytes: 0,
+            count: 0,
+        }
+    }
+
     /// A function with these constants is loaded; none of them needs to be on the device.
     pub(crate) fn join(&mut self, bundle: &Arc<Bundle>, class: Class) -> Membership {
         let constants: Box<[ConstantId]> =
@@ -122,14 +138,14 @@ impl Constants {
         Membership { set, constants }
     }
 
-    /// A function of this set is unloaded. The last one takes the set along, with all memory that no other set needs; returns whether it did.
-    pub(crate) fn leave(&mut self, set: ItemId, memory: &mut DeviceMemory) -> bool {
+    /// A function of this set is unloaded. The last one takes the set along, with all memory that no other set needs; `None` while there are others.
+    pub(crate) fn leave(&mut self, set: ItemId) -> Option<Vec<Allocation>> {
         self.set_mut(set).functions -= 1;
         if self.sets[&set].functions > 0 {
-            return false;
+            return None;
         }
         assert_eq!(self.sets[&set].claims, 0, "no function of the set is left that could be invoked");
-        self.let_go(set, memory);
+        let mut freed = self.let_go(set);
         let gone = self.sets.remove(&set).expect("it was just there");
         let mut members: Vec<ConstantId> = gone.pieces.iter().map(|(id, _)| *id).collect();
         members.sort_unstable();
@@ -138,12 +154,12 @@ impl Constants {
             let constant = self.constant_mut(id);
             constant.sets -= 1;
             if constant.sets == 0 {
-                self.drop_leftover(id, memory);
+                freed.extend(self.drop_leftover(id));
                 let constant = self.constants.remove(&id).expect("it was just there");
                 self.by_digest.remove(&constant.digest);
             }
         }
-        true
+        Some(freed)
     }
 
     /// Holds every constant of a set. What has no place yet ([`Constants::homeless`]) is to be given one with [`Constants::place`].
@@ -162,10 +178,11 @@ impl Constants {
         (set.state, set.generation) = (SetState::Loading { piece: 0, written: 0 }, generation);
     }
 
-    /// Lets go of a set that is held. What was there stays as leftovers; what was on its way is dropped.
-    pub(crate) fn let_go(&mut self, set: ItemId, memory: &mut DeviceMemory) {
+    /// Lets go of a set that is held. What was there stays as leftovers; the places of what was on its way are nobody's.
+    pub(crate) fn let_go(&mut self, set: ItemId) -> Vec<Allocation> {
+        let mut freed = Vec::new();
         if self.sets[&set].state == SetState::Away {
-            return;
+            return freed;
         }
         self.set_mut(set).state = SetState::Away;
         for (id, _) in self.pieces(set).iter() {
@@ -180,26 +197,26 @@ impl Constants {
             self.leftovers.insert(count, *id);
             self.leftover_bytes += bytes;
             if !whole {
-                self.drop_leftover(*id, memory);
+                freed.extend(self.drop_leftover(*id));
             }
         }
+        freed
     }
 
-    /// Frees the oldest leftover; `None` if there is none.
-    pub(crate) fn reclaim_leftover(&mut self, memory: &mut DeviceMemory) -> Option<()> {
+    /// The place of the oldest leftover, which is gone then; `None` if there is none.
+    pub(crate) fn reclaim_leftover(&mut self) -> Option<Allocation> {
         let (_, &id) = self.leftovers.first_key_value()?;
-        self.drop_leftover(id, memory);
-        Some(())
+        self.drop_leftover(id)
     }
 
-    fn drop_leftover(&mut self, id: ConstantId, memory: &mut DeviceMemory) {
+    fn drop_leftover(&mut self, id: ConstantId) -> Option<Allocation> {
         let constant = self.constants.get_mut(&id).expect("a leftover is known");
-        let Some(leftover) = constant.leftover.take() else { return };
+        let leftover = constant.leftover.take()?;
         constant.whole = false;
         self.leftovers.remove(&leftover);
         self.leftover_bytes -= constant.bytes;
         self.device_bytes -= constant.bytes;
-        memory.free(constant.place.take().expect("a leftover has a place"));
+        Some(constant.place.take().expect("a leftover has a place"))
     }
 
     /// Constants of a set that have no place on the device, with what they take.
@@ -343,6 +360,11 @@ impl Constants {
         self.constants[&id].place.as_ref().expect("a constant of a resident set has a place").offset()
     }
 
+    /// The places of those constants of a function that have one.
+    pub(crate) fn places(&self, membership: &Membership) -> Vec<DeviceOffset> {
+        membership.constants.iter().filter_map(|id| Some(self.constants[id].place.as_ref()?.offset())).collect()
+    }
+
     /// Where the constants of a function are whose set is resident.
     pub(crate) fn offsets(&self, membership: &Membership) -> Box<[DeviceOffset]> {
         membership.constants.iter().map(|&id| self.offset(id)).collect()
@@ -354,7 +376,7 @@ impl Constants {
         }
         let id = ConstantId(self.next());
         // It is a range of a file, so that rounding it up does not overflow.
-        let bytes = granules(bytes).unwrap_or(bytes);
+        let bytes = granules(bytes, self.granule).unwrap_or(bytes);
         self.constants.insert(id, Constant { digest, bytes, sets: 0, holders: 0, place: None, whole: false, leftover: None });
         self.by_digest.insert(digest, id);
         id
@@ -387,13 +409,17 @@ pub(crate) fn divide(whole: u64, parts: usize) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Purpose, tests::device_info};
+    use crate::memory::{DeviceMemory, Purpose, tests::device_info};
     use atoll_kgraph::{
         BUFFER_ALIGN, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, write_bundle,
     };
 
     fn memory() -> DeviceMemory {
         DeviceMemory::new(&device_info(1 << 20), None)
+    }
+
+    fn free(memory: &mut DeviceMemory, places: impl IntoIterator<Item = Allocation>) {
+        places.into_iter().for_each(|place| memory.free(place));
     }
 
     /// A bundle with one constant of each of these sizes, filled with this byte.
@@ -432,7 +458,7 @@ mod tests {
 
     #[test]
     fn equal_constants_have_one_place_however_many_name_them() {
-        let (mut constants, mut memory) = (Constants::default(), memory());
+        let (mut constants, mut memory) = (Constants::new(BUFFER_ALIGN), memory());
         let (first, second) = (bundle(&[(1000, 1), (300, 2), (1000, 1)]), bundle(&[(300, 2), (500, 3)]));
         let a = constants.join(&first, Class::BestEffort);
         assert_eq!((constants.state(a.set), constants.homeless(a.set).len()), (SetState::Away, 2));
@@ -444,10 +470,10 @@ mod tests {
         assert_eq!(constants.homeless(b.set).len(), 1);
         assert_eq!(load(&mut constants, &mut memory, b.set), 500);
         assert_eq!((memory.used(), constants.offset(b.constants[0])), (1024 + 512 + 512, constants.offset(a.constants[1])));
-        constants.leave(a.set, &mut memory);
-        constants.leave(a.set, &mut memory);
+        free(&mut memory, constants.leave(a.set).into_iter().flatten());
+        free(&mut memory, constants.leave(a.set).into_iter().flatten());
         assert_eq!(memory.used(), 512 + 512, "what the second function needs");
-        constants.leave(b.set, &mut memory);
+        free(&mut memory, constants.leave(b.set).into_iter().flatten());
         assert_eq!(memory.used(), 0);
         assert!(
             constants.constants.is_empty()
@@ -459,42 +485,44 @@ mod tests {
 
     #[test]
     fn what_is_let_go_is_found_again_until_somebody_needs_its_memory() {
-        let (mut constants, mut memory) = (Constants::default(), memory());
+        let (mut constants, mut memory) = (Constants::new(BUFFER_ALIGN), memory());
         let a = constants.join(&bundle(&[(1000, 1), (300, 2), (700, 3)]), Class::BestEffort);
         let b = constants.join(&bundle(&[(300, 2)]), Class::RealTime);
         load(&mut constants, &mut memory, a.set);
         load(&mut constants, &mut memory, b.set);
-        constants.let_go(a.set, &mut memory);
+        free(&mut memory, constants.let_go(a.set));
         assert_eq!((memory.used(), constants.leftover_bytes()), (1024 + 512 + 768, 1024 + 768), "what another set holds is none");
-        assert_eq!(constants.reclaim_leftover(&mut memory), Some(()));
+        free(&mut memory, constants.reclaim_leftover());
         assert_eq!((memory.used(), constants.device_bytes(), constants.set_device_bytes(a.set)), (512 + 768, 512 + 768, 512 + 768));
         let old = constants.generation(a.set);
         assert_eq!(load(&mut constants, &mut memory, a.set), 1000, "only what is gone is loaded again");
-        assert_eq!((constants.leftover_bytes(), constants.reclaim_leftover(&mut memory)), (0, None));
+        assert_eq!((constants.leftover_bytes(), constants.reclaim_leftover()), (0, None));
         assert_ne!(constants.generation(a.set), old);
-        constants.let_go(a.set, &mut memory);
-        assert!(constants.leave(a.set, &mut memory) && constants.leave(b.set, &mut memory));
+        free(&mut memory, constants.let_go(a.set));
+        for set in [a.set, b.set] {
+            free(&mut memory, constants.leave(set).expect("its last function"));
+        }
         assert_eq!((memory.used(), constants.leftover_bytes(), constants.device_bytes()), (0, 0, 0));
     }
 
     #[test]
     fn what_is_half_loaded_and_let_go_leaves_nothing() {
-        let (mut constants, mut memory) = (Constants::default(), memory());
+        let (mut constants, mut memory) = (Constants::new(BUFFER_ALIGN), memory());
         let a = constants.join(&bundle(&[(1000, 1)]), Class::BestEffort);
         constants.hold(a.set);
         let id = constants.homeless(a.set)[0].0;
         constants.place(id, memory.allocate(Purpose::Constant, 1000).expect("room"));
         assert_eq!(constants.next_chunk(a.set, 100, usize::MAX).map(|chunk| chunk.from), Some(0..100));
-        constants.let_go(a.set, &mut memory);
-        assert_eq!((memory.used(), constants.state(a.set), constants.reclaim_leftover(&mut memory)), (0, SetState::Away, None));
+        free(&mut memory, constants.let_go(a.set));
+        assert_eq!((memory.used(), constants.state(a.set), constants.reclaim_leftover()), (0, SetState::Away, None));
         assert_eq!(load(&mut constants, &mut memory, a.set), 1000);
     }
 
     #[test]
     fn a_function_without_constants_is_always_there() {
-        let mut constants = Constants::default();
+        let mut constants = Constants::new(BUFFER_ALIGN);
         let nothing = constants.join(&bundle(&[]), Class::BestEffort);
         assert_eq!(constants.state(nothing.set), SetState::Resident);
-        constants.leave(nothing.set, &mut memory());
+        assert_eq!(constants.leave(nothing.set), Some(Vec::new()));
     }
 }

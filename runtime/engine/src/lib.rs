@@ -39,6 +39,7 @@ mod worker;
 
 pub use accounts::{InvocationOutcome, MemoryKind, MemoryUse, Usage, UsageRow};
 pub use atoll_core::{BadTenant, Class, Tenant};
+pub use atoll_device::{ExecutorProcess, ExecutorStatistics};
 pub use config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use error::{EngineError, InvokeError};
 pub use handle::{Engine, EngineHandle};

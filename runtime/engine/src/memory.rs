@@ -6,7 +6,7 @@ use atoll_core::DeviceOffset;
 use atoll_device::DeviceInfo;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Alignment and granule of allocations, in bytes.
+/// Alignment of allocations in bytes, and their granule where the device asks for no larger one.
 pub(crate) const ALIGN: u64 = atoll_kgraph::BUFFER_ALIGN;
 
 /// A piece of device memory. Given back with [`DeviceMemory::free`]; dropping it leaks the memory for as long as the engine lives.
@@ -50,17 +50,19 @@ impl DeviceMemory {
     /// All of a device's memory, or so many bytes of it.
     pub(crate) fn new(device: &DeviceInfo, limit: Option<u64>) -> DeviceMemory {
         let total = limit.unwrap_or(u64::MAX).min(device.memory_bytes);
-        let constants = (device.constants_bytes > 0).then(|| Memory::new(device.constants_base, device.constants_bytes));
-        let invocations = Memory::new(DeviceOffset(0), if constants.is_some() { device.memory_bytes } else { total });
+        let constants = (device.constants_bytes > 0)
+            .then(|| Memory::new(device.constants_base, device.constants_bytes, device.constants_granule.next_multiple_of(ALIGN)));
+        let invocations = Memory::new(DeviceOffset(0), if constants.is_some() { device.memory_bytes } else { total }, ALIGN);
         DeviceMemory { total: total - total % ALIGN, used_max: 0, invocations, constants }
     }
 
     /// At least one granule, so that every allocation has an offset of its own.
     pub(crate) fn allocate(&mut self, purpose: Purpose, bytes: u64) -> Option<Allocation> {
-        if granules(bytes)? > self.free_bytes() {
+        let (free, part) = (self.free_bytes(), self.part(purpose));
+        if granules(bytes, part.granule)? > free {
             return None;
         }
-        let allocation = self.part(purpose).allocate(bytes)?;
+        let allocation = part.allocate(bytes)?;
         self.used_max = self.used_max.max(self.used());
         Some(allocation)
     }
@@ -75,6 +77,11 @@ impl DeviceMemory {
     /// Whether constants and invocations take turns in the same addresses.
     pub(crate) fn has_one_part(&self) -> bool {
         self.constants.is_none()
+    }
+
+    /// What constants take multiples of.
+    pub(crate) fn constant_granule(&self) -> u64 {
+        self.constants.as_ref().map_or(ALIGN, |constants| constants.granule)
     }
 
     fn part(&mut self, purpose: Purpose) -> &mut Memory {
@@ -103,8 +110,8 @@ impl DeviceMemory {
 }
 
 /// What an allocation of so many bytes takes.
-pub(crate) fn granules(bytes: u64) -> Option<u64> {
-    bytes.max(1).checked_next_multiple_of(ALIGN)
+pub(crate) fn granules(bytes: u64, granule: u64) -> Option<u64> {
+    bytes.max(1).checked_next_multiple_of(granule)
 }
 
 /// Which bytes of one part of a device's address space are taken.
@@ -113,6 +120,8 @@ pub(crate) fn granules(bytes: u64) -> Option<u64> {
 #[derive(Debug)]
 struct Memory {
     base: u64,
+    /// Allocations begin at multiples of it and take multiples of it.
+    granule: u64,
     /// Free ranges, offset to length.
     by_offset: BTreeMap<u64, u64>,
     /// The same, by length then offset.
@@ -121,17 +130,17 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(base: DeviceOffset, bytes: u64) -> Memory {
-        let mut memory = Memory { base: base.0, by_offset: BTreeMap::new(), by_bytes: BTreeSet::new(), used: 0 };
-        if bytes >= ALIGN {
-            memory.insert(base.0, bytes - bytes % ALIGN);
+    fn new(base: DeviceOffset, bytes: u64, granule: u64) -> Memory {
+        let mut memory = Memory { base: base.0, granule, by_offset: BTreeMap::new(), by_bytes: BTreeSet::new(), used: 0 };
+        if bytes >= granule {
+            memory.insert(base.0, bytes - bytes % granule);
         }
         memory
     }
 
     /// The smallest free range that fits.
     fn allocate(&mut self, bytes: u64) -> Option<Allocation> {
-        let bytes = granules(bytes)?;
+        let bytes = granules(bytes, self.granule)?;
         let &(range, offset) = self.by_bytes.range((bytes, 0)..).next()?;
         self.remove(offset, range);
         if range > bytes {
@@ -186,6 +195,7 @@ pub(crate) mod tests {
             memory_bytes,
             constants_base: DeviceOffset(1 << 40),
             constants_bytes: memory_bytes,
+            constants_granule: ALIGN,
             shared_bytes_max: 0,
             preempt_level: atoll_core::PreemptLevel::Block,
             can_abort: false,
@@ -210,7 +220,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_best_fit_is_taken_and_neighbours_merge() {
-        let mut memory = Memory::new(DeviceOffset(0), 10 * ALIGN + 100);
+        let mut memory = Memory::new(DeviceOffset(0), 10 * ALIGN + 100, ALIGN);
         let [a, b, c, d] = [3, 1, 2, 1].map(|n| memory.allocate(n * ALIGN - 7).expect("room"));
         memory.free(a);
         memory.free(c);
@@ -226,7 +236,7 @@ pub(crate) mod tests {
         #[test]
         fn allocations_never_overlap_and_nothing_is_lost(steps in prop::collection::vec((any::<bool>(), 0_u64..2000, any::<prop::sample::Index>()), 1..200)) {
             let (base, total) = (1 << 20, 1 << 16);
-            let mut memory = Memory::new(DeviceOffset(base), total);
+            let mut memory = Memory::new(DeviceOffset(base), total, ALIGN);
             let mut live: Vec<Allocation> = Vec::new();
             for (allocate, bytes, pick) in steps {
                 if allocate {

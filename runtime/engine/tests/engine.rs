@@ -81,6 +81,23 @@ impl Setup {
     }
 }
 
+/// What is launched too early, the device finds out.
+#[test]
+fn nothing_is_launched_before_it_can_read_its_constants() {
+    let setup = setup(EngineConfig::default());
+    setup.device.be_slow_to_show(Duration::from_millis(50));
+    for tenant in ["local", "other"] {
+        let key = FunctionKey { tenant: tenant.parse().expect("a name"), name: "g".into() };
+        let info = setup.handle.load(Arc::clone(&setup.bundle), FunctionOptions { key: key.clone(), ..options("g") }).expect("a function");
+        assert!(info.weights_shared);
+        let (slow, other) = (toy::request_of(key, Class::BestEffort, &input(100, 1)), request("f", Class::RealTime, &input(100, 2)));
+        let pending = [slow, other].map(|request| submit(&setup.handle, request));
+        pending.iter().for_each(|pending| drop(pending.result()));
+    }
+    assert_eq!(setup.device.constants(), (1, 2), "one constant for two tenants");
+    setup.engine.shutdown();
+}
+
 #[test]
 fn answers_are_right_for_every_shape() {
     let setup = setup(EngineConfig::default());
@@ -243,6 +260,7 @@ fn unloading_ends_what_waits_and_frees_everything() {
     running.result();
     unloading.join().expect("no panic").expect("unloaded");
     assert_eq!((setup.handle.statistics().device.memory_used_bytes, setup.device.modules()), (0, 0));
+    assert_eq!(setup.device.constants(), (0, 0), "nor is anything left of constants, or seen");
     assert!(matches!(setup.handle.unload(&FunctionKey::local("f")), Err(EngineError::NotLoaded(_))));
     setup.handle.load(Arc::clone(&setup.bundle), options("f")).expect("loaded again");
     setup.submit(Class::BestEffort, 64, 0).result();

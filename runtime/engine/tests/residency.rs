@@ -314,6 +314,7 @@ fn life(seed: u64) -> u64 {
         ..EngineConfig::default()
     };
     let (engine, handle, device) = start(limit, config);
+    device.be_slow_to_show(Duration::from_micros(rng.below(2) * 3000));
     let mut pending = Vec::new();
     for step in 0..200 {
         let number = rng.below(models.len() as u64) as usize;
@@ -353,6 +354,7 @@ fn life(seed: u64) -> u64 {
     (0..models.len()).for_each(|number| drop(handle.unload(&key(number))));
     let statistics = handle.statistics();
     assert_eq!((statistics.device.memory_used_bytes, statistics.device.constant_bytes_all, device.modules()), (0, 0, 0));
+    assert_eq!(device.constants(), (0, 0), "nothing of them is left, and nobody sees what was there");
     assert!(statistics.device.memory_used_bytes_max <= limit);
     for TenantMemory { tenant, quota, used, most } in &statistics.tenants {
         assert!(most.all <= quota.all && most.best_effort <= quota.best_effort, "{tenant} used {most:?} of {quota:?}");

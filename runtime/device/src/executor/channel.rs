@@ -62,7 +62,8 @@ impl Channel {
             match rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags) {
                 Ok(_) => return Ok(true),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(false),
+                // The latter: descriptors of ours that nobody has received yet are as many as this process may have.
+                Err(Errno::AGAIN | Errno::TOOMANYREFS) => return Ok(false),
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(ChannelError::Closed),
                 Err(error) => return Err(error.into()),
             }

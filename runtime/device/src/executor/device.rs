@@ -2,8 +2,9 @@
 
 use super::channel::{Channel, ChannelError};
 use super::supervisor::{self, Patience, Start, Supervised};
-use super::wire::{CODE_BYTES_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION};
-use crate::host::{EngineSide, EngineSpace, HostConfig, constants_region, memory_region};
+use super::wire::{CODE_BYTES_MAX, ConstantRange, DESCRIPTORS_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION, RANGES_MAX};
+use crate::extent::{Extent, discard};
+use crate::host::{CONSTANTS_BASE, ConstantStore, EngineSide, EngineSpace, HostConfig, memory_region};
 use crate::record::{Completion, LaunchRecord};
 use crate::report::{Fault, FaultKind, LaunchReport};
 use crate::shm::Region;
@@ -76,22 +77,17 @@ pub struct ExecutorDevice {
 }
 
 impl ExecutorDevice {
-    /// Starts an executor with constants of its own. Does not wait until it runs; the first load does.
+    /// Starts an executor. Does not wait until it runs; the first load does.
     pub fn start(config: ExecutorConfig) -> Result<ExecutorDevice, DeviceError> {
-        let constants = constants_region(config.host.constants_bytes)?;
-        Self::start_with(config, constants)
-    }
-
-    /// As [`ExecutorDevice::start`], with constants that other devices may have too.
-    pub fn start_with(config: ExecutorConfig, constants: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
-        Self::start_in(config.clone(), EngineSpace { memory: memory_region(config.host.memory_bytes)?, constants })
+        let memory = memory_region(config.host.memory_bytes)?;
+        Self::start_in(config, memory)
     }
 
     /// The same with memory that is there.
-    pub(crate) fn start_in(config: ExecutorConfig, space: EngineSpace) -> Result<ExecutorDevice, DeviceError> {
+    pub(crate) fn start_in(config: ExecutorConfig, memory: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
         let patience = config.patience();
-        let (memory_bytes, constants_bytes) = (space.memory.bytes(), space.constants.bytes());
-        let host = HostConfig { memory_bytes, constants_bytes, ..config.host }.checked()?;
+        let host = HostConfig { memory_bytes: memory.bytes(), ..config.host }.checked()?;
+        let space = EngineSpace { memory, constants: ConstantStore::new(host.constants_bytes) };
         let engine_side = EngineSide::new(&host, space)?.distrustful();
         let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
         let executor = Supervised::new(channel, engine_side.link.clone(), engine_side.device_bell()?, patience);
@@ -101,9 +97,8 @@ impl ExecutorDevice {
             config: host.clone(),
             nice: config.nice,
         };
-        let constants = engine_side.space.constants.read_only().map_err(os("open the constants for reading"))?;
         let (link, memory) = (engine_side.link.as_fd(), engine_side.space.memory.as_fd());
-        executor.greet(&hello, &[link, memory, constants.as_fd(), engine_side.completion_fd()]).map_err(lost)?;
+        executor.greet(&hello, &[link, memory, engine_side.completion_fd()]).map_err(lost)?;
         let executor = Arc::new(executor);
         let start = Start { program: config.program, arguments: config.arguments, socket, executor: executor.clone() };
         let pid = supervisor::start(start).map_err(os("start an executor"))?;
@@ -114,6 +109,20 @@ impl ExecutorDevice {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Waits until it runs; the answer is what its jail lacks on this machine.
+    pub fn wait_ready(&self) -> Result<Vec<String>, DeviceError> {
+        let until = Instant::now() + self.answer_within * 2;
+        loop {
+            if let Some(lacks) = self.jail_lacks() {
+                return Ok(lacks);
+            }
+            self.check_lost()?;
+            if !self.executor.wait_for_news(until) {
+                return Err(DeviceError::Lost(format!("executor {} does not answer", self.pid)));
+            }
+        }
     }
 
     /// What its jail lacks on this machine; nothing before it runs.
@@ -128,8 +137,35 @@ impl ExecutorDevice {
         let module = self.modules.len() as u32;
         self.modules.push(true);
         let (target, code_bytes, facts_bytes) = (image.target.clone(), image.code_bytes, image.facts_bytes);
-        self.executor.send(Order::Load { module, target, code_bytes, facts_bytes }, Some(file));
+        self.executor.send(Order::Load { module, target, code_bytes, facts_bytes }, vec![file]);
         Ok(ModuleId(module))
+    }
+
+    /// Has constants mapped, which it may read from then on.
+    pub(crate) fn begin_show<'a>(&self, constants: impl IntoIterator<Item = (DeviceOffset, &'a Extent)>) {
+        let open = |(at, extent): (DeviceOffset, &Extent)| Ok((range(at, extent), extent.read_only()?));
+        match constants.into_iter().map(open).collect::<std::io::Result<Vec<_>>>() {
+            Ok(mut pairs) => {
+                while !pairs.is_empty() {
+                    let (constants, files) = pairs.drain(..pairs.len().min(DESCRIPTORS_MAX)).unzip();
+                    self.executor.send(Order::Show { constants }, files);
+                }
+            }
+            Err(error) => self.executor.end(format!("cannot be shown its constants: {error}")),
+        }
+    }
+
+    /// Has constants unmapped.
+    pub(crate) fn begin_hide<'a>(&self, constants: impl IntoIterator<Item = (DeviceOffset, &'a Extent)>) {
+        let ranges: Vec<_> = constants.into_iter().map(|(at, extent)| range(at, extent)).collect();
+        for constants in ranges.chunks(RANGES_MAX) {
+            self.executor.send(Order::Hide { constants: constants.to_vec() }, Vec::new());
+        }
+    }
+
+    /// Whether all constants are mapped that it was told to map.
+    pub(crate) fn has_shown_all(&self) -> bool {
+        self.executor.has_shown_all()
     }
 
     /// Ends it for a reason that is told as "executor 123 `why`".
@@ -193,28 +229,53 @@ impl Device for ExecutorDevice {
 
     fn unload_module(&mut self, module: ModuleId) {
         if self.forget(module) && self.executor.fate().is_none() {
-            self.executor.send(Order::Unload { module: module.0 }, None);
+            self.executor.send(Order::Unload { module: module.0 }, Vec::new());
         }
     }
 
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.engine_side.space.write(at, bytes)
+        self.engine_side.space.place(at).write(bytes)
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.engine_side.space.read(at, bytes)
+        self.engine_side.space.place(at).read(bytes)
     }
 
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.copy(from, to, bytes)
+        self.engine_side.space.place(from).copy_to(self.engine_side.space.place(to), bytes)
     }
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.fill(at, value, bytes)
+        self.engine_side.space.place(at).fill(value, bytes)
     }
 
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.give_back(at, bytes)
+        self.engine_side.space.place(at).give_back(bytes)
+    }
+
+    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.engine_side.space.constants.reserve(at, bytes).map(|_| ())
+    }
+
+    fn release_constant(&mut self, at: DeviceOffset) {
+        if let Some(extent) = self.engine_side.space.constants.release(at) {
+            self.begin_hide([(at, &extent)]);
+            discard(extent);
+        }
+    }
+
+    fn show_constants(&mut self, _domain: &str, constants: &[DeviceOffset]) {
+        let store = &self.engine_side.space.constants;
+        self.begin_show(constants.iter().filter_map(|at| Some((*at, store.get(*at)?))));
+    }
+
+    fn hide_constants(&mut self, _domain: &str, constants: &[DeviceOffset]) {
+        let store = &self.engine_side.space.constants;
+        self.begin_hide(constants.iter().filter_map(|at| Some((*at, store.get(*at)?))));
+    }
+
+    fn sees_constants(&self, _domain: &str) -> bool {
+        self.has_shown_all()
     }
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
@@ -317,6 +378,10 @@ fn sealed_file(parts: &[&[u8]]) -> std::io::Result<OwnedFd> {
     }
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
     Ok(file)
+}
+
+fn range(at: DeviceOffset, extent: &Extent) -> ConstantRange {
+    ConstantRange { at: at.0 - CONSTANTS_BASE.0, bytes: extent.bytes() }
 }
 
 fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError {

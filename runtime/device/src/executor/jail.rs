@@ -6,6 +6,7 @@
 //!
 //! Not here: a limit on address space (`RLIMIT_AS`), which would count the sparse memory of the device; what is private is limited instead (`RLIMIT_DATA`). Side channels: executors share cores.
 
+use super::wire;
 use crate::host::{HostConfig, SCRATCH_BYTES_MAX};
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, setrlimit};
@@ -14,15 +15,15 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, Sec
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-/// Descriptors: the channel, the bell, memory, and one for a module that arrives.
-const DESCRIPTORS_MAX: u64 = 32;
+/// Descriptors: the channel, the bell, memory, and those of one message.
+const DESCRIPTORS_MAX: u64 = 32 + wire::DESCRIPTORS_MAX as u64;
 
 /// Private memory beyond what compute units use: the program itself, and code that is loaded.
 const PRIVATE_BYTES: u64 = 2 << 30;
 
 /// What the threads do once they run. Anything else is no code of ours and ends the process.
 const ALLOWED: &[i64] = &[
-    // The channel and the bell, on descriptors that are there; modules that arrive.
+    // The channel and the bell, on descriptors that are there; modules and constants that arrive.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_pread64,

@@ -7,19 +7,21 @@
 //! daemon                        shared memory                          executor
 //! ExecutorDevice ── launches ─▶ rings, stop words, epoch words ──────▶ DeviceSide (threads), in a jail
 //!                ◀─ ends ──────
-//!                ── code ─────▶ socket: load, unload ────────────────▶ serve
-//!                ◀─ reports ─── socket: loaded, report ───────────────
+//!                ── code ─────▶ socket: load, unload, show, hide ────▶ serve
+//!                ◀─ reports ─── socket: loaded, shown, report ────────
 //! Supervisor     ◀─ life ────── pidfd, beat word
 //! ```
 //!
 //! Neither side trusts the other: what comes through rings and socket is checked, and whoever breaks the rules is taken for lost. An executor that dies, hangs or breaks the rules is killed and
-//! reaped by one thread of the daemon (`supervisor`); every launch it had ends as failed, with the cause in its report. Its memory and its constants are the daemon's and stay.
+//! reaped by one thread of the daemon (`supervisor`); every launch it had ends as failed, with the cause in its report. Its memory and its constants are the daemon's and stay. Constants are
+//! shown to it one by one: it has a way to those of its tenant and to no others.
 //!
 //! Bounds: a dead executor is seen at once; one that shows no sign of life while it has something to do, after [`ExecutorConfig::hang_after`]; one that lives but does not answer a message, after
 //! [`ExecutorConfig::answer_within`].
 
 mod channel;
 mod device;
+mod domain;
 mod jail;
 mod pool;
 mod serve;

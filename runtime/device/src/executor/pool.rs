@@ -1,31 +1,31 @@
 //! One physical device under several executors: one for each domain of those who trust each other.
 //!
-//! Towards the engine it is a single [`Device`] with one scheduler above it. A module belongs to a domain, its launches go to that domain's executor; constants are shared by all of
-//! them, memory is not. An executor that is lost is replaced after a pause that grows with how often that happens, and gets its modules again; its launches end as failed, with the cause, and the
+//! Towards the engine it is a single [`Device`] with one scheduler above it. A module belongs to a domain, its launches go to that domain's executor. Constants are held once and mapped
+//! by the executors of those domains that they were shown to; memory belongs to one domain. An executor that is lost is replaced after a pause that grows with how often that happens, and gets its modules again; its launches end as failed, with the cause, and the
 //! other domains go on. A domain whose executors keep dying is unavailable for a while, with the cause.
 //!
 //! *Memory of a domain* is found at [`Device::domain`]: the domain's number in the upper bits of the offset. A lost executor's memory is lost too: the domain gets a new number and new, zeroed memory, so
 //! that nobody mistakes one for the other, and whatever still carries the old number is refused.
 
 use super::device::{ExecutorConfig, ExecutorDevice, SealedModule};
-use crate::host::{EngineSpace, MEMORY_BYTES_MAX, constants_region, memory_region};
+use super::domain::{Domain, Memory, Module, State};
+use crate::extent::discard;
+use crate::host::{ConstantStore, MEMORY_BYTES_MAX, Place, memory_region};
 use crate::record::{Completion, LaunchRecord, LaunchStatus, PARAMS_BYTES_MAX};
 use crate::report::{Fault, FaultKind, LaunchReport};
-use crate::shm::Region;
 use crate::{Device, DeviceError, DeviceInfo, DomainState, ExecutorStatistics, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bit of an offset from which on it holds the number of a domain; above memory and constants.
 const DOMAIN_SHIFT: u32 = 47;
 
 /// Numbers of domains; each loss takes one.
-const NUMBERS_MAX: u64 = 1 << (64 - DOMAIN_SHIFT);
+pub(super) const NUMBERS_MAX: u64 = 1 << (64 - DOMAIN_SHIFT);
 
 /// Losses of a domain that count against it: those of this long ago.
 const MEMORY_OF_LOSSES: Duration = Duration::from_secs(60);
@@ -39,9 +39,6 @@ const UNAVAILABLE_FOR: Duration = Duration::from_secs(30);
 /// Pause before the second replacement; it doubles with each.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Executors that may be lost while they load a module for the first time. The first may have been lost for another reason.
-const LOAD_LOSSES_MAX: u32 = 1;
-
 /// The domain whose code comes from the daemon's own compiler; the others are less urgent to the system.
 const OWN_DOMAIN: &str = "local";
 const NICE_OF_OTHERS: i32 = 5;
@@ -53,7 +50,7 @@ const _: () = assert!(MEMORY_BYTES_MAX <= 1 << 45, "memory and constants lie bel
 pub struct ExecutorPool {
     info: DeviceInfo,
     config: ExecutorConfig,
-    constants: Arc<Region>,
+    constants: ConstantStore,
     domains: Vec<Domain>,
     numbers: u64,
     /// Where each module is.
@@ -75,56 +72,11 @@ pub struct ExecutorPool {
     bell: OwnedFd,
 }
 
-#[derive(Debug)]
-struct Domain {
-    name: String,
-    /// Its memory, while it has any: from when it is first needed until its executor is gone.
-    memory: Option<Memory>,
-    state: State,
-    modules: BTreeMap<ModuleId, Module>,
-    /// When executors were lost, of late.
-    losses: VecDeque<Instant>,
-}
-
-/// Memory of a domain.
-#[derive(Debug)]
-struct Memory {
-    /// In the upper bits of its offsets.
-    number: u64,
-    space: EngineSpace,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Nothing is loaded.
-    Absent,
-    Running(Box<ExecutorDevice>),
-    /// Until then there is none.
-    Pausing {
-        until: Instant,
-        cause: String,
-        is_unavailable: bool,
-    },
-}
-
-#[derive(Debug)]
-struct Module {
-    sealed: SealedModule,
-    /// Its number in the executor that runs now.
-    local: Option<ModuleId>,
-    /// It was loaded; before that, whoever loads it hears what is wrong with it.
-    was_loaded: bool,
-    is_loading: bool,
-    /// Executors that were lost while they loaded it for the first time: it may be why.
-    losses: u32,
-    refusal: Option<String>,
-}
-
 impl ExecutorPool {
     /// A device without executors; they are started when something is loaded.
     pub fn new(config: ExecutorConfig) -> Result<ExecutorPool, DeviceError> {
         let host = config.host.clone().checked()?;
-        let constants = constants_region(host.constants_bytes)?;
+        let constants = ConstantStore::new(host.constants_bytes);
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("create an epoll descriptor"))?;
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map_err(os("create a timer"))?;
@@ -151,17 +103,11 @@ impl ExecutorPool {
         })
     }
 
-    /// The processes that run now, by domain.
-    pub fn processes(&self) -> Vec<(String, u32)> {
-        self.domains.iter().filter_map(|domain| Some((domain.name.clone(), domain.executor()?.pid()))).collect()
-    }
-
     fn domain_index(&mut self, name: &str) -> usize {
         if let Some(index) = self.domains.iter().position(|domain| domain.name == name) {
             return index;
         }
-        let (name, modules, losses) = (name.to_owned(), BTreeMap::new(), VecDeque::new());
-        self.domains.push(Domain { name, memory: None, state: State::Absent, modules, losses });
+        self.domains.push(Domain::new(name));
         self.domains.len() - 1
     }
 
@@ -172,22 +118,19 @@ impl ExecutorPool {
             if self.numbers >= NUMBERS_MAX {
                 return Err(DeviceError::Lost("executors were replaced too often; restart the daemon".to_owned()));
             }
-            let space = EngineSpace { memory: memory_region(self.info.memory_bytes)?, constants: self.constants.clone() };
-            self.domains[index].memory = Some(Memory { number: self.numbers, space });
+            let region = memory_region(self.info.memory_bytes)?;
+            self.domains[index].memory = Some(Memory { number: self.numbers, region });
         }
         Ok(self.domains[index].memory.as_ref().expect("it was just made"))
     }
 
-    /// The part of the address space that an offset lies in, and the offset there.
-    fn place(&self, at: DeviceOffset) -> Result<(EngineSpace, DeviceOffset), DeviceError> {
+    /// Where an offset is: in the memory of a domain, or among the constants, which belong to none.
+    fn place(&self, at: DeviceOffset) -> Result<Place<'_>, DeviceError> {
         let (number, within) = split(at);
         match self.domains.iter().filter_map(|domain| domain.memory.as_ref()).find(|memory| memory.number == number) {
-            Some(memory) => Ok((memory.space.clone(), within)),
-            // Constants belong to no domain.
-            None if number == 0 && within >= self.info.constants_base => {
-                Ok((EngineSpace { memory: self.constants.clone(), constants: self.constants.clone() }, within))
-            }
-            None => Err(DeviceError::DomainLost("the executor that had this memory is gone".to_owned())),
+            Some(memory) => Ok(Place::of_memory(&memory.region, at, within.0)),
+            None if number == 0 => self.constants.place(at).ok_or_else(gone),
+            None => Err(gone()),
         }
     }
 
@@ -198,7 +141,7 @@ impl ExecutorPool {
         }
         let nice = if self.domains[index].name == OWN_DOMAIN { 0 } else { NICE_OF_OTHERS };
         let config = ExecutorConfig { nice: self.config.nice.max(nice), ..self.config.clone() };
-        let started = self.memory(index).map(|memory| memory.space.clone()).and_then(|space| ExecutorDevice::start_in(config, space));
+        let started = self.memory(index).map(|memory| memory.region.clone()).and_then(|region| ExecutorDevice::start_in(config, region));
         let domain = &mut self.domains[index];
         match started {
             Ok(device) => {
@@ -206,6 +149,8 @@ impl ExecutorPool {
                 tracing::info!(domain = %domain.name, pid = device.pid(), "an executor begins");
                 domain.state = State::Running(Box::new(device));
                 self.statistics.started += 1;
+                // First, so that it has them once its modules are loaded.
+                domain.show(domain.constants.iter().copied(), &self.constants);
                 domain.load_all();
                 Ok(())
             }
@@ -221,6 +166,7 @@ impl ExecutorPool {
         let domain = &mut self.domains[index];
         let now = Instant::now();
         domain.losses.push_back(now);
+        domain.losses_ever += 1;
         domain.losses.retain(|loss| now.saturating_duration_since(*loss) < MEMORY_OF_LOSSES);
         let losses = domain.losses.len();
         let is_unavailable = losses >= LOSSES_MAX;
@@ -337,62 +283,6 @@ impl ExecutorPool {
     }
 }
 
-impl Module {
-    fn lose_executor(&mut self, cause: &str) {
-        self.losses += u32::from(self.is_loading && !self.was_loaded);
-        if self.losses > LOAD_LOSSES_MAX {
-            self.refusal = Some(cause.to_owned());
-        }
-        (self.local, self.is_loading) = (None, false);
-    }
-
-    /// Its number in the executor that runs now, once that has it.
-    fn ready(&self) -> Option<ModuleId> {
-        self.local.filter(|_| !self.is_loading)
-    }
-}
-
-impl Domain {
-    fn executor(&self) -> Option<&ExecutorDevice> {
-        if let State::Running(device) = &self.state { Some(device) } else { None }
-    }
-
-    /// The number of its memory; one that no memory has where it has none.
-    fn number(&self) -> u64 {
-        self.memory.as_ref().map_or(NUMBERS_MAX, |memory| memory.number)
-    }
-
-    /// Begins to load what is not loaded.
-    fn load_all(&mut self) {
-        let State::Running(device) = &mut self.state else { return };
-        for module in self.modules.values_mut().filter(|module| module.local.is_none() && module.refusal.is_none()) {
-            // That it is gone again is seen elsewhere.
-            module.local = device.begin_load_sealed(&module.sealed).ok();
-            module.is_loading = module.local.is_some();
-        }
-    }
-
-    fn take_loaded(&mut self) {
-        let State::Running(device) = &mut self.state else { return };
-        for module in self.modules.values_mut().filter(|module| module.is_loading) {
-            let Some(local) = module.local else { continue };
-            match device.poll_load(local) {
-                None | Some(Err(DeviceError::Lost(_))) => {}
-                Some(Ok(())) => (module.is_loading, module.was_loaded) = (false, true),
-                Some(Err(error)) => {
-                    (module.is_loading, module.local) = (false, None);
-                    module.refusal = Some(error.to_string());
-                }
-            }
-        }
-    }
-
-    fn is_ready(&self) -> bool {
-        self.executor().is_some_and(|device| device.lost().is_none())
-            && !self.modules.values().any(|module| module.was_loaded && module.refusal.is_none() && module.ready().is_none())
-    }
-}
-
 impl Device for ExecutorPool {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -482,32 +372,65 @@ impl Device for ExecutorPool {
     }
 
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        let (space, at) = self.place(at)?;
-        space.write(at, bytes)
+        self.place(at)?.write(bytes)
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        let (space, at) = self.place(at)?;
-        space.read(at, bytes)
+        self.place(at)?.read(bytes)
     }
 
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        let ((source, from), (target, to)) = (self.place(from)?, self.place(to)?);
-        target.copy_from(to, &source, from, bytes)
+        self.place(from)?.copy_to(self.place(to)?, bytes)
     }
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        let (space, at) = self.place(at)?;
-        space.fill(at, value, bytes)
+        self.place(at)?.fill(value, bytes)
     }
 
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         match self.place(at) {
-            Ok((space, at)) => space.give_back(at, bytes),
+            Ok(place) => place.give_back(bytes),
             // It went with its executor.
             Err(DeviceError::DomainLost(_)) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.constants.reserve(at, bytes).map(|_| ())
+    }
+
+    fn release_constant(&mut self, at: DeviceOffset) {
+        let Some(extent) = self.constants.release(at) else { return };
+        for domain in &mut self.domains {
+            if domain.constants.remove(&at)
+                && let Some(executor) = domain.executor()
+            {
+                executor.begin_hide([(at, &extent)]);
+            }
+        }
+        discard(extent);
+    }
+
+    fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        // What has no domain has nothing loaded that could read them.
+        let Some(domain) = self.domains.iter_mut().find(|known| known.name == domain) else { return };
+        let new: Vec<_> = constants.iter().copied().filter(|at| domain.constants.insert(*at)).collect();
+        domain.show(new.into_iter(), &self.constants);
+    }
+
+    fn hide_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        let Some(domain) = self.domains.iter_mut().find(|known| known.name == domain) else { return };
+        let hidden: Vec<_> = constants.iter().copied().filter(|at| domain.constants.remove(at)).collect();
+        if let Some(executor) = domain.executor() {
+            executor.begin_hide(hidden.into_iter().filter_map(|at| Some((at, self.constants.get(at)?))));
+        }
+    }
+
+    fn sees_constants(&self, domain: &str) -> bool {
+        // Another executor maps them before it is ready.
+        let executor = self.domains.iter().find(|known| known.name == domain).and_then(Domain::executor);
+        executor.is_none_or(|executor| executor.lost().is_some() || executor.has_shown_all())
     }
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
@@ -596,7 +519,7 @@ impl Device for ExecutorPool {
 
     fn executors(&self) -> ExecutorStatistics {
         let alive = self.domains.iter().filter(|domain| domain.executor().is_some()).count() as u64;
-        ExecutorStatistics { alive, ..self.statistics.clone() }
+        ExecutorStatistics { alive, processes: self.domains.iter().filter_map(Domain::process).collect(), ..self.statistics.clone() }
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {
@@ -641,6 +564,10 @@ fn translate(record: &LaunchRecord, params: &[u8], number: u64, constants: Devic
     }
     let record = LaunchRecord { evicted_word: own(record.evicted_word)?, epoch_word: own(record.epoch_word)?, ..*record };
     Some((record, block))
+}
+
+fn gone() -> DeviceError {
+    DeviceError::DomainLost("the executor that had this memory is gone".to_owned())
 }
 
 fn watch(ready: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), DeviceError> {

@@ -2,11 +2,12 @@
 
 use super::channel::{Channel, ChannelError};
 use super::jail;
-use super::wire::{Answer, CODE_BYTES_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION};
+use super::wire::{Answer, CODE_BYTES_MAX, ConstantRange, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION};
 use crate::doorbell::FdBell;
-use crate::host::{DeviceSide, HostConfig, KeepReports, KernelSpace, Link};
+use crate::extent::Window;
+use crate::host::{DeviceSide, HostConfig, KeepReports, KernelSpace, Link, constants_window};
 use crate::report::LaunchReport;
-use crate::shm::{Region, RegionView};
+use crate::shm::Region;
 use crate::{DeviceError, ModuleId, ModuleImage};
 use atoll_core::LaunchId;
 use atoll_kgraph::KernelFacts;
@@ -56,10 +57,10 @@ pub fn serve() -> Result<(), ServeError> {
 }
 
 fn run(channel: &Arc<Channel>) -> Result<(), ServeError> {
-    let mut device_side = begin(channel)?;
+    let (mut device_side, window) = begin(channel)?;
     let end = loop {
         match channel.receive::<Order>(true) {
-            Ok(Some((order, descriptors))) => match obey(&mut device_side, channel, order, descriptors) {
+            Ok(Some((order, descriptors))) => match obey(&mut device_side, &window, channel, order, descriptors) {
                 Ok(()) => {}
                 Err(error) => break Err(error),
             },
@@ -72,8 +73,8 @@ fn run(channel: &Arc<Channel>) -> Result<(), ServeError> {
     end
 }
 
-/// From the first message to running compute units.
-fn begin(channel: &Arc<Channel>) -> Result<DeviceSide, ServeError> {
+/// From the first message to running compute units, and the addresses in which they find constants.
+fn begin(channel: &Arc<Channel>) -> Result<(DeviceSide, Arc<Window>), ServeError> {
     let (order, descriptors) = match channel.receive::<Order>(true) {
         Ok(Some(received)) => received,
         Ok(None) | Err(ChannelError::Closed) => return Err(ServeError::NoDaemon("was told nothing".to_owned())),
@@ -89,25 +90,26 @@ fn begin(channel: &Arc<Channel>) -> Result<DeviceSide, ServeError> {
     if parent != daemon {
         return Err(ServeError::NoDaemon(format!("was started by process {daemon}, which has ended")));
     }
-    let (side, missing) = start(channel, descriptors, config.checked()?, nice)?;
+    let window = Arc::new(constants_window(config.constants_bytes)?);
+    let (side, missing) = start(channel, descriptors, window.clone(), config.checked()?, nice)?;
     jail::enter().map_err(ServeError::Jail)?;
     answer(channel, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
-    Ok(side)
+    Ok((side, window))
 }
 
 fn start(
     channel: &Arc<Channel>,
     descriptors: Vec<OwnedFd>,
+    window: Arc<Window>,
     config: HostConfig,
     nice: i32,
 ) -> Result<(DeviceSide, Vec<String>), ServeError> {
-    let [link, memory, constants, bell] = <[OwnedFd; 4]>::try_from(descriptors)
+    let [link, memory, bell] = <[OwnedFd; 3]>::try_from(descriptors)
         .map_err(|descriptors| ServeError::BadOrder(format!("a greeting with {} descriptors", descriptors.len())))?;
     let link = Link::attach(link, config.queues, config.queue_capacity).map_err(os("map the command rings"))?;
     let memory = Arc::new(Region::attach(memory).map_err(os("map device memory"))?);
     memory.prefer_huge_pages();
-    let constants = RegionView::attach(&constants).map_err(os("map the constants"))?;
-    if memory.bytes() != config.memory_bytes || constants.bytes() != config.constants_bytes {
+    if memory.bytes() != config.memory_bytes {
         return Err(ServeError::BadOrder("memory of another size than it says".to_owned()));
     }
     if nice != 0 {
@@ -116,11 +118,11 @@ fn start(
     }
     let missing = jail::enter_before_threads(&config).map_err(os("enter the jail"))?;
     let reports = Arc::new(SendReports { channel: channel.clone(), link: link.clone() });
-    let side = DeviceSide::start(&config, link, KernelSpace::new(memory, constants), FdBell::from_fd(bell), reports)?;
+    let side = DeviceSide::start(&config, link, KernelSpace::new(memory, window), FdBell::from_fd(bell), reports)?;
     Ok((side, missing))
 }
 
-fn obey(side: &mut DeviceSide, channel: &Channel, order: Order, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
+fn obey(side: &mut DeviceSide, window: &Window, channel: &Channel, order: Order, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
     match order {
         Order::Hello { .. } => Err(ServeError::BadOrder("a second greeting".to_owned())),
         Order::Load { module, target, code_bytes, facts_bytes } => {
@@ -135,7 +137,24 @@ fn obey(side: &mut DeviceSide, channel: &Channel, order: Order, descriptors: Vec
             side.unload_module(ModuleId(module));
             Ok(())
         }
+        Order::Show { constants } => {
+            show(window, &constants, descriptors)?;
+            answer(channel, &Answer::Shown)
+        }
+        Order::Hide { constants } => {
+            let mut constants = constants.into_iter();
+            constants.try_for_each(|range| window.hide(range.at, range.bytes)).map_err(os("give addresses of constants back"))
+        }
     }
+}
+
+/// Maps constants; their descriptors are not kept.
+fn show(window: &Window, constants: &[ConstantRange], files: Vec<OwnedFd>) -> Result<(), ServeError> {
+    if constants.len() != files.len() {
+        return Err(ServeError::BadOrder(format!("{} constants with {} descriptors", constants.len(), files.len())));
+    }
+    let mut pairs = constants.iter().zip(files);
+    pairs.try_for_each(|(range, file)| window.show(range.at, range.bytes, file.as_fd())).map_err(os("map constants"))
 }
 
 fn load(side: &mut DeviceSide, module: u32, target: &str, code_bytes: u64, facts_bytes: u64, file: &OwnedFd) -> Result<(), DeviceError> {

@@ -4,7 +4,7 @@
 //! descriptors and sockets, and looks at signs of life [`LOOKS_PER_SECOND`] times a second while there are executors.
 
 use super::channel::{Channel, ChannelError};
-use super::wire::{Answer, Order, PROTOCOL_VERSION};
+use super::wire::{Answer, Order, PROTOCOL_VERSION, RANGES_MAX};
 use crate::doorbell::FdBell;
 use crate::host::{Link, Reports};
 use crate::report::{Fault, LaunchReport};
@@ -76,8 +76,10 @@ pub(crate) struct Activity {
 
 #[derive(Debug, Default)]
 struct Mail {
-    outgoing: VecDeque<(Order, Option<OwnedFd>)>,
+    outgoing: VecDeque<(Order, Vec<OwnedFd>)>,
     ready: Option<Vec<String>>,
+    /// Since when each [`Order::Show`] has no answer, oldest first.
+    showing: VecDeque<Instant>,
     /// Modules being loaded, and since when.
     loading: BTreeMap<u32, Instant>,
     /// Modules that are loaded, or why they are not.
@@ -108,12 +110,14 @@ impl Supervised {
     }
 
     /// Sends an order, in order; nothing waits for that.
-    pub(crate) fn send(&self, order: Order, descriptor: Option<OwnedFd>) {
+    pub(crate) fn send(&self, order: Order, descriptors: Vec<OwnedFd>) {
         let mut mail = self.mail();
-        if let Order::Load { module, .. } = order {
-            mail.loading.insert(module, Instant::now());
+        match order {
+            Order::Load { module, .. } => drop(mail.loading.insert(module, Instant::now())),
+            Order::Show { .. } => mail.showing.push_back(Instant::now()),
+            _ => {}
         }
-        mail.outgoing.push_back((order, descriptor));
+        mail.queue(order, descriptors);
         let is_too_much = mail.outgoing.len() > OUTGOING_MAX;
         self.flush(&mut mail);
         let is_left = !mail.outgoing.is_empty();
@@ -129,6 +133,15 @@ impl Supervised {
     pub(crate) fn take_loaded(&self, module: u32) -> Option<Option<String>> {
         self.receive();
         self.mail().loaded.remove(&module)
+    }
+
+    /// Whether all constants are mapped that it was told to map.
+    pub(crate) fn has_shown_all(&self) -> bool {
+        if self.mail().showing.is_empty() {
+            return true;
+        }
+        self.receive();
+        self.mail().showing.is_empty()
     }
 
     /// Waits for news until `until`; false where there was none.
@@ -179,8 +192,8 @@ impl Supervised {
     }
 
     fn flush(&self, mail: &mut Mail) {
-        while let Some((order, descriptor)) = mail.outgoing.front() {
-            let descriptors: Vec<_> = descriptor.iter().map(OwnedFd::as_fd).collect();
+        while let Some((order, descriptors)) = mail.outgoing.front() {
+            let descriptors: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
             match self.channel.send(order, &descriptors, false) {
                 Ok(true) => drop(mail.outgoing.pop_front()),
                 Ok(false) => return,
@@ -193,7 +206,7 @@ impl Supervised {
     /// Takes in what it sent.
     fn receive(&self) {
         let mut mail = self.mail();
-        let loaded = mail.loaded.len();
+        let awaited = mail.awaited();
         loop {
             match self.channel.receive::<Answer>(false) {
                 Ok(Some((answer, descriptors))) => {
@@ -210,7 +223,7 @@ impl Supervised {
                 }
             }
         }
-        if mail.loaded.len() > loaded {
+        if mail.awaited() < awaited {
             self.bell.force();
         }
         drop(mail);
@@ -218,11 +231,29 @@ impl Supervised {
     }
 
     fn is_waited_for(&self) -> Option<Instant> {
-        self.mail().loading.values().min().copied()
+        let mail = self.mail();
+        mail.loading.values().chain(mail.showing.front()).min().copied()
     }
 }
 
 impl Mail {
+    /// Puts an order behind the others.
+    fn queue(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
+        // One message for many: whole sets of constants go at once.
+        if let (Order::Hide { constants }, Some((Order::Hide { constants: waiting }, _))) = (&order, self.outgoing.back_mut())
+            && waiting.len() + constants.len() <= RANGES_MAX
+        {
+            waiting.extend(constants);
+        } else {
+            self.outgoing.push_back((order, descriptors));
+        }
+    }
+
+    /// Answers that are to come.
+    fn awaited(&self) -> usize {
+        self.loading.len() + self.showing.len()
+    }
+
     /// An error is what is wrong with it.
     fn take(&mut self, answer: Answer, has_descriptors: bool) -> Result<(), String> {
         if has_descriptors {
@@ -235,6 +266,9 @@ impl Mail {
             Answer::Loaded { module, refusal } => {
                 self.loading.remove(&module).ok_or("it loaded what nobody sent")?;
                 self.loaded.insert(module, refusal);
+            }
+            Answer::Shown => {
+                self.showing.pop_front().ok_or("it showed what nobody sent")?;
             }
             Answer::Report { launch, fault, printed, printed_lost_bytes, is_last } => {
                 let at = self.drafts.iter().position(|(id, _)| *id == launch).unwrap_or(self.drafts.len());

@@ -8,13 +8,16 @@ use atoll_core::LaunchId;
 use serde::{Deserialize, Serialize};
 
 /// Version of all of this, rings and control words included. Both sides are one program, so it only guards against one that was replaced while it ran.
-pub(crate) const PROTOCOL_VERSION: u32 = 1;
+pub(crate) const PROTOCOL_VERSION: u32 = 2;
 
 /// Longest message. Less than what a socket holds by default.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 128 << 10;
 
-/// Most descriptors in one message.
-pub(crate) const DESCRIPTORS_MAX: usize = 4;
+/// Most descriptors in one message; the system takes 253.
+pub(crate) const DESCRIPTORS_MAX: usize = 64;
+
+/// Most ranges in one message without descriptors.
+pub(crate) const RANGES_MAX: usize = 1024;
 
 /// Most code of a module, and most bytes of facts about its kernels.
 pub(crate) const CODE_BYTES_MAX: u64 = 1 << 30;
@@ -30,7 +33,7 @@ const NAME_BYTES_MAX: usize = 2 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum Order {
-    /// The first message. Its descriptors: control words and rings, memory, constants (for reading), the completion eventfd.
+    /// The first message. Its descriptors: control words and rings, memory, the completion eventfd.
     Hello {
         version: u32,
         /// The daemon's process.
@@ -43,6 +46,18 @@ pub(crate) enum Order {
     Load { module: u32, target: String, code_bytes: u64, facts_bytes: u64 },
     /// No launch in flight uses it.
     Unload { module: u32 },
+    /// Where constants are to be mapped, each with a descriptor of its memory, for reading.
+    Show { constants: Vec<ConstantRange> },
+    /// Constants that are not to be mapped any more; no launch in flight reads them.
+    Hide { constants: Vec<ConstantRange> },
+}
+
+/// Addresses of a constant, counted from where constants begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConstantRange {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
 }
 
 /// From an executor.
@@ -55,6 +70,8 @@ pub(crate) enum Answer {
     Refused { reason: String },
     /// A module is loaded, or cannot be.
     Loaded { module: u32, refusal: Option<String> },
+    /// The constants of one [`Order::Show`] are mapped.
+    Shown,
     /// A piece of what there is to tell about a launch; sent before its completion.
     Report { launch: u64, fault: Option<Fault>, printed: String, printed_lost_bytes: u64, is_last: bool },
 }

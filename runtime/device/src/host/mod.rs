@@ -43,7 +43,8 @@ mod watchdog;
 pub use bounds::CheckedBuffer;
 pub use space::CONSTANTS_BASE;
 
-use crate::shm::{Region, RegionView};
+use crate::extent::{Window, discard};
+use crate::shm::Region;
 use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 pub(crate) use device_side::DeviceSide;
@@ -51,11 +52,11 @@ pub(crate) use engine_side::EngineSide;
 pub(crate) use link::Link;
 pub(crate) use module::SCRATCH_BYTES_MAX;
 pub(crate) use reports::{KeepReports, Reports};
-pub(crate) use space::{EngineSpace, KernelSpace, MEMORY_BYTES_MAX};
+pub(crate) use space::{ConstantStore, EngineSpace, KernelSpace, MEMORY_BYTES_MAX, Place};
 
 use link::QUEUES_MAX;
 use serde::{Deserialize, Serialize};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ pub struct HostConfig {
 impl Default for HostConfig {
     /// All CPUs and half of the memory of this machine.
     fn default() -> HostConfig {
-        let memory_bytes = system_memory_bytes() / 2;
+        let memory_bytes = (system_memory_bytes() / 2).min(MEMORY_BYTES_MAX);
         HostConfig {
             name: "host:0".to_owned(),
             compute_units: std::thread::available_parallelism().map_or(1, |n| n.get() as u32).min(COMPUTE_UNITS_MAX),
@@ -123,6 +124,8 @@ pub struct HostDevice {
     info: DeviceInfo,
     engine_side: EngineSide,
     device_side: DeviceSide,
+    /// Where all kernels find all constants.
+    window: Arc<Window>,
     reports: Arc<Reports>,
     modules_loaded: u32,
 }
@@ -130,19 +133,14 @@ pub struct HostDevice {
 impl HostDevice {
     /// Reserves memory and starts the compute units.
     pub fn start(config: HostConfig) -> Result<HostDevice, DeviceError> {
-        let constants = constants_region(config.constants_bytes)?;
-        Self::start_with(config, constants)
-    }
-
-    /// As [`HostDevice::start`], with constants that other devices may have too; [`HostConfig::constants_bytes`] is that region's size.
-    pub fn start_with(config: HostConfig, constants: Arc<Region>) -> Result<HostDevice, DeviceError> {
-        let config = HostConfig { constants_bytes: constants.bytes(), ..config }.checked()?;
-        let space = EngineSpace { memory: memory_region(config.memory_bytes)?, constants };
-        let kernel_space = view_of(&space)?;
+        let config = config.checked()?;
+        let space = EngineSpace { memory: memory_region(config.memory_bytes)?, constants: ConstantStore::new(config.constants_bytes) };
+        let window = Arc::new(constants_window(config.constants_bytes)?);
+        let kernel_space = KernelSpace::new(space.memory.clone(), window.clone());
         let engine_side = EngineSide::new(&config, space)?;
         let reports = Arc::new(Reports::default());
         let device_side = DeviceSide::start(&config, engine_side.link.clone(), kernel_space, engine_side.device_bell()?, reports.clone())?;
-        Ok(HostDevice { info: config.info(), engine_side, device_side, reports, modules_loaded: 0 })
+        Ok(HostDevice { info: config.info(), engine_side, device_side, window, reports, modules_loaded: 0 })
     }
 
     /// From the next launch on, code that was compiled with checks may access these buffers, its module's variables and its block's own memory, and nothing else. Before the first
@@ -152,24 +150,15 @@ impl HostDevice {
     }
 }
 
-/// Memory for the constants of one device or of several; see [`HostDevice::start_with`].
-pub fn constants_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
-    within("constants", bytes, MEMORY_BYTES_MAX)?;
-    let region = Region::create("atoll-constants", bytes).map_err(os("reserve memory for constants"))?;
-    region.prefer_huge_pages();
-    Ok(Arc::new(region))
+/// Room for constants, as kernels see it.
+pub(crate) fn constants_window(bytes: u64) -> Result<Window, DeviceError> {
+    Window::reserve(bytes).map_err(os("reserve addresses for constants"))
 }
 
 pub(crate) fn memory_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
     let region = Region::create("atoll-memory", bytes).map_err(os("reserve device memory"))?;
     region.prefer_huge_pages();
     Ok(Arc::new(region))
-}
-
-/// The same space as kernels in this process see it.
-fn view_of(space: &EngineSpace) -> Result<KernelSpace, DeviceError> {
-    let view = space.constants.read_only().and_then(|fd| RegionView::attach(&fd)).map_err(os("map the constants for kernels"))?;
-    Ok(KernelSpace::new(space.memory.clone(), view))
 }
 
 impl Device for HostDevice {
@@ -188,23 +177,37 @@ impl Device for HostDevice {
     }
 
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.engine_side.space.write(at, bytes)
+        self.engine_side.space.place(at).write(bytes)
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.engine_side.space.read(at, bytes)
+        self.engine_side.space.place(at).read(bytes)
     }
 
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.copy(from, to, bytes)
+        self.engine_side.space.place(from).copy_to(self.engine_side.space.place(to), bytes)
     }
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.fill(at, value, bytes)
+        self.engine_side.space.place(at).fill(value, bytes)
     }
 
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.give_back(at, bytes)
+        self.engine_side.space.place(at).give_back(bytes)
+    }
+
+    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        let file = self.engine_side.space.constants.reserve(at, bytes)?.read_only();
+        let shown = file.and_then(|file| self.window.show(at.0 - CONSTANTS_BASE.0, bytes, file.as_fd()));
+        shown.map_err(os("map a constant")).inspect_err(|_| self.release_constant(at))
+    }
+
+    fn release_constant(&mut self, at: DeviceOffset) {
+        let Some(extent) = self.engine_side.space.constants.release(at) else { return };
+        if let Err(error) = self.window.hide(at.0 - CONSTANTS_BASE.0, extent.bytes()) {
+            tracing::error!(%error, "addresses of a constant cannot be given back");
+        }
+        discard(extent);
     }
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
@@ -251,6 +254,7 @@ impl HostConfig {
         within("device queues", self.queues.into(), QUEUES_MAX.into())?;
         within("device queue capacity", self.queue_capacity.into(), QUEUE_CAPACITY_MAX.into())?;
         within("device memory", self.memory_bytes, MEMORY_BYTES_MAX)?;
+        within("constants", self.constants_bytes, MEMORY_BYTES_MAX)?;
         if cpu::targets().is_empty() {
             return Err(refused("host device", "this CPU is below x86-64-v3, no code is made for it".to_owned()));
         }
@@ -265,6 +269,7 @@ impl HostConfig {
             memory_bytes: self.memory_bytes,
             constants_base: CONSTANTS_BASE,
             constants_bytes: self.constants_bytes,
+            constants_granule: rustix::param::page_size() as u64,
             shared_bytes_max: self.shared_bytes_max,
             // Running blocks are left to finish.
             preempt_level: PreemptLevel::Deactivate,

@@ -138,6 +138,18 @@ impl Rig {
         at
     }
 
+    /// A zeroed constant that the kernels may read.
+    pub fn constant(&mut self, at: DeviceOffset, bytes: u64) -> DeviceOffset {
+        self.device.reserve_constant(at, bytes).expect("a free place");
+        self.device.show_constants("suite", &[at]);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.device.sees_constants("suite") {
+            assert!(Instant::now() < deadline, "it is never mapped");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        at
+    }
+
     /// State of a preemptible launch of so many blocks.
     pub fn preempt(&mut self, blocks: u64) -> Preempt {
         Preempt { epoch_word: self.alloc(4), evicted_word: self.alloc(4), progress: self.alloc(blocks), epoch: Epoch(0) }

@@ -23,7 +23,7 @@ type LoadAnswer = Sender<Result<FunctionInfo, EngineError>>;
 
 /// A function on the device.
 pub(super) struct Loaded {
-    function: Arc<Function>,
+    pub(super) function: Arc<Function>,
     pub(super) module: ModuleId,
     pub(super) membership: Membership,
     /// Memory of past invocations, released longest ago first.
@@ -181,6 +181,9 @@ impl Worker {
             totals: FunctionStatistics::default(),
             unloading: None,
         };
+        if self.constants.state(loaded.membership.set) != SetState::Away {
+            self.show_constants(function, &loaded.membership);
+        }
         self.functions.insert(function.id, loaded);
         self.bill_constants();
         self.shared.publish(function);
@@ -220,13 +223,16 @@ impl Worker {
         let membership = self.constants.join(&function.bundle, function.class);
         let set = membership.set;
         if let Err(refusal) = self.check_commitment(function, set, before) {
-            self.abandon_load(function, module, set);
+            self.abandon_load(function, module, &membership);
             return Err(refusal);
         }
         let was_there = !membership.constants.is_empty() && self.constants.homeless(set).is_empty();
         if self.constants.state(set) == SetState::Away && self.charge_load(&function.key.tenant, function.class, set) {
             // Otherwise the first invocation brings them.
             self.hold_if_free(set);
+        }
+        if self.constants.state(set) != SetState::Away {
+            self.show_constants(function, &membership);
         }
         let before = self.resident.counters(set);
         Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, before }))
@@ -256,7 +262,7 @@ impl Worker {
         before: ConstantStatistics,
     ) -> Result<LoadStep, EngineError> {
         if let Some(reason) = self.lost.clone() {
-            self.abandon_load(function, module, membership.set);
+            self.abandon_load(function, module, &membership);
             return Err(DeviceError::Lost(reason).into());
         }
         match self.constants.state(membership.set) {
@@ -269,9 +275,10 @@ impl Worker {
         }
     }
 
-    fn abandon_load(&mut self, function: &Function, module: ModuleId, set: ItemId) {
-        self.discharge_unless_used(&function.key.tenant, set);
-        self.leave_set(set);
+    fn abandon_load(&mut self, function: &Function, module: ModuleId, membership: &Membership) {
+        self.hide_constants(function, membership);
+        self.discharge_unless_used(&function.key.tenant, membership.set);
+        self.leave_set(membership.set);
         if self.lost.is_none() {
             self.device.unload_module(module);
         }
@@ -305,6 +312,7 @@ impl Worker {
         for instance in loaded.idle {
             self.free(instance);
         }
+        self.hide_constants(&loaded.function, &loaded.membership);
         self.discharge_unless_used(&loaded.function.key.tenant, loaded.membership.set);
         self.leave_set(loaded.membership.set);
         self.bill_constants();

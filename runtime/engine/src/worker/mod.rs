@@ -9,6 +9,7 @@ mod pressure;
 mod quotas;
 mod report;
 mod residency;
+mod sight;
 mod tasks;
 
 use crate::accounts::Accounts;
@@ -31,7 +32,7 @@ use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
 use executors::Parked;
 use functions::{LoadJob, Loaded};
 use residency::ResidencyState;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub(crate) struct Worker {
     memory_overcommit: f64,
     constants: Constants,
     quotas: Quotas,
+    /// Functions that were shown constants which they cannot read yet.
+    unseeing: BTreeSet<FunctionId>,
     accounts: Accounts,
     resident: ResidencyState,
     /// Counts releases of instances.
@@ -114,10 +117,11 @@ impl Worker {
             loads: VecDeque::new(),
             invocations: BTreeMap::new(),
             launches: HashMap::new(),
+            constants: Constants::new(memory.constant_granule()),
             memory,
             memory_overcommit: config.memory_overcommit,
-            constants: Constants::default(),
             quotas: Quotas::new(config.memory_quotas.clone()),
+            unseeing: BTreeSet::new(),
             accounts: Accounts::default(),
             resident: ResidencyState::new(Residency::new((residency_policy.make)()), stager),
             releases: 0,
@@ -141,6 +145,7 @@ impl Worker {
             }
             busy |= self.advance_load();
             busy |= self.advance_loading();
+            busy |= self.take_sights();
             self.settle_bills();
             if self.is_done() {
                 return;

@@ -85,7 +85,7 @@ impl Worker {
 
     /// Gives back a piece of memory, or takes constants off the device so that theirs can be given back; `None` if everything is in use.
     pub(super) fn reclaim_one(&mut self) -> Option<()> {
-        let leftover = self.constants.reclaim_leftover(&mut self.memory);
+        let leftover = self.constants.reclaim_leftover().map(|place| self.free_constants([place]));
         leftover.or_else(|| self.reclaim_idle(None)).or_else(|| self.evict_one())
     }
 

@@ -12,7 +12,7 @@ use crate::config::FunctionKey;
 use crate::error::{EngineError, InvokeError};
 use crate::event::Submission;
 use crate::function::FunctionId;
-use crate::memory::granules;
+use crate::memory::{ALIGN, granules};
 use crate::quota::TenantBytes;
 use crate::statistics::TenantMemory;
 use atoll_core::residency::ItemId;
@@ -244,7 +244,7 @@ impl Worker {
 /// What the memory of a stage takes.
 fn stage_bytes(stage: &Stage) -> u64 {
     // No device has so much that rounding up could overflow.
-    granules(stage.binding.layout.bytes).unwrap_or(stage.binding.layout.bytes)
+    granules(stage.binding.layout.bytes, ALIGN).unwrap_or(stage.binding.layout.bytes)
 }
 
 /// What the memory of all stages takes.

@@ -92,7 +92,8 @@ impl Worker {
         let missing: Vec<ItemId> = sets.into_iter().filter(|&set| !self.constants.is_resident(set)).collect();
         missing.iter().for_each(|&set| self.note_cold_start(task, set));
         self.invocation(task).missing.clone_from(&missing);
-        let ready = missing.is_empty() && !self.is_held_back(turn) && !self.waits_for_quota(turn) && self.fits_quota(task);
+        let is_held_back = self.is_held_back(turn) || self.waits_for_quota(turn) || self.is_unseeing(task);
+        let ready = missing.is_empty() && !is_held_back && self.fits_quota(task);
         if ready {
             self.claim(task);
             self.charge(task);
@@ -196,7 +197,8 @@ impl Worker {
         let (mut first, mut tried, mut next) = (None, 0, self.resident.cold.first().copied());
         while let Some(turn) = next {
             next = self.resident.cold.range((Bound::Excluded(turn), Bound::Unbounded)).next().copied();
-            if !self.passes_quota(turn) {
+            // Who waits for nothing but an executor is in nobody's way.
+            if self.waits_for_sight(turn.1) || !self.passes_quota(turn) {
                 continue;
             }
             if tried == LOADS_MAX {
@@ -240,6 +242,12 @@ impl Worker {
         passes
     }
 
+    /// Whether a cold invocation has all constants it needs, and its executors have not mapped all of them.
+    fn waits_for_sight(&self, task: TaskId) -> bool {
+        let invocation = &self.invocations[&task];
+        invocation.claimed && self.is_unseeing(task) && invocation.sets.iter().all(|&set| self.constants.is_resident(set))
+    }
+
     fn unblock(&mut self) {
         (self.resident.blocked, self.resident.overtakes) = (None, 0);
     }
@@ -247,6 +255,9 @@ impl Worker {
     /// Gives a cold invocation all that it needs, or nothing; takes it from those behind if it may. Returns whether it got it.
     fn serve(&mut self, turn: Turn, takes: bool) -> bool {
         let (_, task) = turn;
+        if self.invocation(task).failure.is_some() {
+            return true;
+        }
         if !self.invocation(task).claimed {
             self.claim(task);
         }
@@ -262,7 +273,7 @@ impl Worker {
             return false;
         }
         self.charge(task);
-        if !sets.iter().all(|&set| self.constants.is_resident(set)) {
+        if !sets.iter().all(|&set| self.constants.is_resident(set)) || self.is_unseeing(task) {
             return true;
         }
         if self.invocation(task).short {
@@ -325,21 +336,31 @@ impl Worker {
 
     fn settle(&mut self, set: ItemId, is_possible: bool, allocate: impl Fn(&mut Worker, u64) -> Option<Allocation>) -> bool {
         let homeless = if is_possible { self.constants.homeless(set) } else { Vec::new() };
+        let mut refusal = None;
         let placed = is_possible
-            && homeless.into_iter().all(|(id, bytes)| allocate(self, bytes).map(|place| self.constants.place(id, place)).is_some());
+            && homeless.into_iter().all(|(id, bytes)| {
+                let Some(place) = allocate(self, bytes) else { return false };
+                let place = self.reserve_constant(place).map_err(|error| refusal = Some(error));
+                place.map(|place| self.constants.place(id, place)).is_ok()
+            });
         if placed {
+            self.show_set(set);
             let (bundle, ranges) = self.constants.source(set);
             let staged = self.resident.stager.stage(bundle, ranges, self.constants.class(set) == Class::RealTime);
             self.resident.loading.push((set, staged));
         } else {
             self.let_go(set);
         }
+        if let Some(error) = refusal {
+            self.fail_loading(set, &error.to_string());
+        }
         placed
     }
 
     /// Lets go of a set that is held; it is charged to nobody any more.
     fn let_go(&mut self, set: ItemId) {
-        self.constants.let_go(set, &mut self.memory);
+        let freed = self.constants.let_go(set);
+        self.free_constants(freed);
         self.quotas.forget(set);
     }
 
@@ -489,7 +510,7 @@ impl Worker {
     fn fail_loading(&mut self, set: ItemId, why: &str) {
         let waiting: Vec<TaskId> = self.resident.cold.iter().map(|(_, task)| *task).collect();
         for task in waiting {
-            if self.invocations.get(&task).is_some_and(|invocation| invocation.sets.contains(&set)) {
+            if self.invocations.get(&task).is_some_and(|invocation| invocation.failure.is_none() && invocation.sets.contains(&set)) {
                 self.fail(task, InvokeError::Device(format!("the constants cannot be loaded: {why}")));
             }
         }
@@ -498,7 +519,8 @@ impl Worker {
 
     /// A function is gone.
     pub(super) fn leave_set(&mut self, set: ItemId) {
-        if self.constants.leave(set, &mut self.memory) {
+        if let Some(freed) = self.constants.leave(set) {
+            self.free_constants(freed);
             self.quotas.forget(set);
             self.resident.loading.retain(|(other, _)| *other != set);
             self.resident.counters.remove(&set);

@@ -3,11 +3,14 @@
 //! Its kernels are those of the toy model as functions in Rust, found by name. Blocks of launches in different device queues interleave at random, and a block looks at the epoch word at its entry like a
 //! transformed kernel. The kernels work in place, so that a block that runs twice, or out of order, gives a wrong answer.
 
+mod shown;
+
 use crate::toy::{PER_BLOCK, TRAP};
 use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use atoll_device::*;
 use rustix::event::{EventfdFlags, eventfd};
+use shown::Shown;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,6 +57,16 @@ impl Controls {
         (self.0.read_bytes.load(Ordering::SeqCst), self.0.written_bytes.load(Ordering::SeqCst))
     }
 
+    /// Takes so long, at most, from now on until kernels can read what they are shown.
+    pub(crate) fn be_slow_to_show(&self, delay: Duration) {
+        self.0.sight_ns.store(delay.as_nanos() as u64, Ordering::SeqCst);
+    }
+
+    /// How many constants have memory, and how many are shown, to however many tenants.
+    pub(crate) fn constants(&self) -> (usize, usize) {
+        self.0.state.lock().expect("no panic").shown.counts()
+    }
+
     pub(crate) fn modules(&self) -> usize {
         self.0.state.lock().expect("no panic").modules.iter().flatten().count()
     }
@@ -79,9 +92,12 @@ struct Shared {
     stopped: AtomicBool,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
+    sight_ns: AtomicU64,
 }
 
 struct State {
+    shown: Shown,
+    rng: Rng,
     memory: Vec<u8>,
     /// Whose bytes lie there: 0 is nobody's, [`HOST`] what the engine wrote, others are 1 and the place in `domains`.
     owners: Vec<u16>,
@@ -129,6 +145,8 @@ pub(crate) struct FakeDevice {
 impl FakeDevice {
     pub(crate) fn new(seed: u64) -> (Box<FakeDevice>, Controls) {
         let state = State {
+            shown: Shown::default(),
+            rng: Rng::new(seed ^ 1),
             memory: vec![0xA5; MEMORY_BYTES as usize],
             owners: vec![0; MEMORY_BYTES as usize],
             domains: Vec::new(),
@@ -149,6 +167,7 @@ impl FakeDevice {
             stopped: AtomicBool::new(false),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
+            sight_ns: AtomicU64::new(0),
         });
         let info = DeviceInfo {
             name: "fake:0".into(),
@@ -157,6 +176,7 @@ impl FakeDevice {
             memory_bytes: MEMORY_BYTES,
             constants_base: DeviceOffset(1 << 46),
             constants_bytes: 0,
+            constants_granule: 256,
             shared_bytes_max: 1024,
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,
@@ -243,6 +263,32 @@ impl Device for FakeDevice {
         Ok(())
     }
 
+    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.check()?;
+        self.shared.state.lock().expect("no panic").shown.reserve(at.0, bytes);
+        Ok(())
+    }
+
+    fn release_constant(&mut self, at: DeviceOffset) {
+        self.shared.state.lock().expect("no panic").shown.release(at.0);
+    }
+
+    fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        let mut state = self.shared.state.lock().expect("no panic");
+        let delay = Duration::from_nanos(state.rng.below(self.shared.sight_ns.load(Ordering::SeqCst).max(1)));
+        let at: Vec<u64> = constants.iter().map(|at| at.0).collect();
+        state.shown.show(domain, &at, delay);
+    }
+
+    fn hide_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        let at: Vec<u64> = constants.iter().map(|at| at.0).collect();
+        self.shared.state.lock().expect("no panic").shown.hide(domain, &at);
+    }
+
+    fn sees_constants(&self, domain: &str) -> bool {
+        self.shared.state.lock().expect("no panic").shown.sees(domain)
+    }
+
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         let at = word.0 as usize;
         self.shared.state.lock().expect("no panic").memory[at..at + 4].copy_from_slice(&epoch.0.to_le_bytes());
@@ -257,6 +303,10 @@ impl Device for FakeDevice {
         assert!(record.grid.iter().all(|&d| d > 0));
         let Module { kernels, owner } = state.modules[record.module.0 as usize].clone().expect("a loaded module");
         let kernel = kernels[record.kernel as usize].clone();
+        if kernel.name == "step" {
+            let domain = &state.domains[owner as usize - 1];
+            state.shown.check_read(domain, u64_at(params, 8));
+        }
         state.take_over(&kernel, params, owner);
         assert_eq!(kernel.preempt_offset.is_some(), record.preemptible == 1);
         if state.queues[queue.0 as usize].len() >= self.info.queue_capacity as usize {
@@ -307,6 +357,9 @@ impl Shared {
     fn run(&self, mut rng: Rng) {
         let mut state = self.state.lock().expect("no panic");
         while !self.stopped.load(Ordering::SeqCst) {
+            if state.shown.advance() {
+                rustix::io::write(&self.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
+            }
             for completion in state.take_aborted() {
                 state.completions.push_back(completion);
                 rustix::io::write(&self.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");

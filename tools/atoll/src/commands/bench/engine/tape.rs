@@ -167,6 +167,21 @@ impl Device for Taped {
         self.device().give_back(at, bytes)
     }
 
+    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.device().reserve_constant(at, bytes)
+    }
+
+    /// As modules do.
+    fn release_constant(&mut self, _at: DeviceOffset) {}
+
+    fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        self.device().show_constants(domain, constants);
+    }
+
+    fn sees_constants(&self, domain: &str) -> bool {
+        self.device().sees_constants(domain)
+    }
+
     fn abort(&mut self, queue: QueueId, launch: LaunchId) {
         self.device().abort(queue, launch);
     }

@@ -28,8 +28,8 @@ mod client;
 mod error;
 
 pub use atoll_control::{
-    FunctionCounts, FunctionSummary, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind, Residency, Statistics,
-    Timing, UsageEntry, UsageReport, default_socket,
+    ExecutorEntry, FunctionCounts, FunctionSummary, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind,
+    Residency, Statistics, Timing, UsageEntry, UsageReport, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};

@@ -83,6 +83,23 @@ pub struct ProcessReport {
     pub lost: Option<String>,
     /// By tenant and name.
     pub functions: Vec<ProcessEntry>,
+    /// The processes that run launches, in the order in which their tenants came; none where the device runs in the daemon itself.
+    pub executors: Vec<ExecutorEntry>,
+}
+
+/// The process that runs a tenant's launches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecutorEntry {
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// Its number; `None` while there is none.
+    pub pid: Option<u32>,
+    /// How often one was lost.
+    pub restarts: u64,
+    /// Why there is none.
+    pub cause: Option<String>,
+    /// What keeps code in it that its machine does not offer.
+    pub jail_lacks: Vec<String>,
 }
 
 /// A function that is loaded.

@@ -9,6 +9,7 @@ use atoll_device::{Device, ExecutorConfig, ExecutorPool};
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
@@ -69,6 +70,13 @@ enum Isolation {
     Process,
 }
 
+/// Each constant on a device is a descriptor, and there are more of them than a shell grants unasked.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // A refusal leaves what there was; whoever needs more hears of it then.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 fn policy_names() -> clap::builder::PossibleValuesParser {
     POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
 }
@@ -107,6 +115,7 @@ impl EngineArgs {
     }
 
     fn start_with(&self, default: Isolation, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
+        raise_descriptor_limit();
         let device = self.device(self.isolation.unwrap_or(default))?;
         let info = device.info();
         tracing::info!(device = info.name, compute_units = info.compute_units, memory_bytes = info.memory_bytes, preempt_level = ?info.preempt_level, policy = self.policy, "starting");
@@ -127,22 +136,24 @@ impl EngineArgs {
 
     fn device(&self, isolation: Isolation) -> anyhow::Result<Box<dyn Device>> {
         match self.device {
-            DeviceKind::Host => {
-                let default = HostConfig::default();
-                let config = HostConfig {
-                    compute_units: self.compute_units.map_or(default.compute_units, NonZeroU32::get),
-                    // What is reserved and never touched costs nothing, but the limit should be seen in the device's own figures.
-                    memory_bytes: self.memory_limit.map_or(default.memory_bytes, |limit| limit.max(1)),
-                    time_limit: Duration::from_secs_f64(self.time_limit),
-                    ..default
-                };
-                Ok(match isolation {
-                    Isolation::None => Box::new(HostDevice::start(config).context("cannot start the host device")?),
-                    Isolation::Process => {
-                        Box::new(ExecutorPool::new(ExecutorConfig::new(config)).context("cannot prepare the host device")?)
-                    }
-                })
-            }
+            DeviceKind::Host => Ok(match isolation {
+                Isolation::None => Box::new(HostDevice::start(self.host_config()).context("cannot start the host device")?),
+                Isolation::Process => {
+                    Box::new(ExecutorPool::new(ExecutorConfig::new(self.host_config())).context("cannot prepare the host device")?)
+                }
+            }),
+        }
+    }
+
+    /// The host device that the flags ask for.
+    pub(crate) fn host_config(&self) -> HostConfig {
+        let default = HostConfig::default();
+        HostConfig {
+            compute_units: self.compute_units.map_or(default.compute_units, NonZeroU32::get),
+            // What is reserved and never touched costs nothing, but the limit should be seen in the device's own figures.
+            memory_bytes: self.memory_limit.map_or(default.memory_bytes, |limit| limit.max(1)),
+            time_limit: Duration::from_secs_f64(self.time_limit),
+            ..default
         }
     }
 }

@@ -5,8 +5,10 @@ use super::access::Principal;
 use super::refusal::panicked;
 use super::requests::{Answered, plain};
 use crate::inference::blocking;
-use atoll_control::{Answer, MemoryEntry, ProcessEntry, ProcessReport, Refusal, Residency, UsageEntry, UsageReport};
-use atoll_engine::{ConstantState, EngineStatistics, FunctionStatistics, InvocationOutcome, MemoryKind, MemoryUse, Tenant, UsageRow};
+use atoll_control::{Answer, ExecutorEntry, MemoryEntry, ProcessEntry, ProcessReport, Refusal, Residency, UsageEntry, UsageReport};
+use atoll_engine::{
+    ConstantState, EngineStatistics, ExecutorProcess, FunctionStatistics, InvocationOutcome, MemoryKind, MemoryUse, Tenant, UsageRow,
+};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Control {
@@ -80,7 +82,14 @@ fn processes(statistics: EngineStatistics, principal: &Principal) -> ProcessRepo
         memory_used_bytes: device.memory_used_bytes,
         lost: device.lost,
         functions: functions.into_iter().filter(|function| principal.sees(&function.key.tenant)).map(process).collect(),
+        executors: device.executors.processes.into_iter().filter_map(executor).filter(|entry| principal.sees(&entry.tenant)).collect(),
     }
+}
+
+fn executor(process: ExecutorProcess) -> Option<ExecutorEntry> {
+    let ExecutorProcess { domain, pid, losses, cause, jail_lacks } = process;
+    // The engine names domains after tenants.
+    Some(ExecutorEntry { tenant: domain.parse().ok()?, pid, restarts: losses, cause, jail_lacks })
 }
 
 fn process(function: FunctionStatistics) -> ProcessEntry {
@@ -108,7 +117,7 @@ fn process(function: FunctionStatistics) -> ProcessEntry {
 mod tests {
     use super::*;
     use crate::control::access::TenantLimits;
-    use atoll_engine::{Class, DeviceStatistics, FunctionKey, Usage};
+    use atoll_engine::{Class, DeviceStatistics, ExecutorStatistics, FunctionKey, Usage};
 
     fn statistics() -> EngineStatistics {
         let tenants: [Tenant; 2] = ["a", "b"].map(|name| name.parse().unwrap());
@@ -125,7 +134,15 @@ mod tests {
         EngineStatistics {
             usage: tenants.iter().map(row).collect(),
             functions: tenants.iter().map(function).collect(),
-            device: DeviceStatistics { compute_units: 2, busy_ns: Some(6_000_000_000), ..DeviceStatistics::default() },
+            device: DeviceStatistics {
+                compute_units: 2,
+                busy_ns: Some(6_000_000_000),
+                executors: ExecutorStatistics {
+                    processes: ["a", "b"].map(|domain| ExecutorProcess { domain: domain.into(), ..ExecutorProcess::default() }).into(),
+                    ..ExecutorStatistics::default()
+                },
+                ..DeviceStatistics::default()
+            },
             ..EngineStatistics::default()
         }
     }
@@ -136,10 +153,12 @@ mod tests {
         let report = usage(statistics(), &principal);
         let owners = |report: &UsageReport| report.rows.iter().map(|row| row.tenant.to_string()).collect::<Vec<_>>();
         assert_eq!((owners(&report), report.device_s, report.rows[0].device_s), (vec!["b".to_owned()], None, 1.5));
-        assert_eq!(processes(statistics(), &principal).functions.len(), 1);
+        let report = processes(statistics(), &principal);
+        assert_eq!((report.functions.len(), report.executors.len(), &report.executors[0].tenant), (1, 1, &principal.tenant));
         principal.sees_everybody = true;
         let report = usage(statistics(), &principal);
         assert_eq!((owners(&report).len(), report.device_s), (2, Some(3.0)));
-        assert_eq!(processes(statistics(), &principal).functions.len(), 2);
+        let report = processes(statistics(), &principal);
+        assert_eq!((report.functions.len(), report.executors.len()), (2, 2));
     }
 }

@@ -3,6 +3,7 @@
 #[cfg(feature = "compiler")]
 mod cancel;
 mod checks;
+mod jail;
 #[cfg(feature = "compiler")]
 mod trial;
 
@@ -74,6 +75,7 @@ impl Finding {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut findings = checks::all();
     if !args.quick && findings.iter().all(|finding| finding.state != State::Bad) {
+        findings.push(jail::finding(&args.engine));
         findings.extend(trials(args));
     }
     if args.json {

@@ -4,7 +4,7 @@ use super::functions::ls::class_name;
 use crate::control::{ControlArgs, Told};
 use crate::output::{Align, Table, bytes, print, print_json};
 use anyhow::Result;
-use atoll_client::{ProcessEntry, ProcessReport, Residency};
+use atoll_client::{ExecutorEntry, ProcessEntry, ProcessReport, Residency};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,7 +13,7 @@ Examples:
 
 Root and the daemon's own user see all tenants unless they name one.";
 
-/// List what is loaded, where its constants are, and what runs and waits
+/// List what is loaded, where its constants are, what runs and waits, and the processes that run it
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -49,7 +49,21 @@ fn render(report: &ProcessReport) -> String {
     let ProcessReport { device, compute_units, memory_bytes, memory_used_bytes, .. } = report;
     let lost = report.lost.as_ref().map(|reason| format!(", lost: {reason}")).unwrap_or_default();
     let memory = format!("{} of {}", bytes(*memory_used_bytes), bytes(*memory_bytes));
-    format!("{device}, {compute_units} compute units, {memory} in use{lost}\n{table}")
+    format!("{device}, {compute_units} compute units, {memory} in use{lost}\n{table}{}", executors(&report.executors))
+}
+
+/// The processes of tenants; nothing where the daemon runs kernels itself.
+fn executors(executors: &[ExecutorEntry]) -> String {
+    if executors.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new([("tenant", Align::Left), ("executor", Align::Right), ("restarts", Align::Right), ("trouble", Align::Left)]);
+    for ExecutorEntry { tenant, pid, restarts, cause, jail_lacks } in executors {
+        let lacks = (!jail_lacks.is_empty()).then(|| format!("its jail lacks {}", jail_lacks.join(", ")));
+        let trouble = cause.clone().or(lacks).unwrap_or_default();
+        table.row([tenant.to_string(), pid.map_or_else(|| "-".into(), |pid| pid.to_string()), restarts.to_string(), trouble]);
+    }
+    format!("\n{table}")
 }
 
 fn cells(function: &ProcessEntry) -> [String; 9] {
@@ -97,12 +111,26 @@ mod tests {
             memory_used_bytes: 3 << 20,
             lost: None,
             functions: vec![function],
+            executors: vec![],
         };
         assert_eq!(
             render(&report),
             "host:0, 4 compute units, 3.0 MiB of 1.0 GiB in use\n  \
              tenant  function  class      constants           on device  in host memory  invocations  running  waiting\n  \
              a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        1        3\n"
+        );
+        let entry = |pid, cause: Option<&str>| ExecutorEntry {
+            tenant: "a".parse().unwrap(),
+            pid,
+            restarts: 2,
+            cause: cause.map(Into::into),
+            jail_lacks: vec!["landlock: none".into()],
+        };
+        assert_eq!(
+            executors(&[entry(Some(1234), None), entry(None, Some("executor 1234 was killed by SIGKILL"))]),
+            "\n  tenant  executor  restarts  trouble\n  \
+             a           1234         2  its jail lacks landlock: none\n  \
+             a              -         2  executor 1234 was killed by SIGKILL\n"
         );
     }
 }

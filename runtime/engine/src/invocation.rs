@@ -6,7 +6,7 @@ use crate::event::Submission;
 use crate::instance::Instance;
 use crate::request::{InvocationTiming, PendingReply};
 use atoll_core::residency::ItemId;
-use atoll_core::{Class, Nanos};
+use atoll_core::{Class, Epoch, Nanos};
 use atoll_device::{Completion, Fault, FaultKind};
 
 pub(crate) struct Invocation {
@@ -26,6 +26,8 @@ pub(crate) struct Invocation {
     pub(crate) instances: Vec<Instance>,
     /// Its executor was lost while it had launches there.
     pub(crate) lost_executor: bool,
+    /// What its epoch word was told last.
+    pub(crate) epoch: Epoch,
     /// What it ran there may be why.
     pub(crate) may_have_run: bool,
     /// Why it fails, noted where the reason is known.
@@ -74,6 +76,7 @@ impl Invocation {
             instances: Vec::new(),
             failure: None,
             lost_executor: false,
+            epoch: Epoch(0),
             may_have_run: false,
             preempted_others: false,
             times: Times::default(),

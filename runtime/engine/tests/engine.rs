@@ -81,6 +81,16 @@ impl Setup {
     }
 }
 
+#[test]
+fn a_launch_that_says_it_left_although_nobody_asked_fails_alone() {
+    let setup = setup(EngineConfig::default());
+    setup.device.leave_unasked();
+    let error = submit(&setup.handle, request("f", Class::BestEffort, &input(100, 1))).error();
+    assert!(matches!(&error, InvokeError::Device(why) if why.contains("something wrote into its control words")), "{error}");
+    assert_eq!(setup.handle.statistics().device.lost, None, "and nothing else does");
+    setup.engine.shutdown();
+}
+
 /// What is launched too early, the device finds out.
 #[test]
 fn nothing_is_launched_before_it_can_read_its_constants() {

@@ -27,7 +27,7 @@ use crate::memory::DeviceMemory;
 use crate::quota::Quotas;
 use crate::staging::Stager;
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
-use atoll_core::{Action, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
+use atoll_core::{Action, Epoch, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
 use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
 use executors::Parked;
 use functions::{LoadJob, Loaded};
@@ -53,8 +53,8 @@ pub(crate) struct Worker {
     loads: VecDeque<LoadJob>,
     /// An invocation's task has its id.
     invocations: BTreeMap<TaskId, Invocation>,
-    /// Launches in flight: whose, and which step.
-    launches: HashMap<LaunchId, (TaskId, u32)>,
+    /// Launches in flight: whose, which step, and under which epoch.
+    launches: HashMap<LaunchId, (TaskId, u32, Epoch)>,
     memory: DeviceMemory,
     memory_overcommit: f64,
     constants: Constants,
@@ -271,7 +271,7 @@ impl Worker {
 
     fn launch_ended(&mut self, completion: &Completion) {
         let now = clock::now();
-        let (task, step) = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
+        let (task, step, issued) = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
         let place = invocation.submission.chain.locate(step);
         let busy_ns_max =
@@ -286,9 +286,15 @@ impl Worker {
                 self.preemption_latency.record(latency_ns);
             }
         }
+        let may_leave = issued.is_raised_by(invocation.epoch);
         let end = match completion.status {
             LaunchStatus::Complete => LaunchEnd::Complete,
-            LaunchStatus::Evicted => LaunchEnd::Evicted,
+            LaunchStatus::Evicted if may_leave => LaunchEnd::Evicted,
+            LaunchStatus::Evicted => {
+                let reason = "a launch left although nobody asked it to: something wrote into its control words";
+                invocation.failure.get_or_insert_with(|| crate::InvokeError::Device(reason.into()));
+                LaunchEnd::Failed
+            }
             LaunchStatus::Failed => LaunchEnd::Failed,
             LaunchStatus::Aborted => LaunchEnd::Aborted,
         };

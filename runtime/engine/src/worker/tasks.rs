@@ -149,6 +149,7 @@ impl Worker {
     }
 
     pub(super) fn raise_epoch(&mut self, task: TaskId, epoch: Epoch) {
+        self.invocation(task).epoch = epoch;
         if self.lost.is_none() {
             let words: Vec<DeviceOffset> = self.invocation(task).instances.iter().map(Instance::epoch_word).collect();
             words.into_iter().for_each(|word| self.device.store_epoch(word, epoch));
@@ -180,7 +181,7 @@ impl Worker {
         let (record, params) = instance.record(within, launch, epoch).expect("only launches are issued");
         match self.device.submit(queue, &record, params) {
             Ok(()) => {
-                self.launches.insert(launch, (task, step));
+                self.launches.insert(launch, (task, step, epoch));
                 Ok(())
             }
             Err(SubmitError::Full) => Err(format!("device queue {} refused a launch although it has room", queue.0)),
@@ -197,7 +198,7 @@ impl Worker {
 
     /// The device does not end a launch that it was told to end.
     pub(super) fn hung(&mut self, launch: LaunchId) {
-        let Some(&(task, step)) = self.launches.get(&launch) else { return };
+        let Some(&(task, step, _)) = self.launches.get(&launch) else { return };
         let chain = &self.invocation(task).submission.chain;
         let function = &chain.stages[chain.locate(step).stage].function.key;
         let seconds = atoll_core::limits::HANG_NS / 1_000_000_000;

@@ -47,6 +47,11 @@ impl Controls {
         self.0.deaf.store(true, Ordering::SeqCst);
     }
 
+    /// Says from now on of launches that left early that nobody told to, as a kernel can that writes into its control words.
+    pub(crate) fn leave_unasked(&self) {
+        self.0.leaves.store(true, Ordering::SeqCst);
+    }
+
     /// Breaks the promise not to panic.
     pub(crate) fn panic_on_submit(&self) {
         self.0.panics.store(true, Ordering::SeqCst);
@@ -89,6 +94,7 @@ struct Shared {
     lost: AtomicBool,
     panics: AtomicBool,
     deaf: AtomicBool,
+    leaves: AtomicBool,
     stopped: AtomicBool,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
@@ -164,6 +170,7 @@ impl FakeDevice {
             lost: AtomicBool::new(false),
             panics: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
@@ -371,7 +378,10 @@ impl Shared {
             }
             let queue = busy[rng.below(busy.len() as u64) as usize];
             let evicted = state.run_block(queue);
-            if let Some(completion) = state.take_ended(queue) {
+            if let Some(mut completion) = state.take_ended(queue) {
+                if self.leaves.load(Ordering::SeqCst) {
+                    completion.status = LaunchStatus::Evicted;
+                }
                 state.completions.push_back(completion);
                 rustix::io::write(&self.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
             }

@@ -16,14 +16,14 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// A daemon with a control socket, its files, and the bundles of two functions.
-struct Setup {
+pub(crate) struct Setup {
     folder: tempfile::TempDir,
-    daemon: Daemon,
+    pub(crate) daemon: Daemon,
     options: Vec<String>,
 }
 
 impl Setup {
-    fn start(options: &[&str], config: &str) -> Result<Setup> {
+    pub(crate) fn start(options: &[&str], config: &str) -> Result<Setup> {
         let folder = tempfile::tempdir()?;
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755))?;
         std::fs::create_dir(folder.path().join("repository"))?;
@@ -45,7 +45,7 @@ impl Setup {
         Daemon::start_with(&folder.join("repository"), folder, &[&["--memory-limit", "256M"], options.as_slice()].concat())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -53,11 +53,11 @@ impl Setup {
         self.path("atoll.sock")
     }
 
-    fn client(&self) -> Result<Client> {
+    pub(crate) fn client(&self) -> Result<Client> {
         Ok(Client::connect(&self.socket())?)
     }
 
-    fn client_of(&self, tenant: &str) -> Result<Client> {
+    pub(crate) fn client_of(&self, tenant: &str) -> Result<Client> {
         Ok(Client::connect_as(&self.socket(), Some(tenant.parse()?))?)
     }
 

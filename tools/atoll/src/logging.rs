@@ -10,7 +10,12 @@ use tracing_subscriber::EnvFilter;
 pub(crate) fn start(cli: &Cli) -> anyhow::Result<()> {
     let default = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
     let filter = EnvFilter::try_new(cli.log.as_deref().unwrap_or(default)).context("--log").blame_user()?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        // What cannot be written, to a full disk perhaps, is lost; complaining about it by the same way would end the thread.
+        .log_internal_errors(false);
     match cli.log_format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),

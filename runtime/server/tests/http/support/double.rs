@@ -2,7 +2,8 @@
 
 use atoll_engine::{
     ChainRequest, Class, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, FunctionStatistics,
-    InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, Usage, UsageRow,
+    InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, TenantBytes,
+    TenantMemory, Usage, UsageRow,
 };
 use atoll_kgraph::Bundle;
 use atoll_server::Inference;
@@ -126,7 +127,11 @@ impl Inference for Double {
         };
         let loaded = self.functions.lock().unwrap();
         let device = DeviceStatistics { busy_ns: Some(0), ..DeviceStatistics::default() };
+        // As if the configuration named one.
+        let quota = TenantBytes { all: 1 << 30, best_effort: 1 << 20 };
+        let guest = TenantMemory { tenant: "guest".parse().expect("a name"), quota, ..TenantMemory::default() };
         EngineStatistics {
+            tenants: vec![guest],
             functions: loaded.keys().map(function).collect(),
             usage: loaded.keys().map(row).collect(),
             device,

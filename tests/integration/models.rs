@@ -36,7 +36,7 @@ fn check_memory(model: &Model, loaded: &Loaded, bundle: &atoll_kgraph::Bundle) -
     let target = device.targets.iter().find_map(|name| bundle.target(name)).expect("compiled for this machine");
     let symbols: Vec<i64> =
         graph.symbols.iter().map(|s| model.symbols.iter().find(|(name, _)| *name == s.name).map_or(2, |&(_, value)| value)).collect();
-    let promised = bundle.constant_bytes() + invocation_bytes(graph, target, &symbols)?;
+    let promised = bundle.constant_bytes(device.constants_granule) + invocation_bytes(graph, target, &symbols)?;
     let used = loaded.handle.statistics().device.memory_used_bytes_max;
     // Each of the two allocations is rounded up to the alignment of buffers.
     ensure!(used.abs_diff(promised) < 1024, "{}: {promised} bytes promised, {used} used", model.name);

@@ -14,7 +14,7 @@
 //! [`Bundle::open`] checks everything once; after that the types carry the proof. A bundle is immutable: nothing ever writes into a file that may be mapped.
 
 use crate::constants::{Constant, ConstantDigest};
-use crate::graph::{BUFFER_ALIGN, FORMAT_VERSION, KernelGraph};
+use crate::graph::{FORMAT_VERSION, KernelGraph};
 use crate::pieces::Pieces;
 use crate::target::TargetImage;
 use crate::validate::{self, Invalid};
@@ -208,10 +208,10 @@ impl Bundle {
         known.unwrap_or_else(|| ConstantDigest::of(&self.weights()[offset as usize..(offset + bytes) as usize]))
     }
 
-    /// Device memory that the constants take: each content once, aligned.
-    pub fn constant_bytes(&self) -> u64 {
+    /// Device memory that the constants take: each content once, in whole granules of the device (a power of two).
+    pub fn constant_bytes(&self, granule: u64) -> u64 {
         let distinct: BTreeMap<_, _> = self.constants().iter().map(|constant| (constant.digest, constant.bytes)).collect();
-        distinct.values().map(|bytes| bytes.next_multiple_of(BUFFER_ALIGN)).sum()
+        distinct.values().map(|bytes| bytes.next_multiple_of(granule)).sum()
     }
 
     /// Names of the targets, ascending.

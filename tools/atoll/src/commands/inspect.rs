@@ -5,7 +5,8 @@ use crate::failure::{Blame, user_error};
 use crate::output::{Align, Table, bytes, print, print_json};
 use anyhow::{Context, Result};
 use atoll_kgraph::{
-    BufferKind, Bundle, InvocationLayout, KernelFacts, KernelGraph, NodeKind, Place, RerunFact, TargetImage, node_may_run_again,
+    BUFFER_ALIGN, BufferKind, Bundle, InvocationLayout, KernelFacts, KernelGraph, NodeKind, Place, RerunFact, TargetImage,
+    node_may_run_again,
 };
 use atoll_protocol::TensorMetadata;
 use atoll_proxy_kernels::{DeviceModel, KernelNeeds, RegisterClass};
@@ -218,7 +219,7 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
         symbols: graph.symbols.iter().zip(&symbols).map(symbol).collect(),
         inputs: tensor_metadata(graph, BufferKind::Input),
         outputs: tensor_metadata(graph, BufferKind::Output),
-        memory: memory(bundle, &layout, &symbols),
+        memory: memory(bundle, target, &layout, &symbols),
         kernels: kernels(graph, target, &layout, device),
         nodes: nodes.collect(),
         buffers: buffers(graph, &layout, &symbols)?,
@@ -257,8 +258,10 @@ fn device(args: &Args, target: &TargetImage) -> Result<&'static DeviceModel> {
     DeviceModel::find(name).ok_or_else(|| user_error(format!("no device is called `{name}`; there are {}", known())))
 }
 
-fn memory(bundle: &Bundle, layout: &InvocationLayout, symbols: &[i64]) -> Memory {
-    let weights_bytes = bundle.constant_bytes();
+fn memory(bundle: &Bundle, target: &TargetImage, layout: &InvocationLayout, symbols: &[i64]) -> Memory {
+    // The host device gives each constant pages of its own.
+    let granule = if target.name.starts_with("host") { rustix::param::page_size() as u64 } else { BUFFER_ALIGN };
+    let weights_bytes = bundle.constant_bytes(granule);
     let unshared = bundle.graph().plan.unshared_bytes.as_ref();
     Memory {
         weights_bytes,

@@ -118,7 +118,7 @@ fn shared(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Resul
     let mut workloads = Vec::new();
     for (client, path) in bundles.iter().enumerate() {
         let bundle = Bundle::open(path)?;
-        constants_bytes += bundle.constant_bytes();
+        constants_bytes += bundle.constant_bytes(handle.device_info().constants_granule);
         workloads.push(Workload::load(&handle, &format!("client{client}"), &bundle, Class::BestEffort, client as u64)?);
     }
     for workload in &workloads {

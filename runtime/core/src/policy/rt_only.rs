@@ -1,10 +1,11 @@
 //! Real-time tasks alone (REEF's *RT-Only*): what their latency would be if nobody else were there.
 
-use super::{Policy, View, own_queues};
+use super::streams::Streams;
+use super::{Policy, View};
 use crate::ids::Class;
 use std::ops::Range;
 
-/// Best-effort tasks are refused when they arrive.
+/// As [`Streams`]; but best-effort tasks are refused when they arrive.
 pub(super) struct RtOnly;
 
 impl Policy for RtOnly {
@@ -13,14 +14,14 @@ impl Policy for RtOnly {
     }
 
     fn queues(&self, class: Class, view: &View) -> Range<u32> {
-        own_queues(class, view)
+        Streams.queues(class, view)
     }
 
-    fn may_issue(&self, _class: Class, _view: &View) -> bool {
-        true
+    fn may_issue(&self, class: Class, view: &View) -> bool {
+        Streams.may_issue(class, view)
     }
 
-    fn evicts(&self, _class: Class, _view: &View) -> bool {
-        false
+    fn evicts(&self, class: Class, view: &View) -> bool {
+        Streams.evicts(class, view)
     }
 }

@@ -306,6 +306,17 @@ pub trait Device: Send {
         None
     }
 
+    /// What each compute unit did since the device started, by its own count; nothing where the device does not count.
+    fn compute_units(&self) -> Vec<ComputeUnitUse> {
+        Vec::new()
+    }
+
+    /// Takes what compute units ran since this was called last, at most `max` chunks of each, oldest first for each, with the domain whose compute unit it was on devices that keep domains
+    /// apart. Such a domain may say what it likes about itself. The answer is how many chunks were overwritten before they were taken. Nothing on devices that cannot tell.
+    fn take_chunks(&mut self, _max: u64, _take: &mut dyn FnMut(Option<&str>, ChunkRecord)) -> u64 {
+        0
+    }
+
     /// The next completion, in no particular order across queues, in submission order within one.
     fn next_completion(&mut self) -> Option<Completion>;
 

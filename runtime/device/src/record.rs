@@ -1,7 +1,7 @@
 //! The records that cross the command ring: plain, fixed-size, no pointers.
 
 use crate::ModuleId;
-use atoll_core::{DeviceOffset, Epoch, LaunchId};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 
 /// 64-bit words of a [`Command`] in a ring.
 pub const COMMAND_WORDS: usize = 9 + PARAMS_BYTES_MAX / 8;
@@ -66,6 +66,68 @@ pub enum LaunchStatus {
     Failed,
     /// It was ended by [`crate::Device::abort`].
     Aborted,
+}
+
+/// Blocks of a launch that a compute unit ran in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkRecord {
+    /// Index of the compute unit.
+    pub unit: u32,
+    /// The launch.
+    pub launch: LaunchId,
+    /// The queue it came from.
+    pub queue: QueueId,
+    /// The first block, by its linear number.
+    pub first_block: u64,
+    /// How many were run.
+    pub blocks: u64,
+    /// When the compute unit began, monotonic nanoseconds.
+    pub began_ns: u64,
+    /// When it was done.
+    pub ended_ns: u64,
+    /// How it ended.
+    pub end: ChunkEnd,
+}
+
+/// How a chunk ended.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkEnd {
+    /// All its blocks ran, or left because of the epoch.
+    Finished,
+    /// The compute unit stopped between two blocks, for a more urgent queue.
+    Stopped,
+    /// The kernel trapped or faulted.
+    Failed,
+    /// The launch was ended by [`crate::Device::abort`].
+    Aborted,
+}
+
+impl ChunkEnd {
+    /// All of them, in the order of their codes.
+    pub const ALL: [ChunkEnd; 4] = [ChunkEnd::Finished, ChunkEnd::Stopped, ChunkEnd::Failed, ChunkEnd::Aborted];
+
+    /// The one with a code, its number in [`ChunkEnd::ALL`].
+    pub fn from_code(code: u64) -> Option<ChunkEnd> {
+        ChunkEnd::ALL.into_iter().find(|end| *end as u64 == code)
+    }
+}
+
+/// What a compute unit did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ComputeUnitUse {
+    /// Chunks of blocks that it ran.
+    pub chunks: u64,
+    /// How long it ran them.
+    pub busy_ns: u64,
+}
+
+impl ComputeUnitUse {
+    /// With that of another one.
+    #[must_use]
+    pub(crate) fn plus(self, other: ComputeUnitUse) -> ComputeUnitUse {
+        ComputeUnitUse { chunks: self.chunks.saturating_add(other.chunks), busy_ns: self.busy_ns.saturating_add(other.busy_ns) }
+    }
 }
 
 /// A launch with its parameter block, as it crosses the command ring. The block travels in the record, so it needs no arena and no life of its own.

@@ -52,6 +52,7 @@ conforms! {
     a_trap_fails_its_launch_and_no_other,
     a_trap_says_where_it_was,
     an_aborted_launch_ends_and_no_other,
+    compute_units_tell_what_they_ran,
     a_constant_that_is_gone_is_not_seen_again,
     constants_have_places_of_their_own,
     modules_come_and_go,

@@ -5,7 +5,7 @@ use super::supervisor::{self, Patience, Start, Supervised};
 use super::wire::{CODE_BYTES_MAX, ConstantRange, DESCRIPTORS_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION, RANGES_MAX};
 use crate::extent::{Extent, discard};
 use crate::host::{CONSTANTS_BASE, ConstantStore, EngineSide, EngineSpace, HostConfig, memory_region};
-use crate::record::{Completion, LaunchRecord};
+use crate::record::{ChunkRecord, Completion, ComputeUnitUse, LaunchRecord};
 use crate::report::{Fault, FaultKind, LaunchReport};
 use crate::shm::Region;
 use crate::{Device, DeviceError, DeviceInfo, ModuleId, ModuleImage, SubmitError};
@@ -168,6 +168,11 @@ impl ExecutorDevice {
         self.executor.has_shown_all()
     }
 
+    /// Chunks of its compute units that nobody took.
+    pub(crate) fn chunks_left(&self) -> u64 {
+        self.engine_side.chunks_left()
+    }
+
     /// Ends it for a reason that is told as "executor 123 `why`".
     pub(crate) fn kill(&self, why: &str) {
         self.executor.end(why.to_owned());
@@ -305,6 +310,14 @@ impl Device for ExecutorDevice {
     /// By the word of the executor, which code that broke out of its kernel could change.
     fn busy_ns(&self) -> Option<u64> {
         Some(self.engine_side.link.busy_ns())
+    }
+
+    fn compute_units(&self) -> Vec<ComputeUnitUse> {
+        self.engine_side.compute_units()
+    }
+
+    fn take_chunks(&mut self, max: u64, take: &mut dyn FnMut(Option<&str>, ChunkRecord)) -> u64 {
+        self.engine_side.take_chunks(max, &mut |chunk| take(None, chunk))
     }
 
     fn next_completion(&mut self) -> Option<Completion> {

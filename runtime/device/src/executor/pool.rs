@@ -11,7 +11,7 @@ use super::device::{ExecutorConfig, ExecutorDevice, SealedModule};
 use super::domain::{Domain, Memory, Module, State};
 use crate::extent::discard;
 use crate::host::{ConstantStore, MEMORY_BYTES_MAX, Place, memory_region};
-use crate::record::{Completion, LaunchRecord, LaunchStatus, PARAMS_BYTES_MAX};
+use crate::record::{ChunkRecord, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus, PARAMS_BYTES_MAX};
 use crate::report::{Fault, FaultKind, LaunchReport};
 use crate::{Device, DeviceError, DeviceInfo, DomainState, ExecutorStatistics, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
@@ -66,6 +66,9 @@ pub struct ExecutorPool {
     statistics: ExecutorStatistics,
     /// What executors that are gone had counted.
     busy_before_ns: u64,
+    units_before: Vec<ComputeUnitUse>,
+    /// Chunks that they took with them, and nobody was told yet.
+    chunks_lost: u64,
     /// Readable while there is something to do: executors, the timer, the bell.
     ready: OwnedFd,
     timer: OwnedFd,
@@ -77,6 +80,7 @@ impl ExecutorPool {
     pub fn new(config: ExecutorConfig) -> Result<ExecutorPool, DeviceError> {
         let host = config.host.clone().checked()?;
         let constants = ConstantStore::new(host.constants_bytes);
+        let units_before = vec![ComputeUnitUse::default(); host.compute_units as usize];
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("create an epoll descriptor"))?;
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map_err(os("create a timer"))?;
@@ -97,6 +101,8 @@ impl ExecutorPool {
             reports: HashMap::new(),
             statistics: ExecutorStatistics::default(),
             busy_before_ns: 0,
+            units_before,
+            chunks_lost: 0,
             ready,
             timer,
             bell,
@@ -195,7 +201,7 @@ impl ExecutorPool {
             self.ring();
         }
         let _ = epoll::delete(&self.ready, device.completion_fd());
-        self.busy_before_ns = self.busy_before_ns.saturating_add(device.busy_ns().unwrap_or(0));
+        self.keep_counts(&device);
         drop(device);
         self.domains[index].memory = None;
         self.domains[index].modules.values_mut().for_each(|module| module.lose_executor(cause));
@@ -259,6 +265,13 @@ impl ExecutorPool {
     /// Wakes whoever waits for completions.
     fn ring(&self) {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Keeps what an executor counted that is about to go.
+    fn keep_counts(&mut self, device: &ExecutorDevice) {
+        self.busy_before_ns = self.busy_before_ns.saturating_add(device.busy_ns().unwrap_or(0));
+        self.units_before.iter_mut().zip(device.compute_units()).for_each(|(unit, more)| *unit = unit.plus(more));
+        self.chunks_lost = self.chunks_lost.saturating_add(device.chunks_left());
     }
 
     /// The next completion of any executor.
@@ -499,6 +512,25 @@ impl Device for ExecutorPool {
         Some(running.fold(self.busy_before_ns, u64::saturating_add))
     }
 
+    /// Compute units of one index in several executors share a CPU, and count as one.
+    fn compute_units(&self) -> Vec<ComputeUnitUse> {
+        let mut units = self.units_before.clone();
+        for executor in self.domains.iter().filter_map(Domain::executor) {
+            units.iter_mut().zip(executor.compute_units()).for_each(|(unit, more)| *unit = unit.plus(more));
+        }
+        units
+    }
+
+    fn take_chunks(&mut self, max: u64, take: &mut dyn FnMut(Option<&str>, ChunkRecord)) -> u64 {
+        let mut lost = std::mem::take(&mut self.chunks_lost);
+        for Domain { name, state, .. } in &mut self.domains {
+            if let State::Running(device) = state {
+                lost = lost.saturating_add(device.take_chunks(max, &mut |_, chunk| take(Some(name), chunk)));
+            }
+        }
+        lost
+    }
+
     fn next_completion(&mut self) -> Option<Completion> {
         let completion = self.poll().or_else(|| {
             self.advance();
@@ -532,7 +564,7 @@ impl ExecutorPool {
     fn end(&mut self, index: usize) {
         if let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) {
             let _ = epoll::delete(&self.ready, device.completion_fd());
-            self.busy_before_ns = self.busy_before_ns.saturating_add(device.busy_ns().unwrap_or(0));
+            self.keep_counts(&device);
             self.domains[index].memory = None;
             tracing::info!(domain = %self.domains[index].name, pid = device.pid(), "an executor ends: nothing is loaded");
         }

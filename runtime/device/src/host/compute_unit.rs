@@ -1,6 +1,7 @@
 //! A compute unit: a thread that runs chunks of blocks, always of the most urgent queue that has some.
 
 use super::arena::Arena;
+use super::chunks::ChunkWriter;
 use super::device_side::Shared;
 use super::diagnose::{self, Limits};
 use super::fault;
@@ -30,6 +31,7 @@ pub(crate) struct ComputeUnit<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) shared_memory: Arena,
     pub(crate) scratch: Arena,
+    pub(crate) chunks: ChunkWriter,
 }
 
 impl ComputeUnit<'_> {
@@ -62,6 +64,7 @@ impl ComputeUnit<'_> {
                 self.shared.link.bell().ring(1);
             }
             let outcome = self.execute(queue, &chunk);
+            self.chunks.note(queue, chunk.launch.record.launch, &outcome);
             drop(chunk);
             left_behind = self.shared.finish(queue, &outcome)?.then_some(queue);
             worked = true;

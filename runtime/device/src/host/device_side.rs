@@ -215,7 +215,8 @@ impl DeviceSide {
             shared.watches[index as usize].attach();
             let _ = started.send(());
             drop(started);
-            ComputeUnit { index, shared: &shared, shared_memory, scratch }.run();
+            let chunks = shared.link.chunk_writer(index);
+            ComputeUnit { index, shared: &shared, shared_memory, scratch, chunks }.run();
             drop(watch);
         };
         let thread = std::thread::Builder::new().name(format!("atoll-cu-{index}")).spawn(body);

@@ -1,10 +1,11 @@
 //! The engine's side of a host device: it puts launches into the command rings, takes completions out, and writes the memory. Where the compute units run is not its business.
 
+use super::chunks::ChunkReader;
 use super::link::{Link, State};
 use super::space::EngineSpace;
 use super::{HostConfig, os};
 use crate::doorbell::FdBell;
-use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Command, Completion, LaunchRecord, LaunchStatus};
+use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, ChunkRecord, Command, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus};
 use crate::ring::{Consumer, Producer, PushError};
 use crate::{DeviceError, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
@@ -18,6 +19,7 @@ pub(crate) struct EngineSide {
     pub(crate) link: Link,
     pub(crate) space: EngineSpace,
     queues: Vec<EngineQueue>,
+    chunks: Vec<ChunkReader>,
     queue_capacity: usize,
     completion_bell: FdBell,
     /// The other side may write what it likes.
@@ -41,7 +43,7 @@ struct EngineQueue {
 impl EngineSide {
     /// Makes the rings; the other side has to be told of link, memory and bell.
     pub(crate) fn new(config: &HostConfig, space: EngineSpace) -> Result<EngineSide, DeviceError> {
-        let link = Link::create(config.queues, config.queue_capacity).map_err(os("create the command rings"))?;
+        let link = Link::create(config.queues, config.queue_capacity, config.compute_units).map_err(os("create the command rings"))?;
         let completion_bell = FdBell::new().map_err(os("create an eventfd"))?;
         let queue_capacity = config.queue_capacity as usize;
         let queues = (0..config.queues)
@@ -50,7 +52,8 @@ impl EngineSide {
                 EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(queue_capacity), aborted: None }
             })
             .collect();
-        Ok(EngineSide { link, space, queues, queue_capacity, completion_bell, distrusts: false, is_broken: false, idle_rings: 0 })
+        let chunks = link.chunk_readers();
+        Ok(EngineSide { link, space, queues, chunks, queue_capacity, completion_bell, distrusts: false, is_broken: false, idle_rings: 0 })
     }
 
     /// The same with another process on the other side, which may hold code that nobody trusts.
@@ -152,6 +155,20 @@ impl EngineSide {
             }
         }
         None
+    }
+
+    /// Takes at most `max` chunks of each compute unit, and says how many were lost.
+    pub(crate) fn take_chunks(&mut self, max: u64, each: &mut dyn FnMut(ChunkRecord)) -> u64 {
+        self.chunks.iter_mut().map(|chunks| chunks.take(max, each)).fold(0, u64::saturating_add)
+    }
+
+    /// Chunks that nobody took.
+    pub(crate) fn chunks_left(&self) -> u64 {
+        self.chunks.iter().map(ChunkReader::left).fold(0, u64::saturating_add)
+    }
+
+    pub(crate) fn compute_units(&self) -> Vec<ComputeUnitUse> {
+        self.chunks.iter().map(ChunkReader::usage).collect()
     }
 
     /// Answers for the oldest launch of a queue that the other side took with it, when it is gone.

@@ -1,7 +1,8 @@
 //! The shared memory between the engine's side of a host device and its compute units.
 //!
-//! One region holds the control words and, per device queue, a command ring and a completion ring. Each word has its own cache line.
+//! One region holds the control words, per device queue a command ring and a completion ring, and per compute unit the ring of its chunks. Each word has its own cache line.
 
+use super::chunks::{CHUNKS_BYTES, ChunkReader, ChunkWriter};
 use crate::doorbell::SleepBell;
 use crate::record::{COMMAND_WORDS, COMPLETION_WORDS};
 use crate::ring::{Consumer, Producer, ring_bytes};
@@ -48,22 +49,22 @@ pub(crate) struct Link {
     region: Arc<Region>,
     queues: u32,
     capacity: u32,
+    compute_units: u32,
 }
 
 impl Link {
-    pub(crate) fn create(queues: u32, capacity: u32) -> std::io::Result<Link> {
-        let bytes = RINGS_AT + u64::from(queues) * Self::rings_bytes(capacity);
-        Ok(Link { region: Arc::new(Region::create("atoll-link", bytes)?), queues, capacity })
+    pub(crate) fn create(queues: u32, capacity: u32, compute_units: u32) -> std::io::Result<Link> {
+        let bytes = Self::bytes(queues, capacity, compute_units);
+        Ok(Link { region: Arc::new(Region::create("atoll-link", bytes)?), queues, capacity, compute_units })
     }
 
-    /// The same region in another process, for as many queues.
-    pub(crate) fn attach(fd: OwnedFd, queues: u32, capacity: u32) -> std::io::Result<Link> {
+    /// The same region in another process, for as many queues and compute units.
+    pub(crate) fn attach(fd: OwnedFd, queues: u32, capacity: u32, compute_units: u32) -> std::io::Result<Link> {
         let region = Arc::new(Region::attach(fd)?);
-        let wanted = RINGS_AT + u64::from(queues) * Self::rings_bytes(capacity);
-        if region.bytes() != wanted {
+        if region.bytes() != Self::bytes(queues, capacity, compute_units) {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the rings are of another size"));
         }
-        Ok(Link { region, queues, capacity })
+        Ok(Link { region, queues, capacity, compute_units })
     }
 
     /// The engine's ends of a queue's rings.
@@ -80,6 +81,16 @@ impl Link {
         let consumer = Consumer::new(self.region.clone(), commands, self.capacity);
         let producer = Producer::new(self.region.clone(), completions, self.capacity);
         (consumer.expect("`create` made room"), producer.expect("`create` made room"))
+    }
+
+    /// Where a compute unit notes what it ran; there is one for each.
+    pub(crate) fn chunk_writer(&self, unit: u32) -> ChunkWriter {
+        ChunkWriter::new(self.region.clone(), self.chunks_at(unit))
+    }
+
+    /// The engine's end of that.
+    pub(crate) fn chunk_readers(&self) -> Vec<ChunkReader> {
+        (0..self.compute_units).map(|unit| ChunkReader::new(self.region.clone(), self.chunks_at(unit), unit)).collect()
     }
 
     /// The bell that wakes compute units.
@@ -193,6 +204,15 @@ impl Link {
     fn ring_places(&self, queue: u32) -> (u64, u64) {
         let commands = RINGS_AT + u64::from(queue) * Self::rings_bytes(self.capacity);
         (commands, commands + ring_bytes::<COMMAND_WORDS>(self.capacity))
+    }
+
+    fn chunks_at(&self, unit: u32) -> u64 {
+        Self::bytes(self.queues, self.capacity, unit)
+    }
+
+    /// Size of all of it; the rings of compute units stand last.
+    fn bytes(queues: u32, capacity: u32, compute_units: u32) -> u64 {
+        RINGS_AT + u64::from(queues) * Self::rings_bytes(capacity) + u64::from(compute_units) * CHUNKS_BYTES
     }
 
     const fn rings_bytes(capacity: u32) -> u64 {

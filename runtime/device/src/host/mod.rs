@@ -21,6 +21,7 @@
 
 mod arena;
 mod bounds;
+mod chunks;
 mod compute_unit;
 mod cpu;
 mod device_side;
@@ -45,7 +46,10 @@ pub use space::CONSTANTS_BASE;
 
 use crate::extent::{Window, discard};
 use crate::shm::Region;
-use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, ModuleId, ModuleImage, SubmitError};
+use crate::{
+    ChunkRecord, Completion, ComputeUnitUse, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, ModuleId, ModuleImage,
+    SubmitError,
+};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 pub(crate) use device_side::DeviceSide;
 pub(crate) use engine_side::EngineSide;
@@ -228,6 +232,14 @@ impl Device for HostDevice {
 
     fn busy_ns(&self) -> Option<u64> {
         Some(self.engine_side.link.busy_ns())
+    }
+
+    fn compute_units(&self) -> Vec<ComputeUnitUse> {
+        self.engine_side.compute_units()
+    }
+
+    fn take_chunks(&mut self, max: u64, take: &mut dyn FnMut(Option<&str>, ChunkRecord)) -> u64 {
+        self.engine_side.take_chunks(max, &mut |chunk| take(None, chunk))
     }
 
     fn next_completion(&mut self) -> Option<Completion> {

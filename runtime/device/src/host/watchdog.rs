@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_call_is_ended_once_and_the_next_one_is_not() {
-        let (watch, link) = (Watch::default(), Link::create(1, 1).unwrap());
+        let (watch, link) = (Watch::default(), Link::create(1, 1, 1).unwrap());
         watch.begin(100, 0, LAUNCH);
         assert!(!watch.look(99, &link));
         assert!(watch.look(100, &link));
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn only_the_launch_that_is_named_is_aborted() {
-        let (watch, link) = (Watch::default(), Link::create(2, 1).unwrap());
+        let (watch, link) = (Watch::default(), Link::create(2, 1, 1).unwrap());
         link.abort(1, LAUNCH);
         for (queue, launch, is_meant) in [(1, LAUNCH, true), (0, LAUNCH, false), (1, LaunchId(8), false), (1, LaunchId(6), false)] {
             watch.begin(u64::MAX, queue, launch);

@@ -3,10 +3,12 @@
 //! Times are never asserted. Where an order of events matters, kernels wait for a gate word that the test opens with `store_epoch`.
 
 mod abort;
+mod chunks;
 #[allow(dead_code, reason = "the latency example uses the rest")]
 pub mod rig;
 
 pub use abort::*;
+pub use chunks::*;
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use atoll_device::{Completion, DeviceError, FaultKind, LaunchStatus, ModuleId, ModuleImage, SubmitError};
@@ -43,6 +45,7 @@ macro_rules! conforms {
             a_launch_is_aborted_although_every_compute_unit_is_busy,
             what_is_over_or_not_the_oldest_is_not_aborted,
             random_aborts_spoil_nothing_and_the_bill_is_right,
+            compute_units_tell_what_they_ran,
             memory_is_bounded,
             constants_are_read_by_kernels_and_written_by_the_engine,
             a_constant_that_is_gone_is_not_seen_again,

@@ -1,99 +1,147 @@
 //! The scheduler driven by a small model of a device, with everything at random that is random in life: how long launches take, when the device sees a raised
 //! epoch, when completions arrive, who cancels what, which kernel fails. After every step the invariants are checked.
 //!
-//! A failure prints its seed; `ATOLL_SIM_SEED=<seed> cargo test -p atoll-core --test simulation` runs that one alone.
+//! A failure prints the command that runs its seed alone. `ATOLL_TEST_FULL=1` simulates millions of steps.
 
 mod model;
 
-use atoll_core::POLICIES;
-use model::{Aborts, Scenario, World};
+use atoll_core::{POLICIES, PolicyEntry};
+use model::{Aborts, Faults, Rate, Scenario, Totals, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Seeds per policy. Enough that every branch of the scheduler is taken many times, few enough for a few seconds.
-const SEEDS: u64 = 100;
-
-fn seeds() -> std::ops::Range<u64> {
-    match std::env::var("ATOLL_SIM_SEED").ok().and_then(|text| text.parse().ok()) {
-        Some(seed) => seed..seed + 1,
-        None => 0..SEEDS,
-    }
+fn is_full() -> bool {
+    std::env::var_os("ATOLL_TEST_FULL").is_some_and(|v| v == "1")
 }
 
-/// Runs one scenario per seed and policy, and adds the seed to whatever goes wrong.
-fn run_all(make: impl Fn(u64) -> Scenario) -> model::Totals {
-    let mut totals = model::Totals::default();
-    for entry in POLICIES {
-        for seed in seeds() {
-            let run = AssertUnwindSafe(|| World::new(entry, seed, make(seed)).run());
-            match catch_unwind(run) {
-                Ok(run) => totals += run,
-                Err(cause) => {
-                    let text = cause.downcast_ref::<String>().cloned().or(cause.downcast_ref::<&str>().map(|s| s.to_string()));
-                    panic!("policy {}, ATOLL_SIM_SEED={seed}: {}", entry.name, text.unwrap_or_default());
-                }
-            }
-        }
+/// The one seed that is asked for.
+fn seed_asked_for() -> Option<u64> {
+    std::env::var("ATOLL_SEED").ok().map(|text| text.parse().unwrap_or_else(|_| panic!("ATOLL_SEED={text} is no number")))
+}
+
+/// Runs one world, and adds to whatever goes wrong how to see it again.
+fn run(test: &str, policy: &'static PolicyEntry, seed: u64, scenario: Scenario) -> Totals {
+    let text = format!("{scenario:?}");
+    let run = AssertUnwindSafe(|| World::new(policy, seed, scenario).run());
+    catch_unwind(run).unwrap_or_else(|cause| {
+        let cause = cause.downcast_ref::<String>().cloned().or(cause.downcast_ref::<&str>().map(|s| s.to_string()));
+        let cause = cause.unwrap_or_default();
+        panic!("{cause}\npolicy {}, {text}\nagain: ATOLL_SEED={seed} cargo test -p atoll-core --test simulation {test}", policy.name);
+    })
+}
+
+/// Runs one scenario per seed and policy.
+fn run_all(test: &str, make: impl Fn(u64) -> Scenario) -> Totals {
+    // Enough that every branch of the scheduler is taken many times, few enough for a few seconds.
+    let seeds = seed_asked_for().map_or(0..if is_full() { 400 } else { 50 }, |seed| seed..seed + 1);
+    let mut totals = Totals::default();
+    for policy in POLICIES {
+        seeds.clone().for_each(|seed| totals += run(test, policy, seed, make(seed)));
     }
     totals
 }
 
+/// Whether as much was seen as a test is about; of one seed nothing is expected.
+fn is_enough(totals: &Totals, enough: impl Fn(&Totals) -> bool) {
+    assert!(seed_asked_for().is_some() || enough(totals), "the scenarios are too tame: {totals:?}");
+}
+
+#[test]
+fn whatever_goes_wrong() {
+    let steps = if is_full() { 50_000_000 } else { 3_000_000 };
+    let mut totals = Totals::default();
+    for seed in seed_asked_for().map_or(0..u64::MAX, |seed| seed..seed + 1) {
+        let (policy, scenario) = Scenario::any(seed);
+        totals += run("whatever_goes_wrong", policy, seed, scenario);
+        if totals.steps >= steps {
+            break;
+        }
+    }
+    let Totals {
+        complete,
+        cancelled,
+        failed,
+        expired,
+        lost,
+        evicted_launches,
+        aborted_launches,
+        padded_launches,
+        stopped_blocks,
+        hung,
+        ..
+    } = totals;
+    let all = [complete, cancelled, failed, expired, lost, evicted_launches, aborted_launches, padded_launches, stopped_blocks, hung];
+    is_enough(&totals, |_| all.iter().all(|&count| count > 20));
+}
+
 #[test]
 fn every_task_ends_once_and_in_order() {
-    let totals = run_all(|_| Scenario::default());
-    assert!(totals.complete > 9_000 && totals.evicted_launches > 500, "the scenarios are too tame: {totals:?}");
-    assert!(totals.padded_launches > 400, "nobody pads: {totals:?}");
+    let totals = run_all("every_task_ends", |_| Scenario::default());
+    is_enough(&totals, |t| t.complete > 4_500 && t.evicted_launches > 250 && t.padded_launches > 200);
 }
 
 #[test]
 fn perturbed_tasks_still_run_every_block_once() {
-    let totals = run_all(|seed| Scenario { perturb: Some(seed), ..Scenario::default() });
-    assert!(totals.evicted_launches > 10_000, "the perturbation does nothing: {totals:?}");
+    let totals = run_all("perturbed_tasks", |seed| Scenario { perturb: Some(seed), ..Scenario::default() });
+    is_enough(&totals, |t| t.evicted_launches > 5_000);
 }
 
 #[test]
 fn cancellations_deadlines_and_failures_leave_nothing_behind() {
-    let totals = run_all(|_| Scenario { mishaps: true, ..Scenario::default() });
-    assert!(totals.cancelled > 300 && totals.failed > 300 && totals.expired > 300, "the scenarios are too tame: {totals:?}");
+    let totals = run_all("cancellations", |_| Scenario::default().with_mishaps());
+    is_enough(&totals, |t| t.cancelled > 150 && t.failed > 150 && t.expired > 150);
 }
 
 #[test]
 fn a_single_queue_serves_both_classes() {
-    let totals = run_all(|_| Scenario { queues: 1, ..Scenario::default() });
-    assert!(totals.evicted_launches > 200, "the scenarios are too tame: {totals:?}");
+    let totals = run_all("a_single_queue", |_| Scenario { queues: 1, ..Scenario::default() });
+    is_enough(&totals, |t| t.evicted_launches > 100);
 }
 
 #[test]
 fn a_lost_device_ends_everything_at_once() {
-    let totals = run_all(|seed| Scenario { lost_after: Some(20 + seed), ..Scenario::default() });
-    assert!(totals.lost > 1_000, "the device was lost too late: {totals:?}");
+    let totals = run_all("a_lost_device", |seed| Scenario { lost_after: Some(20 + seed), ..Scenario::default() });
+    is_enough(&totals, |t| t.lost > 500);
 }
 
 #[test]
 fn a_device_that_only_stops_submitting_is_never_asked_for_more() {
     let scenario = |_| Scenario { preempt_level: atoll_core::PreemptLevel::Block, ..Scenario::default() };
-    assert_eq!(run_all(scenario).evicted_launches, 0);
+    assert_eq!(run_all("a_device_that_only", scenario).evicted_launches, 0);
 }
 
 #[test]
 fn launches_that_never_end_are_ended_once_nobody_wants_them() {
-    let totals = run_all(|_| Scenario { mishaps: true, endless: Some(20), ..Scenario::default() });
-    assert!(totals.aborted_launches > 1_000 && totals.complete > 500, "the scenarios are too tame: {totals:?}");
+    let totals = run_all("launches_that_never_end", |_| Scenario::default().with_mishaps().with_stuck_kernels(20));
+    is_enough(&totals, |t| t.aborted_launches > 500 && t.complete > 250);
 }
 
 #[test]
 fn a_device_that_cannot_abort_is_never_asked_to() {
-    let totals = run_all(|_| Scenario { mishaps: true, aborts: Aborts::Never, ..Scenario::default() });
-    assert!(totals.cancelled > 300 && totals.aborted_launches == 0, "{totals:?}");
+    let totals = run_all("a_device_that_cannot_abort", |_| Scenario { aborts: Aborts::Never, ..Scenario::default().with_mishaps() });
+    is_enough(&totals, |t| t.cancelled > 150);
+    assert_eq!(totals.aborted_launches, 0);
 }
 
 #[test]
 fn a_device_that_does_not_abort_counts_as_hung() {
-    let totals = run_all(|_| Scenario { mishaps: true, endless: Some(20), aborts: Aborts::Broken, ..Scenario::default() });
-    assert!(totals.hung > 300 && totals.lost > 300, "the scenarios are too tame: {totals:?}");
+    let scenario = |_| Scenario { aborts: Aborts::Broken, ..Scenario::default().with_mishaps().with_stuck_kernels(20) };
+    let totals = run_all("a_device_that_does_not_abort", scenario);
+    is_enough(&totals, |t| t.hung > 150 && t.lost > 150);
+}
+
+#[test]
+fn resets_that_fail_cost_time_and_nothing_else() {
+    let faults = Faults { failing_resets: Rate::one_in(2), late_completions: Rate::one_in(4), ..Faults::default() };
+    let totals = run_all("resets_that_fail", |seed| Scenario { perturb: Some(seed), faults, ..Scenario::default() });
+    is_enough(&totals, |t| t.complete > 4_500 && t.evicted_launches > 1_000);
 }
 
 #[test]
 fn tasks_that_cannot_start_keep_their_place_and_stand_in_nobodys_way() {
-    let totals = run_all(|seed| Scenario { cold: true, mishaps: seed % 2 == 0, ..Scenario::default() });
-    assert!(totals.complete > 6_000 && totals.unready > 1_000, "the scenarios are too tame: {totals:?}");
+    let scenario = |seed: u64| {
+        let cold = Scenario { cold: true, ..Scenario::default() };
+        if seed % 2 == 0 { cold.with_mishaps() } else { cold }
+    };
+    let totals = run_all("tasks_that_cannot_start", scenario);
+    is_enough(&totals, |t| t.complete > 3_000 && t.unready > 500);
 }

@@ -1,0 +1,141 @@
+//! What must be true, whatever goes wrong.
+//!
+//! What a real-time task waits for, at most, before its first launch is issued (and with it, how long):
+//!
+//! | policy | waits for | so its delay is |
+//! |---|---|---|
+//! | `reset`, `reef`, `edf` | nothing: every best-effort launch that can leave has been told to | what the device takes to drain: by block at `Deactivate`, less at `Interrupt`; at `Block`, what is in the device queues |
+//! | `block-wait` | the best-effort launches in the device queues when it arrived | queues × capacity launches |
+//! | `sequential` | the tasks that started before it | their remaining steps |
+//! | `streams` | nothing | the device shares itself between the queues |
+//! | `rt-only` | nothing | none |
+//!
+//! Where there is one device queue, it waits besides until something in that has ended.
+
+use super::World;
+use super::scenario::Aborts;
+use super::truth::Truth;
+use atoll_core::limits::ABORT_GRACE_NS;
+use atoll_core::{Class, Nanos, Outcome, PreemptLevel, QueueId, Step, TaskId};
+
+/// Policies under which best-effort tasks issue nothing beside real-time ones, and those under which they have to leave.
+const EXCLUSIVE: [&str; 4] = ["reset", "reef", "edf", "block-wait"];
+const EVICTING: [&str; 3] = ["reset", "reef", "edf"];
+
+impl World {
+    fn of_class(&self, class: Class) -> impl Iterator<Item = (&TaskId, &Truth)> {
+        self.tasks.iter().filter(move |(_, truth)| truth.class == class)
+    }
+
+    fn is_wanted(&self, class: Class) -> bool {
+        self.of_class(class).any(|(_, truth)| truth.wants_the_device())
+    }
+
+    /// A launch may be issued now.
+    pub(super) fn judge_issue(&self, task: TaskId, step: u32, queue: QueueId) {
+        let truth = &self.tasks[&task];
+        assert!(truth.prepared && truth.finished.is_none() && truth.riding == 0 && truth.host_step.is_none());
+        assert!(!truth.complete[step as usize], "step {step} of {task:?} is issued again although it is complete");
+        assert!(truth.queue.is_none_or(|bound| bound == queue), "the launches of a task in two queues");
+        let in_queue = &self.device.queues[queue.0 as usize];
+        assert!(!in_queue.iter().any(|other| other.task == task && other.step == step), "a step is twice in a queue");
+        let policy = self.policy.name;
+        match truth.class {
+            Class::BestEffort => {
+                assert_ne!(policy, "rt-only", "a best-effort launch is issued");
+                let is_exclusive = EXCLUSIVE.contains(&policy) && self.is_wanted(Class::RealTime);
+                assert!(!is_exclusive, "a best-effort launch is issued beside a real-time task");
+            }
+            Class::RealTime => {
+                let in_flight = self.of_class(Class::BestEffort).any(|(_, truth)| truth.in_flight > 0);
+                assert!(policy != "block-wait" || !in_flight, "a real-time launch is issued beside best-effort ones");
+            }
+        }
+    }
+
+    /// What must be true between any two events.
+    pub(super) fn judge(&self) {
+        let unfinished = self.tasks.values().filter(|truth| truth.finished.is_none()).count();
+        assert_eq!(unfinished, self.scheduler.task_count(), "tasks are lost or kept");
+        for (at, queue) in self.device.queues.iter().enumerate() {
+            assert_eq!(self.device.depth(at), self.scheduler.device_queue_depth(QueueId(at as u32)), "launches are lost");
+            for (ahead, behind) in queue.iter().zip(queue.iter().skip(1)) {
+                let follows = behind.task != ahead.task || behind.step == ahead.step + 1;
+                assert!(follows, "steps {} and {} in one queue", ahead.step, behind.step);
+            }
+        }
+    }
+
+    /// What must be true once the scheduler has heard of something and all of its actions were carried out.
+    pub(super) fn judge_answer(&self) {
+        if self.device.is_lost {
+            return;
+        }
+        self.judge_progress(Class::RealTime);
+        self.judge_progress(Class::BestEffort);
+        self.judge_evictions();
+        self.judge_aborts();
+    }
+
+    /// Tasks of a class that could run make progress, or others do for whom they have to wait.
+    fn judge_progress(&self, class: Class) {
+        let is_served =
+            |class| self.of_class(class).any(|(id, truth)| truth.finished.is_none() && (truth.is_served() || self.preparing.contains(id)));
+        if !self.is_wanted(class) || is_served(class) {
+            return;
+        }
+        let policy = self.policy.name;
+        let shares_queue = self.scenario.queues == 1 || policy == "sequential";
+        let has_to_wait = match class {
+            Class::RealTime => (shares_queue || policy == "block-wait") && is_served(Class::BestEffort),
+            Class::BestEffort if EXCLUSIVE.contains(&policy) => self.is_wanted(Class::RealTime),
+            Class::BestEffort => shares_queue && is_served(Class::RealTime),
+        };
+        assert!(has_to_wait, "{class} tasks are there, and nothing is done for them under {policy}");
+    }
+
+    /// While a real-time task is there, everything that can leave for it has been told to.
+    fn judge_evictions(&self) {
+        let evicts = EVICTING.contains(&self.policy.name) && self.scenario.preempt_level >= PreemptLevel::Deactivate;
+        if !evicts || !self.is_wanted(Class::RealTime) {
+            return;
+        }
+        for launch in self.device.queues.iter().flatten() {
+            let truth = &self.tasks[&launch.task];
+            let stays = truth.class == Class::BestEffort
+                && truth.steps[launch.step as usize] == Step::Cuttable
+                && !launch.epoch.is_raised_by(truth.raised);
+            assert!(!stays, "{:?} was not told to leave for a real-time task", launch.id);
+        }
+    }
+
+    /// A launch at the head of its queue whose task has been over for the time of grace has been told to end.
+    fn judge_aborts(&self) {
+        let has_grace = |since: Nanos| self.now.0 <= since.0 + ABORT_GRACE_NS;
+        let heads = self.device.queues.iter().zip(&self.device.ended).filter(|(_, ended)| ended.is_empty());
+        for launch in heads.filter_map(|(queue, _)| queue.front()) {
+            let is_told = launch.abort || self.scenario.aborts == Aborts::Never;
+            let over_since = self.tasks[&launch.task].over_since;
+            assert!(is_told || over_since.is_none_or(has_grace), "{:?} goes on although {:?} is over", launch.id, launch.task);
+        }
+    }
+
+    /// A task is over.
+    pub(super) fn judge_finish(&self, task: TaskId, outcome: Outcome) {
+        let truth = &self.tasks[&task];
+        assert_eq!(truth.finished, None, "{task:?} ends twice");
+        assert_eq!((truth.in_flight, truth.riding), (0, 0), "{task:?} ends while the device may touch its memory");
+        assert_eq!(truth.host_step, None, "{task:?} ends while the host may touch its memory");
+        let is_refused = self.policy.name == "rt-only" && truth.class == Class::BestEffort;
+        match outcome {
+            Outcome::Complete => {
+                assert!(!truth.broken, "{task:?} is complete although some of it was computed from nothing");
+                assert!(truth.is_done(), "{task:?} is complete without all of its blocks");
+            }
+            Outcome::Refused => assert!(is_refused, "{task:?} is refused"),
+            Outcome::Cancelled | Outcome::DeadlineExceeded => assert!(truth.over_since.is_some(), "{task:?} is {outcome:?}"),
+            Outcome::QueueFull => panic!("the queues are large enough"),
+            Outcome::Failed | Outcome::DeviceLost => {}
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The memory of a task: who wrote each cell of each buffer last. A step that reads what another one should have written, and did not, is found at once.
+
+use atoll_core::Step;
+use atoll_core::rng::Rng;
+
+/// Cells of a buffer; the blocks of a launch share them out.
+const CELLS: usize = 6;
+
+/// Buffers of a task, each used again by later steps as a memory plan would.
+const BUFFERS: u64 = 5;
+
+/// What a step does to memory.
+#[derive(Clone, Debug)]
+struct Access {
+    /// Buffers it reads, and which step wrote what it expects there; `None` for what was there from the start.
+    reads: Vec<(usize, Option<usize>)>,
+    writes: usize,
+    blocks: usize,
+}
+
+impl Access {
+    fn cells(&self, block: usize) -> impl Iterator<Item = usize> {
+        (block..CELLS).step_by(self.blocks)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    accesses: Vec<Access>,
+    /// Who wrote each cell of each buffer.
+    cells: Vec<[Option<usize>; CELLS]>,
+}
+
+impl Memory {
+    /// Steps that read one or two buffers and write one, which may be one of those: then each block reads only what it writes itself.
+    pub(super) fn of(steps: &[Step], rng: &mut Rng) -> Memory {
+        let mut last = [None; BUFFERS as usize];
+        let accesses = steps.iter().enumerate().map(|(number, step)| {
+            let reads = (0..1 + rng.below(2)).map(|_| rng.below(BUFFERS) as usize).map(|buffer| (buffer, last[buffer])).collect();
+            let writes = rng.below(BUFFERS) as usize;
+            last[writes] = Some(number);
+            Access { reads, writes, blocks: if *step == Step::Host { 1 } else { 1 + rng.below(CELLS as u64) as usize } }
+        });
+        Memory { accesses: accesses.collect(), cells: vec![[None; CELLS]; BUFFERS as usize] }
+    }
+
+    pub(super) fn blocks(&self, step: u32) -> usize {
+        self.accesses[step as usize].blocks
+    }
+
+    /// Whether a step overwrites what it reads, so that no block of it may run twice.
+    pub(super) fn is_in_place(&self, step: u32) -> bool {
+        let access = &self.accesses[step as usize];
+        access.reads.iter().any(|(buffer, _)| *buffer == access.writes)
+    }
+
+    /// A block runs. `Err` says what it read that should not have been there.
+    pub(super) fn run(&mut self, step: u32, block: usize) -> Result<(), String> {
+        let access = self.accesses[step as usize].clone();
+        let mut answer = Ok(());
+        for &(buffer, expected) in &access.reads {
+            let is_in_place = buffer == access.writes;
+            let wrong = (0..CELLS)
+                .filter(|cell| !is_in_place || access.cells(block).any(|own| own == *cell))
+                .find(|&cell| self.cells[buffer][cell] != expected);
+            if let Some(cell) = wrong {
+                let found = self.cells[buffer][cell];
+                answer = Err(format!("block {block} of step {step} reads what {found:?} wrote instead of {expected:?}"));
+            }
+        }
+        access.cells(block).for_each(|cell| self.cells[access.writes][cell] = Some(step as usize));
+        answer
+    }
+
+    /// Whether everything holds what an undisturbed run leaves there.
+    pub(super) fn is_final(&self) -> bool {
+        self.cells.iter().enumerate().all(|(buffer, cells)| {
+            let last = self.accesses.iter().rposition(|access| access.writes == buffer);
+            cells.iter().all(|cell| *cell == last)
+        })
+    }
+}

@@ -1,0 +1,185 @@
+//! What is special about a run, and what came of it.
+
+use atoll_core::rng::Rng;
+use atoll_core::{POLICIES, PolicyEntry, PreemptLevel};
+
+/// Something that goes wrong with what it happens to: one in so many times, or never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rate(Option<u64>);
+
+impl Rate {
+    pub(crate) const NEVER: Rate = Rate(None);
+
+    pub(crate) fn one_in(count: u64) -> Rate {
+        Rate(Some(count))
+    }
+
+    pub(crate) fn is_never(self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(crate) fn strikes(self, rng: &mut Rng) -> bool {
+        self.0.is_some_and(|count| rng.one_in(count))
+    }
+}
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Clients cancel or die, of all chances they have.
+    pub(crate) dead_clients: Rate,
+    /// Tasks have deadlines that may pass.
+    pub(crate) deadlines: Rate,
+    /// Kernels fail, of all their blocks.
+    pub(crate) failing_kernels: Rate,
+    /// Preparations and host steps fail.
+    pub(crate) failing_steps: Rate,
+    /// Launches never end by themselves.
+    pub(crate) stuck_kernels: Rate,
+    /// The end of a launch is told long after it.
+    pub(crate) late_completions: Rate,
+    /// The scheduler is not woken when it wanted to be, and hears nothing until something else happens.
+    pub(crate) lost_wakeups: Rate,
+    /// A raised epoch is not seen for so long that launches run to their end anyway.
+    pub(crate) failing_resets: Rate,
+    /// The device is lost, of all steps.
+    pub(crate) lost_device: Rate,
+}
+
+/// How a device takes [`atoll_core::Action::Abort`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aborts {
+    /// It cannot, and is never asked to.
+    Never,
+    /// It ends the launch some time later.
+    Late,
+    /// It promises to and does not.
+    Broken,
+}
+
+/// What is special about a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) queues: u32,
+    pub(crate) capacity_max: u64,
+    pub(crate) preempt_level: PreemptLevel,
+    pub(crate) perturb: Option<u64>,
+    /// Tasks arrive before what they need is there, and lose it again.
+    pub(crate) cold: bool,
+    /// Lose the device after so many steps.
+    pub(crate) lost_after: Option<u64>,
+    pub(crate) faults: Faults,
+    /// What the device does about a launch that is to be aborted.
+    pub(crate) aborts: Aborts,
+}
+
+impl Default for Scenario {
+    fn default() -> Scenario {
+        Scenario {
+            queues: 3,
+            capacity_max: 5,
+            preempt_level: PreemptLevel::Deactivate,
+            perturb: None,
+            cold: false,
+            lost_after: None,
+            faults: Faults::default(),
+            aborts: Aborts::Late,
+        }
+    }
+}
+
+impl Scenario {
+    /// Clients cancel, deadlines pass, kernels and preparations fail.
+    pub(crate) fn with_mishaps(self) -> Scenario {
+        let faults = Faults {
+            dead_clients: Rate::one_in(4),
+            deadlines: Rate::one_in(4),
+            failing_kernels: Rate::one_in(200),
+            failing_steps: Rate::one_in(20),
+            ..self.faults
+        };
+        Scenario { faults, ..self }
+    }
+
+    pub(crate) fn with_stuck_kernels(mut self, rate: u64) -> Scenario {
+        self.faults.stuck_kernels = Rate::one_in(rate);
+        self
+    }
+
+    /// Everything by chance: each fault is absent from about half of the runs, so that it does not hide what others bring to light.
+    pub(crate) fn any(seed: u64) -> (&'static PolicyEntry, Scenario) {
+        let rng = &mut Rng::new(seed ^ 0x5EED);
+        let policy = &POLICIES[rng.below(POLICIES.len() as u64) as usize];
+        let pick = |rng: &mut Rng, from: &[u64]| from[rng.below(from.len() as u64) as usize];
+        let rate = |rng: &mut Rng, often: u64, seldom: u64| {
+            if rng.one_in(2) { Rate::NEVER } else { Rate::one_in(often + rng.below(seldom - often)) }
+        };
+        let aborts = [Aborts::Late, Aborts::Late, Aborts::Never, Aborts::Broken][rng.below(4) as usize];
+        let mut faults = Faults {
+            dead_clients: rate(rng, 2, 20),
+            deadlines: rate(rng, 2, 10),
+            failing_kernels: rate(rng, 50, 2000),
+            failing_steps: rate(rng, 5, 50),
+            stuck_kernels: rate(rng, 10, 100),
+            late_completions: rate(rng, 2, 50),
+            lost_wakeups: rate(rng, 2, 10),
+            failing_resets: rate(rng, 2, 10),
+            lost_device: rate(rng, 10_000, 100_000),
+        };
+        // Nothing ends a stuck kernel that somebody wants; and where nothing can, it stays for ever.
+        if aborts == Aborts::Never {
+            faults.stuck_kernels = Rate::NEVER;
+        } else if !faults.stuck_kernels.is_never() {
+            faults.dead_clients = Rate::one_in(4);
+        }
+        let levels = [PreemptLevel::Block, PreemptLevel::Deactivate, PreemptLevel::Interrupt];
+        let scenario = Scenario {
+            queues: pick(rng, &[1, 2, 3, 3, 4, 8, 32]) as u32,
+            capacity_max: pick(rng, &[1, 2, 5, 5, 9]),
+            preempt_level: levels[rng.below(3) as usize],
+            perturb: rng.one_in(4).then_some(seed),
+            cold: rng.one_in(3),
+            lost_after: None,
+            faults,
+            aborts,
+        };
+        (policy, scenario)
+    }
+}
+
+/// What happened in a run, or in many.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) steps: u64,
+    pub(crate) complete: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) failed: u64,
+    pub(crate) expired: u64,
+    pub(crate) lost: u64,
+    pub(crate) evicted_launches: u64,
+    /// Times what a task needs was taken away.
+    pub(crate) unready: u64,
+    pub(crate) aborted_launches: u64,
+    pub(crate) padded_launches: u64,
+    /// Blocks that were stopped midway.
+    pub(crate) stopped_blocks: u64,
+    /// Runs in which the device was found to hang.
+    pub(crate) hung: u64,
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.steps += other.steps;
+        self.complete += other.complete;
+        self.cancelled += other.cancelled;
+        self.failed += other.failed;
+        self.expired += other.expired;
+        self.lost += other.lost;
+        self.evicted_launches += other.evicted_launches;
+        self.unready += other.unready;
+        self.aborted_launches += other.aborted_launches;
+        self.padded_launches += other.padded_launches;
+        self.stopped_blocks += other.stopped_blocks;
+        self.hung += other.hung;
+    }
+}

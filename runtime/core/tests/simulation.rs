@@ -140,7 +140,7 @@ fn resets_that_fail_cost_time_and_nothing_else() {
 fn tasks_that_cannot_start_keep_their_place_and_stand_in_nobodys_way() {
     let scenario = |seed: u64| {
         let cold = Scenario { cold: true, ..Scenario::default() };
-        if seed % 2 == 0 { cold.with_mishaps() } else { cold }
+        if seed.is_multiple_of(2) { cold.with_mishaps() } else { cold }
     };
     let totals = run_all("tasks_that_cannot_start", scenario);
     is_enough(&totals, |t| t.complete > 3_000 && t.unready > 500);

@@ -130,6 +130,9 @@ impl World {
     pub(super) fn abort(&mut self, launch: LaunchId, queue: QueueId) {
         assert_ne!(self.scenario.aborts, Aborts::Never, "the device cannot abort launches");
         let at = queue.0 as usize;
+        if self.device.is_lost {
+            return;
+        }
         if let Some(ended) = self.device.ended[at].front() {
             // Its end is on its way.
             return assert_eq!(ended.launch, launch, "a launch is aborted that is not the oldest");

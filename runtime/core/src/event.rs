@@ -9,6 +9,12 @@ use std::sync::Arc;
 pub enum Step {
     /// A launch whose kernel carries the preemption parameters: it may leave early and be issued again.
     Cuttable,
+    /// A launch that may leave early and keeps neither an evicted word nor a progress map: of one that ended after its epoch was raised nobody knows what ran. It runs again as a whole, and so
+    /// does every launch behind it that may have run.
+    Restartable {
+        /// The earliest step from which the task may run again after this one has begun: its own index or less, from the memory plan (design D5 g).
+        from: u32,
+    },
     /// A launch that always runs to its end. It is issued only once nothing before it can still leave (design D5 b).
     Solid,
     /// Something the host does between launches, such as a copy. It waits for everything before it, and everything behind it waits for it (design D5 b).
@@ -83,7 +89,7 @@ pub enum Event {
 /// How a launch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LaunchEnd {
-    /// Every block ran, now or earlier.
+    /// Every block ran, now or earlier. Of a [`Step::Restartable`] only that the launch is over.
     Complete,
     /// At least one block left because of the epoch (design D5 a).
     Evicted,

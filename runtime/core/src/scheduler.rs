@@ -43,6 +43,8 @@ pub struct Counters {
     pub padding_blocks: u64,
     /// Launches that left early.
     pub evicted_launches: u64,
+    /// Launches of which nobody knows whether they left early, and which run again.
+    pub repeated_launches: u64,
     /// Launches that were ended by force, because their task was over and they went on.
     pub aborted_launches: u64,
     /// Tasks that arrived, real-time then best-effort.
@@ -171,6 +173,8 @@ impl Scheduler {
 
     fn arrive(&mut self, spec: TaskSpec, actions: &mut Vec<Action>) {
         assert!(spec.steps.len() <= limits::TASK_STEPS_MAX, "{:?} has {} steps", spec.task, spec.steps.len());
+        let is_behind = |(index, step): (usize, &Step)| matches!(step, Step::Restartable { from } if *from as usize > index);
+        assert!(!spec.steps.iter().enumerate().any(is_behind), "{:?} has a step that may not run again and cannot wait", spec.task);
         self.counters.arrived[spec.class as usize] += 1;
         let rank = self.policy.rank(&spec);
         let place = if self.lost {
@@ -262,6 +266,7 @@ impl Scheduler {
         self.riders_ended(launch, end, actions);
         let task = self.tasks.get_mut(&id).expect("a task outlives its launches");
         self.in_flight[task.class() as usize] -= 1;
+        self.counters.repeated_launches += u64::from(end == LaunchEnd::Complete && task.may_be_cut(step, epoch));
         let progress = task.launch_ended(step, epoch, end);
         match (task.phase, progress) {
             (Phase::Ending(outcome), _) if !task.is_busy() => self.finish(id, outcome, actions),

@@ -8,6 +8,10 @@
 //!   epoch, it starts after the evicted one ended, and the epoch word never goes back: so its blocks see the raised word, or a later one. None of them
 //!   ever ran on inputs that the evicted launch had yet to write.
 //! - Hence steps complete one by one, in order.
+//!
+//! A restartable launch does not tell whether it was cut. One that ended after the epoch was raised counts as cut, so all that may have run is to be run again from the first of these on. Three rules make that
+//! right: such a launch is issued only beside others of its kind from which its memory plan lets the task run again after it; nothing of another kind is issued behind it; and what ended before the epoch
+//! was raised was not cut.
 
 use crate::event::{LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::Place;
@@ -49,6 +53,8 @@ pub(crate) struct Task {
     in_flight: u32,
     /// How many of the launches in flight may leave early.
     cuttable_in_flight: u32,
+    /// How many of these do not tell whether they did; they are the last ones.
+    restartable_in_flight: u32,
     host_step_running: bool,
     completed: u32,
     next: u32,
@@ -60,7 +66,7 @@ pub(crate) struct Task {
     ride_next: (u32, u32),
     /// Blocks ran beside a launch that was cut off, and others behind them: nobody knows what they computed.
     spoiled: bool,
-    /// A launch of `issued` came back evicted.
+    /// A launch of `issued` came back evicted, or may have been.
     eviction_seen: bool,
     /// A launch failed or was aborted; what ends after it means nothing.
     failure_seen: bool,
@@ -91,6 +97,7 @@ impl Task {
             issued: Epoch::default(),
             in_flight: 0,
             cuttable_in_flight: 0,
+            restartable_in_flight: 0,
             host_step_running: false,
             completed: 0,
             next: 0,
@@ -147,7 +154,8 @@ impl Task {
         }
         let step = *self.spec.steps.get(self.next as usize)?;
         let ready = match step {
-            Step::Cuttable => true,
+            Step::Cuttable => self.restartable_in_flight == 0,
+            Step::Restartable { from } => self.restartable_in_flight == 0 || self.next - self.restartable_in_flight >= from,
             Step::Solid => self.cuttable_in_flight == 0,
             Step::Host => self.in_flight == 0,
         };
@@ -164,7 +172,8 @@ impl Task {
         }
         self.next += 1;
         self.in_flight += 1;
-        self.cuttable_in_flight += u32::from(step == Step::Cuttable);
+        self.cuttable_in_flight += u32::from(may_leave(step));
+        self.restartable_in_flight += u32::from(is_restartable(step));
         self.epoch
     }
 
@@ -236,13 +245,18 @@ impl Task {
     /// Whether a launch can have ended like that. A device reads from its memory how a launch ended, and kernels that store anywhere may have written there.
     fn is_credible(&self, step: u32, epoch: Epoch, end: LaunchEnd) -> bool {
         match end {
-            LaunchEnd::Complete => !self.eviction_seen,
+            LaunchEnd::Complete => !self.eviction_seen || is_restartable(self.spec.steps[step as usize]),
             LaunchEnd::Evicted => {
-                let could_leave = self.spec.steps[step as usize] == Step::Cuttable && epoch.is_raised_by(self.epoch);
+                let could_leave = may_leave(self.spec.steps[step as usize]) && epoch.is_raised_by(self.epoch);
                 could_leave && (self.eviction_seen || step == self.completed)
             }
             LaunchEnd::Failed | LaunchEnd::Aborted => true,
         }
+    }
+
+    /// Whether a launch that ended, and does not tell whether it was cut, may have been.
+    pub(crate) fn may_be_cut(&self, step: u32, epoch: Epoch) -> bool {
+        is_restartable(self.spec.steps[step as usize]) && epoch.is_raised_by(self.epoch)
     }
 
     /// Notes the end of a launch.
@@ -255,7 +269,8 @@ impl Task {
         );
         let kind = self.spec.steps[step as usize];
         self.in_flight -= 1;
-        self.cuttable_in_flight -= u32::from(kind == Step::Cuttable);
+        self.cuttable_in_flight -= u32::from(may_leave(kind));
+        self.restartable_in_flight -= u32::from(is_restartable(kind));
         match end {
             _ if self.failure_seen => return Progress::Failed,
             LaunchEnd::Failed | LaunchEnd::Aborted => {
@@ -266,6 +281,7 @@ impl Task {
                 self.failure_seen = true;
                 return Progress::Failed;
             }
+            LaunchEnd::Complete if self.may_be_cut(step, epoch) => self.eviction_seen = true,
             LaunchEnd::Complete => {
                 assert_eq!(step, self.completed, "{id:?}: a step completed out of order");
                 self.completed += 1;
@@ -279,6 +295,15 @@ impl Task {
         }
         if self.is_complete() { Progress::Complete } else { Progress::Continues }
     }
+}
+
+/// Whether the launches of a step may leave early.
+fn may_leave(step: Step) -> bool {
+    matches!(step, Step::Cuttable | Step::Restartable { .. })
+}
+
+fn is_restartable(step: Step) -> bool {
+    matches!(step, Step::Restartable { .. })
 }
 
 #[cfg(test)]
@@ -330,6 +355,38 @@ mod tests {
         let (mut task, epoch) = issued(&[Step::Solid]);
         task.raise();
         assert_eq!(task.launch_ended(0, epoch, LaunchEnd::Evicted), Progress::Failed, "it cannot leave");
+    }
+
+    #[test]
+    fn launches_that_do_not_tell_are_run_again_from_the_first_that_may_have_been_cut() {
+        let steps = [Step::Cuttable, Step::Restartable { from: 0 }, Step::Restartable { from: 1 }, Step::Restartable { from: 3 }];
+        let mut task = running(&steps);
+        let old = task.issue(steps[0]);
+        task.issue(steps[1]);
+        assert_eq!(task.ready_step(), Some((2, steps[2])), "after it the task may run again from the one in front");
+        task.issue(steps[2]);
+        assert_eq!(task.ready_step(), None, "it overwrites what the two in front of it read");
+        assert_eq!(task.launch_ended(0, old, LaunchEnd::Complete), Progress::Continues);
+        task.raise().expect("two launches can leave");
+        assert!(task.may_be_cut(1, old));
+        assert_eq!(task.launch_ended(1, old, LaunchEnd::Complete), Progress::Continues);
+        assert_eq!(task.launch_ended(2, old, LaunchEnd::Evicted), Progress::Continues);
+        assert_eq!(task.ready_step(), Some((1, steps[1])));
+        let new = task.issue(steps[1]);
+        assert_eq!(task.launch_ended(1, new, LaunchEnd::Complete), Progress::Continues);
+        assert_eq!(task.ready_step(), Some((2, steps[2])), "before the epoch was raised nobody left");
+    }
+
+    #[test]
+    fn nothing_that_tells_stands_behind_a_launch_that_does_not() {
+        for behind in [Step::Cuttable, Step::Solid, Step::Host] {
+            let steps = [Step::Restartable { from: 0 }, behind];
+            let mut task = running(&steps);
+            let epoch = task.issue(steps[0]);
+            assert_eq!(task.ready_step(), None, "{behind:?}");
+            task.launch_ended(0, epoch, LaunchEnd::Complete);
+            assert_eq!(task.ready_step(), Some((1, behind)));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The device: launches in queues, blocks that run or leave, and what goes wrong with them.
 
-use super::World;
 use super::scenario::Aborts;
+use super::{World, pick};
 use atoll_core::limits::ABORT_GRACE_NS;
 use atoll_core::{Class, Epoch, LaunchEnd, LaunchId, Nanos, PreemptLevel, QueueId, Step, TaskId};
 use std::collections::VecDeque;
@@ -40,6 +40,7 @@ pub(super) struct Ended {
     pub(super) launch: LaunchId,
     pub(super) task: TaskId,
     pub(super) step: u32,
+    pub(super) epoch: Epoch,
     pub(super) end: LaunchEnd,
     /// Whose blocks ran beside it.
     pub(super) riders: Vec<TaskId>,
@@ -165,13 +166,8 @@ impl World {
 
     /// One block of the launch at the head of some queue starts, ends, or leaves.
     pub(super) fn run_block(&mut self) {
-        let busy = self.device.queues.iter().filter(|queue| !queue.is_empty()).count();
-        if busy == 0 {
-            return;
-        }
-        let nth = self.rng.below(busy as u64) as usize;
-        let mut busy = (0..self.device.queues.len()).filter(|&queue| !self.device.queues[queue].is_empty());
-        let at = busy.nth(nth).expect("as many are busy");
+        let is_busy = |queue: &usize| !self.device.queues[*queue].is_empty();
+        let Some(at) = pick(&mut self.rng, (0..self.device.queues.len()).filter(is_busy)) else { return };
         let fails = self.scenario.faults.failing_kernels.strikes(&mut self.rng);
         let launch = self.device.queues[at].front_mut().expect("not empty");
         let truth = self.tasks.get_mut(&launch.task).expect("a task");
@@ -181,18 +177,19 @@ impl World {
         }
         assert!(truth.prepared, "a launch runs before its inputs are there");
         let blocks = &truth.blocks[launch.step as usize];
-        let is_raised = truth.steps[launch.step as usize] == Step::Cuttable && launch.epoch.is_raised_by(truth.word);
+        let tells = !truth.tells_nothing(launch.step);
+        let is_raised = truth.can_leave(launch.step) && launch.epoch.is_raised_by(truth.word);
         let can_stop = self.scenario.preempt_level == PreemptLevel::Interrupt && !truth.memory.is_in_place(launch.step);
         if launch.next_block < blocks.len() {
             let block = launch.next_block;
-            let is_missing = !blocks[block];
+            let is_missing = !(tells && blocks[block]);
             match (is_raised, launch.is_midway) {
                 (true, true) => {
                     // Stopped: what it wrote is there, and counts for nothing.
-                    launch.evicted = true;
+                    launch.evicted = tells;
                     self.totals.stopped_blocks += 1;
                 }
-                (true, false) => launch.evicted |= is_missing,
+                (true, false) => launch.evicted |= is_missing && tells,
                 (false, false) if is_missing && !launch.failed && can_stop => {
                     launch.is_midway = true;
                     return truth.compute(launch.step, block);
@@ -230,7 +227,7 @@ impl World {
         let riders = launch.riders.iter().map(|rider| rider.task).collect();
         let is_late = self.scenario.faults.late_completions.strikes(&mut self.rng);
         let at_ns = self.now.0 + if is_late { self.rng.below(LATE_NS_MAX) } else { 0 };
-        let ended = Ended { launch: launch.id, task: launch.task, step: launch.step, end, riders, at: Nanos(at_ns) };
+        let ended = Ended { launch: launch.id, task: launch.task, step: launch.step, epoch: launch.epoch, end, riders, at: Nanos(at_ns) };
         self.device.ended[at].push_back(ended);
     }
 

@@ -16,7 +16,7 @@ use super::World;
 use super::scenario::Aborts;
 use super::truth::Truth;
 use atoll_core::limits::ABORT_GRACE_NS;
-use atoll_core::{Class, Nanos, Outcome, PreemptLevel, QueueId, Step, TaskId};
+use atoll_core::{Class, Nanos, Outcome, PreemptLevel, QueueId, TaskId};
 
 /// Policies under which best-effort tasks issue nothing beside real-time ones, and those under which they have to leave.
 const EXCLUSIVE: [&str; 4] = ["reset", "reef", "edf", "block-wait"];
@@ -102,9 +102,7 @@ impl World {
         }
         for launch in self.device.queues.iter().flatten() {
             let truth = &self.tasks[&launch.task];
-            let stays = truth.class == Class::BestEffort
-                && truth.steps[launch.step as usize] == Step::Cuttable
-                && !launch.epoch.is_raised_by(truth.raised);
+            let stays = truth.class == Class::BestEffort && truth.can_leave(launch.step) && !launch.epoch.is_raised_by(truth.raised);
             assert!(!stays, "{:?} was not told to leave for a real-time task", launch.id);
         }
     }

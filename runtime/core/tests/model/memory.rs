@@ -44,6 +44,19 @@ impl Memory {
         Memory { accesses: accesses.collect(), cells: vec![[None; CELLS]; BUFFERS as usize] }
     }
 
+    /// For each step, the earliest one from which the task may run again once it has begun, as a memory plan records it: behind each reader of memory that was written since.
+    pub(super) fn restore_points(&self) -> Vec<u32> {
+        let mut behind = vec![0; self.accesses.len()];
+        for (reader, access) in self.accesses.iter().enumerate() {
+            for (buffer, _) in &access.reads {
+                let spoiler = self.accesses[reader..].iter().position(|later| later.writes == *buffer);
+                spoiler.into_iter().for_each(|spoiler| behind[reader + spoiler] = behind[reader + spoiler].max(reader as u32 + 1));
+            }
+        }
+        (1..behind.len()).for_each(|step| behind[step] = behind[step].max(behind[step - 1]));
+        behind
+    }
+
     pub(super) fn blocks(&self, step: u32) -> usize {
         self.accesses[step as usize].blocks
     }

@@ -98,7 +98,7 @@ impl World {
         assert!(self.device.queues.iter().all(VecDeque::is_empty), "launches are left on the device");
         let counters = self.scheduler.counters();
         (self.totals.evicted_launches, self.totals.aborted_launches) = (counters.evicted_launches, counters.aborted_launches);
-        self.totals.padded_launches = counters.padded_launches;
+        (self.totals.padded_launches, self.totals.repeated_launches) = (counters.padded_launches, counters.repeated_launches);
         self.totals
     }
 
@@ -142,14 +142,18 @@ impl World {
         let Some(class) = self.arrivals.pop() else { return };
         let task = TaskId(self.tasks.len() as u64);
         let steps_max = if class == Class::RealTime { 13 } else { 60 };
-        let steps: Arc<[Step]> = (0..self.rng.below(steps_max))
-            .map(|_| match self.rng.below(10) {
-                0 => Step::Host,
-                1 => Step::Solid,
-                _ => Step::Cuttable,
-            })
-            .collect();
+        // Kernels of one task come from one compiler.
+        let tell = !self.rng.one_in(4);
+        let mut steps: Vec<Step> = (0..self.rng.below(steps_max)).map(|_| self.kind(tell)).collect();
         let memory = Memory::of(&steps, &mut self.rng);
+        for (index, (step, point)) in steps.iter_mut().zip(memory.restore_points()).enumerate() {
+            if let Step::Restartable { from } = step {
+                *from = if self.scenario.wrong_restore_points { 0 } else { point };
+                // It overwrites what it reads.
+                *step = if *from > index as u32 { Step::Solid } else { *step };
+            }
+        }
+        let steps: Arc<[Step]> = steps.into();
         let blocks: Vec<Vec<bool>> = (0..steps.len() as u32).map(|step| vec![false; memory.blocks(step)]).collect();
         let profiles: Arc<[_]> = blocks.iter().map(|blocks| self.profile(blocks.len() as u32)).collect();
         let deadline = self.scenario.faults.deadlines.strikes(&mut self.rng).then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
@@ -178,6 +182,15 @@ impl World {
         };
         self.tasks.insert(task, truth);
         self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, profiles: Some(profiles), ready: !away }));
+    }
+
+    fn kind(&mut self, tells: bool) -> Step {
+        match self.rng.below(10) {
+            0 => Step::Host,
+            1 => Step::Solid,
+            2..9 if !tells => Step::Restartable { from: 0 },
+            _ => Step::Cuttable,
+        }
     }
 
     /// Of some kernels nobody knows anything.
@@ -248,14 +261,12 @@ impl World {
 
     /// The scheduler hears of a launch that ended.
     fn deliver(&mut self) {
-        let at = self.rng.below(self.device.ended.len() as u64) as usize;
-        if self.device.ended[at].front().is_none_or(|ended| ended.at > self.now) {
-            return;
-        }
-        let Ended { launch, task, step, end, riders, .. } = self.device.ended[at].pop_front().expect("looked at");
+        let can_be_told = |queue: &usize| self.device.ended[*queue].front().is_some_and(|ended| ended.at <= self.now);
+        let Some(at) = pick(&mut self.rng, (0..self.device.ended.len()).filter(can_be_told)) else { return };
+        let Ended { launch, task, step, epoch, end, riders, .. } = self.device.ended[at].pop_front().expect("looked at");
         let truth = self.truth(task);
         truth.in_flight -= 1;
-        truth.complete[step as usize] |= end == LaunchEnd::Complete;
+        truth.complete[step as usize] |= end == LaunchEnd::Complete && !(truth.tells_nothing(step) && epoch.is_raised_by(truth.raised));
         for rider in riders {
             let rider = self.truth(rider);
             rider.riding -= 1;
@@ -348,4 +359,10 @@ impl World {
     fn truth(&mut self, task: TaskId) -> &mut Truth {
         self.tasks.get_mut(&task).expect("the scheduler knows tasks that arrived only")
     }
+}
+
+/// One of these, if there are any.
+fn pick<T>(rng: &mut Rng, from: impl Iterator<Item = T> + Clone) -> Option<T> {
+    let count = from.clone().count() as u64;
+    (count > 0).then(|| from.clone().nth(rng.below(count) as usize)).flatten()
 }

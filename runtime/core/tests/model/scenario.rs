@@ -66,6 +66,8 @@ pub(crate) struct Scenario {
     pub(crate) perturb: Option<u64>,
     /// Tasks arrive before what they need is there, and lose it again.
     pub(crate) cold: bool,
+    /// The memory plan says of every launch that the task may run again from its first step.
+    pub(crate) wrong_restore_points: bool,
     /// Lose the device after so many steps.
     pub(crate) lost_after: Option<u64>,
     pub(crate) faults: Faults,
@@ -81,6 +83,7 @@ impl Default for Scenario {
             preempt_level: PreemptLevel::Deactivate,
             perturb: None,
             cold: false,
+            wrong_restore_points: false,
             lost_after: None,
             faults: Faults::default(),
             aborts: Aborts::Late,
@@ -139,6 +142,7 @@ impl Scenario {
             preempt_level: levels[rng.below(3) as usize],
             perturb: rng.one_in(4).then_some(seed),
             cold: rng.one_in(3),
+            wrong_restore_points: false,
             lost_after: None,
             faults,
             aborts,
@@ -157,6 +161,7 @@ pub(crate) struct Totals {
     pub(crate) expired: u64,
     pub(crate) lost: u64,
     pub(crate) evicted_launches: u64,
+    pub(crate) repeated_launches: u64,
     /// Times what a task needs was taken away.
     pub(crate) unready: u64,
     pub(crate) aborted_launches: u64,
@@ -176,6 +181,7 @@ impl std::ops::AddAssign for Totals {
         self.expired += other.expired;
         self.lost += other.lost;
         self.evicted_launches += other.evicted_launches;
+        self.repeated_launches += other.repeated_launches;
         self.unready += other.unready;
         self.aborted_launches += other.aborted_launches;
         self.padded_launches += other.padded_launches;

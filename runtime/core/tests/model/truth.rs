@@ -42,6 +42,16 @@ impl Truth {
         self.blocks[step as usize].iter().all(|&ran| ran)
     }
 
+    /// Whether launches of a step may leave.
+    pub(super) fn can_leave(&self, step: u32) -> bool {
+        matches!(self.steps[step as usize], Step::Cuttable | Step::Restartable { .. })
+    }
+
+    /// Whether launches of a step neither say that they left nor remember what ran.
+    pub(super) fn tells_nothing(&self, step: u32) -> bool {
+        matches!(self.steps[step as usize], Step::Restartable { .. })
+    }
+
     pub(super) fn is_done(&self) -> bool {
         (0..self.steps.len() as u32).all(|step| self.step_done(step)) && self.memory.is_final()
     }

@@ -37,6 +37,8 @@ pub(crate) struct Submission {
     pub(crate) class: Class,
     pub(crate) submitted: Nanos,
     pub(crate) deadline: Option<Nanos>,
+    /// Whether the answer tells how long each launch took.
+    pub(crate) times_launches: bool,
     /// Times it was tried again because its executor was lost.
     pub(crate) retries: u32,
 }

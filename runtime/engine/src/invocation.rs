@@ -1,10 +1,12 @@
 //! An invocation on the engine's thread, from admission to answer.
 
 use crate::accounts::Usage;
+use crate::binding::Work;
+use crate::chain::StagePlace;
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::instance::Instance;
-use crate::request::{InvocationTiming, PendingReply};
+use crate::request::{InvocationTiming, LaunchTime, PendingReply};
 use atoll_core::residency::ItemId;
 use atoll_core::{Class, Epoch, Nanos};
 use atoll_device::{Completion, Fault, FaultKind};
@@ -37,6 +39,8 @@ pub(crate) struct Invocation {
     pub(crate) times: Times,
     /// One record a stage.
     pub(crate) stages: Vec<StageRecord>,
+    /// What its launches took, if its client wants to know.
+    pub(crate) launches: Vec<LaunchTime>,
 }
 
 /// What a stage took.
@@ -80,6 +84,7 @@ impl Invocation {
             may_have_run: false,
             preempted_others: false,
             times: Times::default(),
+            launches: Vec::new(),
         }
     }
 
@@ -95,10 +100,21 @@ impl Invocation {
         }
     }
 
-    /// Adds the stamps and the cost of a launch of a stage. Returns when the first block started, if this is the first launch to say so.
-    pub(crate) fn note_launch(&mut self, stage: usize, completion: &Completion, busy_ns_max: u64, now: Nanos) -> Option<Nanos> {
-        self.stages[stage].note(completion, busy_ns_max, now);
+    /// Adds the stamps and the cost of a launch. Returns when the first block started, if this is the first launch to say so.
+    pub(crate) fn note_launch(&mut self, place: StagePlace, completion: &Completion, busy_ns_max: u64, now: Nanos) -> Option<Nanos> {
+        self.stages[place.stage].note(completion, busy_ns_max, now);
+        if self.submission.times_launches {
+            self.time_launch(place, completion);
+        }
         self.times.compute.note(completion, now)
+    }
+
+    fn time_launch(&mut self, StagePlace { stage, step }: StagePlace, completion: &Completion) {
+        let binding = &self.submission.chain.stages[stage].binding;
+        let Some(Work::Launch(launch)) = step.and_then(|step| binding.work.get(step as usize)) else { return };
+        let Completion { started_ns, ended_ns, busy_ns, .. } = *completion;
+        let blocks = launch.grid.iter().map(|extent| u64::from(*extent)).product();
+        self.launches.push(LaunchTime { stage, node: launch.node, blocks, started_ns, ended_ns, busy_ns });
     }
 
     /// The part of an invocation's time that belongs to a stage: waiting and inputs to the first, outputs to the last.

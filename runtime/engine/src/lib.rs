@@ -46,9 +46,10 @@ pub use handle::{Engine, EngineHandle};
 pub use histogram::Histogram;
 pub use quota::{MemoryQuotas, TenantBytes};
 pub use request::{
-    ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, OutputTensor, Reply, StageInput,
-    StageRequest,
+    ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, LaunchTime, OutputTensor, Reply,
+    StageInput, StageRequest,
 };
+pub use shapes::symbol_values;
 pub use statistics::{
     ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics,
     TenantMemory,

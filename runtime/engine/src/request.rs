@@ -32,6 +32,8 @@ pub struct ChainRequest {
     pub class: Option<Class>,
     /// As in [`InvocationRequest::deadline`], for all calls together.
     pub deadline: Option<Duration>,
+    /// Whether the answer is to tell how long each launch took.
+    pub times_launches: bool,
 }
 
 /// One call in a chain.
@@ -63,7 +65,7 @@ impl From<InvocationRequest> for ChainRequest {
     fn from(request: InvocationRequest) -> ChainRequest {
         let inputs = request.inputs.into_iter().map(StageInput::Tensor).collect();
         let stage = StageRequest { function: request.function, inputs, outputs: None };
-        ChainRequest { stages: vec![stage], class: request.class, deadline: request.deadline }
+        ChainRequest { stages: vec![stage], class: request.class, deadline: request.deadline, times_launches: false }
     }
 }
 
@@ -94,6 +96,25 @@ pub struct InvocationResult {
     pub timing: InvocationTiming,
     /// How often its launches were told to leave the device for others.
     pub preemptions: u32,
+    /// What each launch took, in the order of their ends, those that left early included; empty unless [`ChainRequest::times_launches`].
+    pub launches: Vec<LaunchTime>,
+}
+
+/// What a launch took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchTime {
+    /// Index of the call in [`ChainRequest::stages`].
+    pub stage: usize,
+    /// Index of the node in the function's graph.
+    pub node: u32,
+    /// Blocks of its grid.
+    pub blocks: u64,
+    /// When its first block started, in monotonic nanoseconds.
+    pub started_ns: u64,
+    /// When its last block ended.
+    pub ended_ns: u64,
+    /// How long compute units ran blocks of it, summed over the compute units, in nanoseconds.
+    pub busy_ns: u64,
 }
 
 /// Where the time of an invocation went; the four add up to the time from [`crate::EngineHandle::submit`] to the reply.

@@ -1,5 +1,6 @@
 //! From the shapes of the inputs to the values of the symbols.
 
+use crate::request::InputTensor;
 use atoll_kgraph::{BufferKind, BufferSpec, Expr, KernelGraph};
 
 /// What binding looks at of an input.
@@ -19,6 +20,16 @@ pub(crate) fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
     };
     let free = graph.symbols.iter().enumerate().find(|(id, symbol)| symbol.min != symbol.max && !is_dimension(*id));
     free.map(|(_, symbol)| symbol.name.as_str())
+}
+
+/// The values of a graph's symbols that these inputs mean, in the order of the symbols.
+///
+/// # Errors
+/// What is wrong with the inputs, for whoever made them.
+pub fn symbol_values(graph: &KernelGraph, inputs: &[InputTensor]) -> Result<Vec<i64>, String> {
+    let shapes: Vec<InputShape<'_>> =
+        inputs.iter().map(|input| InputShape { shape: &input.shape, bytes: input.bytes.len() as u64 }).collect();
+    bind_symbols(graph, &shapes)
 }
 
 /// Checks the inputs against the graph and finds the symbols' values. The error is for the client and names the input.

@@ -40,6 +40,8 @@ pub struct EngineStatistics {
     pub rt_start_latency: Histogram,
     /// The same for those that found best-effort launches on the device and evicted them.
     pub preemption_latency: Histogram,
+    /// From the submission of such an invocation until nothing that had to leave for it was left on the device.
+    pub drain_latency: Histogram,
 }
 
 /// One function since it was loaded.

@@ -60,14 +60,14 @@ pub struct PreemptionReport {
     pub count: u64,
     /// From the arrival to the first block of the call.
     pub total_us: Distribution,
-    /// Of that, until kernels read the raised epoch.
-    pub flag_us: f64,
+    /// Of that, until kernels read the raised epoch; `None` where nobody measures it.
+    pub flag_us: Option<f64>,
     /// From the arrival until nothing that had to leave was left on the device.
     pub drain_us: Distribution,
-    /// What stopping running blocks took; 0 where none can be stopped.
-    pub interrupt_us: f64,
-    /// Compute-unit time of blocks that were stopped and ran again, per preemption.
-    pub restore_us: f64,
+    /// What stopping running blocks took; 0 where none can be stopped, `None` where nobody measures it.
+    pub interrupt_us: Option<f64>,
+    /// Compute-unit time of blocks that were stopped and ran again, per preemption; `None` where nobody measures it.
+    pub restore_us: Option<f64>,
     /// Blocks that were stopped and ran again.
     pub reexecuted_blocks: u64,
 }

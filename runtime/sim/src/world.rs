@@ -303,10 +303,10 @@ impl World<'_> {
         let preemption = PreemptionReport {
             count,
             total_us: Distribution::of(totals),
-            flag_us: us(device.costs.flag_ns),
+            flag_us: Some(us(device.costs.flag_ns)),
             drain_us: Distribution::of(drains),
-            interrupt_us: us(device.costs.interrupt_ns),
-            restore_us: us(wasted_ns) / count.max(1) as f64,
+            interrupt_us: Some(us(device.costs.interrupt_ns)),
+            restore_us: Some(us(wasted_ns) / count.max(1) as f64),
             reexecuted_blocks: stopped_blocks,
         };
         Report {

@@ -46,6 +46,7 @@ pub(crate) enum Command {
     #[command(name = "fn")]
     Functions(commands::functions::Args),
     Object(commands::object::Args),
+    Profile(commands::profile::Args),
     Ps(commands::ps::Args),
     Usage(commands::usage::Args),
     #[cfg(feature = "compiler")]

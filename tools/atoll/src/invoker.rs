@@ -6,7 +6,7 @@ use crate::engine::EngineArgs;
 use crate::failure::Blame;
 use anyhow::{Context, Result};
 use atoll_engine::{
-    Class, Engine, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError,
+    Class, Engine, EngineHandle, FunctionInfo, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError,
 };
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{InferRequest, Parameters, Tensor, TensorMetadata};
@@ -99,10 +99,9 @@ impl Local {
 }
 
 /// Loads a bundle under a name.
-pub(crate) fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, class: Class) -> Result<()> {
+pub(crate) fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, class: Class) -> Result<FunctionInfo> {
     let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None };
-    handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))?;
-    Ok(())
+    handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))
 }
 
 /// A request with tensors in the model's order.

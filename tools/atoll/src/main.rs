@@ -19,6 +19,7 @@ mod invoker;
 mod logging;
 mod npy;
 mod output;
+mod profiler;
 mod random;
 mod samples;
 mod tensors;

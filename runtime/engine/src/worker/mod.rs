@@ -72,6 +72,9 @@ pub(crate) struct Worker {
     closing: Option<Closing>,
     rt_start_latency: Histogram,
     preemption_latency: Histogram,
+    /// Launches that were told to leave for a real-time invocation and are still there, with when that came.
+    drains: Vec<(Nanos, Vec<LaunchId>)>,
+    drain_latency: Histogram,
 }
 
 /// A shutdown under way.
@@ -130,6 +133,8 @@ impl Worker {
             closing: None,
             rt_start_latency: Histogram::default(),
             preemption_latency: Histogram::default(),
+            drains: Vec::new(),
+            drain_latency: Histogram::default(),
         }
     }
 
@@ -272,11 +277,12 @@ impl Worker {
     fn launch_ended(&mut self, completion: &Completion) {
         let now = clock::now();
         let (task, step, issued) = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
+        self.note_drained(completion.launch, now);
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
         let place = invocation.submission.chain.locate(step);
         let busy_ns_max =
             u64::from(self.shared.device.compute_units).saturating_mul(now.0.saturating_sub(invocation.submission.submitted.0));
-        let started = invocation.note_launch(place.stage, completion, busy_ns_max, now);
+        let started = invocation.note_launch(place, completion, busy_ns_max, now);
         if invocation.is_real_time()
             && let Some(started) = started
         {
@@ -343,6 +349,7 @@ impl Worker {
             tracing::error!(device = %self.shared.device.name, %reason, "the device is lost");
             self.lost = Some(reason);
             self.launches.clear();
+            self.drains.clear();
             self.tell(Event::DeviceLost);
         }
     }

@@ -51,6 +51,7 @@ impl Worker {
             aborted_launches: counters.aborted_launches,
             rt_start_latency: self.rt_start_latency.clone(),
             preemption_latency: self.preemption_latency.clone(),
+            drain_latency: self.drain_latency.clone(),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::request::{InvocationResult, OutputTensor, PendingReply};
 use atoll_core::residency::ItemId;
-use atoll_core::{Action, DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
+use atoll_core::{Action, DeviceOffset, Epoch, Event, LaunchId, Nanos, Outcome, QueueId, TaskId, TaskSpec};
 use atoll_device::{DeviceError, Fault, FaultKind, LaunchReport, SubmitError};
 use std::sync::Arc;
 
@@ -51,9 +51,28 @@ impl Worker {
     /// Notes whether a real-time invocation evicts others, by the actions that followed on its arrival.
     pub(super) fn note_preemptions(&mut self, task: TaskId, before: usize) {
         if self.invocation(task).is_real_time() {
-            let preempts = self.actions.range(before.min(self.actions.len())..).any(|action| matches!(action, Action::RaiseEpoch { .. }));
-            self.invocation(task).preempted_others = preempts;
+            let raised = |action: &Action| if let Action::RaiseEpoch { task, .. } = action { Some(*task) } else { None };
+            let evicted: Vec<TaskId> = self.actions.range(before.min(self.actions.len())..).filter_map(raised).collect();
+            self.invocation(task).preempted_others = !evicted.is_empty();
+            let submitted = self.invocation(task).submission.submitted;
+            let leaving: Vec<LaunchId> =
+                self.launches.iter().filter(|(_, (owner, ..))| evicted.contains(owner)).map(|(launch, _)| *launch).collect();
+            if !leaving.is_empty() {
+                self.drains.push((submitted, leaving));
+            }
         }
+    }
+
+    /// Notes that a launch is off the device, for which others may have waited.
+    pub(super) fn note_drained(&mut self, ended: LaunchId, now: Nanos) {
+        let Worker { drains, drain_latency, .. } = self;
+        drains.retain_mut(|(since, leaving)| {
+            leaving.retain(|launch| *launch != ended);
+            if leaving.is_empty() {
+                drain_latency.record(now.0.saturating_sub(since.0));
+            }
+            !leaving.is_empty()
+        });
     }
 
     /// The sets of constants of these functions, each once.
@@ -348,7 +367,7 @@ impl Worker {
             }
         }
         let timing = invocation.times.timing(invocation.submission.submitted, clock::now());
-        Ok(InvocationResult { outputs, timing, preemptions })
+        Ok(InvocationResult { outputs, timing, preemptions, launches: std::mem::take(&mut invocation.launches) })
     }
 
     /// Cancels every invocation for a reason of our own.

@@ -129,6 +129,13 @@ pub(super) const METRICS: &[Metric] = &[
             engine_histogram(out, &[], &s.engine.preemption_latency);
         },
     ),
+    histogram(
+        "atoll_drain_latency_seconds",
+        "From the submission of a real-time invocation that evicts others until nothing that had to leave was left on the device",
+        |s, out| {
+            engine_histogram(out, &[], &s.engine.drain_latency);
+        },
+    ),
     histogram("atoll_rt_start_latency_seconds", "From the submission of any real-time invocation to its first block", |s, out| {
         engine_histogram(out, &[], &s.engine.rt_start_latency);
     }),

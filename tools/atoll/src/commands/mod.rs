@@ -13,6 +13,7 @@ pub(crate) mod models;
 pub(crate) mod object;
 #[cfg(feature = "compiler")]
 pub(crate) mod pack;
+pub(crate) mod profile;
 pub(crate) mod ps;
 #[cfg(feature = "compiler")]
 pub(crate) mod ptx;
@@ -30,6 +31,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Infer(args) => infer::run(&args),
         Command::Functions(args) => functions::run(args),
         Command::Object(args) => object::run(args),
+        Command::Profile(args) => profile::run(&args),
         Command::Ps(args) => ps::run(&args),
         Command::Usage(args) => usage::run(&args),
         #[cfg(feature = "compiler")]

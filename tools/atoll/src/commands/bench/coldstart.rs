@@ -133,8 +133,8 @@ fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
     let begin = Instant::now();
     match &known {
         Some(_) if tier == Tier::Device => {}
-        Some(bundle) => bring(bundle)?,
-        None => bring(&Bundle::open(path)?)?,
+        Some(bundle) => drop(bring(bundle)?),
+        None => drop(bring(&Bundle::open(path)?)?),
     }
     ask()?;
     let took = begin.elapsed();

@@ -1,0 +1,128 @@
+//! Measuring how long the launches of a model take alone on a device.
+
+use crate::cache;
+use crate::failure::user_error;
+use crate::random::Random;
+use crate::tensors::InputSpecs;
+use anyhow::{Context, Result, anyhow};
+use atoll_engine::{
+    ChainRequest, Class, EngineHandle, FunctionInfo, FunctionKey, InputTensor, InvocationResult, LaunchTime, StageInput, StageRequest,
+    symbol_values,
+};
+use atoll_kgraph::{BufferKind, Bundle, NodeProfile, Profile, ShapeProfile};
+use atoll_protocol::Tensor;
+use atoll_server::tensor_metadata;
+use std::path::PathBuf;
+use std::sync::mpsc;
+
+/// Invocations before the first that counts: memory is bound, caches are warm.
+const WARM_UPS: u32 = 3;
+
+/// Where the profile of a bundle on a device is kept; `None` where there is no folder for caches.
+pub(crate) fn place(bundle: &Bundle, device: &str, compute_units: u32) -> Option<PathBuf> {
+    Some(Profile::path(&cache::folder("profiles")?, bundle.digest(), device, compute_units))
+}
+
+/// `host` of `host:0`: what profiles are told apart by.
+pub(crate) fn kind(device: &str) -> &str {
+    device.split(':').next().unwrap_or(device)
+}
+
+/// A model that is loaded to be measured.
+pub(crate) struct Profiled<'a> {
+    pub(crate) handle: &'a EngineHandle,
+    pub(crate) bundle: &'a Bundle,
+    pub(crate) function: &'a FunctionInfo,
+}
+
+impl Profiled<'_> {
+    /// Inputs of the shapes that are asked for.
+    pub(crate) fn inputs(&self, input: &[String], shape: &[String], seed: u64) -> Result<Vec<Tensor>> {
+        let metadata = tensor_metadata(self.bundle.graph(), BufferKind::Input);
+        InputSpecs::parse(input, shape, &metadata)?.tensors(&metadata, &mut Random::new(seed))
+    }
+
+    /// Runs it so many times with these inputs and nothing else.
+    pub(crate) fn measure(&self, inputs: &[Tensor], runs: u32, mut progress: impl FnMut()) -> Result<ShapeProfile> {
+        let inputs: Vec<InputTensor> = inputs.iter().map(|t| InputTensor { shape: t.shape.clone(), bytes: t.bytes.clone() }).collect();
+        let symbols = symbol_values(self.bundle.graph(), &inputs).map_err(user_error)?;
+        for _ in 0..WARM_UPS {
+            self.call(&inputs)?;
+        }
+        let mut results = Vec::new();
+        for _ in 0..runs {
+            results.push(self.call(&inputs)?);
+            progress();
+        }
+        let launches = self.launches(&results)?;
+        let whole = |ns: fn(&InvocationResult) -> u64| median(results.iter().map(ns).collect());
+        Ok(ShapeProfile {
+            symbols,
+            runs,
+            before_ns: whole(|result| result.timing.queue_ns + result.timing.input_ns),
+            total_ns: whole(|result| result.timing.compute_ns),
+            after_ns: whole(|result| result.timing.output_ns),
+            launches,
+        })
+    }
+
+    fn call(&self, inputs: &[InputTensor]) -> Result<InvocationResult> {
+        let stage = StageRequest {
+            function: FunctionKey::local(self.function.key.name.clone()),
+            inputs: inputs.iter().cloned().map(StageInput::Tensor).collect(),
+            outputs: None,
+        };
+        let request = ChainRequest { stages: vec![stage], class: Some(Class::RealTime), deadline: None, times_launches: true };
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.handle.submit_chain(request, Box::new(move |result| drop(answer.send(result))));
+        Ok(answered.recv().context("the engine ended")??)
+    }
+
+    /// The launches of all runs, one by one.
+    fn launches(&self, results: &[InvocationResult]) -> Result<Vec<NodeProfile>> {
+        let first = results.first().map_or(&[][..], |result| &result.launches);
+        let same = |result: &&InvocationResult| {
+            result.launches.len() == first.len() && result.launches.iter().zip(first).all(|(a, b)| (a.node, a.blocks) == (b.node, b.blocks))
+        };
+        if let Some(odd) = results.iter().find(|result| !same(result)) {
+            return Err(anyhow!("a run had {} launches, another one {}", first.len(), odd.launches.len()));
+        }
+        (0..first.len()).map(|at| self.launch(results, at)).collect()
+    }
+
+    fn launch(&self, results: &[InvocationResult], at: usize) -> Result<NodeProfile> {
+        let LaunchTime { node, blocks, .. } = results[0].launches[at];
+        let of = |ns: &dyn Fn(&[LaunchTime]) -> u64| median(results.iter().map(|result| ns(&result.launches)).collect());
+        let gap = |launches: &[LaunchTime]| {
+            at.checked_sub(1).map_or(0, |before| launches[at].started_ns.saturating_sub(launches[before].ended_ns))
+        };
+        let image = self.bundle.target(&self.function.target).context("the target was chosen among the bundle's")?;
+        let spec = image.launches[node as usize].as_ref().context("a node that was launched")?;
+        Ok(NodeProfile {
+            node,
+            kernel: image.kernels[spec.kernel.0 as usize].name.clone(),
+            blocks: u32::try_from(blocks).context("more blocks than can be counted")?,
+            total_ns: of(&|launches| launches[at].ended_ns.saturating_sub(launches[at].started_ns)),
+            gap_ns: of(&gap),
+            // A compute unit of the host runs one block at a time.
+            wave_ns: vec![of(&|launches| launches[at].busy_ns / blocks.max(1)).max(1)],
+        })
+    }
+}
+
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_one_kind_share_profiles() {
+        assert_eq!([kind("host:0"), kind("host")], ["host", "host"]);
+        assert_eq!(median(vec![9, 1, 5]), 5);
+        assert_eq!(median(vec![]), 0);
+    }
+}

@@ -1,10 +1,10 @@
 //! How long a real-time launch waits on a host device whose compute units are all busy, against the number of best-effort launches queued behind the running one.
 //!
 //! ```text
-//! cargo run --release -p atoll-device --example preempt_latency [--executor] [compute units] [block µs] [rounds]
+//! cargo run --release -p atoll-device --example preempt_latency [--executor] [--finish] [compute units] [block µs] [rounds]
 //! ```
 //!
-//! With `--executor` the device is in a process of its own. Times come from the time stamp counter, read by this program and by the kernels themselves. Parts of `first block`: `submit` is raising the epoch and submitting,
+//! With `--executor` the device is in a process of its own, with `--finish` running blocks may not be interrupted. Times come from the time stamp counter, read by this program and by the kernels themselves. Parts of `first block`: `submit` is raising the epoch and submitting,
 //! `drain` is until the best-effort block ended on the compute unit that then ran the first real-time block, `launch` is from there to that block. `evicted` is until
 //! the last of the queued best-effort launches had left.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]
@@ -47,6 +47,7 @@ mod measure {
         stamps: DeviceOffset,
         progress: DeviceOffset,
         preempt: Preempt,
+        may_run_again: bool,
     }
 
     pub(crate) fn main() {
@@ -89,7 +90,8 @@ mod measure {
             let stamps = rig.alloc(u64::from(compute_units) * 16);
             let progress = rig.alloc(u64::from(QUEUED[3] * BLOCKS_PER_LAUNCH));
             let preempt = rig.preempt(0);
-            Bench { rig, compute_units, block_cycles, stamps, progress, preempt }
+            let may_run_again = !std::env::args().any(|argument| argument == "--finish");
+            Bench { rig, compute_units, block_cycles, stamps, progress, preempt, may_run_again }
         }
 
         /// One preemption; nothing where other programs kept a compute unit from its CPU, so that not all were busy.
@@ -136,6 +138,7 @@ mod measure {
                 let preempt = Preempt { progress, epoch: Epoch(self.preempt.epoch.0), ..self.preempt };
                 let params = vec![Param::At(self.stamps), Param::U64(self.block_cycles)];
                 let launch = Launch::new(Kernel::StampLastPreemptible, BLOCKS_PER_LAUNCH, params).preemptible(preempt);
+                let launch = Launch { may_run_again: self.may_run_again, ..launch };
                 self.rig.submit(1, &launch).expect("room");
             }
         }

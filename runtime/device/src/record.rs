@@ -7,7 +7,7 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 pub const COMMAND_WORDS: usize = 9 + PARAMS_BYTES_MAX / 8;
 
 /// 64-bit words of a [`Completion`] in a ring.
-pub const COMPLETION_WORDS: usize = 5;
+pub const COMPLETION_WORDS: usize = 6;
 
 /// Largest parameter block of a launch in bytes: 64 slots, what `address_slots` can mark.
 pub const PARAMS_BYTES_MAX: usize = 512;
@@ -36,6 +36,8 @@ pub struct LaunchRecord {
     pub epoch: Epoch,
     /// 1 where the kernel carries the preemption parameters.
     pub preemptible: u32,
+    /// 1 where a block may be stopped midway and run again from its start (design D5 f); counts only where it is preemptible.
+    pub may_run_again: u32,
 }
 
 /// The end of a launch.
@@ -52,6 +54,8 @@ pub struct Completion {
     pub ended_ns: u64,
     /// How long compute units ran blocks of it, summed over the compute units: what it cost the device, however it ended.
     pub busy_ns: u64,
+    /// Times a block of it was stopped midway for more urgent work, and had to begin again.
+    pub reexecuted_blocks: u64,
 }
 
 /// How a launch ended.
@@ -101,11 +105,13 @@ pub enum ChunkEnd {
     Failed,
     /// The launch was ended by [`crate::Device::abort`].
     Aborted,
+    /// The compute unit stopped in the middle of a block, for a more urgent queue; that block will begin again.
+    Interrupted,
 }
 
 impl ChunkEnd {
     /// All of them, in the order of their codes.
-    pub const ALL: [ChunkEnd; 4] = [ChunkEnd::Finished, ChunkEnd::Stopped, ChunkEnd::Failed, ChunkEnd::Aborted];
+    pub const ALL: [ChunkEnd; 5] = [ChunkEnd::Finished, ChunkEnd::Stopped, ChunkEnd::Failed, ChunkEnd::Aborted, ChunkEnd::Interrupted];
 
     /// The one with a code, its number in [`ChunkEnd::ALL`].
     pub fn from_code(code: u64) -> Option<ChunkEnd> {
@@ -166,7 +172,7 @@ impl Command {
             r.evicted_word.0,
             r.epoch_word.0,
             join(r.epoch.0, r.preemptible),
-            u64::from(self.params_bytes),
+            join(self.params_bytes, r.may_run_again),
         ]);
         words[9..].copy_from_slice(&self.params);
         words
@@ -178,6 +184,7 @@ impl Command {
         let (x, y) = split(words[2]);
         let (z, shared_bytes) = split(words[3]);
         let (epoch, preemptible) = split(words[7]);
+        let (params_bytes, may_run_again) = split(words[8]);
         let mut params = [0; PARAMS_BYTES_MAX / 8];
         params.copy_from_slice(&words[9..]);
         let record = LaunchRecord {
@@ -191,22 +198,29 @@ impl Command {
             epoch_word: DeviceOffset(words[6]),
             epoch: Epoch(epoch),
             preemptible,
+            may_run_again,
         };
-        Command { record, params_bytes: u32::try_from(words[8]).unwrap_or(u32::MAX), params }
+        Command { record, params_bytes, params }
     }
 }
 
 impl Completion {
+    /// Of a launch that ended without running.
+    pub fn unrun(launch: LaunchId, status: LaunchStatus) -> Completion {
+        Completion { launch, status, started_ns: 0, ended_ns: 0, busy_ns: 0, reexecuted_blocks: 0 }
+    }
+
     /// As words for a ring.
     pub fn to_words(&self) -> [u64; COMPLETION_WORDS] {
-        [self.launch.0, self.status as u64, self.started_ns, self.ended_ns, self.busy_ns]
+        [self.launch.0, self.status as u64, self.started_ns, self.ended_ns, self.busy_ns, self.reexecuted_blocks]
     }
 
     /// From a ring; `None` for a status that does not exist.
     pub fn from_words(words: &[u64; COMPLETION_WORDS]) -> Option<Completion> {
         let statuses = [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted];
         let status = statuses.into_iter().find(|s| *s as u64 == words[1])?;
-        Some(Completion { launch: LaunchId(words[0]), status, started_ns: words[2], ended_ns: words[3], busy_ns: words[4] })
+        let &[launch, _, started_ns, ended_ns, busy_ns, reexecuted_blocks] = words;
+        Some(Completion { launch: LaunchId(launch), status, started_ns, ended_ns, busy_ns, reexecuted_blocks })
     }
 }
 
@@ -235,6 +249,7 @@ mod tests {
             epoch_word: DeviceOffset(10),
             epoch: Epoch(u32::MAX),
             preemptible: 1,
+            may_run_again: 1,
         };
         let command = Command::new(&record, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         assert_eq!(command.params[..3], [0x0807_0605_0403_0201, 0x0a09, 0]);
@@ -242,9 +257,9 @@ mod tests {
         assert_eq!(Command::new(&record, &[0; PARAMS_BYTES_MAX + 1]).params_bytes, PARAMS_BYTES_MAX as u32 + 1);
 
         for status in [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted] {
-            let completion = Completion { launch: LaunchId(1), status, started_ns: 2, ended_ns: 3, busy_ns: 4 };
+            let completion = Completion { launch: LaunchId(1), status, started_ns: 2, ended_ns: 3, busy_ns: 4, reexecuted_blocks: 5 };
             assert_eq!(Completion::from_words(&completion.to_words()), Some(completion));
         }
-        assert_eq!(Completion::from_words(&[1, 4, 0, 0, 0]), None);
+        assert_eq!(Completion::from_words(&[1, 4, 0, 0, 0, 0]), None);
     }
 }

@@ -53,6 +53,8 @@ conforms! {
     a_trap_says_where_it_was,
     an_aborted_launch_ends_and_no_other,
     compute_units_tell_what_they_ran,
+    an_interrupted_block_runs_again,
+    an_interrupted_launch_of_a_raised_task_comes_back_at_once,
     a_constant_that_is_gone_is_not_seen_again,
     constants_have_places_of_their_own,
     modules_come_and_go,
@@ -109,6 +111,7 @@ impl Two {
             epoch_word: none,
             epoch: Epoch(0),
             preemptible: 0,
+            may_run_again: 0,
         };
         self.pool.submit(QueueId(1), &record, &params).expect("room");
         launch

@@ -15,7 +15,7 @@ const ROUNDS: usize = 9;
 
 fn launch(index: u64) -> Completion {
     let status = if index % 8 == 7 { LaunchStatus::Evicted } else { LaunchStatus::Complete };
-    Completion { launch: LaunchId(index), status, started_ns: 1, ended_ns: index, busy_ns: index }
+    Completion { started_ns: 1, ended_ns: index, busy_ns: index, ..Completion::unrun(LaunchId(index), status) }
 }
 
 /// Nanoseconds that something takes, of the best round, in which nobody interrupted.

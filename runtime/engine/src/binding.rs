@@ -7,7 +7,7 @@ use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::validate::params_layout;
 use atoll_kgraph::{
     Argument, BufferId, BufferKind, DType, InvocationLayout, KernelGraph, LaunchLayout, LayoutError, NodeKind, Place, TargetImage,
-    preempt_params,
+    node_may_run_again, preempt_params,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -50,6 +50,8 @@ pub(crate) struct LaunchTemplate {
     pub(crate) params: Range<usize>,
     /// Where the issued epoch stands in the parameter block.
     pub(crate) issued_epoch: Option<usize>,
+    /// Whether its blocks may be stopped midway and run again.
+    pub(crate) may_run_again: bool,
 }
 
 /// An address in a parameter block that is known once memory is.
@@ -205,6 +207,7 @@ impl Builder<'_> {
             address_slots,
             params: start..self.params.len(),
             issued_epoch: kernel.preempt_offset.map(|base| (base + preempt_params::ISSUED_EPOCH) as usize),
+            may_run_again: node_may_run_again(graph, target, self.layout, index).is_ok(),
         }));
         Ok(())
     }

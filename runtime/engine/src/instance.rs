@@ -142,6 +142,7 @@ impl Instance {
             epoch_word: self.epoch_word(),
             epoch,
             preemptible: u32::from(template.issued_epoch.is_some()),
+            may_run_again: u32::from(template.may_run_again),
         };
         let params = &mut self.params[template.params.clone()];
         if let Some(at) = template.issued_epoch {

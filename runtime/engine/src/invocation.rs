@@ -180,7 +180,7 @@ mod tests {
     fn the_parts_add_up() {
         let mut times = Times { prepare_begin: Some(Nanos(30)), prepare_end: Some(Nanos(50)), compute: Span::default() };
         let status = LaunchStatus::Complete;
-        let launch = |started_ns, ended_ns| Completion { launch: LaunchId(0), status, started_ns, ended_ns, busy_ns: 0 };
+        let launch = |started_ns, ended_ns| Completion { started_ns, ended_ns, ..Completion::unrun(LaunchId(0), status) };
         assert_eq!(times.compute.note(&launch(70, 80), Nanos(81)), Some(Nanos(70)));
         assert_eq!(times.compute.note(&launch(90, 200), Nanos(201)), None);
         let timing = times.timing(Nanos(10), Nanos(260));
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_device_without_stamps_is_timed_by_our_clock() {
         let mut times = Times::default();
-        let silent = Completion { launch: LaunchId(0), status: LaunchStatus::Complete, started_ns: 0, ended_ns: 0, busy_ns: 0 };
+        let silent = Completion::unrun(LaunchId(0), LaunchStatus::Complete);
         assert_eq!(times.compute.note(&silent, Nanos(500)), Some(Nanos(500)));
         assert_eq!(times.timing(Nanos(100), Nanos(600)).output_ns, 100);
     }

@@ -36,6 +36,8 @@ pub struct EngineStatistics {
     pub retries: u64,
     /// Launches that were ended by force, because nobody wanted their invocation any more.
     pub aborted_launches: u64,
+    /// Times blocks were stopped midway for more urgent ones, and had to begin again.
+    pub reexecuted_blocks: u64,
     /// From the submission of a real-time invocation to the start of its first block.
     pub rt_start_latency: Histogram,
     /// The same for those that found best-effort launches on the device and evicted them.

@@ -175,6 +175,7 @@ impl HostBench {
             epoch_word: DeviceOffset(places.epoch_word),
             epoch: self.epoch,
             preemptible: u32::from(kernel.appended.keeps_progress),
+            may_run_again: 0,
         };
         if self.options.check {
             self.device.set_checked_buffers(&places.checked(buffers, blocks))?;

@@ -88,7 +88,7 @@ impl ExecutorDevice {
         let patience = config.patience();
         let host = HostConfig { memory_bytes: memory.bytes(), ..config.host }.checked()?;
         let space = EngineSpace { memory, constants: ConstantStore::new(host.constants_bytes) };
-        let engine_side = EngineSide::new(&host, space)?.distrustful();
+        let mut engine_side = EngineSide::new(&host, space)?.distrustful();
         let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
         let executor = Supervised::new(channel, engine_side.link.clone(), engine_side.device_bell()?, patience);
         let hello = Order::Hello {
@@ -102,6 +102,7 @@ impl ExecutorDevice {
         let executor = Arc::new(executor);
         let start = Start { program: config.program, arguments: config.arguments, socket, executor: executor.clone() };
         let pid = supervisor::start(start).map_err(os("start an executor"))?;
+        engine_side.set_process(pid.cast_signed());
         let answer_within = config.answer_within;
         Ok(ExecutorDevice { info: host.info(), engine_side, executor, pid, answer_within, modules: Vec::new(), abandoned: Vec::new() })
     }

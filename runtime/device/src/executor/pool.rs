@@ -258,7 +258,7 @@ impl ExecutorPool {
     fn refuse(&mut self, domain: Option<usize>, launch: LaunchId, why: FaultKind) {
         let fault = Fault::of_kernel(why, "");
         self.reports.insert(launch, LaunchReport { fault: Some(fault), ..LaunchReport::default() });
-        self.refused.push_back((domain, Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0, busy_ns: 0 }));
+        self.refused.push_back((domain, Completion::unrun(launch, LaunchStatus::Failed)));
         self.ring();
     }
 

@@ -106,7 +106,7 @@ fn start(
 ) -> Result<(DeviceSide, Vec<String>), ServeError> {
     let [link, memory, bell] = <[OwnedFd; 3]>::try_from(descriptors)
         .map_err(|descriptors| ServeError::BadOrder(format!("a greeting with {} descriptors", descriptors.len())))?;
-    let link = Link::attach(link, config.queues, config.queue_capacity, config.compute_units).map_err(os("map the command rings"))?;
+    let link = Link::attach(link, config.link_shape()).map_err(os("map the command rings"))?;
     let memory = Arc::new(Region::attach(memory).map_err(os("map device memory"))?);
     memory.prefer_huge_pages();
     if memory.bytes() != config.memory_bytes {

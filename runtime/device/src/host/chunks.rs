@@ -67,6 +67,7 @@ impl ChunkWriter {
             End::Returned => ChunkEnd::Finished,
             End::Failed => ChunkEnd::Failed,
             End::Aborted => ChunkEnd::Aborted,
+            End::Interrupted => ChunkEnd::Interrupted,
         };
         let slot = self.track.slot(self.count);
         slot[0].store(0, Ordering::Relaxed);
@@ -171,13 +172,13 @@ mod tests {
     #[test]
     fn chunks_come_out_as_they_went_in() {
         let (mut writer, mut reader) = pair();
-        for (number, end) in [(0, End::Returned), (1, End::Returned), (2, End::Failed), (3, End::Aborted)] {
+        for (number, end) in [(0, End::Returned), (1, End::Returned), (2, End::Failed), (3, End::Aborted), (4, End::Interrupted)] {
             writer.note(1, LaunchId(number + 100), &outcome(number, end));
         }
         let mut seen = Vec::new();
-        assert_eq!((reader.take(3, &mut |chunk| seen.push(chunk)), reader.left()), (0, 1));
+        assert_eq!((reader.take(3, &mut |chunk| seen.push(chunk)), reader.left()), (0, 2));
         assert_eq!(reader.take(3, &mut |chunk| seen.push(chunk)), 0);
-        let ends = [ChunkEnd::Finished, ChunkEnd::Stopped, ChunkEnd::Failed, ChunkEnd::Aborted];
+        let ends = [ChunkEnd::Finished, ChunkEnd::Stopped, ChunkEnd::Failed, ChunkEnd::Aborted, ChunkEnd::Interrupted];
         assert_eq!(seen.iter().map(|chunk| chunk.end).collect::<Vec<_>>(), ends);
         let first = ChunkRecord {
             unit: 3,
@@ -190,7 +191,7 @@ mod tests {
             end: ChunkEnd::Stopped,
         };
         assert_eq!(seen[1], first);
-        assert_eq!(reader.usage(), ComputeUnitUse { chunks: 4, busy_ns: 20 });
+        assert_eq!(reader.usage(), ComputeUnitUse { chunks: 5, busy_ns: 25 });
     }
 
     #[test]

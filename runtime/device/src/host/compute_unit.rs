@@ -4,8 +4,9 @@ use super::arena::Arena;
 use super::chunks::ChunkWriter;
 use super::device_side::Shared;
 use super::diagnose::{self, Limits};
-use super::fault;
+use super::fault::{self, HALT_SIGNAL, Stops};
 use super::helpers::UnitContext;
+use super::interrupt::Occupation;
 use super::launch::Launch;
 use super::link::State;
 use super::queue::{Chunk, End, Outcome};
@@ -104,7 +105,10 @@ impl ComputeUnit<'_> {
         let started_ns = now_ns();
         self.shared.running.fetch_add(1, Relaxed);
         let has_scratch = self.scratch.grow(launch.kernel().facts.scratch_bytes).is_ok();
+        let words = self.shared.link.unit(self.index);
+        words.begin(Occupation::new(queue as u32, chunk.interruptible_from_ns == 0, chunk.block_ns));
         let end = if has_scratch { self.call(queue as u32, launch, chunk) } else { End::Failed };
+        words.end();
         self.shared.running.fetch_sub(1, Relaxed);
         let given = chunk.blocks.clone();
         // Blocks without a progress byte either found the epoch raised, then the launch is evicted and they are done with it, or the kernel was stopped in front of them.
@@ -118,6 +122,7 @@ impl ComputeUnit<'_> {
         let kernel = launch.kernel();
         let stop_word = if launch.is_preemptible() { self.shared.link.stop_word(queue) } else { &NEVER_STOP };
         let watch = &self.shared.watches[self.index as usize];
+        let stops = Stops { halt_word: watch.halt_word(), stop_word, interruptible_from_ns: chunk.interruptible_from_ns };
         let context = HostContext {
             version: HOST_ABI_VERSION,
             compute_unit: self.index,
@@ -138,24 +143,27 @@ impl ComputeUnit<'_> {
         let mut unit = UnitContext::new(context, launch);
         unit.host.block_word = unit.block.as_ptr() as u64;
         let is_aborted = || self.shared.link.is_aborted(queue, launch.record.launch);
-        watch.begin(chunk.deadline_ns, queue, launch.record.launch);
+        watch.begin(queue, launch.record.launch, chunk.deadline_ns, chunk.interruptible_from_ns);
         if is_aborted() {
             watch.end();
             return End::Aborted;
         }
         // SAFETY: the context and all it points to live across the call; params, shared and scratch memory are as large as the kernel's facts say (checked by `Launch::bind`,
         // `Module::load` and `execute`); that addresses in the parameters are good for the kernel is the engine's promise.
-        let ended =
-            unsafe { fault::call(kernel.entry, launch.module().code(), watch.halt_word(), (&raw const unit).cast::<HostContext>()) };
+        let ended = unsafe { fault::call(kernel.entry, launch.module().code(), &stops, (&raw const unit).cast::<HostContext>()) };
         let was_halted = watch.end();
         if was_halted && is_aborted() {
             // Whatever else happened to it, nobody asks.
             return End::Aborted;
         }
+        let trap = unit.trap();
+        if !was_halted && trap.is_none() && ended.is_err_and(|interruption| interruption.signal == HALT_SIGNAL) {
+            return End::Interrupted;
+        }
         let limits = Limits { time_ns: self.shared.time_limit_ns, is_ending: self.shared.link.state() != State::Running };
-        let fault = match (ended, unit.trap()) {
-            (Err(interruption), _) => diagnose::of_interruption(&unit, &interruption, limits),
-            (Ok(()), Some(note)) => diagnose::of_trap(&unit, &note, limits),
+        let fault = match (ended, trap) {
+            (Err(interruption), None) => diagnose::of_interruption(&unit, &interruption, limits),
+            (_, Some(note)) => diagnose::of_trap(&unit, &note, limits),
             (Ok(()), None) => return End::Returned,
         };
         // Whoever takes the report tells people.

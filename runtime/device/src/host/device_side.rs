@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     completion_bell: FdBell,
     shared_bytes_max: u32,
     compute_units: u32,
+    /// This process.
+    pub(crate) process: i32,
 }
 
 impl Shared {
@@ -62,6 +64,10 @@ impl Shared {
                 self.link.bell().ring(claim.waiting.min(u64::from(self.compute_units - 1)) as u32);
             }
             let next = if claim.is_cut_short() { 0 } else { index + 1 };
+            if claim.waiting > 0 {
+                // This one is taken; the count of those that come includes it.
+                self.link.interrupt_for(index as u32, claim.waiting + 1, self.process);
+            }
             found = claim.chunk.map(|chunk| (index, chunk));
             index = next;
         }
@@ -187,6 +193,7 @@ impl DeviceSide {
             completion_bell,
             shared_bytes_max: config.shared_bytes_max,
             compute_units: config.compute_units,
+            process: rustix::process::getpid().as_raw_nonzero().get(),
         });
         let (started, starts) = channel();
         let watchdog = Watchdog::start(shared.clone(), started.clone()).map_err(os("start the watchdog"))?;
@@ -212,7 +219,7 @@ impl DeviceSide {
             if let Some(cpu) = cpu {
                 pin_to(cpu);
             }
-            shared.watches[index as usize].attach();
+            shared.link.unit(index).attach();
             let _ = started.send(());
             drop(started);
             let chunks = shared.link.chunk_writer(index);

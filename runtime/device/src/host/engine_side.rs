@@ -27,6 +27,8 @@ pub(crate) struct EngineSide {
     /// The other side wrote what cannot be. Noted here, where it cannot take that back.
     is_broken: bool,
     idle_rings: u64,
+    /// Where the compute units are.
+    process: i32,
 }
 
 /// The engine's side of a device queue.
@@ -43,7 +45,7 @@ struct EngineQueue {
 impl EngineSide {
     /// Makes the rings; the other side has to be told of link, memory and bell.
     pub(crate) fn new(config: &HostConfig, space: EngineSpace) -> Result<EngineSide, DeviceError> {
-        let link = Link::create(config.queues, config.queue_capacity, config.compute_units).map_err(os("create the command rings"))?;
+        let link = Link::create(config.link_shape()).map_err(os("create the command rings"))?;
         let completion_bell = FdBell::new().map_err(os("create an eventfd"))?;
         let queue_capacity = config.queue_capacity as usize;
         let queues = (0..config.queues)
@@ -53,12 +55,28 @@ impl EngineSide {
             })
             .collect();
         let chunks = link.chunk_readers();
-        Ok(EngineSide { link, space, queues, chunks, queue_capacity, completion_bell, distrusts: false, is_broken: false, idle_rings: 0 })
+        Ok(EngineSide {
+            link,
+            space,
+            queues,
+            chunks,
+            queue_capacity,
+            completion_bell,
+            distrusts: false,
+            is_broken: false,
+            idle_rings: 0,
+            process: own_process(),
+        })
     }
 
     /// The same with another process on the other side, which may hold code that nobody trusts.
     pub(crate) fn distrustful(self) -> EngineSide {
         EngineSide { distrusts: true, ..self }
+    }
+
+    /// The other side's process.
+    pub(crate) fn set_process(&mut self, process: i32) {
+        self.process = process;
     }
 
     /// Times the bell rang and there was nothing.
@@ -110,6 +128,11 @@ impl EngineSide {
         queue.in_flight.push_back(record.launch);
         std::sync::atomic::fence(SeqCst);
         self.link.raise_stop(index);
+        // Whoever runs blocks of this queue will see to it.
+        if !self.link.is_served(index) {
+            let blocks = record.grid.iter().fold(1, |n, g| u64::saturating_mul(n, u64::from(*g)));
+            self.link.interrupt_for(index, blocks, self.process);
+        }
         // One is enough: it wakes others if there are blocks for them.
         self.link.bell().ring(1);
         Ok(())
@@ -178,6 +201,10 @@ impl EngineSide {
     }
 }
 
+fn own_process() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
 /// The device's side wrote a completion that cannot be.
 #[derive(Debug)]
 struct BrokenPeer;
@@ -197,6 +224,6 @@ impl EngineQueue {
     /// A launch that a lost device took with it.
     fn abandon(&mut self) -> Option<Completion> {
         let launch = self.in_flight.pop_front()?;
-        Some(Completion { launch, status: LaunchStatus::Failed, started_ns: 0, ended_ns: 0, busy_ns: 0 })
+        Some(Completion::unrun(launch, LaunchStatus::Failed))
     }
 }

@@ -1,9 +1,10 @@
-//! A fault inside native code ends the kernel, not the process; and so does a signal that stops a kernel which runs for too long.
+//! A fault inside native code ends the kernel, not the process; and so does a signal that stops a kernel which runs for too long, or whose compute unit is needed for something more urgent.
 //!
 //! [`call`] notes where its frame is and calls the kernel. A signal that the kernel's own instruction raised (SIGSEGV, SIGBUS, SIGFPE, SIGILL) resumes the thread at that frame instead
 //! of where it faulted. Kernels are leaf code without destructors, so their frames can be dropped. [`HALT_SIGNAL`] does the same, but only while the program counter lies in the kernel's own
-//! object, never inside a helper, and only while the halt word of the call is set. Every other signal goes to whoever handled it before us.
+//! object, never inside a helper, and only while a word says so that the caller of [`call`] named. Every other signal goes to whoever handled it before us.
 
+use super::compute_unit::now_ns;
 use atoll_kgraph::host_abi::{HostContext, HostKernel};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -24,7 +25,7 @@ pub(crate) struct Interruption {
     pub(crate) is_write: bool,
 }
 
-/// Stops a kernel. Nobody else sends it to threads, and by default it does nothing.
+/// Stops a kernel that has to stop. Nobody else sends it to threads, and by default it does nothing.
 pub(crate) const HALT_SIGNAL: c_int = libc::SIGURG;
 
 const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, HALT_SIGNAL];
@@ -44,8 +45,8 @@ thread_local! {
     static FRAME: Cell<u64> = const { Cell::new(0) };
     /// Where the code of the kernel lies that it calls.
     static CODE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-    /// The halt word of the call.
-    static HALT: Cell<*const AtomicU32> = const { Cell::new(std::ptr::null()) };
+    /// What says that it has to end, during the call.
+    static STOPS: Cell<*const Stops<'static>> = const { Cell::new(std::ptr::null()) };
     static LAST: Cell<Interruption> = const { Cell::new(Interruption { signal: 0, instruction: 0, address: None, is_write: false }) };
 }
 
@@ -74,21 +75,44 @@ fn install_one(signal: c_int, previous: &OnceLock<libc::sigaction>) -> Result<()
     }
 }
 
-/// Calls a kernel whose code lies in `code`; [`HALT_SIGNAL`] ends it while `halt_word` is not 0.
+/// What makes [`HALT_SIGNAL`] end a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stops<'a> {
+    /// The launch has to end: not 0.
+    pub(crate) halt_word: &'a AtomicU32,
+    /// Something more urgent waits: not 0.
+    pub(crate) stop_word: &'a AtomicU32,
+    /// From when on the stop word ends the call in the middle of a block; monotonic nanoseconds.
+    pub(crate) interruptible_from_ns: u64,
+}
+
+impl Stops<'_> {
+    /// The call may be interrupted at no time.
+    pub(crate) const NEVER: u64 = u64::MAX;
+
+    /// Calls nothing but the clock, which does no more than read memory.
+    fn are_set(&self) -> bool {
+        let interrupts =
+            || self.stop_word.load(Acquire) != 0 && (self.interruptible_from_ns == 0 || self.interruptible_from_ns <= now_ns());
+        self.halt_word.load(Acquire) != 0 || interrupts()
+    }
+}
+
+/// Calls a kernel whose code lies in `code`; [`HALT_SIGNAL`] ends it if one of `stops` is set.
 ///
 /// # Safety
 /// As for [`HostKernel`].
 pub(crate) unsafe fn call(
     kernel: HostKernel,
     code: &Range<u64>,
-    halt_word: &AtomicU32,
+    stops: &Stops<'_>,
     context: *const HostContext,
 ) -> Result<(), Interruption> {
     CODE.set((code.start, code.end));
-    HALT.set(halt_word);
+    STOPS.set(std::ptr::from_ref(stops).cast());
     // SAFETY: `guarded_call` calls `kernel(context)` and leaves 0 in the thread's own cell, which lives as long as the thread.
     let faulted = FRAME.with(|frame| unsafe { guarded_call(kernel, context, frame.as_ptr()) });
-    HALT.set(std::ptr::null());
+    STOPS.set(std::ptr::null());
     if faulted == 0 { Ok(()) } else { Err(LAST.get()) }
 }
 
@@ -115,19 +139,19 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     unsafe { resume_at_landing(context, frame) };
 }
 
-/// As [`on_fault`], on a thread whose kernel has run for too long.
+/// As [`on_fault`], on a thread whose kernel may have to end.
 unsafe extern "C" fn on_halt(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let (frame, halt_word) = (FRAME.get(), HALT.get());
-    if frame == 0 || halt_word.is_null() {
+    let (frame, stops) = (FRAME.get(), STOPS.get());
+    if frame == 0 || stops.is_null() {
         // SAFETY: the arguments are those of this call.
         return unsafe { pass_on(signal, info, context) };
     }
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler, and the halt word outlives the call that `frame` stands for.
-    let (instruction, is_halted) = unsafe { (program_counter(context), (*halt_word).load(Acquire) != 0) };
+    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler, and `stops` outlives the call that `frame` stands for.
+    let (instruction, stops) = unsafe { (program_counter(context), &*stops) };
     let (begin, end) = CODE.get();
     // Elsewhere the kernel is in a helper; it finds the word set, or hears from us again.
-    if is_halted && (begin..end).contains(&instruction) {
+    if (begin..end).contains(&instruction) && stops.are_set() {
         LAST.set(Interruption { signal, instruction, address: None, is_write: false });
         // SAFETY: as in `on_fault`.
         unsafe { resume_at_landing(context, frame) };

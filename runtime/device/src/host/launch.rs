@@ -124,6 +124,11 @@ impl Launch {
         self.preempt.is_some()
     }
 
+    /// Whether a block may be stopped midway: another run of it does no harm, and whether it is done can be told.
+    pub(crate) fn is_interruptible(&self) -> bool {
+        self.is_preemptible() && self.record.may_run_again == 1
+    }
+
     /// Whether the task's epoch passed the one of this launch: whatever has not started leaves.
     pub(crate) fn is_stale(&self) -> bool {
         self.preempt.is_some()

@@ -1,8 +1,9 @@
 //! The shared memory between the engine's side of a host device and its compute units.
 //!
-//! One region holds the control words, per device queue a command ring and a completion ring, and per compute unit the ring of its chunks. Each word has its own cache line.
+//! One region holds the control words, per device queue a command ring and a completion ring, and per compute unit what it is doing and the ring of its chunks. Each word has its own cache line.
 
 use super::chunks::{CHUNKS_BYTES, ChunkReader, ChunkWriter};
+use super::interrupt::UnitWords;
 use crate::doorbell::SleepBell;
 use crate::record::{COMMAND_WORDS, COMPLETION_WORDS};
 use crate::ring::{Consumer, Producer, ring_bytes};
@@ -47,39 +48,63 @@ pub(crate) enum State {
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     region: Arc<Region>,
-    queues: u32,
-    capacity: u32,
-    compute_units: u32,
+    shape: LinkShape,
+}
+
+/// How many of everything there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkShape {
+    pub(crate) queues: u32,
+    /// Launches of a queue.
+    pub(crate) capacity: u32,
+    pub(crate) compute_units: u32,
+}
+
+impl LinkShape {
+    fn bytes(self) -> u64 {
+        self.chunks_at() + u64::from(self.compute_units) * CHUNKS_BYTES
+    }
+
+    fn chunks_at(self) -> u64 {
+        (self.units_at() + u64::from(self.compute_units) * LINE_BYTES).next_multiple_of(2 * LINE_BYTES)
+    }
+
+    fn units_at(self) -> u64 {
+        RINGS_AT + u64::from(self.queues) * self.rings_bytes()
+    }
+
+    fn rings_bytes(self) -> u64 {
+        ring_bytes::<COMMAND_WORDS>(self.capacity) + ring_bytes::<COMPLETION_WORDS>(self.capacity)
+    }
 }
 
 impl Link {
-    pub(crate) fn create(queues: u32, capacity: u32, compute_units: u32) -> std::io::Result<Link> {
-        let bytes = Self::bytes(queues, capacity, compute_units);
-        Ok(Link { region: Arc::new(Region::create("atoll-link", bytes)?), queues, capacity, compute_units })
+    pub(crate) fn create(shape: LinkShape) -> std::io::Result<Link> {
+        Ok(Link { region: Arc::new(Region::create("atoll-link", shape.bytes())?), shape })
     }
 
-    /// The same region in another process, for as many queues and compute units.
-    pub(crate) fn attach(fd: OwnedFd, queues: u32, capacity: u32, compute_units: u32) -> std::io::Result<Link> {
+    /// The same region in another process.
+    pub(crate) fn attach(fd: OwnedFd, shape: LinkShape) -> std::io::Result<Link> {
         let region = Arc::new(Region::attach(fd)?);
-        if region.bytes() != Self::bytes(queues, capacity, compute_units) {
+        if region.bytes() != shape.bytes() {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the rings are of another size"));
         }
-        Ok(Link { region, queues, capacity, compute_units })
+        Ok(Link { region, shape })
     }
 
     /// The engine's ends of a queue's rings.
     pub(crate) fn engine_ends(&self, queue: u32) -> (Producer<COMMAND_WORDS>, Consumer<COMPLETION_WORDS>) {
         let (commands, completions) = self.ring_places(queue);
-        let producer = Producer::new(self.region.clone(), commands, self.capacity);
-        let consumer = Consumer::new(self.region.clone(), completions, self.capacity);
+        let producer = Producer::new(self.region.clone(), commands, self.shape.capacity);
+        let consumer = Consumer::new(self.region.clone(), completions, self.shape.capacity);
         (producer.expect("`create` made room"), consumer.expect("`create` made room"))
     }
 
     /// The compute units' ends of a queue's rings.
     pub(crate) fn device_ends(&self, queue: u32) -> (Consumer<COMMAND_WORDS>, Producer<COMPLETION_WORDS>) {
         let (commands, completions) = self.ring_places(queue);
-        let consumer = Consumer::new(self.region.clone(), commands, self.capacity);
-        let producer = Producer::new(self.region.clone(), completions, self.capacity);
+        let consumer = Consumer::new(self.region.clone(), commands, self.shape.capacity);
+        let producer = Producer::new(self.region.clone(), completions, self.shape.capacity);
         (consumer.expect("`create` made room"), producer.expect("`create` made room"))
     }
 
@@ -90,7 +115,7 @@ impl Link {
 
     /// The engine's end of that.
     pub(crate) fn chunk_readers(&self) -> Vec<ChunkReader> {
-        (0..self.compute_units).map(|unit| ChunkReader::new(self.region.clone(), self.chunks_at(unit), unit)).collect()
+        (0..self.shape.compute_units).map(|unit| ChunkReader::new(self.region.clone(), self.chunks_at(unit), unit)).collect()
     }
 
     /// The bell that wakes compute units.
@@ -156,7 +181,7 @@ impl Link {
 
     /// Asks compute units that run blocks of less urgent queues to look at `queue`.
     pub(crate) fn raise_stop(&self, queue: u32) {
-        for lower in queue + 1..self.queues {
+        for lower in queue + 1..self.shape.queues {
             let word = self.stop_word(lower);
             if word.load(SeqCst) & (1 << queue) == 0 {
                 word.fetch_or(1 << queue, SeqCst);
@@ -166,12 +191,22 @@ impl Link {
 
     /// Nothing in `queue` waits for a compute unit.
     pub(crate) fn clear_stop(&self, queue: u32) {
-        for lower in queue + 1..self.queues {
+        for lower in queue + 1..self.shape.queues {
             let word = self.stop_word(lower);
             if word.load(SeqCst) & (1 << queue) != 0 {
                 word.fetch_and(!(1 << queue), SeqCst);
             }
         }
+    }
+
+    pub(crate) fn shape(&self) -> LinkShape {
+        self.shape
+    }
+
+    /// What a compute unit is doing, for those who want it to stop.
+    pub(crate) fn unit(&self, index: u32) -> UnitWords<'_> {
+        let at = self.shape.units_at() + u64::from(index) * LINE_BYTES;
+        UnitWords { occupation: self.long_word(at), thread: self.word(at + 8) }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -185,7 +220,7 @@ impl Link {
     /// Ends the device: stops what polls, wakes what sleeps. The first reason stays.
     pub(crate) fn end(&self, reason: State) {
         let _ = self.word(STATE_AT).compare_exchange(State::Running as u32, reason as u32, SeqCst, SeqCst);
-        for queue in 0..self.queues {
+        for queue in 0..self.shape.queues {
             self.stop_word(queue).fetch_or(SHUTDOWN_BIT, SeqCst);
         }
         self.bell().ring(u32::MAX >> 1);
@@ -202,21 +237,12 @@ impl Link {
     }
 
     fn ring_places(&self, queue: u32) -> (u64, u64) {
-        let commands = RINGS_AT + u64::from(queue) * Self::rings_bytes(self.capacity);
-        (commands, commands + ring_bytes::<COMMAND_WORDS>(self.capacity))
+        let commands = RINGS_AT + u64::from(queue) * self.shape.rings_bytes();
+        (commands, commands + ring_bytes::<COMMAND_WORDS>(self.shape.capacity))
     }
 
     fn chunks_at(&self, unit: u32) -> u64 {
-        Self::bytes(self.queues, self.capacity, unit)
-    }
-
-    /// Size of all of it; the rings of compute units stand last.
-    fn bytes(queues: u32, capacity: u32, compute_units: u32) -> u64 {
-        RINGS_AT + u64::from(queues) * Self::rings_bytes(capacity) + u64::from(compute_units) * CHUNKS_BYTES
-    }
-
-    const fn rings_bytes(capacity: u32) -> u64 {
-        ring_bytes::<COMMAND_WORDS>(capacity) + ring_bytes::<COMPLETION_WORDS>(capacity)
+        self.shape.chunks_at() + u64::from(unit) * CHUNKS_BYTES
     }
 }
 

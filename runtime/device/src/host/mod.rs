@@ -12,12 +12,12 @@
 //!
 //! There is no thread between a submission and a compute unit: compute units pull records themselves, those that sleep are woken by a futex. Queue 0 is the most urgent.
 //! Submitting to it also sets the *stop word* of compute units that run preemptible blocks of other queues; they come back after the block at hand (the progress map says where
-//! they stopped), and go on later. So a real-time launch waits for one block at most, whatever is queued, and raising the epoch is only needed to get
-//! the launches behind it out of the queue.
+//! they stopped), and go on later. Where that block is long, and running it again does no harm, they are interrupted in the middle of it (`interrupt`). So a real-time launch waits for a short block at most, whatever is
+//! queued, and raising the epoch is only needed to get the launches behind it out of the queue.
 //!
 //! A kernel that traps or faults fails its launch (`fault`), and so does one that runs for longer than its limit (`watchdog`); what it did is told with block, thread and line of PTX as far as they are known
 //! (`diagnose`). A launch that nobody wants any more is ended the same way, when the engine asks for it through a word of its queue. What a wild store hit on the way there nobody knows, unless the code was compiled with checks, which bound each access to its own buffer (`bounds`); so untrusted
-//! code belongs into an executor process (design D11). Not here: stopping a block midway so that it can be run again.
+//! code belongs into an executor process (design D11).
 
 mod arena;
 mod bounds;
@@ -32,12 +32,14 @@ mod fault;
 mod format;
 mod helpers;
 mod image;
+mod interrupt;
 mod launch;
 mod line_table;
 mod link;
 mod module;
 mod queue;
 mod reports;
+mod run_time;
 mod space;
 mod watchdog;
 
@@ -58,7 +60,7 @@ pub(crate) use module::SCRATCH_BYTES_MAX;
 pub(crate) use reports::{KeepReports, Reports};
 pub(crate) use space::{ConstantStore, EngineSpace, KernelSpace, MEMORY_BYTES_MAX, Place};
 
-use link::QUEUES_MAX;
+use link::{LinkShape, QUEUES_MAX};
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -273,6 +275,10 @@ impl HostConfig {
         Ok(self)
     }
 
+    pub(crate) fn link_shape(&self) -> LinkShape {
+        LinkShape { queues: self.queues, capacity: self.queue_capacity, compute_units: self.compute_units }
+    }
+
     pub(crate) fn info(self) -> DeviceInfo {
         DeviceInfo {
             name: self.name,
@@ -283,8 +289,7 @@ impl HostConfig {
             constants_bytes: self.constants_bytes,
             constants_granule: rustix::param::page_size() as u64,
             shared_bytes_max: self.shared_bytes_max,
-            // Running blocks are left to finish.
-            preempt_level: PreemptLevel::Deactivate,
+            preempt_level: PreemptLevel::Interrupt,
             can_abort: true,
             queues: self.queues,
             queue_capacity: self.queue_capacity,
@@ -338,6 +343,7 @@ mod tests {
             epoch_word: DeviceOffset(0),
             epoch: Epoch(0),
             preemptible: 0,
+            may_run_again: 0,
         }
     }
 
@@ -358,7 +364,7 @@ mod tests {
     fn a_completion_nobody_asked_for_means_that_the_device_is_lost() {
         let mut device = device();
         let (_, mut forger) = device.engine_side.link.device_ends(1);
-        let completion = Completion { launch: LaunchId(7), status: LaunchStatus::Complete, started_ns: 0, ended_ns: 0, busy_ns: 0 };
+        let completion = Completion::unrun(LaunchId(7), LaunchStatus::Complete);
         forger.push(&completion.to_words()).unwrap();
         assert_eq!(device.next_completion(), None);
         assert_eq!(device.submit(QueueId(0), &record(0), &[]), Err(SubmitError::Lost));

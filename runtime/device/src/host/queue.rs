@@ -4,9 +4,11 @@
 //! queue, so a chunk should be short against what a real-time launch may wait; and long against what fetching it costs. Nobody knows a kernel's block time before it ran, so
 //! each launch starts with single blocks and grows its chunks from what it measured.
 
+use super::fault::Stops;
 use super::launch::Launch;
 use super::link::Link;
 use super::reports::KeepReports;
+use super::run_time::RunTime;
 use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, Completion, LaunchStatus};
 use crate::report::{Fault, FaultKind, LaunchReport};
 use crate::ring::{Consumer, Corrupt, Producer, PushError};
@@ -33,6 +35,10 @@ pub(crate) struct Chunk {
     pub(crate) blocks: Range<u64>,
     /// When they must be done, by the launch's time limit.
     pub(crate) deadline_ns: u64,
+    /// From when on they may be interrupted.
+    pub(crate) interruptible_from_ns: u64,
+    /// How long a block takes, as far as known.
+    pub(crate) block_ns: Option<u64>,
 }
 
 /// What became of a chunk.
@@ -40,7 +46,7 @@ pub(crate) struct Chunk {
 pub(crate) struct Outcome {
     /// The blocks it was given.
     pub(crate) given: Range<u64>,
-    /// From here on they did not run, because the stop word was set.
+    /// From here on they did not run, or not to their end, because the stop word was set.
     pub(crate) stopped_at: u64,
     pub(crate) end: End,
     pub(crate) started_ns: u64,
@@ -63,6 +69,8 @@ pub(crate) enum End {
     Failed,
     /// The end of its launch was asked for.
     Aborted,
+    /// It was stopped in the middle of a block, which has to begin again.
+    Interrupted,
 }
 
 /// What a compute unit finds when it asks for work.
@@ -117,11 +125,7 @@ struct Active {
     next: u64,
     /// Blocks that stopped compute units gave back; at most one range for each of them.
     returned: Vec<Range<u64>>,
-    /// Chunks that are being run.
-    running: u32,
-    /// When the first of these began, and how long there were some before.
-    running_since_ns: u64,
-    ran_ns: u64,
+    time: RunTime,
     failed: bool,
     aborted: bool,
     /// When its first block started; `None` while none has.
@@ -132,7 +136,9 @@ struct Active {
     /// Of the chunks measured: the longest time per block of late, and the most blocks.
     block_ns: Option<u64>,
     largest: u64,
+    /// Chunks in a row that came back as they were given, without having been interrupted.
     fruitless: u32,
+    reexecuted_blocks: u64,
 }
 
 impl DeviceQueue {
@@ -145,9 +151,9 @@ impl DeviceQueue {
     pub(crate) fn claim(&mut self, binder: &impl Bind, now_ns: u64) -> Result<Claim, Corrupt> {
         let mut claim = Claim { chunk: None, waiting: 0, completed: self.advance(binder, now_ns)? };
         if let Some(active) = &mut self.active
-            && let Some((blocks, deadline_ns)) = active.claim(self.pacing, now_ns)
+            && let Some(chunk) = active.claim(self.pacing, now_ns)
         {
-            claim.chunk = Some(Chunk { launch: active.launch.clone(), blocks, deadline_ns });
+            claim.chunk = Some(chunk);
             claim.waiting = active.waiting();
         }
         Ok(claim)
@@ -163,7 +169,7 @@ impl DeviceQueue {
             let Some(active) = &mut self.active else { continue };
             let is_aborted = self.link.is_aborted(self.index, active.launch.record.launch);
             active.look_around(self.pacing, is_aborted, now_ns);
-            if active.running > 0 || active.waiting() > 0 {
+            if active.time.running() > 0 || active.waiting() > 0 {
                 break;
             }
             active.ended_ns = active.ended_ns.max(now_ns);
@@ -177,7 +183,7 @@ impl DeviceQueue {
     pub(crate) fn finish(&mut self, outcome: &Outcome) -> Result<bool, Corrupt> {
         let Some(active) = &mut self.active else { return Ok(false) };
         active.finish(outcome);
-        let is_over = active.running == 0 && active.waiting() == 0;
+        let is_over = active.time.running() == 0 && active.waiting() == 0;
         if is_over {
             self.complete()?;
         }
@@ -199,7 +205,8 @@ impl DeviceQueue {
             Ok(launch) => self.active = Some(Active::new(launch, now_ns)),
             Err((launch, fault)) => {
                 self.reports.put(launch, LaunchReport { fault: Some(*fault), ..LaunchReport::default() });
-                self.report(Completion { launch, status: LaunchStatus::Failed, started_ns: now_ns, ended_ns: now_ns, busy_ns: 0 })?;
+                let completion = Completion::unrun(launch, LaunchStatus::Failed);
+                self.report(Completion { started_ns: now_ns, ended_ns: now_ns, ..completion })?;
                 *completed += 1;
             }
         }
@@ -216,9 +223,9 @@ impl DeviceQueue {
         };
         let launch = active.launch.record.launch;
         self.reports.put(launch, active.launch.draft.finish());
-        let Active { ended_ns, busy_ns, .. } = active;
+        let Active { ended_ns, busy_ns, reexecuted_blocks, .. } = active;
         let started_ns = active.started_ns.unwrap_or(ended_ns);
-        self.report(Completion { launch, status, started_ns, ended_ns, busy_ns })
+        self.report(Completion { launch, status, started_ns, ended_ns, busy_ns, reexecuted_blocks })
     }
 
     fn report(&mut self, completion: Completion) -> Result<(), Corrupt> {
@@ -239,9 +246,7 @@ impl Active {
             launch,
             next: 0,
             returned,
-            running: 0,
-            running_since_ns: now_ns,
-            ran_ns: 0,
+            time: RunTime::default(),
             failed: false,
             aborted: false,
             started_ns: None,
@@ -250,6 +255,7 @@ impl Active {
             block_ns,
             largest: 0,
             fruitless: 0,
+            reexecuted_blocks: 0,
         }
     }
 
@@ -265,34 +271,30 @@ impl Active {
             self.skip_the_rest();
         }
         if self.waiting() > 0 && self.launch.is_stale() {
-            self.launch.set_evicted();
-            self.skip_the_rest();
+            self.evict();
         }
         // What ran before the launch was evicted is not even offered again.
         if self.returned.is_empty() && self.launch.is_preemptible() {
             self.next = self.launch.first_missing(self.next, self.launch.blocks);
         }
-        if self.left_ns(pacing, now_ns) == 0 {
+        if self.time.left_ns(pacing.time_limit_ns, now_ns) == 0 {
             self.run_out_of_time(pacing.time_limit_ns);
         }
     }
 
-    /// How long it may still run.
-    fn left_ns(&self, pacing: Pacing, now_ns: u64) -> u64 {
-        let runs_ns = if self.running > 0 { now_ns.saturating_sub(self.running_since_ns) } else { 0 };
-        pacing.time_limit_ns.saturating_sub(self.ran_ns + runs_ns)
-    }
-
-    /// Blocks to run, and when they must be done.
-    fn claim(&mut self, pacing: Pacing, now_ns: u64) -> Option<(Range<u64>, u64)> {
-        let left_ns = self.left_ns(pacing, now_ns);
-        let range = self.take(self.chunk_blocks(pacing))?;
-        if self.running == 0 {
-            self.running_since_ns = now_ns;
-        }
-        self.running += 1;
+    /// Blocks to run.
+    fn claim(&mut self, pacing: Pacing, now_ns: u64) -> Option<Chunk> {
+        let left_ns = self.time.left_ns(pacing.time_limit_ns, now_ns);
+        let blocks = self.take(self.chunk_blocks(pacing))?;
+        let interruptible_from_ns = match (self.launch.is_interruptible(), self.time.left_alone_ns()) {
+            (false, _) => Stops::NEVER,
+            (true, 0) => 0,
+            (true, left_alone_ns) => now_ns.saturating_add(left_alone_ns),
+        };
+        self.time.begin(now_ns);
         self.started_ns.get_or_insert(now_ns);
-        Some((range, now_ns.saturating_add(left_ns)))
+        let (launch, deadline_ns) = (self.launch.clone(), now_ns.saturating_add(left_ns));
+        Some(Chunk { launch, blocks, deadline_ns, interruptible_from_ns, block_ns: self.block_ns })
     }
 
     /// The launch has used up its time between two blocks.
@@ -331,19 +333,26 @@ impl Active {
     }
 
     fn finish(&mut self, outcome: &Outcome) {
-        self.running -= 1;
+        let is_fruitless = outcome.stopped_at == outcome.given.start;
+        let was_interrupted = outcome.end == End::Interrupted;
+        self.time.end(outcome.ended_ns, !is_fruitless, was_interrupted);
         self.ended_ns = self.ended_ns.max(outcome.ended_ns);
         self.busy_ns += outcome.busy_ns();
-        if self.running == 0 {
-            self.ran_ns += outcome.ended_ns.saturating_sub(self.running_since_ns);
-        }
-        self.measure(outcome);
         self.failed |= outcome.end == End::Failed;
         self.aborted |= outcome.end == End::Aborted;
         if outcome.stopped_at < outcome.given.end {
-            self.fruitless = if outcome.stopped_at == outcome.given.start { self.fruitless + 1 } else { 0 };
-            self.failed |= self.fruitless > FRUITLESS_CHUNKS_MAX;
             self.returned.push(outcome.stopped_at..outcome.given.end);
+        }
+        if was_interrupted {
+            self.reexecuted_blocks += u64::from(outcome.stopped_at < outcome.given.end);
+        } else {
+            self.measure(outcome);
+            self.fruitless = if is_fruitless { self.fruitless + 1 } else { 0 };
+            self.failed |= self.fruitless > FRUITLESS_CHUNKS_MAX;
+        }
+        // Told at once: whoever comes next may be busy with something more urgent for long.
+        if self.waiting() > 0 && self.launch.is_stale() {
+            self.evict();
         }
         if self.failed || self.aborted {
             self.skip_the_rest();
@@ -359,6 +368,11 @@ impl Active {
         let block_ns = (outcome.ended_ns.saturating_sub(outcome.started_ns) / blocks).max(1);
         self.block_ns = Some(self.block_ns.map_or(block_ns, |old| block_ns.max(old.midpoint(block_ns))));
         self.largest = self.largest.max(blocks);
+    }
+
+    fn evict(&mut self) {
+        self.launch.set_evicted();
+        self.skip_the_rest();
     }
 
     fn skip_the_rest(&mut self) {

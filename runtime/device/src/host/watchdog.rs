@@ -6,10 +6,10 @@
 
 use super::compute_unit::now_ns;
 use super::device_side::Shared;
-use super::fault::HALT_SIGNAL;
+use super::interrupt::UnitWords;
 use super::link::{Link, State};
 use atoll_core::LaunchId;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -21,6 +21,9 @@ const GRACE: Duration = Duration::from_millis(1);
 /// How often the watchdog looks, at most and at least; in between it is an eighth of the limit.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(100);
+
+/// The same while blocks run: how late an interruption can be that nobody sent a signal for, because blocks used to be short, or whose signal was lost.
+const LOOK_BUSY: Duration = Duration::from_millis(5);
 
 /// How long calls may still run once the device ends.
 const ENDING_NS: u64 = 1_000_000_000;
@@ -42,28 +45,24 @@ pub(crate) struct Watch {
     launch: AtomicU64,
     queue: AtomicU32,
     halt_word: AtomicU32,
-    /// The thread, for signals; 0 before it runs.
-    thread: AtomicI32,
+    /// From when on it may be interrupted.
+    interruptible_from_ns: AtomicU64,
     /// Held by whoever changes a call that is being ended.
     ending: Mutex<()>,
 }
 
 impl Watch {
-    /// This thread is the compute unit.
-    pub(crate) fn attach(&self) {
-        self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
-    }
-
     /// What the kernel of a call polls.
     pub(crate) fn halt_word(&self) -> &AtomicU32 {
         &self.halt_word
     }
 
     /// A call begins.
-    pub(crate) fn begin(&self, deadline_ns: u64, queue: u32, launch: LaunchId) {
-        self.deadline_ns.store(deadline_ns, Relaxed);
+    pub(crate) fn begin(&self, queue: u32, launch: LaunchId, deadline_ns: u64, interruptible_from_ns: u64) {
         self.queue.store(queue, Relaxed);
         self.launch.store(launch.0, Relaxed);
+        self.deadline_ns.store(deadline_ns, Relaxed);
+        self.interruptible_from_ns.store(interruptible_from_ns, Relaxed);
         self.state.store(self.state.load(Relaxed) + PHASES + RUNNING, Release);
     }
 
@@ -80,18 +79,25 @@ impl Watch {
         true
     }
 
-    /// Ends the call if it should be over at `now_ns`, or its launch is to end; true while one is being ended.
-    fn look(&self, now_ns: u64, link: &Link) -> bool {
+    /// Ends the call of a compute unit if it should be over at `now_ns`, or its launch is to end; true while one is being ended. Interrupts it where a signal to that end was lost, or nobody sent one.
+    fn look(&self, unit: UnitWords<'_>, now_ns: u64, link: &Link, process: i32) -> bool {
         let state = self.state.load(Acquire);
+        let signal = || unit.signal(process);
         match state % PHASES {
             // Read after the state and before the exchange, what is read here belongs to the same call as the state if that succeeds.
             RUNNING if link.is_aborted(self.queue.load(Relaxed), LaunchId(self.launch.load(Relaxed))) => {
                 if self.ask(state) {
-                    self.tell(halting(state));
+                    self.tell(halting(state), signal);
                 }
             }
             RUNNING if self.deadline_ns.load(Relaxed) <= now_ns => drop(self.ask(state)),
-            HALTING => self.tell(state),
+            HALTING => self.tell(state, signal),
+            RUNNING
+                if self.interruptible_from_ns.load(Relaxed) <= now_ns && link.stop_word(self.queue.load(Relaxed)).load(Relaxed) != 0 =>
+            {
+                signal();
+                return false;
+            }
             _ => return false,
         }
         true
@@ -107,12 +113,10 @@ impl Watch {
         is_in_time
     }
 
-    fn tell(&self, state: u64) {
+    fn tell(&self, state: u64, signal: impl Fn()) {
         let _ending = lock(&self.ending);
         if self.state.load(Acquire) == state {
-            let thread = self.thread.load(Relaxed);
-            // SAFETY: a system call without memory; the thread lives while a call of its is being ended, since it takes the lock to end it. A signal that arrives late finds the halt word cleared.
-            let _ = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, HALT_SIGNAL) };
+            signal();
         }
     }
 }
@@ -156,7 +160,8 @@ fn watch(shared: &Shared, over: &AtomicU32) {
             let end = *must_end_at.get_or_insert(latest_ns.saturating_add(ENDING_NS));
             latest_ns = if latest_ns >= end { u64::MAX } else { latest_ns };
         }
-        let is_ending = shared.watches.iter().filter(|watch| watch.look(latest_ns, link)).count() > 0;
+        let look = |(watch, unit): (&Watch, u32)| watch.look(link.unit(unit), latest_ns, link, shared.process);
+        let is_ending = shared.watches.iter().zip(0..).map(look).fold(false, |any, is_ending| any | is_ending);
         // A second look after a while finds a call that was just beginning at the first.
         let is_asked = std::mem::replace(&mut answered, ticket) != ticket;
         if is_asked
@@ -166,7 +171,17 @@ fn watch(shared: &Shared, over: &AtomicU32) {
             tracing::error!(%corrupt, "the device is lost");
             shared.lose();
         }
-        link.abort_bell().sleep_for(ticket, if is_ending || is_asked { GRACE } else { pause });
+        let is_busy = shared.running.load(Relaxed) > 0;
+        link.abort_bell().sleep_for(
+            ticket,
+            if is_ending || is_asked {
+                GRACE
+            } else if is_busy {
+                pause.min(LOOK_BUSY)
+            } else {
+                pause
+            },
+        );
     }
 }
 
@@ -188,31 +203,45 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::fault::Stops;
+    use crate::host::link::LinkShape;
 
     const LAUNCH: LaunchId = LaunchId(7);
 
+    fn link(queues: u32) -> Link {
+        Link::create(LinkShape { queues, capacity: 1, compute_units: 1 }).unwrap()
+    }
+
+    fn begin(watch: &Watch, deadline_ns: u64) {
+        watch.begin(0, LAUNCH, deadline_ns, Stops::NEVER);
+    }
+
+    fn look(watch: &Watch, now_ns: u64, link: &Link) -> bool {
+        watch.look(link.unit(0), now_ns, link, rustix::process::getpid().as_raw_nonzero().get())
+    }
+
     #[test]
     fn a_call_is_ended_once_and_the_next_one_is_not() {
-        let (watch, link) = (Watch::default(), Link::create(1, 1, 1).unwrap());
-        watch.begin(100, 0, LAUNCH);
-        assert!(!watch.look(99, &link));
-        assert!(watch.look(100, &link));
+        let (watch, link) = (Watch::default(), link(1));
+        begin(&watch, 100);
+        assert!(!look(&watch, 99, &link));
+        assert!(look(&watch, 100, &link));
         assert_eq!(watch.halt_word.load(Relaxed), 1);
         assert!(watch.end());
         assert_eq!(watch.halt_word.load(Relaxed), 0);
-        watch.begin(200, 0, LAUNCH);
-        assert!(!watch.look(150, &link));
+        begin(&watch, 200);
+        assert!(!look(&watch, 150, &link));
         assert!(!watch.end());
-        assert!(!watch.look(u64::MAX, &link));
+        assert!(!look(&watch, u64::MAX, &link));
     }
 
     #[test]
     fn only_the_launch_that_is_named_is_aborted() {
-        let (watch, link) = (Watch::default(), Link::create(2, 1, 1).unwrap());
+        let (watch, link) = (Watch::default(), link(2));
         link.abort(1, LAUNCH);
         for (queue, launch, is_meant) in [(1, LAUNCH, true), (0, LAUNCH, false), (1, LaunchId(8), false), (1, LaunchId(6), false)] {
-            watch.begin(u64::MAX, queue, launch);
-            assert_eq!((watch.look(0, &link), watch.end()), (is_meant, is_meant), "{launch:?} in queue {queue}");
+            watch.begin(queue, launch, u64::MAX, Stops::NEVER);
+            assert_eq!((look(&watch, 0, &link), watch.end()), (is_meant, is_meant), "{launch:?} in queue {queue}");
         }
     }
 }

@@ -83,6 +83,20 @@ void spin_preemptible(const struct context *c) {
     }
 }
 
+/* A block that may be run again: out[block] is spoilt, and after a while 3 * block + 1. */
+void settle_preemptible(const struct context *c) {
+    const struct spin_params *p = (const struct spin_params *)c->params;
+    volatile uint32_t *out = p->counts;
+    for (uint64_t block = c->block_begin; block < c->block_end && !*c->stop_word; block++) {
+        if (skips(&p->preempt, block))
+            continue;
+        out[block] = ~0u;
+        spin_for(p->cycles);
+        out[block] = 3 * (uint32_t)block + 1;
+        p->preempt.progress[block] = 1;
+    }
+}
+
 /* Appends its tag to a log: log[0] is the number of entries. One block holds everything up until gate[0] reaches `until`. */
 struct note_params {
     uint32_t *log;

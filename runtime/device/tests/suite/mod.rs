@@ -4,11 +4,13 @@
 
 mod abort;
 mod chunks;
+mod interrupt;
 #[allow(dead_code, reason = "the latency example uses the rest")]
 pub mod rig;
 
 pub use abort::*;
 pub use chunks::*;
+pub use interrupt::*;
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use atoll_device::{Completion, DeviceError, FaultKind, LaunchStatus, ModuleId, ModuleImage, SubmitError};
@@ -46,6 +48,11 @@ macro_rules! conforms {
             what_is_over_or_not_the_oldest_is_not_aborted,
             random_aborts_spoil_nothing_and_the_bill_is_right,
             compute_units_tell_what_they_ran,
+            an_interrupted_block_runs_again,
+            what_may_not_run_again_is_left_to_finish,
+            an_interrupted_launch_of_a_raised_task_comes_back_at_once,
+            a_launch_may_be_interrupted_and_aborted_at_once,
+            random_interruptions_spoil_nothing_and_the_bill_is_right,
             memory_is_bounded,
             constants_are_read_by_kernels_and_written_by_the_engine,
             a_constant_that_is_gone_is_not_seen_again,

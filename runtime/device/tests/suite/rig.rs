@@ -46,6 +46,7 @@ pub enum Kernel {
     PrintAll,
     Checked,
     SystemCall,
+    SettlePreemptible,
 }
 
 /// Shared and scratch memory of [`Kernel::Arenas`].
@@ -79,6 +80,7 @@ pub fn facts() -> Vec<KernelFacts> {
         fact("print_all", 24, None),
         fact("checked", 32, None),
         fact("system_call", 40, None),
+        fact("settle_preemptible", 44, Some(16)),
     ]
 }
 
@@ -107,6 +109,8 @@ pub struct Launch {
     pub shared_bytes: u32,
     pub params: Vec<Param>,
     pub preempt: Option<Preempt>,
+    /// Its blocks may be stopped midway.
+    pub may_run_again: bool,
 }
 
 /// A device with the kernels loaded.
@@ -169,6 +173,7 @@ impl Rig {
             epoch_word: preempt.map_or(DeviceOffset(0), |p| p.epoch_word),
             epoch: preempt.map_or(Epoch(0), |p| p.epoch),
             preemptible: u32::from(preempt.is_some()),
+            may_run_again: u32::from(launch.may_run_again),
         };
         self.device.submit(QueueId(queue), &record, &params)?;
         self.launches += 1;
@@ -246,7 +251,7 @@ fn layout(launch: &Launch) -> (Vec<u8>, u64) {
 
 impl Launch {
     pub fn new(kernel: Kernel, blocks: u32, params: Vec<Param>) -> Launch {
-        Launch { kernel, grid: [blocks, 1, 1], shared_bytes: 0, params, preempt: None }
+        Launch { kernel, grid: [blocks, 1, 1], shared_bytes: 0, params, preempt: None, may_run_again: false }
     }
 
     pub fn preemptible(self, preempt: Preempt) -> Launch {

@@ -116,7 +116,7 @@ fn a_function_that_is_gone_leaves_its_bill_to_its_tenant() {
 #[test]
 fn nobody_is_billed_for_more_than_was_possible() {
     let mut usage = Usage::default();
-    let launch = |status, busy_ns| Completion { launch: LaunchId(0), status, started_ns: 0, ended_ns: 0, busy_ns };
+    let launch = |status, busy_ns| Completion { busy_ns, ..Completion::unrun(LaunchId(0), status) };
     usage.add_launch(&launch(LaunchStatus::Complete, 70), 100);
     usage.add_launch(&launch(LaunchStatus::Aborted, u64::MAX), 100);
     assert_eq!((usage.compute_unit_ns, usage.launches, usage.aborted_launches), (170, 2, 1));

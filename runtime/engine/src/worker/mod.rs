@@ -75,6 +75,8 @@ pub(crate) struct Worker {
     /// Launches that were told to leave for a real-time invocation and are still there, with when that came.
     drains: Vec<(Nanos, Vec<LaunchId>)>,
     drain_latency: Histogram,
+    /// By the word of the device.
+    reexecuted_blocks: u64,
 }
 
 /// A shutdown under way.
@@ -135,6 +137,7 @@ impl Worker {
             preemption_latency: Histogram::default(),
             drains: Vec::new(),
             drain_latency: Histogram::default(),
+            reexecuted_blocks: 0,
         }
     }
 
@@ -282,6 +285,7 @@ impl Worker {
         let place = invocation.submission.chain.locate(step);
         let busy_ns_max =
             u64::from(self.shared.device.compute_units).saturating_mul(now.0.saturating_sub(invocation.submission.submitted.0));
+        self.reexecuted_blocks = self.reexecuted_blocks.saturating_add(completion.reexecuted_blocks);
         let started = invocation.note_launch(place, completion, busy_ns_max, now);
         if invocation.is_real_time()
             && let Some(started) = started

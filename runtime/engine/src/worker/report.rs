@@ -49,6 +49,7 @@ impl Worker {
             evicted_launches: counters.evicted_launches,
             retries: self.retries,
             aborted_launches: counters.aborted_launches,
+            reexecuted_blocks: self.reexecuted_blocks,
             rt_start_latency: self.rt_start_latency.clone(),
             preemption_latency: self.preemption_latency.clone(),
             drain_latency: self.drain_latency.clone(),

@@ -470,6 +470,7 @@ impl State {
             started_ns: launch.started_ns,
             ended_ns: now_ns(),
             busy_ns: launch.busy_ns,
+            reexecuted_blocks: 0,
         })
     }
 
@@ -480,7 +481,12 @@ impl State {
         let heads = queues.iter_mut().filter_map(|queue| is_aborted(queue).then(|| queue.pop_front())?);
         let status = LaunchStatus::Aborted;
         heads
-            .map(|l| Completion { launch: l.record.launch, status, started_ns: l.started_ns, ended_ns: now_ns(), busy_ns: l.busy_ns })
+            .map(|l| Completion {
+                started_ns: l.started_ns,
+                ended_ns: now_ns(),
+                busy_ns: l.busy_ns,
+                ..Completion::unrun(l.record.launch, status)
+            })
             .collect()
     }
 }

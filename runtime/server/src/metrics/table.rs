@@ -122,6 +122,9 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_aborted_launches_total", "Launches ended by force because nobody wanted their invocation any more", |s, out| {
         out.integer(&[], s.engine.aborted_launches);
     }),
+    counter("atoll_reexecuted_blocks_total", "Times blocks were stopped midway for more urgent ones and had to begin again", |s, out| {
+        out.integer(&[], s.engine.reexecuted_blocks);
+    }),
     histogram(
         "atoll_preemption_latency_seconds",
         "From the submission of a real-time invocation that evicts others to its first block",

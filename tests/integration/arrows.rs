@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-core", &[]),
     ("atoll-device", &["atoll-core", "atoll-kgraph"]),
     ("atoll-engine", &["atoll-core", "atoll-device", "atoll-kgraph"]),
-    ("atoll-sim", &["atoll-core"]),
+    ("atoll-sim", &["atoll-core", "atoll-kgraph"]),
     ("atoll-protocol", &[]),
     ("atoll-sealed", &[]),
     ("atoll-store", &["atoll-core", "atoll-protocol", "atoll-sealed"]),

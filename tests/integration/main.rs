@@ -21,3 +21,4 @@ mod passes;
 mod ptxas;
 mod random_kernels;
 mod serve;
+mod workloads;

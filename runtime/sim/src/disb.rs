@@ -114,6 +114,11 @@ impl Workload {
         Some(Workload { name: format!("DISB v1.0 {letter}"), duration_ns: DISB_SECONDS * 1_000_000_000, clients })
     }
 
+    /// What is said of a run of it.
+    pub fn variant(&self, as_disb: bool) -> String {
+        format!("{}{}", self.name, if as_disb { ", as DISB measures" } else { "" })
+    }
+
     /// The same for a device that is so much faster: rates are multiplied.
     pub fn scaled(mut self, factor: f64) -> Workload {
         for client in &mut self.clients {

@@ -89,6 +89,19 @@ const NVIDIA_COSTS: Costs = Costs {
     padding_permille: 8,
 };
 
+/// The host device. What a launch takes is in its profile, from which the gaps between launches come too. A flag is a word that compute units share; an evicted launch is taken off its ring without a
+/// call; compute units go on with the next block at once.
+const HOST_COSTS: Costs = Costs {
+    launch_ns: 0,
+    dispatch_ns: 0,
+    evicted_launch_ns: 500,
+    flag_ns: 200,
+    interrupt_ns: 0,
+    completion_ns: 5_000,
+    contention_permille: 0,
+    padding_permille: 0,
+};
+
 /// All devices that can be simulated.
 pub const DEVICES: &[DeviceParameters] = &[
     DeviceParameters {
@@ -126,6 +139,15 @@ pub const DEVICES: &[DeviceParameters] = &[
         queues: 32,
         has_priorities: true,
         costs: NVIDIA_COSTS,
+    },
+    DeviceParameters {
+        name: "host",
+        about: "the host device of a machine on which `atoll profile` ran, with as many compute units",
+        compute_units: 1,
+        preempt_level: PreemptLevel::Deactivate,
+        queues: 2,
+        has_priorities: true,
+        costs: HOST_COSTS,
     },
 ];
 

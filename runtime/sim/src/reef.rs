@@ -81,7 +81,7 @@ impl Model {
             });
             line.push(Arc::clone(kernel));
         }
-        let measured = Model { name: name.to_owned(), kernels: line.into() };
+        let measured = Model { name: name.to_owned(), kernels: line.into(), before_ns: 0, after_ns: 0 };
         Ok(measured.without_launches(model_latency.saturating_mul(1000), compute_units))
     }
 
@@ -104,7 +104,7 @@ impl Model {
         };
         let mut known: HashMap<*const Kernel, Arc<Kernel>> = HashMap::new();
         let kernels = self.kernels.iter().map(|kernel| Arc::clone(known.entry(Arc::as_ptr(kernel)).or_insert_with(|| shorten(kernel))));
-        Model { name: self.name.clone(), kernels: kernels.collect() }
+        Model { kernels: kernels.collect(), ..self.clone() }
     }
 }
 

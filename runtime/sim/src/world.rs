@@ -74,6 +74,8 @@ struct World<'a> {
     calls: HashMap<TaskId, Call>,
     /// Launches on the device: whose they are.
     launches: HashMap<LaunchId, TaskId>,
+    /// When the inputs of tasks will be in place.
+    prepared: BinaryHeap<Reverse<(Nanos, TaskId)>>,
     /// The next call of each client.
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
     /// What runs beside the launch that comes next.
@@ -124,6 +126,7 @@ pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
         callers,
         calls: HashMap::new(),
         launches: HashMap::new(),
+        prepared: BinaryHeap::new(),
         due: BinaryHeap::new(),
         pads: Vec::new(),
         late: Vec::new(),
@@ -141,7 +144,9 @@ impl World<'_> {
         (0..self.callers.len()).for_each(|client| self.schedule(client));
         let mut told = Vec::new();
         loop {
-            let next = [self.device.next(), self.due.peek().map(|Reverse((at, _))| *at), self.scheduler.next_wakeup()];
+            let due = self.due.peek().map(|Reverse((at, _))| *at);
+            let prepared = self.prepared.peek().map(|Reverse((at, _))| *at);
+            let next = [self.device.next(), due, prepared, self.scheduler.next_wakeup()];
             let Some(now) = next.into_iter().flatten().min().filter(|now| *now <= end) else { break };
             self.now = now;
             self.device.advance(now, &mut told);
@@ -158,6 +163,12 @@ impl World<'_> {
             while let Some(client) = self.late.pop() {
                 self.call(client, now);
             }
+            while let Some(&Reverse((at, task))) = self.prepared.peek()
+                && at <= now
+            {
+                self.prepared.pop();
+                self.tell(Event::TaskPrepared { task });
+            }
             if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
                 self.tell(Event::Tick);
             }
@@ -168,7 +179,7 @@ impl World<'_> {
 
     /// Puts the next call of a client on the calendar.
     fn schedule(&mut self, client: usize) {
-        let next = self.callers[client].arrivals.next();
+        let next = self.callers[client].arrivals.next().filter(|at| *at < self.simulation.workload.duration_ns);
         self.due.extend(next.map(|at| Reverse((Nanos(at), client))));
     }
 
@@ -238,7 +249,10 @@ impl World<'_> {
 
     fn carry_out(&mut self, caller: Option<TaskId>, action: Action) -> Option<Event> {
         match action {
-            Action::Prepare { task } => return Some(Event::TaskPrepared { task }),
+            Action::Prepare { task } => match self.model(task).before_ns {
+                0 => return Some(Event::TaskPrepared { task }),
+                ns => self.prepared.push(Reverse((Nanos(self.now.0 + ns), task))),
+            },
             Action::Issue { launch, task, step, queue, epoch } => {
                 let kernel = Arc::clone(&self.calls[&task].kernels[step as usize]);
                 self.launches.insert(launch, task);
@@ -265,12 +279,18 @@ impl World<'_> {
         None
     }
 
+    /// What a task calls.
+    fn model(&self, task: TaskId) -> &Model {
+        &self.simulation.models[&self.simulation.workload.clients[self.calls[&task].client].model]
+    }
+
     fn finish(&mut self, task: TaskId, outcome: Outcome) {
+        let answered = Nanos(self.now.0 + self.model(task).after_ns);
         let call = self.calls.remove(&task).expect("a call is finished once");
         self.device.forget(task);
         let caller = &mut self.callers[call.client];
         match outcome {
-            Outcome::Complete => caller.latencies.push(self.now.0 - call.arrived.0),
+            Outcome::Complete => caller.latencies.push(answered.0 - call.arrived.0),
             _ => caller.dropped += 1,
         }
         caller.is_busy = false;
@@ -279,7 +299,7 @@ impl World<'_> {
         }
         // Who was refused does not ask again at once, and for ever.
         if self.simulation.workload.clients[call.client].load == Load::Continuous && outcome == Outcome::Complete {
-            self.due.push(Reverse((self.now, call.client)));
+            self.due.push(Reverse((answered, call.client)));
         }
     }
 
@@ -310,7 +330,7 @@ impl World<'_> {
             reexecuted_blocks: stopped_blocks,
         };
         Report {
-            variant: format!("{}{}", workload.name, if self.simulation.as_disb { ", as DISB measures" } else { "" }),
+            variant: workload.variant(self.simulation.as_disb),
             policy: policy.name.to_owned(),
             device: format!("sim:{}", device.name),
             duration_s: workload.duration_ns as f64 / 1e9,

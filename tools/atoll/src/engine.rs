@@ -97,6 +97,14 @@ fn parse_overcommit(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Starts an engine on the host device in this process.
+pub(crate) fn host_engine(compute_units: u32, policy: &str, device_queue_capacity: u32) -> anyhow::Result<Engine> {
+    raise_descriptor_limit();
+    let device = HostDevice::start(HostConfig { compute_units, ..HostConfig::default() }).context("cannot start the host device")?;
+    let config = EngineConfig { policy: policy.into(), device_queue_capacity, ..EngineConfig::default() };
+    Ok(Engine::start(Box::new(device), config)?)
+}
+
 impl EngineArgs {
     /// Compute units, where they were named.
     #[cfg(feature = "compiler")]

@@ -45,7 +45,7 @@ impl Workload {
     }
 
     /// Asks, and sends when and how the answer came.
-    fn submit<T: Send + 'static>(&self, tag: T, answers: &mpsc::Sender<(T, Instant, Result<(), InvokeError>)>) {
+    pub(crate) fn submit<T: Send + 'static>(&self, tag: T, answers: &mpsc::Sender<(T, Instant, Result<(), InvokeError>)>) {
         let (request, answers) = (invoker::request(&self.function, &self.inputs, Some(self.class)), answers.clone());
         let reply = move |result: Result<_, InvokeError>| {
             // Nobody counts any more once the receiver is gone.

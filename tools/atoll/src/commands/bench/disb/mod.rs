@@ -1,12 +1,23 @@
 //! `atoll bench disb`
 
+mod host;
+
+use crate::artifact;
 use crate::failure::{Blame, users};
 use crate::output::{Align, Table, print, print_json};
+use crate::profiler;
+use crate::random::Random;
+use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_core::{Class, POLICIES, PolicyEntry, policy_by_name};
+use atoll_engine::{InputTensor, symbol_values};
+use atoll_kgraph::{BufferKind, Bundle, Profile};
+use atoll_server::tensor_metadata;
 use atoll_sim::{COSTS, DEVICES, DISB, DeviceParameters, Model, Report, Simulation, Workload, device_by_name, simulate};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How REEF's published files are called that hold the models of DISB.
 const REEF_FILES: [(&str, &str); 5] = [
@@ -21,13 +32,16 @@ const REEF_FILES: [(&str, &str); 5] = [
 const YARDSTICK: &str = "rt-only";
 
 const EXAMPLES: &str = "\
-Profiles are pairs of files as REEF published them: NAME.graph.json, the kernels in their order, and NAME.profile.json, their times on the device.
+On sim:mi50 and the like, profiles are pairs of files as REEF published them: NAME.graph.json, the kernels in their order, and NAME.profile.json, their times on the device.
+On the host device models really run, and sim:host predicts that from what `atoll profile` measured; both take models by --map.
 
 Examples:
   atoll bench disb --device sim:mi50 --profiles reef-mi50
   atoll bench disb --workload A,C --policy rt-only,streams,reset --device sim:mi50 --profiles reef-mi50
   atoll bench disb --workload REAL.json --device sim:mi50 --profiles reef-mi50 --json
-  atoll bench disb --workload A --device sim:mi50 --profiles reef-mi50 --cost evicted-launch=2";
+  atoll bench disb --workload A --device sim:mi50 --profiles reef-mi50 --cost evicted-launch=2
+  atoll bench disb --workload A --device host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10
+  atoll bench disb --workload A --device sim:host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10";
 
 /// Run DISB's workloads under every policy: calls arrive on time whether or not others were answered, and latency counts from the scheduled arrival.
 #[derive(Debug, clap::Args)]
@@ -41,17 +55,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
 
-    /// The device, in virtual time: sim:mi50, sim:v100, sim:a100 or sim:h100
+    /// The device: host, or in virtual time sim:mi50, sim:v100, sim:a100, sim:h100 or sim:host
     #[arg(long, value_name = "DEVICE", default_value = "sim:mi50")]
     device: String,
 
-    /// Folder with the profiles of models
+    /// Folder with the profiles of models, in REEF's format
     #[arg(long, value_name = "DIR")]
-    profiles: PathBuf,
+    profiles: Option<PathBuf>,
 
-    /// The profile of a model that the workload names; those of DISB are known by the names of REEF's files
-    #[arg(long, value_name = "MODEL=NAME")]
+    /// What stands for a model that the workload names: a profile of the folder (those of DISB are known by the names of REEF's files), or on host and sim:host a .kg or .onnx file
+    #[arg(long, value_name = "MODEL=NAME|FILE")]
     map: Vec<String>,
+
+    /// Compute units of host and sim:host [default: one per CPU]
+    #[arg(long, value_name = "COUNT")]
+    compute_units: Option<NonZeroU32>,
 
     /// Launches that a device queue holds
     #[arg(long, value_name = "N", default_value_t = atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -82,26 +100,69 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What holds for every run.
+#[derive(Clone, Copy)]
+struct Settings {
+    compute_units: u32,
+    capacity: u32,
+    seed: u64,
+    as_disb: bool,
+}
+
+/// Where workloads run.
+enum Place {
+    Host(BTreeMap<String, Arc<Bundle>>),
+    Simulated(DeviceParameters, BTreeMap<String, Model>),
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let device = device(args).blame_user()?;
     let workloads: Vec<Workload> = args.workload.iter().map(|name| workload(name, args)).collect::<Result<_>>().blame_user()?;
     let policies = policies(&args.policy).blame_user()?;
-    let models = models(args, &workloads, device.compute_units).blame_user()?;
+    let compute_units =
+        args.compute_units.or_else(|| std::thread::available_parallelism().ok()?.try_into().ok()).map_or(1, NonZeroU32::get);
+    let settings = Settings { compute_units, capacity: args.capacity, seed: args.seed, as_disb: args.as_disb };
+    let place = place(args, &workloads, compute_units)?;
     let mut reports = Vec::new();
     for workload in &workloads {
         for &policy in &policies {
-            let (queue_capacity, seed, as_disb) = (args.capacity, args.seed, args.as_disb);
-            let simulation = Simulation { policy, device, queue_capacity, workload, models: &models, seed, as_disb };
-            reports.push(simulate(&simulation).blame_user()?);
+            tracing::info!(workload = workload.name, policy = policy.name, "running");
+            reports.push(place.run(workload, policy, &settings)?);
         }
     }
     if args.json { print_json(&reports) } else { Ok(print(&table(&reports).to_string())?) }
 }
 
+impl Place {
+    fn run(&self, workload: &Workload, policy: &'static PolicyEntry, settings: &Settings) -> Result<Report> {
+        match self {
+            Place::Host(bundles) => host::run(workload, policy, bundles, settings),
+            Place::Simulated(device, models) => {
+                let Settings { capacity: queue_capacity, seed, as_disb, .. } = *settings;
+                let simulation = Simulation { policy, device: *device, queue_capacity, workload, models, seed, as_disb };
+                simulate(&simulation).blame_user()
+            }
+        }
+    }
+}
+
+fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Place> {
+    let wanted: BTreeSet<&str> = workloads.iter().flat_map(|workload| &workload.clients).map(|client| client.model.as_str()).collect();
+    if args.device == "host" {
+        return Ok(Place::Host(bundles(args, &wanted)?));
+    }
+    let mut device = device(args).blame_user()?;
+    if device.name == "host" {
+        device.compute_units = compute_units;
+        let profiled = |(name, bundle): (String, Arc<Bundle>)| Ok((name.clone(), profile(&name, &bundle, compute_units)?));
+        return Ok(Place::Simulated(device, bundles(args, &wanted)?.into_iter().map(profiled).collect::<Result<_>>()?));
+    }
+    Ok(Place::Simulated(device, models(args, &wanted, device.compute_units).blame_user()?))
+}
+
 fn device(args: &Args) -> Result<DeviceParameters> {
     let known = || DEVICES.iter().map(|device| format!("sim:{}", device.name)).collect::<Vec<_>>().join(", ");
     let device = args.device.strip_prefix("sim:").and_then(device_by_name);
-    let mut device = *device.with_context(|| format!("there is no device {} to simulate; there are {}", args.device, known()))?;
+    let mut device = *device.with_context(|| format!("there is no device {}; there are host, {}", args.device, known()))?;
     for text in &args.cost {
         let (name, factor) = text.split_once('=').with_context(|| format!("--cost {text} is not COST=X"))?;
         let factor: f64 = factor.parse().with_context(|| format!("--cost {text}"))?;
@@ -137,21 +198,48 @@ fn policies(names: &[String]) -> Result<Vec<&'static PolicyEntry>> {
     names.iter().map(|name| policy_by_name(name).with_context(|| format!("there is no policy {name}; there are {}", known()))).collect()
 }
 
-/// The profiles of all models that the workloads name.
-fn models(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<BTreeMap<String, Model>> {
-    let mut files: BTreeMap<&str, &str> = BTreeMap::from(REEF_FILES);
-    for text in &args.map {
-        let (model, name) = text.split_once('=').with_context(|| format!("--map {text} is not MODEL=NAME"))?;
-        files.insert(model, name);
-    }
-    let wanted: BTreeSet<&str> = workloads.iter().flat_map(|workload| &workload.clients).map(|client| client.model.as_str()).collect();
-    let read = |model: &str| {
-        let name = files.get(model).copied().unwrap_or(model);
-        let path = |kind: &str| args.profiles.join(format!("{name}.{kind}.json"));
-        let profile = Model::read_reef(&path("graph"), &path("profile"), model, compute_units);
-        Ok((model.to_owned(), profile.with_context(|| format!("model {model}")).map_err(users)?))
+/// What stands for each model.
+fn mapped(args: &Args) -> Result<BTreeMap<&str, &str>> {
+    args.map.iter().map(|text| text.split_once('=').with_context(|| format!("--map {text} is not MODEL=NAME"))).collect()
+}
+
+/// The models that the workloads name, to be run.
+fn bundles(args: &Args, wanted: &BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Bundle>>> {
+    let files = mapped(args).blame_user()?;
+    let open = |model: &&str| {
+        let file = files
+            .get(model)
+            .with_context(|| format!("there is no model {model} here: say which file stands for it, as --map {model}=FILE.kg"));
+        Ok((model.to_string(), artifact::open(Path::new(file.blame_user()?))?))
     };
-    wanted.into_iter().map(read).collect()
+    wanted.iter().map(open).collect()
+}
+
+/// What was measured of a model with the smallest inputs, which is what it is called with.
+fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
+    let path = profiler::place(bundle, "host", compute_units).context("neither XDG_CACHE_HOME nor HOME is set")?;
+    let advice = || format!("`atoll profile {} --compute-units {compute_units}` measures it", bundle.path().display());
+    let profile = Profile::read(&path).with_context(|| format!("model {name} has no profile; {}", advice())).blame_user()?;
+    let tensors = InputSpecs::default().tensors(&tensor_metadata(bundle.graph(), BufferKind::Input), &mut Random::new(0))?;
+    let inputs: Vec<InputTensor> = tensors.into_iter().map(|t| InputTensor { shape: t.shape, bytes: t.bytes }).collect();
+    let symbols = symbol_values(bundle.graph(), &inputs).map_err(anyhow::Error::msg)?;
+    let shape =
+        profile.shape(&symbols).with_context(|| format!("model {name} has a profile of other shapes; {}", advice())).blame_user()?;
+    Ok(Model::of_profile(name, shape, compute_units))
+}
+
+/// REEF's profiles of the models that the workloads name.
+fn models(args: &Args, wanted: &BTreeSet<&str>, compute_units: u32) -> Result<BTreeMap<String, Model>> {
+    let folder = args.profiles.as_ref().context("a simulated GPU needs the profiles of its models: --profiles DIR")?;
+    let mut files: BTreeMap<&str, &str> = BTreeMap::from(REEF_FILES);
+    files.extend(mapped(args)?);
+    let read = |model: &&str| {
+        let name = files.get(model).copied().unwrap_or(model);
+        let path = |kind: &str| folder.join(format!("{name}.{kind}.json"));
+        let profile = Model::read_reef(&path("graph"), &path("profile"), model, compute_units);
+        Ok((model.to_string(), profile.with_context(|| format!("model {model}")).map_err(users)?))
+    };
+    wanted.iter().map(read).collect()
 }
 
 fn table(reports: &[Report]) -> Table {

@@ -3,6 +3,7 @@
 use crate::accounts::Usage;
 use crate::binding::Work;
 use crate::chain::StagePlace;
+use crate::clock;
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::instance::Instance;
@@ -59,6 +60,8 @@ pub(crate) struct Span(Option<(Nanos, Nanos)>);
 /// Moments of an invocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
+    /// It reached this thread.
+    pub(crate) entered: Nanos,
     pub(crate) prepare_begin: Option<Nanos>,
     pub(crate) prepare_end: Option<Nanos>,
     /// Start of the first block and end of the last.
@@ -83,7 +86,7 @@ impl Invocation {
             epoch: Epoch(0),
             may_have_run: false,
             preempted_others: false,
-            times: Times::default(),
+            times: Times { entered: clock::now(), ..Times::default() },
             launches: Vec::new(),
         }
     }
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_parts_add_up() {
-        let mut times = Times { prepare_begin: Some(Nanos(30)), prepare_end: Some(Nanos(50)), compute: Span::default() };
+        let mut times = Times { prepare_begin: Some(Nanos(30)), prepare_end: Some(Nanos(50)), ..Times::default() };
         let status = LaunchStatus::Complete;
         let launch = |started_ns, ended_ns| Completion { started_ns, ended_ns, ..Completion::unrun(LaunchId(0), status) };
         assert_eq!(times.compute.note(&launch(70, 80), Nanos(81)), Some(Nanos(70)));

@@ -94,6 +94,8 @@ pub struct InvocationResult {
     pub outputs: Vec<OutputTensor>,
     /// Where the time went.
     pub timing: InvocationTiming,
+    /// When it reached the engine's thread, and with it the scheduler, by the clock of [`LaunchTime`].
+    pub entered_ns: u64,
     /// How often its launches were told to leave the device for others.
     pub preemptions: u32,
     /// What each launch took, in the order of their ends, those that left early included; empty unless [`ChainRequest::times_launches`].

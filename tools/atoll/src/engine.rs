@@ -10,6 +10,7 @@ use atoll_engine::{Engine, EngineConfig, MemoryQuotas};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
@@ -62,12 +63,23 @@ pub(crate) enum DeviceKind {
 }
 
 /// Where kernels run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Isolation {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Isolation {
     /// Nothing: on threads of this process
     None,
     /// A jailed process for each tenant, which is replaced when it dies
     Process,
+}
+
+impl Isolation {
+    /// A host device behind it.
+    pub(crate) fn host_device(self, config: HostConfig) -> anyhow::Result<Box<dyn Device>> {
+        Ok(match self {
+            Isolation::None => Box::new(HostDevice::start(config).context("cannot start the host device")?),
+            Isolation::Process => Box::new(ExecutorPool::new(ExecutorConfig::new(config)).context("cannot prepare the host device")?),
+        })
+    }
 }
 
 /// Each constant on a device is a descriptor, and there are more of them than a shell grants unasked.
@@ -77,7 +89,7 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-fn policy_names() -> clap::builder::PossibleValuesParser {
+pub(crate) fn policy_names() -> clap::builder::PossibleValuesParser {
     POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
 }
 
@@ -144,12 +156,7 @@ impl EngineArgs {
 
     fn device(&self, isolation: Isolation) -> anyhow::Result<Box<dyn Device>> {
         match self.device {
-            DeviceKind::Host => Ok(match isolation {
-                Isolation::None => Box::new(HostDevice::start(self.host_config()).context("cannot start the host device")?),
-                Isolation::Process => {
-                    Box::new(ExecutorPool::new(ExecutorConfig::new(self.host_config())).context("cannot prepare the host device")?)
-                }
-            }),
+            DeviceKind::Host => isolation.host_device(self.host_config()),
         }
     }
 

@@ -367,7 +367,8 @@ impl Worker {
             }
         }
         let timing = invocation.times.timing(invocation.submission.submitted, clock::now());
-        Ok(InvocationResult { outputs, timing, preemptions, launches: std::mem::take(&mut invocation.launches) })
+        let launches = std::mem::take(&mut invocation.launches);
+        Ok(InvocationResult { outputs, timing, entered_ns: invocation.times.entered.0, preemptions, launches })
     }
 
     /// Cancels every invocation for a reason of our own.

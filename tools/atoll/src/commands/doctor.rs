@@ -3,6 +3,8 @@
 #[cfg(feature = "compiler")]
 mod cancel;
 mod checks;
+#[cfg(feature = "compiler")]
+mod interrupt;
 mod jail;
 #[cfg(feature = "compiler")]
 mod trial;

@@ -15,6 +15,8 @@ mod latency;
 mod load;
 mod overhead;
 #[cfg(feature = "compiler")]
+mod preempt;
+#[cfg(feature = "compiler")]
 mod residency;
 #[cfg(feature = "compiler")]
 mod transform;
@@ -35,6 +37,7 @@ const EXAMPLES: &str = "\
 Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --rate 20 --duration 30
   atoll bench overhead
+  atoll bench preempt
   atoll bench kernel
   atoll bench transform resnet18
   atoll bench assembled resnet18 kernels.ptx
@@ -44,7 +47,7 @@ Examples:
   atoll bench coldstart
   atoll bench disb --device sim:mi50 --profiles reef-mi50";
 
-/// Measure: real-time beside best-effort, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes cost, policies on recorded mixes, many functions on one device, cold starts, and policies on simulated devices.
+/// Measure: real-time beside best-effort, how soon it gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes cost, policies on recorded mixes, many functions on one device, cold starts, and policies on simulated devices.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -72,6 +75,8 @@ enum Bench {
     Latency(latency::Args),
     Overhead(overhead::Args),
     #[cfg(feature = "compiler")]
+    Preempt(preempt::Args),
+    #[cfg(feature = "compiler")]
     Residency(residency::Args),
     #[cfg(feature = "compiler")]
     Transform(transform::Args),
@@ -94,6 +99,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Kernel(args) => kernel::run(&args),
         Bench::Latency(args) => latency::run(&args),
         Bench::Overhead(args) => overhead::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Preempt(args) => preempt::run(&args),
         #[cfg(feature = "compiler")]
         Bench::Residency(args) => residency::run(&args),
         #[cfg(feature = "compiler")]

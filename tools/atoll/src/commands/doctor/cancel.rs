@@ -28,7 +28,7 @@ x = { kind = "input", dtype = "u32", shape = [1] }
 y = { kind = "output", dtype = "u32", shape = [1] }
 [[step]]
 kernel = "forever"
-grid = [1]
+grid = [512]
 block = [32]
 args = ["x", "y"]
 reads = ["x"]
@@ -65,28 +65,38 @@ pub(super) fn finding(engine: &EngineArgs) -> Finding {
 
 /// The longest time from giving up to the answer; `None` if that did not come.
 fn try_it(engine: &EngineArgs) -> Result<Option<Duration>> {
+    let engine = engine.start()?;
+    load(&engine)?;
+    let times: Result<Vec<Option<Duration>>> = (0..ROUNDS).map(|_| give_up(&engine)).collect();
+    Ok(times?.into_iter().collect::<Option<Vec<Duration>>>().and_then(|times| times.into_iter().max()))
+}
+
+/// Loads a kernel that never ends, with a block for each of many compute units.
+pub(super) fn load(engine: &Engine) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (manifest, path) = (folder.path().join("forever.toml"), folder.path().join("forever.kg"));
     std::fs::write(folder.path().join("forever.ptx"), KERNEL)?;
     std::fs::write(&manifest, MANIFEST)?;
     let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
     pack(&manifest, &path, &options, &Silent).context("packing a kernel")?;
-    let engine = engine.start()?;
     let options = FunctionOptions { key: FunctionKey::local("forever"), class: Class::BestEffort, queue_capacity: None };
     engine.handle().load(Bundle::open(&path)?, options)?;
-    let times: Result<Vec<Option<Duration>>> = (0..ROUNDS).map(|_| give_up(&engine)).collect();
-    Ok(times?.into_iter().collect::<Option<Vec<Duration>>>().and_then(|times| times.into_iter().max()))
+    Ok(())
 }
 
-fn give_up(engine: &Engine) -> Result<Option<Duration>> {
-    let (send, answer) = channel();
-    let request = InvocationRequest {
+/// A call of it.
+pub(super) fn request() -> InvocationRequest {
+    InvocationRequest {
         function: FunctionKey::local("forever"),
         inputs: vec![InputTensor { shape: vec![1], bytes: vec![0; 4] }],
         class: None,
         deadline: None,
-    };
-    let id = engine.handle().submit(request, Box::new(move |result| drop(send.send((result, Instant::now())))));
+    }
+}
+
+fn give_up(engine: &Engine) -> Result<Option<Duration>> {
+    let (send, answer) = channel();
+    let id = engine.handle().submit(request(), Box::new(move |result| drop(send.send((result, Instant::now())))));
     std::thread::sleep(RUNS);
     let begin = Instant::now();
     engine.handle().cancel(id);

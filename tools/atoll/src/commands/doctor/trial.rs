@@ -1,6 +1,7 @@
 //! What can only be told by trying: a model is compiled and run, and best-effort work is evicted.
 
 use super::Finding;
+use super::interrupt::Interruption;
 use crate::commands::bench::Workload;
 use crate::compiler::compile_for_this_machine;
 use crate::engine::EngineArgs;
@@ -25,7 +26,11 @@ pub(super) fn all(engine: &EngineArgs) -> Vec<Finding> {
     };
     let compiled = Finding::good("compile", format!("a model with {} nodes in {:.1} s", models.be.graph().nodes.len(), models.seconds));
     match preempt(&models, engine) {
-        Ok(statistics) => vec![compiled, effect(&statistics), super::cancel::finding(engine)],
+        Ok(statistics) => {
+            let preemption = super::interrupt::probe(engine, &models.rt).map(|interruption| effect(&statistics, &interruption));
+            let preemption = preemption.unwrap_or_else(|error| Finding::bad("preemption", format!("failed: {error:#}"), remedy));
+            vec![compiled, preemption, super::cancel::finding(engine)]
+        }
         Err(error) => vec![compiled, Finding::bad("run", format!("failed: {error:#}"), remedy)],
     }
 }
@@ -73,15 +78,27 @@ fn preempt(models: &Models, engine: &EngineArgs) -> Result<EngineStatistics> {
     Ok(statistics)
 }
 
-/// Stopping blocks that run cannot be seen from here yet; leaving the device queue can.
-fn effect(statistics: &EngineStatistics) -> Finding {
+/// The level that what happened is proof of.
+fn effect(statistics: &EngineStatistics, interruption: &Interruption) -> Finding {
     let latency = &statistics.preemption_latency;
     let us = |q: f64| latency.quantile_ns(q) as f64 / 1e3;
     let measured =
         format!("from submission to the first real-time block p50 {:.0} µs, p99 {:.0} µs, {} times", us(0.5), us(0.99), latency.count());
-    if statistics.evicted_launches > 0 {
-        let evicted = statistics.evicted_launches;
-        return Finding::good("preemption", format!("level Deactivate: {evicted} queued launches left and were run again; {measured}"));
+    let evicted = statistics.evicted_launches;
+    if evicted > 0 && interruption.ran_beside == interruption.tries {
+        return Finding::good(
+            "preemption",
+            format!(
+                "level Interrupt: {evicted} queued launches left, {} of {} real-time requests took the device from a kernel that never ends, whose blocks began again {} times; {measured}",
+                interruption.ran_beside, interruption.tries, interruption.reexecuted_blocks
+            ),
+        );
+    }
+    if evicted > 0 {
+        return Finding::good(
+            "preemption",
+            format!("level Deactivate: {evicted} queued launches left and were run again, running blocks are left to finish; {measured}"),
+        );
     }
     Finding::absent(
         "preemption",

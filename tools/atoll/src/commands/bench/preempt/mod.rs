@@ -1,0 +1,238 @@
+//! `atoll bench preempt`
+
+mod stage;
+
+use crate::engine::{Isolation, policy_names};
+use crate::output::{Align, Table, print, print_json};
+use anyhow::Result;
+use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
+use atoll_device::host::HostConfig;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use stage::{Bundles, Sample, Setting, measure};
+use std::num::NonZeroU32;
+
+/// What stays where something else is swept.
+const KERNEL_US: u32 = 1000;
+const QUEUED: u32 = 1000;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench preempt
+  atoll bench preempt --queued 10,10000 --kernel-us 1000 --clients 1 --capacity 4 --policy reset
+  atoll bench preempt --isolation process --count 1000 --json
+
+Best-effort clients keep all compute units busy with kernels that take a given time; real-time requests, whose one kernel has a block for every compute unit, come at random.
+Every number of queued kernels is measured with every kernel length; numbers of clients and capacities with 1000 kernels of 1000 µs, one client, capacity 4.
+Times are from the request reaching the scheduler to its first block running.";
+
+/// Measure how long a real-time request waits for a device full of best-effort kernels: by how many are queued, how long they are, how many clients there are, and what a device queue takes.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Best-effort kernels that are queued, per client
+    #[arg(long, value_delimiter = ',', default_value = "10,100,1000,10000")]
+    queued: Vec<NonZeroU32>,
+
+    /// How long a best-effort kernel takes, in microseconds
+    #[arg(long, value_name = "US", value_delimiter = ',', default_value = "20,100,1000")]
+    kernel_us: Vec<NonZeroU32>,
+
+    /// Best-effort clients, each with a function of its own
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
+    clients: Vec<NonZeroU32>,
+
+    /// Launches in a device queue
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64")]
+    capacity: Vec<NonZeroU32>,
+
+    /// How real-time and best-effort requests share the device
+    #[arg(long, value_delimiter = ',', default_value = "reset,block-wait", value_parser = policy_names())]
+    policy: Vec<String>,
+
+    /// Real-time requests per row
+    #[arg(long, default_value_t = NonZeroU32::new(300).expect("not zero"))]
+    count: NonZeroU32,
+
+    /// Compute units of the device [default: one per CPU]
+    #[arg(long, value_name = "COUNT")]
+    compute_units: Option<NonZeroU32>,
+
+    /// What stands between kernels and this process
+    #[arg(long, value_enum, default_value_t = Isolation::None)]
+    isolation: Isolation,
+
+    /// Seed of the moments at which requests come
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    compute_units: u32,
+    isolation: Isolation,
+    rows: Vec<Row>,
+}
+
+/// Latencies from the scheduler on, and what can be told apart.
+#[derive(Debug, Serialize)]
+struct Row {
+    queued: u32,
+    kernel_us: u32,
+    clients: u32,
+    capacity: u32,
+    policy: String,
+    count: u32,
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+    /// From the client to the scheduler.
+    wake_us: Quantiles,
+    /// Until the last best-effort launch that was told to leave had left.
+    drain_us: Quantiles,
+    /// Blocks that were stopped midway, in all.
+    reexecuted_blocks: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Quantiles {
+    p50: f64,
+    p99: f64,
+}
+
+impl Args {
+    fn units(&self) -> u32 {
+        self.compute_units.map_or_else(|| HostConfig::default().compute_units, NonZeroU32::get)
+    }
+
+    /// The rows, without those that would come twice.
+    fn settings(&self) -> Vec<Setting<'_>> {
+        let base = Setting { policy: "", queued: QUEUED, kernel_us: KERNEL_US, clients: 1, capacity: DEVICE_QUEUE_CAPACITY_DEFAULT };
+        let lengths = self.kernel_us.iter().flat_map(|us| self.queued.iter().map(|queued| (us.get(), queued.get())));
+        let mut sweep: Vec<Setting<'_>> = lengths.map(|(kernel_us, queued)| Setting { kernel_us, queued, ..base }).collect();
+        sweep.extend(self.clients.iter().map(|clients| Setting { clients: clients.get(), ..base }));
+        sweep.extend(self.capacity.iter().map(|capacity| Setting { capacity: capacity.get(), ..base }));
+        let mut settings = Vec::new();
+        for setting in self.policy.iter().flat_map(|policy| sweep.iter().map(move |setting| Setting { policy, ..*setting })) {
+            if !settings.contains(&setting) {
+                settings.push(setting);
+            }
+        }
+        settings
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut bundles = Bundles::calibrated(args)?;
+    let settings = args.settings();
+    // Not drawn where nobody watches.
+    let bar = ProgressBar::new(settings.len() as u64);
+    let mut rows = Vec::new();
+    for setting in settings {
+        let (samples, statistics) = measure(args, setting, &mut bundles, args.seed)?;
+        rows.push(row(setting, &samples, &statistics));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let report = Report { compute_units: args.units(), isolation: args.isolation, rows };
+    if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
+}
+
+fn row(setting: Setting<'_>, samples: &[Sample], statistics: &atoll_engine::EngineStatistics) -> Row {
+    let Setting { queued, kernel_us, clients, capacity, policy } = setting;
+    let waits = sorted_us(samples.iter().map(|sample| sample.started_ns.saturating_sub(sample.entered_ns)));
+    let wakes = sorted_us(samples.iter().map(|sample| sample.entered_ns));
+    let drain = |q| statistics.drain_latency.quantile_ns(q) as f64 / 1e3;
+    Row {
+        queued,
+        kernel_us,
+        clients,
+        capacity,
+        policy: policy.into(),
+        count: samples.len() as u32,
+        p50_us: quantile(&waits, 0.5),
+        p99_us: quantile(&waits, 0.99),
+        max_us: quantile(&waits, 1.0),
+        wake_us: Quantiles { p50: quantile(&wakes, 0.5), p99: quantile(&wakes, 0.99) },
+        drain_us: Quantiles { p50: drain(0.5), p99: drain(0.99) },
+        reexecuted_blocks: statistics.reexecuted_blocks,
+    }
+}
+
+fn sorted_us(ns: impl Iterator<Item = u64>) -> Vec<f64> {
+    let mut us: Vec<f64> = ns.map(|ns| ns as f64 / 1e3).collect();
+    us.sort_unstable_by(f64::total_cmp);
+    us
+}
+
+/// The smallest value that a share of all does not exceed.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = ((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len());
+    sorted[rank - 1]
+}
+
+fn text(report: &Report) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new([
+        ("policy", Left),
+        ("queued", Right),
+        ("kernel µs", Right),
+        ("clients", Right),
+        ("capacity", Right),
+        ("p50 µs", Right),
+        ("p99 µs", Right),
+        ("max µs", Right),
+        ("wake p50", Right),
+        ("drain p50", Right),
+        ("run again", Right),
+    ]);
+    for row in &report.rows {
+        let us = |us: f64| format!("{us:.1}");
+        table.row([
+            row.policy.clone(),
+            row.queued.to_string(),
+            row.kernel_us.to_string(),
+            row.clients.to_string(),
+            row.capacity.to_string(),
+            us(row.p50_us),
+            us(row.p99_us),
+            us(row.max_us),
+            us(row.wake_us.p50),
+            us(row.drain_us.p50),
+            row.reexecuted_blocks.to_string(),
+        ]);
+    }
+    format!("{} compute units\n{table}", report.compute_units)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn no_row_is_measured_twice() {
+        let args = Cli::parse_from(["bench"]).args;
+        let settings = args.settings();
+        assert_eq!(settings.len(), 2 * (4 * 3 + 3 + 3));
+        assert!(settings.iter().enumerate().all(|(index, setting)| !settings[..index].contains(setting)));
+        assert!(settings.iter().any(|setting| setting.kernel_us == 1000 && setting.queued == 10_000 && setting.policy == "reset"));
+    }
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        let sorted = sorted_us((1..=200).map(|us| us * 1000).rev());
+        assert_eq!([0.5, 0.99, 1.0].map(|share| quantile(&sorted, share)), [100.0, 198.0, 200.0]);
+        assert_eq!(quantile(&sorted[..1], 0.5), 1.0);
+    }
+}

@@ -14,6 +14,7 @@ mod faults;
 mod fence;
 mod functions;
 mod idempotence;
+mod interruptions;
 mod isolation;
 mod models;
 mod oracle;

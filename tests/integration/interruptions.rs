@@ -1,0 +1,292 @@
+//! Running kernels are interrupted at random points, over and over, by others on the same compute units; nobody's results may show it.
+//!
+//! The kernels of `restless.ptx` write as they go, and leave the floating-point unit in different states: flushed numbers and kept ones, and code for x86-64-v3 that rounds up and down by changing MXCSR in between.
+//! `ATOLL_SEED` repeats a run as far as moments can be repeated.
+
+use anyhow::{Context, Result, ensure};
+use atoll_core::rng::Rng;
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::{Completion, Device, HostConfig, HostDevice, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
+use atoll_kgraph::{Bundle, RerunFact, preempt_params};
+use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use atoll_tests::{full, root};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const BLOCKS: u32 = 4;
+const THREADS: u32 = 64;
+const BYTES: u64 = (BLOCKS * THREADS * 4) as u64;
+
+/// Loop rounds of the kernels that are interrupted: some ten to some hundred microseconds a block.
+const ROUNDS: [u32; 3] = [3_000, 6_000, 12_000];
+/// And of those that interrupt.
+const URGENT_ROUNDS: u32 = 20;
+
+const URGENT: QueueId = QueueId(0);
+const LONG: QueueId = QueueId(1);
+
+/// A kernel with a number of rounds, and what it gives.
+struct Work {
+    module: ModuleId,
+    kernel: u32,
+    name: String,
+    preempt_offset: u32,
+    shared_bytes: u32,
+    rounds: u32,
+    expected: Vec<u8>,
+}
+
+/// Memory of a launch.
+#[derive(Clone, Copy)]
+struct Place {
+    out: DeviceOffset,
+    epoch_word: DeviceOffset,
+    evicted_word: DeviceOffset,
+    progress: DeviceOffset,
+}
+
+impl Place {
+    fn new(index: u64) -> Place {
+        let at = |offset| DeviceOffset(BYTES * (2 + 2 * index) + offset);
+        Place { out: at(0), epoch_word: at(BYTES), evicted_word: at(BYTES + 64), progress: at(BYTES + 128) }
+    }
+}
+
+/// A long launch on its way.
+struct Long {
+    work: usize,
+    place: Place,
+    launch: LaunchId,
+}
+
+struct Rig {
+    device: HostDevice,
+    launches: u64,
+    epoch: Epoch,
+    works: Vec<Work>,
+    urgent: Vec<Work>,
+    interruptions: u64,
+}
+
+impl Rig {
+    fn new() -> Result<Rig> {
+        let config = HostConfig { compute_units: 2, memory_bytes: 1 << 20, queue_capacity: 2, ..HostConfig::default() };
+        let mut rig = Rig {
+            device: HostDevice::start(config)?,
+            launches: 0,
+            epoch: Epoch(0),
+            works: Vec::new(),
+            urgent: Vec::new(),
+            interruptions: 0,
+        };
+        let inputs: Vec<u8> = (0..BLOCKS * THREADS).flat_map(|i| (1.0f32 + i as f32 / 64.0).to_le_bytes()).collect();
+        rig.device.write(DeviceOffset(0), &inputs)?;
+        let bundle = restless()?;
+        let targets = rig.device.info().targets.clone();
+        for target in targets.iter().filter(|target| bundle.code(target).is_some()) {
+            rig.load(&bundle, target)?;
+        }
+        Ok(rig)
+    }
+
+    /// Loads the kernels and notes what they give when nobody disturbs them.
+    fn load(&mut self, bundle: &Bundle, target: &str) -> Result<()> {
+        let kernels = &bundle.target(target).context("a target")?.kernels;
+        let image = ModuleImage { domain: "local", target, code: bundle.code(target).context("code")?, kernels };
+        let module = self.device.load_module(image)?;
+        for (kernel, facts) in (0..).zip(kernels) {
+            let is_harmless = !matches!(facts.rerun, None | Some(RerunFact::Never(_)));
+            ensure!(is_harmless, "{}: {:?}", facts.name, facts.rerun);
+            let work = |rounds| Work {
+                module,
+                kernel,
+                name: format!("{} for {target}", facts.name),
+                preempt_offset: facts.preempt_offset.expect("it is preemptible"),
+                shared_bytes: facts.shared_bytes,
+                rounds,
+                expected: Vec::new(),
+            };
+            for rounds in ROUNDS {
+                let work = self.undisturbed(work(rounds))?;
+                self.works.push(work);
+            }
+            let urgent = self.undisturbed(work(URGENT_ROUNDS))?;
+            self.urgent.push(urgent);
+        }
+        Ok(())
+    }
+
+    fn undisturbed(&mut self, work: Work) -> Result<Work> {
+        let place = Place::new(0);
+        self.begin(place)?;
+        self.submit(&work, LONG, place)?;
+        ensure!(self.wait()?.status == LaunchStatus::Complete);
+        let expected = self.output(place)?;
+        ensure!(expected.iter().any(|byte| *byte != 0), "{} gives nothing", work.name);
+        Ok(Work { expected, ..work })
+    }
+
+    fn begin(&mut self, place: Place) -> Result<()> {
+        self.device.fill(place.out, 0xAA, BYTES)?;
+        self.device.fill(place.epoch_word, 0, BYTES)?;
+        self.device.store_epoch(place.epoch_word, self.epoch);
+        Ok(())
+    }
+
+    fn output(&mut self, place: Place) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; BYTES as usize];
+        self.device.read(place.out, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn submit(&mut self, work: &Work, queue: QueueId, place: Place) -> Result<LaunchId> {
+        let mut params = vec![0; work.preempt_offset as usize + preempt_params::BYTES as usize];
+        let mut set = |at: u32, bytes: &[u8]| params[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        set(8, &place.out.0.to_le_bytes());
+        set(16, &work.rounds.to_le_bytes());
+        let preempt = work.preempt_offset;
+        let words = [
+            (preempt_params::EPOCH_WORD, place.epoch_word),
+            (preempt_params::EVICTED_WORD, place.evicted_word),
+            (preempt_params::PROGRESS, place.progress),
+        ];
+        let mut address_slots = 0b11;
+        for (at, word) in words {
+            set(preempt + at, &word.0.to_le_bytes());
+            address_slots |= 1 << ((preempt + at) / 8);
+        }
+        set(preempt + preempt_params::ISSUED_EPOCH, &self.epoch.0.to_le_bytes());
+        let record = LaunchRecord {
+            launch: LaunchId(self.launches),
+            module: work.module,
+            kernel: work.kernel,
+            grid: [BLOCKS, 1, 1],
+            shared_bytes: work.shared_bytes,
+            address_slots,
+            evicted_word: place.evicted_word,
+            epoch_word: place.epoch_word,
+            epoch: self.epoch,
+            preemptible: 1,
+            may_run_again: 1,
+        };
+        self.launches += 1;
+        self.device.submit(queue, &record, &params).context("a launch that there is room for")?;
+        Ok(record.launch)
+    }
+
+    fn wait(&mut self) -> Result<Completion> {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(completion) = self.device.next_completion() {
+                let report = self.device.report(completion.launch);
+                ensure!(completion.status != LaunchStatus::Failed, "{report:?}");
+                self.interruptions += completion.reexecuted_blocks;
+                return Ok(completion);
+            }
+            ensure!(Instant::now() < until, "nothing comes back");
+            let fd = self.device.completion_fd();
+            let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&second))?;
+        }
+    }
+
+    /// One launch that interrupts, checked; what else comes back goes to `others`.
+    fn interrupt(&mut self, work: usize, others: &mut Vec<Completion>) -> Result<()> {
+        let place = Place::new(0);
+        self.begin(place)?;
+        let urgent = std::mem::take(&mut self.urgent);
+        let launch = self.submit(&urgent[work], URGENT, place)?;
+        loop {
+            let completion = self.wait()?;
+            if completion.launch == launch {
+                break;
+            }
+            others.push(completion);
+        }
+        ensure!(self.output(place)? == urgent[work].expected, "{} was urgent and gave something else", urgent[work].name);
+        self.urgent = urgent;
+        Ok(())
+    }
+
+    fn begin_long(&mut self, rng: &mut Rng, place: Place) -> Result<Long> {
+        self.begin(place)?;
+        let work = rng.below(self.works.len() as u64) as usize;
+        self.go_on(Long { work, place, launch: LaunchId(0) })
+    }
+
+    fn go_on(&mut self, long: Long) -> Result<Long> {
+        self.device.store_epoch(long.place.epoch_word, self.epoch);
+        self.device.fill(long.place.evicted_word, 0, 4)?;
+        let works = std::mem::take(&mut self.works);
+        let launch = self.submit(&works[long.work], LONG, long.place)?;
+        self.works = works;
+        Ok(Long { launch, ..long })
+    }
+
+    /// What follows the end of a long launch: the rest of it if it was evicted, another if it is complete and right.
+    fn follow(&mut self, rng: &mut Rng, long: Long, completion: &Completion) -> Result<Long> {
+        if completion.status == LaunchStatus::Evicted {
+            return self.go_on(long);
+        }
+        let Work { name, expected, rounds, .. } = &self.works[long.work];
+        let what = format!("{name}, {rounds} rounds, interrupted {} times", completion.reexecuted_blocks);
+        let expected = expected.clone();
+        ensure!(self.output(long.place)? == expected, "{what}: something else than undisturbed");
+        self.begin_long(rng, long.place)
+    }
+}
+
+fn restless() -> Result<Arc<Bundle>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("restless.kg");
+    let options = CompileOptions { targets: vec![Target::HostV3, Target::HostV4], ..CompileOptions::default() };
+    pack(&root().join("tests/functions/restless.toml"), &path, &options, &Silent)?;
+    Ok(Bundle::open(&path)?)
+}
+
+fn run(seed: u64, wanted: u64) -> Result<()> {
+    let (mut rng, mut rig) = (Rng::new(seed), Rig::new()?);
+    let mut longs = vec![rig.begin_long(&mut rng, Place::new(1))?, rig.begin_long(&mut rng, Place::new(2))?];
+    let mut ends = Vec::new();
+    while rig.interruptions < wanted {
+        std::thread::sleep(Duration::from_micros(rng.below(150)));
+        if rng.one_in(50) {
+            rig.epoch = rig.epoch.next();
+            longs.iter().for_each(|long| rig.device.store_epoch(long.place.epoch_word, rig.epoch));
+        }
+        match rng.below(100) {
+            // Time to get something done.
+            0 => ends.push(rig.wait()?),
+            _ => {
+                let work = rng.below(rig.urgent.len() as u64) as usize;
+                rig.interrupt(work, &mut ends)?;
+            }
+        }
+        for completion in ends.drain(..) {
+            let index = longs.iter().position(|long| long.launch == completion.launch).context("an end of nothing")?;
+            let long = longs.remove(index);
+            longs.push(rig.follow(&mut rng, long, &completion)?);
+        }
+    }
+    // Every compute unit still works.
+    let before: Vec<u64> = rig.device.compute_units().iter().map(|unit| unit.chunks).collect();
+    for _ in 0..20 {
+        let completion = rig.wait()?;
+        let index = longs.iter().position(|long| long.launch == completion.launch).context("an end of nothing")?;
+        let long = longs.remove(index);
+        longs.push(rig.follow(&mut rng, long, &completion)?);
+    }
+    let after = rig.device.compute_units();
+    ensure!(before.iter().zip(&after).all(|(before, after)| after.chunks > *before), "a compute unit stands still: {before:?}, {after:?}");
+    Ok(())
+}
+
+#[test]
+fn interrupted_kernels_give_what_undisturbed_ones_give() {
+    let wanted = if full() { 1_000_000 } else { 4_000 };
+    let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    if let Err(error) = run(seed, wanted) {
+        panic!("{error:#}\nagain: ATOLL_SEED={seed} cargo test -p atoll-tests --test integration interrupted_kernels");
+    }
+}

@@ -3,12 +3,17 @@
 //! The kernels of `restless.ptx` write as they go, and leave the floating-point unit in different states: flushed numbers and kept ones, and code for x86-64-v3 that rounds up and down by changing MXCSR in between.
 //! `ATOLL_SEED` repeats a run as far as moments can be repeated.
 
+use crate::cancel::metric;
+use crate::functions::pack_grind;
+use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
+use atoll_client::{Answer, Call, Class, Client, ClientError, DataType, Deploy, Tensor};
 use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{Completion, Device, HostConfig, HostDevice, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
 use atoll_kgraph::{Bundle, RerunFact, preempt_params};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use atoll_tests::chaos::grind;
 use atoll_tests::{full, root};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
@@ -289,4 +294,44 @@ fn interrupted_kernels_give_what_undisturbed_ones_give() {
     if let Err(error) = run(seed, wanted) {
         panic!("{error:#}\nagain: ATOLL_SEED={seed} cargo test -p atoll-tests --test integration interrupted_kernels");
     }
+}
+
+/// A call of `grind`.
+fn grind_call(x: &[u32], times: u32, class: Class) -> Call {
+    let vector = |values: &[u32]| Tensor { datatype: DataType::Uint32, shape: vec![values.len() as i64], bytes: grind::bytes(values) };
+    Call::of("grind").input("x", vector(x)).input("times", vector(&[times])).class(class)
+}
+
+#[test]
+fn a_kernel_that_never_ends_gives_way_again_and_again_and_is_ended_when_its_time_is_over() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::create_dir(folder.path().join("repository"))?;
+    let daemon = Daemon::start_with(&folder.path().join("repository"), folder.path(), &["--time-limit", "2"])?;
+    let connect = || Client::connect_as(&folder.path().join("atoll.sock"), Some("a".parse()?)).context("the control socket");
+    let mut client = connect()?;
+    client.deploy(&pack_grind(folder.path(), 1)?, &Deploy::default())?;
+    let (x, table) = ([1, 2, 3, 4], grind::table(1));
+    let expected = grind::bytes(&grind::grind(&x, &table, 10));
+    client.invoke(grind_call(&x, 10, Class::RealTime))?;
+    // Blocks for all compute units of a machine, each of which takes minutes.
+    let (answered, endless) = std::thread::scope(|scope| -> Result<_> {
+        let endless = scope.spawn(|| -> Result<Result<Answer, ClientError>> {
+            Ok(connect()?.invoke(grind_call(&[7; 4096], u32::MAX, Class::BestEffort)))
+        });
+        let mut answered = 0;
+        while !endless.is_finished() {
+            let answer = client.invoke(grind_call(&x, 10, Class::RealTime))?;
+            ensure!(answer.tensor("y")?.bytes == expected);
+            answered += 1;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok((answered, endless.join().expect("no panic")?))
+    })?;
+    let refusal = endless.expect_err("its time is limited").to_string();
+    ensure!(refusal.contains("2 s"), "{refusal}");
+    ensure!(answered > 10, "{answered} requests were answered meanwhile");
+    ensure!(metric(&daemon, "atoll_reexecuted_blocks_total")? > 10.0);
+    let after = client.invoke(grind_call(&x, 10, Class::BestEffort))?;
+    ensure!(after.tensor("y")?.bytes == expected);
+    Ok(())
 }

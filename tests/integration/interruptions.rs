@@ -310,14 +310,14 @@ fn a_kernel_that_never_ends_gives_way_again_and_again_and_is_ended_when_its_time
     let connect = || Client::connect_as(&folder.path().join("atoll.sock"), Some("a".parse()?)).context("the control socket");
     let mut client = connect()?;
     client.deploy(&pack_grind(folder.path(), 1)?, &Deploy::default())?;
-    let (x, table) = ([1, 2, 3, 4], grind::table(1));
+    // Blocks for all compute units of a machine: what needs one only takes one only.
+    let (x, table) = ([7; 4096], grind::table(1));
     let expected = grind::bytes(&grind::grind(&x, &table, 10));
     client.invoke(grind_call(&x, 10, Class::RealTime))?;
-    // Blocks for all compute units of a machine, each of which takes minutes.
+    // Each block takes minutes.
     let (answered, endless) = std::thread::scope(|scope| -> Result<_> {
-        let endless = scope.spawn(|| -> Result<Result<Answer, ClientError>> {
-            Ok(connect()?.invoke(grind_call(&[7; 4096], u32::MAX, Class::BestEffort)))
-        });
+        let endless =
+            scope.spawn(|| -> Result<Result<Answer, ClientError>> { Ok(connect()?.invoke(grind_call(&x, u32::MAX, Class::BestEffort))) });
         let mut answered = 0;
         while !endless.is_finished() {
             let answer = client.invoke(grind_call(&x, 10, Class::RealTime))?;
@@ -330,7 +330,7 @@ fn a_kernel_that_never_ends_gives_way_again_and_again_and_is_ended_when_its_time
     let refusal = endless.expect_err("its time is limited").to_string();
     ensure!(refusal.contains("2 s"), "{refusal}");
     ensure!(answered > 10, "{answered} requests were answered meanwhile");
-    ensure!(metric(&daemon, "atoll_reexecuted_blocks_total")? > 10.0);
+    ensure!(metric(&daemon, "atoll_reexecuted_blocks_total")? > 0.0);
     let after = client.invoke(grind_call(&x, 10, Class::BestEffort))?;
     ensure!(after.tensor("y")?.bytes == expected);
     Ok(())

@@ -100,6 +100,32 @@ fn a_launch_that_takes_too_long_is_ended() {
 }
 
 #[test]
+fn what_never_ends_gives_way_again_and_again_until_its_time_is_over() {
+    let mut rig = rig_on(HostDevice::start(HostConfig { compute_units: 1, ..config() }).expect("a host device"));
+    let (log, gate, counts, preempt) = (rig.alloc(1 << 20), rig.alloc(4), rig.alloc(400), rig.preempt(1));
+    let endless = Launch { may_run_again: true, ..Launch::note_preemptible(1, log, 1, gate, 1, preempt) };
+    let endless = rig.submit(1, &endless).expect("room");
+    rig.wait_for(log, 1);
+    let mut gave_way = 0;
+    let end = loop {
+        let urgent = rig.submit(0, &Launch::spin(100, counts, 10)).expect("room");
+        let first = rig.wait();
+        if first.launch == endless {
+            break first;
+        }
+        assert_eq!((first.launch, first.status), (urgent, LaunchStatus::Complete));
+        gave_way += 1;
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!(end.status, LaunchStatus::Failed);
+    assert!(gave_way > 0 && end.reexecuted_blocks > 0, "{gave_way} times");
+    assert!(end.busy_ns >= TIME_LIMIT.as_nanos() as u64, "what was thrown away counts until something is finished");
+    let fault = rig.device.report(endless).and_then(|report| report.fault).expect("a fault");
+    assert_eq!(fault.kind, FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 });
+    assert_eq!(rig.wait().status, LaunchStatus::Complete, "what waited behind it");
+}
+
+#[test]
 fn blocks_that_are_short_but_too_many_run_out_of_time() {
     let mut rig = rig_on(device());
     let counts = rig.alloc(400_000);

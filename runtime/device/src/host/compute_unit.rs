@@ -122,7 +122,8 @@ impl ComputeUnit<'_> {
         let kernel = launch.kernel();
         let stop_word = if launch.is_preemptible() { self.shared.link.stop_word(queue) } else { &NEVER_STOP };
         let watch = &self.shared.watches[self.index as usize];
-        let stops = Stops { halt_word: watch.halt_word(), stop_word, interruptible_from_ns: chunk.interruptible_from_ns };
+        let words = self.shared.link.unit(self.index);
+        let stops = Stops { halt_word: watch.halt_word(), stop_word, interruptible_from_ns: chunk.interruptible_from_ns, words };
         let context = HostContext {
             version: HOST_ABI_VERSION,
             compute_unit: self.index,

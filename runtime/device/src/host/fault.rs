@@ -5,6 +5,7 @@
 //! object, never inside a helper, and only while a word says so that the caller of [`call`] named. Every other signal goes to whoever handled it before us.
 
 use super::compute_unit::now_ns;
+use super::interrupt::UnitWords;
 use atoll_kgraph::host_abi::{HostContext, HostKernel};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -84,6 +85,8 @@ pub(crate) struct Stops<'a> {
     pub(crate) stop_word: &'a AtomicU32,
     /// From when on the stop word ends the call in the middle of a block; monotonic nanoseconds.
     pub(crate) interruptible_from_ns: u64,
+    /// Where it stands that a signal is on its way.
+    pub(crate) words: UnitWords<'a>,
 }
 
 impl Stops<'_> {
@@ -151,7 +154,9 @@ unsafe extern "C" fn on_halt(signal: c_int, info: *mut libc::siginfo_t, context:
     let (instruction, stops) = unsafe { (program_counter(context), &*stops) };
     let (begin, end) = CODE.get();
     // Elsewhere the kernel is in a helper; it finds the word set, or hears from us again.
-    if (begin..end).contains(&instruction) && stops.are_set() {
+    if !(begin..end).contains(&instruction) || !stops.are_set() {
+        stops.words.signal_again();
+    } else {
         LAST.set(Interruption { signal, instruction, address: None, is_write: false });
         // SAFETY: as in `on_fault`.
         unsafe { resume_at_landing(context, frame) };

@@ -24,7 +24,7 @@ pub(crate) struct UnitWords<'a> {
 
 /// What a compute unit runs, as one word: 0 for nothing.
 ///
-/// Bits 0 to 7: the queue, plus one. Bit 8: it may be interrupted. Bit 9: it was sent a signal. From bit 16: how long a block of it takes in nanoseconds, 0 where nobody knows.
+/// Bits 0 to 7: the queue, plus one. Bit 8: it may be interrupted. Bit 9: a signal is on its way. From bit 16: how long a block of it takes in nanoseconds, 0 where nobody knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Occupation(u64);
 
@@ -90,6 +90,11 @@ impl UnitWords<'_> {
     pub(crate) fn signal(&self, process: i32) {
         // SAFETY: a system call without memory. Whatever thread it reaches of that process, the signal does nothing by default and nothing to a call that was not told to stop.
         let _ = unsafe { libc::syscall(libc::SYS_tgkill, process, self.thread.load(Relaxed), HALT_SIGNAL) };
+    }
+
+    /// The signal came for nothing: the next one may be needed.
+    pub(super) fn signal_again(&self) {
+        self.occupation.fetch_and(!SIGNALLED, SeqCst);
     }
 
     fn interrupt(&self, occupation: Occupation, process: i32) -> bool {
@@ -166,6 +171,7 @@ mod tests {
             assert_eq!(count, signalled, "{blocks} blocks");
             link.interrupt_for(0, blocks, own);
             link.interrupt_for(1, blocks, own);
+            link.unit(0).signal_again();
             assert_eq!((0..4).filter(|&unit| link.unit(unit).occupation.load(SeqCst) & SIGNALLED != 0).count(), count, "once");
             assert!(link.is_served(1) && !link.is_served(0));
         }

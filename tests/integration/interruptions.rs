@@ -11,12 +11,17 @@ use atoll_client::{Answer, Call, Class, Client, ClientError, DataType, Deploy, T
 use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{Completion, Device, HostConfig, HostDevice, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
-use atoll_kgraph::{Bundle, RerunFact, preempt_params};
+use atoll_engine::{
+    Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvokeError, OutputTensor,
+};
+use atoll_kgraph::{BufferKind, Bundle, RerunFact, preempt_params};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::chaos::grind;
-use atoll_tests::{full, root};
+use atoll_tests::{built, compile, full, root};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 const BLOCKS: u32 = 4;
@@ -333,5 +338,82 @@ fn a_kernel_that_never_ends_gives_way_again_and_again_and_is_ended_when_its_time
     ensure!(metric(&daemon, "atoll_reexecuted_blocks_total")? > 0.0);
     let after = client.invoke(grind_call(&x, 10, Class::BestEffort))?;
     ensure!(after.tensor("y")?.bytes == expected);
+    Ok(())
+}
+
+/// A model on an engine, with an input and what it gives for it when it is alone.
+struct Asked {
+    handle: EngineHandle,
+    name: &'static str,
+    class: Class,
+    inputs: Vec<InputTensor>,
+    expected: Vec<OutputTensor>,
+}
+
+impl Asked {
+    fn load(engine: &Engine, name: &'static str, class: Class, folder: &Path) -> Result<Asked> {
+        let bundle = compile(&built(name, folder)?, folder)?;
+        let handle = engine.handle();
+        handle.load(bundle.clone(), FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None })?;
+        let input = |(_, spec): (_, &atoll_kgraph::BufferSpec)| {
+            let shape: Vec<i64> = spec.shape.iter().map(|extent| extent.eval(&[])).collect::<Result<_, _>>()?;
+            let count = shape.iter().product::<i64>() as usize;
+            Ok(InputTensor { shape, bytes: (0..count).flat_map(|i| ((i * 37 % 255) as f32 / 255.0).to_le_bytes()).collect() })
+        };
+        let inputs = bundle.graph().buffers_of(BufferKind::Input).map(input).collect::<Result<Vec<_>>>()?;
+        let mut asked = Asked { handle, name, class, inputs, expected: Vec::new() };
+        asked.expected = asked.ask()?;
+        Ok(asked)
+    }
+
+    fn ask(&self) -> Result<Vec<OutputTensor>, InvokeError> {
+        let (answer, answered) = mpsc::channel();
+        let request = InvocationRequest {
+            function: FunctionKey::local(self.name),
+            inputs: self.inputs.clone(),
+            class: Some(self.class),
+            deadline: None,
+        };
+        self.handle.submit(request, Box::new(move |result| drop(answer.send(result.map(|result| result.outputs)))));
+        answered.recv().unwrap_or(Err(InvokeError::ShuttingDown))
+    }
+
+    fn check(&self) -> Result<()> {
+        let outputs = self.ask()?;
+        let is_same = outputs.iter().zip(&self.expected).all(|(got, alone)| got.bytes == alone.bytes);
+        ensure!(is_same && outputs.len() == self.expected.len(), "{} gives something else than alone", self.name);
+        Ok(())
+    }
+}
+
+#[test]
+fn models_give_bit_by_bit_what_they_give_alone() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let device = HostDevice::start(HostConfig { compute_units: 2, ..HostConfig::default() })?;
+    let engine = Engine::start(Box::new(device), EngineConfig::default())?;
+    let urgent = Asked::load(&engine, "squeezenet", Class::RealTime, folder.path())?;
+    let long = Asked::load(&engine, "resnet50", Class::BestEffort, folder.path())?;
+    let (over, mut rng) = (AtomicBool::new(false), Rng::new(5));
+    let done = std::thread::scope(|scope| -> Result<u32> {
+        let keep_busy = || -> Result<u32> {
+            let mut done = 0;
+            while !over.load(Relaxed) {
+                long.check()?;
+                done += 1;
+            }
+            Ok(done)
+        };
+        let clients = [scope.spawn(keep_busy), scope.spawn(keep_busy)];
+        let asked = (0..if full() { 2_000 } else { 100 }).try_for_each(|_| {
+            std::thread::sleep(Duration::from_micros(rng.below(5_000)));
+            urgent.check()
+        });
+        over.store(true, Relaxed);
+        let done = clients.into_iter().map(|client| client.join().expect("no panic")).sum::<Result<u32>>();
+        asked.and(done)
+    })?;
+    let statistics = engine.handle().statistics();
+    ensure!(done > 0 && statistics.preemptions > 0, "{done} best-effort requests, {} preemptions", statistics.preemptions);
+    engine.shutdown();
     Ok(())
 }

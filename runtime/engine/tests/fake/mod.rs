@@ -316,6 +316,7 @@ impl Device for FakeDevice {
         }
         state.take_over(&kernel, params, owner);
         assert_eq!(kernel.preempt_offset.is_some(), record.preemptible == 1);
+        assert_eq!(kernel.name == "move", record.may_run_again == 1, "what works in place may not be run again");
         if state.queues[queue.0 as usize].len() >= self.info.queue_capacity as usize {
             return Err(SubmitError::Full);
         }

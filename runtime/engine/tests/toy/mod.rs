@@ -110,13 +110,15 @@ fn graph(constants: &Constants) -> KernelGraph {
 
 fn target(name: &str) -> TargetImage {
     let n = Expr::from(SymbolId(0));
-    let kernel = |name: &str, own_bytes: u32, cuttable: bool| KernelFacts {
+    // Each reads its first parameter and writes another one; a step is bound to one buffer for both.
+    let kernel = |name: &str, own_bytes: u32, cuttable: bool, written: u32| KernelFacts {
         name: name.into(),
         block: [PER_BLOCK, 1, 1],
         params_bytes: own_bytes + if cuttable { preempt_params::BYTES } else { 0 },
         preempt_offset: cuttable.then_some(own_bytes),
         shared_bytes: 0,
         scratch_bytes: 0,
+        rerun: Some(RerunFact::IfDisjoint(vec![DisjointPair { read: 0, written }])),
         ..KernelFacts::default()
     };
     let address = |buffer| Argument::Buffer { buffer, offset: Expr::Const(0) };
@@ -127,7 +129,7 @@ fn target(name: &str) -> TargetImage {
     let mut launches = vec![None];
     launches.extend((0..i64::from(FUNCTION_STEPS)).map(|k| launch(0, vec![address(TMP), address(W), number(n.clone()), number(k.into())])));
     launches.push(launch(1, vec![address(TMP), address(OUT), number(n.clone())]));
-    TargetImage { name: name.into(), kernels: vec![kernel("step", 24, true), kernel("move", 20, false)], launches }
+    TargetImage { name: name.into(), kernels: vec![kernel("step", 24, true, 0), kernel("move", 20, false, 1)], launches }
 }
 
 /// Bytes of device memory an invocation with `n` elements is promised to take.

@@ -28,7 +28,7 @@ x = { kind = "input", dtype = "u32", shape = [1] }
 y = { kind = "output", dtype = "u32", shape = [1] }
 [[step]]
 kernel = "forever"
-grid = [512]
+grid = [BLOCKS]
 block = [32]
 args = ["x", "y"]
 reads = ["x"]
@@ -66,17 +66,17 @@ pub(super) fn finding(engine: &EngineArgs) -> Finding {
 /// The longest time from giving up to the answer; `None` if that did not come.
 fn try_it(engine: &EngineArgs) -> Result<Option<Duration>> {
     let engine = engine.start()?;
-    load(&engine)?;
+    load(&engine, 1)?;
     let times: Result<Vec<Option<Duration>>> = (0..ROUNDS).map(|_| give_up(&engine)).collect();
     Ok(times?.into_iter().collect::<Option<Vec<Duration>>>().and_then(|times| times.into_iter().max()))
 }
 
-/// Loads a kernel that never ends, with a block for each of many compute units.
-pub(super) fn load(engine: &Engine) -> Result<()> {
+/// Loads a kernel that never ends, with so many blocks.
+pub(super) fn load(engine: &Engine, blocks: u32) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (manifest, path) = (folder.path().join("forever.toml"), folder.path().join("forever.kg"));
     std::fs::write(folder.path().join("forever.ptx"), KERNEL)?;
-    std::fs::write(&manifest, MANIFEST)?;
+    std::fs::write(&manifest, MANIFEST.replace("BLOCKS", &blocks.to_string()))?;
     let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
     pack(&manifest, &path, &options, &Silent).context("packing a kernel")?;
     let options = FunctionOptions { key: FunctionKey::local("forever"), class: Class::BestEffort, queue_capacity: None };

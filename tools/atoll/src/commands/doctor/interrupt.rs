@@ -15,6 +15,8 @@ const TRIES: u32 = 20;
 /// Long enough for the kernel that never ends to be everywhere.
 const RUNS: Duration = Duration::from_millis(10);
 
+/// Blocks of the kernel that never ends: enough for every compute unit.
+const BLOCKS: u32 = 512;
 /// How long the kernel may take to end when nobody wants it any more.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -32,7 +34,7 @@ pub(super) fn probe(args: &EngineArgs, urgent: &Arc<Bundle>) -> Result<Interrupt
     let handle = engine.handle();
     let urgent = Workload::load(&handle, "urgent", urgent, Class::RealTime, 0)?;
     urgent.warm_up()?;
-    cancel::load(&engine)?;
+    cancel::load(&engine, BLOCKS)?;
     let (end, ended) = channel();
     let forever = handle.submit(cancel::request(), Box::new(move |result| drop(end.send(result.map(drop)))));
     let mut ran_beside = 0;

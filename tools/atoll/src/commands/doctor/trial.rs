@@ -85,11 +85,11 @@ fn effect(statistics: &EngineStatistics, interruption: &Interruption) -> Finding
     let measured =
         format!("from submission to the first real-time block p50 {:.0} µs, p99 {:.0} µs, {} times", us(0.5), us(0.99), latency.count());
     let evicted = statistics.evicted_launches;
-    if evicted > 0 && interruption.ran_beside == interruption.tries {
+    if evicted > 0 && interruption.ran_beside == interruption.tries && interruption.reexecuted_blocks > 0 {
         return Finding::good(
             "preemption",
             format!(
-                "level Interrupt: {evicted} queued launches left, {} of {} real-time requests took the device from a kernel that never ends, whose blocks began again {} times; {measured}",
+                "level Interrupt: {evicted} queued launches left; {} of {} real-time requests ran while a kernel that never ends held all compute units, of whose blocks {} stopped midway; {measured}",
                 interruption.ran_beside, interruption.tries, interruption.reexecuted_blocks
             ),
         );

@@ -1,8 +1,8 @@
 //! Generates dkp modules.
 //!
 //! # The entry
-//! A dkp entry has one parameter, an array of bytes: a table of [`SLOTS`] slots, then the arguments of each. A slot says where its blocks end, which candidate runs in them and
-//! where that one's arguments lie ([`lay_out`](crate::lay_out) writes all this). A block looks up its slot, hands the arguments to the candidate's body and calls it:
+//! A dkp entry has one parameter, an array of bytes: a table of slots, then the arguments of each. A slot says where its blocks end, which candidate runs in them and
+//! where that one's arguments lie ([`atoll_kgraph::dkp::lay_out`] writes all this). A block looks up its slot, hands the arguments to the candidate's body and calls it:
 //!
 //! ```text
 //! slot      = the first whose end lies behind %ctaid.x
@@ -19,6 +19,7 @@
 use crate::merge::Source;
 use crate::register_class::RegisterClass;
 use crate::{DeviceModel, KernelNeeds};
+use atoll_kgraph::dkp::{ARGUMENTS_ALIGN, CandidateFacts, DkpCandidate, DkpFacts, SLOT_BYTES, SLOTS};
 use atoll_kgraph::virtual_params;
 use atoll_passes::{DYNAMIC_SHARED, KernelReport, Outlining, Virtualization};
 use atoll_ptx::build::{KernelBuilder, address, module};
@@ -26,15 +27,6 @@ use atoll_ptx::{
     Body, Function, Instruction, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind, Variable,
 };
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Candidates that run side by side in one launch: a real-time kernel and up to three that pad it.
-pub(crate) const SLOTS: usize = 4;
-
-/// Bytes of a slot: end, candidate, offset of the arguments, nothing.
-pub(crate) const SLOT_BYTES: usize = 16;
-
-/// Alignment of the parameter and of each slot's arguments, enough for every type.
-pub(crate) const ARGUMENTS_ALIGN: usize = 16;
 
 /// Least `.version` of an entry: what branch tables and parameter addresses need.
 const VERSION_MIN: (u32, u32) = (7, 0);
@@ -44,14 +36,16 @@ const VERSION_MIN: (u32, u32) = (7, 0);
 pub struct Candidate<'a> {
     /// Its module. Candidates of one module share what they have in common.
     pub module: &'a Module,
-    /// What the passes say of it.
-    pub report: &'a KernelReport,
+    /// Its name there.
+    pub kernel: &'a str,
+    /// What the passes made of it ([`candidate_facts`]).
+    pub facts: &'a CandidateFacts,
     /// Its block shape.
     pub block: [u32; 3],
     /// Registers of a thread, as an assembler counts them for the kernel behind the passes: called and with virtual numbers it takes more than by itself, and a class too
     /// small makes it spill.
     pub registers: u32,
-    /// Dynamic shared memory that its launches give beyond [`KernelReport::shared_bytes`].
+    /// Dynamic shared memory that its launches give beyond [`CandidateFacts::shared_bytes`].
     pub dynamic_shared_bytes: u32,
 }
 
@@ -104,35 +98,39 @@ pub struct DkpModules {
 pub struct DkpModule {
     /// The PTX.
     pub module: Module,
-    /// The entry's name.
-    pub entry: String,
     /// The register class.
     pub class: RegisterClass,
-    /// Threads of a block of the launch, a multiple of 32: the largest candidate's.
-    pub threads: u32,
-    /// Dynamic shared memory of the launch: the most demanding candidate's.
-    pub shared_bytes: u32,
-    /// Bytes of the parameter.
-    pub params_bytes: u32,
-    /// The candidates, as slots name them.
-    pub candidates: Vec<DkpCandidate>,
+    /// What launches of it need to know.
+    pub facts: DkpFacts,
 }
 
-/// A candidate in a module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DkpCandidate {
-    /// Its index in the set the modules were made from.
-    pub index: usize,
-    /// The kernel's name in its own module.
-    pub kernel: String,
-    /// Its block shape.
-    pub block: [u32; 3],
-    /// Bytes of its arguments, appended ones included.
-    pub params_bytes: u32,
-    /// Byte offset of [`virtual_params`] in them.
-    pub virtual_offset: u32,
-    /// Whether the block shape is among them.
-    pub takes_block: bool,
+/// What the passes made of a kernel, if it can share launches.
+///
+/// # Errors
+/// Why it cannot.
+pub fn candidate_facts(report: &KernelReport) -> Result<CandidateFacts, NotPadded> {
+    let launch = match &report.virtualization {
+        Virtualization::Virtual(launch) => launch,
+        Virtualization::Refused(reason) => return Err(NotPadded::NotVirtual(reason.to_string())),
+        Virtualization::NotAsked => return Err(NotPadded::NotVirtual("the pass did not run".into())),
+    };
+    let function = match &report.outlining {
+        Outlining::Outlined { function } => function,
+        Outlining::Refused(reason) => return Err(NotPadded::NotOutlined(reason.to_string())),
+        Outlining::NotAsked => return Err(NotPadded::NotOutlined("the pass did not run".into())),
+    };
+    if !report.kept_shared.is_empty() {
+        return Err(NotPadded::StaticShared(report.kept_shared.len()));
+    }
+    let takes_block = launch.block.is_none();
+    let virtual_bytes = if takes_block { virtual_params::BYTES } else { virtual_params::BYTES_WITHOUT_BLOCK };
+    Ok(CandidateFacts {
+        body: function.to_string(),
+        params_bytes: report.params_bytes.max(launch.offset + virtual_bytes),
+        virtual_offset: launch.offset,
+        takes_block,
+        shared_bytes: report.shared_bytes,
+    })
 }
 
 /// Makes the modules for a set of candidates. `params_bytes` is the size of the entry's parameter, what a launch on the device can carry.
@@ -174,37 +172,28 @@ fn check(
     device: &'static DeviceModel,
     params_bytes: u32,
 ) -> Result<RegisterClass, NotPadded> {
-    let report = candidate.report;
-    match &report.virtualization {
-        Virtualization::Virtual(_) => {}
-        Virtualization::Refused(reason) => return Err(NotPadded::NotVirtual(reason.to_string())),
-        Virtualization::NotAsked => return Err(NotPadded::NotVirtual("the pass did not run".into())),
-    }
-    let function = match &report.outlining {
-        Outlining::Outlined { function } => function,
-        Outlining::Refused(reason) => return Err(NotPadded::NotOutlined(reason.to_string())),
-        Outlining::NotAsked => return Err(NotPadded::NotOutlined("the pass did not run".into())),
-    };
-    if !report.kept_shared.is_empty() {
-        return Err(NotPadded::StaticShared(report.kept_shared.len()));
-    }
     let source = &sources[&key(candidate)];
-    if let Some(variable) = source.stateful_variable(&source.reachable(function)) {
+    if let Some(variable) = source.stateful_variable(&source.reachable(&body(candidate))) {
         return Err(NotPadded::ModuleVariable(variable.name.clone()));
     }
     let room = params_bytes.saturating_sub((SLOTS * SLOT_BYTES) as u32);
-    if report.params_bytes > room / 2 {
-        return Err(NotPadded::Arguments { bytes: report.params_bytes, room });
+    if candidate.facts.params_bytes > room / 2 {
+        return Err(NotPadded::Arguments { bytes: candidate.facts.params_bytes, room });
     }
     let threads = needs(candidate).threads;
     let registers = candidate.registers;
     RegisterClass::of_kernel(device, registers, threads).ok_or(NotPadded::NoClass { threads, registers, device: device.name })
 }
 
+/// The device function that is a candidate's body.
+fn body(candidate: &Candidate<'_>) -> Name {
+    Name::from(candidate.facts.body.as_str())
+}
+
 /// What a candidate's block takes, its last warp filled up.
 fn needs(candidate: &Candidate<'_>) -> KernelNeeds {
     let threads = candidate.block.iter().product::<u32>().next_multiple_of(32);
-    let shared_bytes = candidate.report.shared_bytes.saturating_add(candidate.dynamic_shared_bytes);
+    let shared_bytes = candidate.facts.shared_bytes.saturating_add(candidate.dynamic_shared_bytes);
     KernelNeeds { registers: candidate.registers, shared_bytes, threads }
 }
 
@@ -218,22 +207,24 @@ fn generate(
 ) -> DkpModule {
     let merged = members.iter().map(|&i| needs(&candidates[i])).fold(KernelNeeds::default(), KernelNeeds::merged);
     let entry = if class.registers == u32::MAX { "atoll_dkp".to_owned() } else { format!("atoll_dkp_{}", class.registers) };
-    let facts: Vec<DkpCandidate> = members.iter().map(|&i| facts(i, &candidates[i])).collect();
+    let facts = |index: usize| {
+        let Candidate { kernel, block, facts, .. } = candidates[index];
+        DkpCandidate { index, kernel: kernel.to_owned(), block, facts: facts.clone() }
+    };
+    let facts = members.iter().map(|&index| facts(index)).collect();
 
     let mut module = empty_module(members.iter().map(|&i| candidates[i].module));
     let mut wanted: BTreeMap<usize, BTreeSet<Name>> = BTreeMap::new();
     let mut bodies = Vec::new();
     for &index in members {
         let candidate = &candidates[index];
-        if let Outlining::Outlined { function } = &candidate.report.outlining {
-            let source = &sources[&key(candidate)];
-            wanted.entry(key(candidate)).or_default().extend(source.reachable(function));
-            bodies.push(BodyCall {
-                name: source.name(function),
-                params: candidate.module.function(&candidate.report.name).map_or(&[], |entry| &entry.params),
-                arguments: candidate.module.function(function).map_or(&[], |body| &body.params),
-            });
-        }
+        let (source, function) = (&sources[&key(candidate)], body(candidate));
+        wanted.entry(key(candidate)).or_default().extend(source.reachable(&function));
+        bodies.push(BodyCall {
+            name: source.name(&function),
+            params: candidate.module.function(candidate.kernel).map_or(&[], |entry| &entry.params),
+            arguments: candidate.module.function(&function).map_or(&[], |body| &body.params),
+        });
     }
     let mut items: Vec<Item> = wanted.iter().flat_map(|(key, names)| sources[key].items(names)).collect();
     join_dynamic_shared(&mut items);
@@ -244,23 +235,8 @@ fn generate(
     let mut item = Item::built(ItemKind::Function(function));
     item.origin.leading = "\n\n".into();
     module.items.push(item);
-    DkpModule { module, entry, class, threads: merged.threads, shared_bytes: merged.shared_bytes, params_bytes, candidates: facts }
-}
-
-fn facts(index: usize, candidate: &Candidate<'_>) -> DkpCandidate {
-    let (virtual_offset, takes_block) = match &candidate.report.virtualization {
-        Virtualization::Virtual(launch) => (launch.offset, launch.block.is_none()),
-        _ => (0, false),
-    };
-    let virtual_bytes = if takes_block { virtual_params::BYTES } else { virtual_params::BYTES_WITHOUT_BLOCK };
-    DkpCandidate {
-        index,
-        kernel: candidate.report.name.clone(),
-        block: candidate.block,
-        params_bytes: candidate.report.params_bytes.max(virtual_offset + virtual_bytes),
-        virtual_offset,
-        takes_block,
-    }
+    let facts = DkpFacts { entry, threads: merged.threads, shared_bytes: merged.shared_bytes, params_bytes, candidates: facts };
+    DkpModule { module, class, facts }
 }
 
 /// A module of the latest `.version` and `.target` among some.

@@ -13,13 +13,11 @@
 
 mod device_model;
 mod dkp;
-mod launch;
 mod merge;
 mod occupancy;
 mod register_class;
 
 pub use device_model::{DeviceModel, RegisterFile, SharedMemory};
-pub use dkp::{Candidate, DkpCandidate, DkpModule, DkpModules, NotPadded, dkp_modules};
-pub use launch::{DkpLaunch, LaunchError, Range, lay_out};
+pub use dkp::{Candidate, DkpModule, DkpModules, NotPadded, candidate_facts, dkp_modules};
 pub use occupancy::{KernelNeeds, Limit, Occupancy};
 pub use register_class::RegisterClass;

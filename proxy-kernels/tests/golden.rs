@@ -1,7 +1,8 @@
 //! Generated modules as text. `ATOLL_BLESS=1 cargo test -p atoll-proxy-kernels` writes what is expected anew.
 
+use atoll_kgraph::dkp::CandidateFacts;
 use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
-use atoll_proxy_kernels::{Candidate, DeviceModel, NotPadded, dkp_modules};
+use atoll_proxy_kernels::{Candidate, DeviceModel, NotPadded, candidate_facts, dkp_modules};
 use std::path::Path;
 
 /// Every kernel of `NAME.ptx` is a candidate, with the registers its comment line says (`// registers: KERNEL N`) and blocks of 64 threads.
@@ -12,17 +13,38 @@ fn generate(text: &str, device: &'static DeviceModel) -> String {
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("// registers: {kernel} ")));
         line.map_or(32, |n| n.parse().unwrap())
     };
-    let candidates: Vec<Candidate<'_>> = (report.kernels.iter())
-        .map(|k| Candidate { module: &module, report: k, block: [64, 1, 1], registers: registers(&k.name), dynamic_shared_bytes: 0 })
+    let mut out = String::new();
+    let mut refuse = |kernel: &str, reason: &NotPadded| out += &format!("// {kernel}: not padded: {reason}\n");
+    let mut prepared: Vec<(&str, CandidateFacts)> = Vec::new();
+    for kernel in &report.kernels {
+        match candidate_facts(kernel) {
+            Ok(facts) => prepared.push((&kernel.name, facts)),
+            Err(reason) => refuse(&kernel.name, &reason),
+        }
+    }
+    let candidates: Vec<Candidate<'_>> = (prepared.iter())
+        .map(|(kernel, facts)| Candidate {
+            module: &module,
+            kernel,
+            facts,
+            block: [64, 1, 1],
+            registers: registers(kernel),
+            dynamic_shared_bytes: 0,
+        })
         .collect();
     let made = dkp_modules(&candidates, device, 512);
-    let mut out = String::new();
     for (index, reason) in &made.refused {
-        out += &format!("// {}: not padded: {reason}\n", report.kernels[*index].name);
+        refuse(candidates[*index].kernel, reason);
     }
     for dkp in &made.modules {
-        let names: Vec<&str> = dkp.candidates.iter().map(|c| c.kernel.as_str()).collect();
-        out += &format!("// {}: {}; {} threads, {} bytes of shared memory\n", dkp.entry, names.join(", "), dkp.threads, dkp.shared_bytes);
+        let names: Vec<&str> = dkp.facts.candidates.iter().map(|c| c.kernel.as_str()).collect();
+        out += &format!(
+            "// {}: {}; {} threads, {} bytes of shared memory\n",
+            dkp.facts.entry,
+            names.join(", "),
+            dkp.facts.threads,
+            dkp.facts.shared_bytes
+        );
         let printed = atoll_ptx::print(&dkp.module);
         let parsed = atoll_ptx::parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
         atoll_ptx::verify(&parsed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
@@ -57,7 +79,5 @@ fn what_no_pass_prepared_is_refused() {
     let module = atoll_ptx::parse(".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n").unwrap();
     let mut copy = module.clone();
     let report = transform_with(&mut copy, &[], &PassOptions::default(), &mut |_, _| {}).unwrap();
-    let candidate = Candidate { module: &module, report: &report.kernels[0], block: [64, 1, 1], registers: 8, dynamic_shared_bytes: 0 };
-    let made = dkp_modules(&[candidate], DeviceModel::find("v100").unwrap(), 512);
-    assert!(made.modules.is_empty() && matches!(made.refused[..], [(0, NotPadded::NotVirtual(_))]));
+    assert!(matches!(candidate_facts(&report.kernels[0]), Err(NotPadded::NotVirtual(_))));
 }

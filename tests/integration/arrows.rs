@@ -16,7 +16,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-target-nvidia", &["atoll-ptx", "atoll-kgraph"]),
     (
         "atoll-pipeline",
-        &["atoll-ptx", "atoll-kgraph", "atoll-frontend", "atoll-codegen", "atoll-passes", "atoll-target-host", "atoll-target-nvidia"],
+        &[
+            "atoll-ptx",
+            "atoll-kgraph",
+            "atoll-frontend",
+            "atoll-codegen",
+            "atoll-passes",
+            "atoll-target-host",
+            "atoll-target-nvidia",
+            "atoll-proxy-kernels",
+        ],
     ),
     ("atoll-proxy-kernels", &["atoll-ptx", "atoll-kgraph", "atoll-passes"]),
     ("atoll-core", &[]),

@@ -3,9 +3,10 @@
 //! `ATOLL_SEED` chooses the pairs of kernels of other compilers.
 
 use anyhow::{Context, Result};
-use atoll_passes::{CANDIDATE_PASSES, PassOptions, TransformReport, transform_with};
+use atoll_kgraph::dkp::{CandidateFacts, Range, lay_out};
+use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
 use atoll_pipeline::Target;
-use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, Range, dkp_modules, lay_out};
+use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, NotPadded, candidate_facts, dkp_modules};
 use atoll_ptx::{FunctionKind, Item, ItemKind, Module};
 use atoll_tests::corpus::{self, Inputs};
 use atoll_tests::stopping::Random;
@@ -77,7 +78,7 @@ fn together(host: &mut HostBench, dkp: &DkpModule, source: &Module, cases: &[Cas
     let mut ranges = Vec::new();
     let mut addresses = Vec::new();
     for &(index, first, blocks) in parts {
-        let candidate = &dkp.candidates[index];
+        let candidate = &dkp.facts.candidates[index].facts;
         let kernel = source.function(cases[index].entry).unwrap();
         let own = parameter_count(kernel, Some(candidate.virtual_offset));
         let mut block = ParameterBlock::new(kernel, own, &cases[index].args(2 * index), buffers).unwrap();
@@ -89,19 +90,19 @@ fn together(host: &mut HostBench, dkp: &DkpModule, source: &Module, cases: &[Cas
 }
 
 /// The candidates' module as the passes leave it for these shapes. A module per case, since a shape may be compiled in.
-fn prepared(case: &Case, with_shape: bool) -> (Module, TransformReport) {
+fn prepared(case: &Case, with_shape: bool) -> (Module, CandidateFacts) {
     let mut module = atoll_ptx::parse(CANDIDATES).unwrap();
     let mut options = PassOptions::default();
     if with_shape {
         options.blocks.insert(case.entry.into(), case.block);
     }
     let report = transform_with(&mut module, CANDIDATE_PASSES, &options, &mut |_, _| {}).unwrap();
-    (module, report)
+    let report = report.kernels.iter().find(|k| k.name == case.entry).unwrap();
+    (module, candidate_facts(report).unwrap())
 }
 
-fn candidate<'a>(case: &Case, prepared: &'a (Module, TransformReport)) -> Candidate<'a> {
-    let report = prepared.1.kernels.iter().find(|k| k.name == case.entry).unwrap();
-    Candidate { module: &prepared.0, report, block: case.block, registers: 32, dynamic_shared_bytes: 0 }
+fn candidate<'a>(case: &Case, (module, facts): &'a (Module, CandidateFacts)) -> Candidate<'a> {
+    Candidate { module, kernel: case.entry, facts, block: case.block, registers: 32, dynamic_shared_bytes: 0 }
 }
 
 #[test]
@@ -153,8 +154,8 @@ struct Foreign {
     name: String,
     source: Module,
     prepared: Module,
-    report: TransformReport,
-    kernel: usize,
+    entry: String,
+    facts: Result<CandidateFacts, NotPadded>,
     inputs: Inputs,
 }
 
@@ -165,18 +166,26 @@ impl Foreign {
         let mut prepared = source.clone();
         let blocks = [(entry.into(), inputs.block)].into();
         let report = transform_with(&mut prepared, CANDIDATE_PASSES, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
-        let kernel = report.kernels.iter().position(|k| k.name == entry).context("the kernel's report")?;
-        Ok(Foreign { name, source, prepared, report, kernel, inputs })
+        let facts = candidate_facts(report.kernels.iter().find(|k| k.name == entry).context("the kernel's report")?);
+        Ok(Foreign { name, source, prepared, entry: entry.into(), facts, inputs })
     }
 
-    fn candidate(&self) -> Candidate<'_> {
-        let report = &self.report.kernels[self.kernel];
+    fn candidate(&self) -> Result<Candidate<'_>, &NotPadded> {
         let dynamic_shared_bytes = self.inputs.launch.shared_bytes;
-        Candidate { module: &self.prepared, report, block: self.inputs.block, registers: 32, dynamic_shared_bytes }
+        let (module, kernel, block) = (&self.prepared, self.entry(), self.inputs.block);
+        Ok(Candidate { module, kernel, facts: self.facts.as_ref()?, block, registers: 32, dynamic_shared_bytes })
+    }
+
+    /// Why no dkp module takes it.
+    fn refusal(&self, device: &'static DeviceModel) -> Option<String> {
+        match self.candidate() {
+            Ok(candidate) => dkp_modules(&[candidate], device, PARAMS_BYTES).refused.first().map(|(_, reason)| reason.to_string()),
+            Err(reason) => Some(reason.to_string()),
+        }
     }
 
     fn entry(&self) -> &str {
-        &self.report.kernels[self.kernel].name
+        &self.entry
     }
 
     fn alone(&self, host: &mut HostBench) -> Result<Vec<Buffer>> {
@@ -189,7 +198,7 @@ impl Foreign {
 
     /// Its whole launch as a range, its buffers starting at an index.
     fn range(&self, dkp: &DkpModule, candidate: usize, first_buffer: usize, buffers: &[Buffer]) -> Result<(Range, Addresses)> {
-        let facts = &dkp.candidates[candidate];
+        let facts = &dkp.facts.candidates[candidate].facts;
         let kernel = self.source.function(self.entry()).expect("it was prepared");
         let shift = |arg: &Arg| match arg {
             Arg::Buffer { index, offset } => Arg::Buffer { index: index + first_buffer, offset: *offset },
@@ -266,9 +275,9 @@ fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
     let usable: Vec<&Foreign> = candidates
         .iter()
         .filter(|foreign| {
-            let refused = dkp_modules(&[foreign.candidate()], device, PARAMS_BYTES).refused;
-            reasons.extend(refused.first().map(|(_, reason)| format!("{}: {reason}", foreign.name)));
-            refused.is_empty()
+            let refusal = foreign.refusal(device);
+            reasons.extend(refusal.as_ref().map(|reason| format!("{}: {reason}", foreign.name)));
+            refusal.is_none()
         })
         .collect();
     reasons.dedup();
@@ -276,7 +285,8 @@ fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
     let pick = |random: &mut Random| usable[random.below(usable.len() as u64) as usize];
     for _ in 0..pairs {
         let pair = [pick(&mut random), pick(&mut random)];
-        let dkp = dkp_modules(&pair.map(Foreign::candidate), device, PARAMS_BYTES).modules.remove(0);
+        let candidates = pair.map(|foreign| foreign.candidate().expect("only those that can share are paired"));
+        let dkp = dkp_modules(&candidates, device, PARAMS_BYTES).modules.remove(0);
         let second = pair[0].inputs.buffers.len();
         let mut buffers: Vec<Buffer> = pair.iter().flat_map(|foreign| foreign.inputs.buffers.clone()).collect();
         let parts = vec![pair[0].range(&dkp, 0, 0, &buffers)?, pair[1].range(&dkp, 1, second, &buffers)?];
@@ -293,12 +303,12 @@ fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
 
 fn launch(host: &mut HostBench, dkp: &DkpModule, parts: Vec<(Range, Addresses)>, buffers: &mut [Buffer]) -> Result<()> {
     let (ranges, addresses): (Vec<Range>, Vec<Addresses>) = parts.into_iter().unzip();
-    let laid_out = lay_out(dkp, &ranges)?;
+    let laid_out = lay_out(&dkp.facts, &ranges)?;
     let addresses =
         laid_out.arguments_at.iter().zip(addresses).flat_map(|(at, list)| list.into_iter().map(move |(a, b, o)| (at + a, b, o)));
     let slots = Arg::Struct { bytes: laid_out.params, addresses: addresses.collect() };
-    let loaded = host.load(&Kernel { module: &dkp.module, entry: &dkp.entry, report: None, block: [dkp.threads, 1, 1] })?;
-    let launch = Launch { grid: [laid_out.blocks, 1, 1], shared_bytes: dkp.shared_bytes, args: vec![slots] };
+    let loaded = host.load(&Kernel { module: &dkp.module, entry: &dkp.facts.entry, report: None, block: [dkp.facts.threads, 1, 1] })?;
+    let launch = Launch { grid: [laid_out.blocks, 1, 1], shared_bytes: dkp.facts.shared_bytes, args: vec![slots] };
     let outcome = host.launch(&loaded, &launch, buffers, 1);
     host.unload(loaded);
     outcome?;

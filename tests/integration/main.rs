@@ -18,6 +18,7 @@ mod interruptions;
 mod isolation;
 mod models;
 mod oracle;
+mod padding;
 mod passes;
 mod ptxas;
 mod random_kernels;

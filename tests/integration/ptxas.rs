@@ -1,10 +1,11 @@
 //! All PTX of all models goes through NVIDIA's assembler, for three generations, without spills.
 
 use anyhow::{Context, Result, ensure};
+use atoll_kgraph::dkp::CandidateFacts;
 use atoll_kgraph::{Bundle, KernelFacts};
 use atoll_passes::{PassOptions, transform_with};
 use atoll_pipeline::{CompileOptions, Silent, Target};
-use atoll_proxy_kernels::{Candidate, DeviceModel, dkp_modules};
+use atoll_proxy_kernels::{Candidate, DeviceModel, candidate_facts, dkp_modules};
 use atoll_target_nvidia::{Architecture, Ptxas, find_ptxas};
 use atoll_tests::{built, full, skip, trained};
 use std::fmt::Write as _;
@@ -111,25 +112,33 @@ fn dkp_rows(bundle: &Bundle, target: &str, device: &str, arch: &str, ptxas: &Ptx
     let report = transform_with(&mut module, &passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
     // What a kernel takes as a candidate, called and with virtual numbers, which is more than by itself.
     let assembled = ptxas.assemble(&atoll_ptx::print(&module), arch)?.report;
-    let candidate = |facts: &KernelFacts| Candidate {
-        module: &module,
-        report: report.kernels.iter().find(|k| k.name == facts.name).expect("every kernel has a report"),
-        block: facts.block,
-        registers: assembled.kernels[&facts.name].registers,
-        dynamic_shared_bytes: facts.shared_bytes,
-    };
-    let candidates: Vec<Candidate<'_>> = kernels.iter().map(candidate).collect();
+    let prepared: Vec<CandidateFacts> = report.kernels.iter().map(candidate_facts).collect::<Result<_, _>>().context(device.to_owned())?;
+    let candidates: Vec<Candidate<'_>> = (report.kernels.iter().zip(&prepared))
+        .map(|(report, facts)| {
+            let kernel = kernels.iter().find(|kernel| kernel.name == report.name).expect("every kernel has a report");
+            let registers = assembled.kernels[&kernel.name].registers;
+            Candidate {
+                module: &module,
+                kernel: &kernel.name,
+                facts,
+                block: kernel.block,
+                registers,
+                dynamic_shared_bytes: kernel.shared_bytes,
+            }
+        })
+        .collect();
     let made = dkp_modules(&candidates, DeviceModel::find(device).expect("a device of the table"), DKP_PARAMS_BYTES);
     ensure!(made.refused.is_empty(), "{device}: {:?}", made.refused);
     let mut rows = Vec::new();
     for dkp in &made.modules {
-        let resources = ptxas.assemble(&atoll_ptx::print(&dkp.module), arch)?.report.kernels[&dkp.entry];
+        let facts = &dkp.facts;
+        let resources = ptxas.assemble(&atoll_ptx::print(&dkp.module), arch)?.report.kernels[&facts.entry];
         let spills = resources.spill_store_bytes + resources.spill_load_bytes;
-        let (entry, count, threads, registers) = (&dkp.entry, dkp.candidates.len(), dkp.threads, resources.registers);
+        let (entry, count, threads, registers) = (&facts.entry, facts.candidates.len(), facts.threads, resources.registers);
         rows.push(format!("{entry:<14} {count:>10} {threads:>8} {registers:>10} {spills:>7}"));
         let taken = || {
-            let registers = |index: usize| format!("{} ({} registers)", kernels[index].name, candidates[index].registers);
-            dkp.candidates.iter().map(|candidate| registers(candidate.index)).collect::<Vec<_>>().join(", ")
+            let registers = |index: usize| format!("{} ({} registers)", candidates[index].kernel, candidates[index].registers);
+            facts.candidates.iter().map(|candidate| registers(candidate.index)).collect::<Vec<_>>().join(", ")
         };
         ensure!(spills == 0, "{device}: {entry} spills {spills} bytes with {}", taken());
         ensure!(registers <= dkp.class.registers, "{device}: {entry} takes {registers} registers");

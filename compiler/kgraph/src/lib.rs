@@ -11,6 +11,7 @@
 pub mod bundle;
 pub mod constants;
 pub mod disk_cache;
+pub mod dkp;
 pub mod expr;
 pub mod graph;
 pub mod host_abi;

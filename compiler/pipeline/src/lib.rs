@@ -4,7 +4,7 @@
 //! import → transform → schedule → plan → for each target { emit → analyse → passes → lower } → write
 //! ```
 //!
-//! [`compile`] begins with a model, [`pack`] with kernels in PTX, which are there before the targets are.
+//! [`compile`] begins with a model, [`pack`] with kernels in PTX, which are there before the targets are, [`pad_bundles`] with bundles that are to share launches.
 //!
 //! Every stage is a function of another crate; this one calls them in order, times them, tells an [`Observer`] what happens and shows any intermediate form.
 //! It is not a build system: the cache of compiled models belongs to whoever serves them. Code of single kernels is kept where [`CompileOptions`] say so.
@@ -12,11 +12,13 @@
 mod error;
 mod observer;
 mod pack;
+mod padding;
 mod targets;
 
 pub use error::CompileError;
 pub use observer::{Form, Observer, Silent, Stage, StageTime};
 pub use pack::{PackError, pack};
+pub use padding::{PaddedKernels, pad_bundles};
 pub use targets::{Target, UnknownTarget};
 
 use atoll_codegen::{Emitted, Schedule};

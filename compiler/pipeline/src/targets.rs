@@ -58,6 +58,15 @@ impl Target {
         }
     }
 
+    /// What its native code may use, of a host target.
+    pub(crate) fn host_level(self) -> Option<CpuLevel> {
+        match self {
+            Target::HostV3 => Some(CpuLevel::V3),
+            Target::HostV4 => Some(CpuLevel::V4),
+            Target::Nvidia(_) => None,
+        }
+    }
+
     pub(crate) fn description(self) -> TargetDescription {
         match self {
             Target::HostV3 => TargetDescription::host(HostLevel::V3),

@@ -75,7 +75,7 @@ fn main() {
 
 /// A launch beside which blocks of others run, found among best-effort tasks in all queues, against one that runs alone.
 fn pad() {
-    let profile = |blocks, wave_ns: &[u64]| LaunchProfile { blocks, wave_ns: wave_ns.into() };
+    let profile = |blocks, wave_ns: &[u64]| LaunchProfile::new(blocks, wave_ns);
     let (launch, others) = (profile(20, &[100_000, 120_000]), profile(u32::MAX, &[60_000, 70_000]));
     let [alone, padded] = [None, Some(&launch)].map(|launch| {
         let mut driver = driver("reef");

@@ -14,9 +14,11 @@ pub const DEVICE_QUEUES_MAX: u32 = 32;
 /// Steps of one task. ResNet-152 has about 200; the bound keeps counters in 32 bits with room to spare.
 pub const TASK_STEPS_MAX: usize = 1 << 20;
 
-/// Best-effort launches that run beside one real-time launch. Each is a slot in the launch's parameters and a candidate to be asked in every decision; with four, the simulated
-/// workloads leave nothing to a fifth.
-pub const PADS_MAX: usize = 4;
+/// Best-effort launches that run beside one real-time launch. Each is a slot in the launch's parameters, of which it has one itself, and a candidate to be asked in every decision.
+pub const PADS_MAX: usize = 3;
+
+/// Bytes for the arguments of all launches that run beside each other, each beginning at a multiple of 16: what the parameters of a launch hold besides a slot of 16 bytes for each.
+pub const SHARED_PARAMS_BYTES_MAX: u32 = 512 - 16 * (PADS_MAX as u32 + 1);
 
 /// How long launches of a task that is over (cancelled, past its deadline, failed) may go on before they are aborted. A launch that can leave does so after the block it is in,
 /// which takes microseconds; what is still there after this long is a long block or an endless one, and nobody wants what it computes.

@@ -3,7 +3,7 @@
 //! A real-time launch gets the compute units it needs to be as fast as with all of them. The others are filled with blocks of best-effort launches that are over before it is
 //! (rule 1) and do not lower how many of its blocks a compute unit holds (rule 2). REEF's published code takes one best-effort launch; here several share what is left.
 
-use crate::limits::PADS_MAX;
+use crate::limits::{PADS_MAX, SHARED_PARAMS_BYTES_MAX};
 use std::sync::Arc;
 
 /// What is known about a launch by profiling it on the device.
@@ -13,9 +13,18 @@ pub struct LaunchProfile {
     pub blocks: u32,
     /// `wave_ns[j]`: how long a wave takes with j + 1 blocks on each compute unit, in nanoseconds. Not empty; its length is how many fit.
     pub wave_ns: Arc<[u64]>,
+    /// The module in which it can share launches with others of the same number.
+    pub module: u32,
+    /// Bytes of its arguments there.
+    pub params_bytes: u32,
 }
 
 impl LaunchProfile {
+    /// That of a launch which can share one with every other of its kind, as in simulation.
+    pub fn new(blocks: u32, wave_ns: impl Into<Arc<[u64]>>) -> LaunchProfile {
+        LaunchProfile { blocks, wave_ns: wave_ns.into(), module: 0, params_bytes: 0 }
+    }
+
     /// Blocks of it that fit on one compute unit.
     pub fn occupancy(&self) -> u32 {
         self.wave_ns.len() as u32
@@ -32,6 +41,11 @@ impl LaunchProfile {
     /// Compute units without which it takes longer: its blocks come in layers of one for each compute unit, and the last layer may leave some out of all of them.
     fn needed_units(&self, compute_units: u32) -> u32 {
         self.blocks.div_ceil(self.layers(compute_units))
+    }
+
+    /// What its arguments take beside others.
+    fn params_room(&self) -> u32 {
+        self.params_bytes.next_multiple_of(16)
     }
 
     fn layers(&self, compute_units: u32) -> u32 {
@@ -61,6 +75,9 @@ pub struct Padding {
     occupancy: u32,
     /// Compute units that nobody has.
     spare: u32,
+    /// Bytes for arguments that nobody has.
+    room: u32,
+    module: u32,
     pads: usize,
 }
 
@@ -72,6 +89,8 @@ impl Padding {
             occupancy_min: launch.occupancy().min(launch.layers(compute_units)),
             occupancy: launch.occupancy(),
             spare: compute_units - launch.needed_units(compute_units),
+            room: SHARED_PARAMS_BYTES_MAX.saturating_sub(launch.params_room()),
+            module: launch.module,
             pads: 0,
         }
     }
@@ -84,7 +103,8 @@ impl Padding {
     /// How much of a launch, the first blocks of which were padding before, runs beside this one; `None` if nothing of it may.
     pub fn take(&mut self, candidate: &LaunchProfile, done: u32) -> Option<PadShape> {
         let occupancy = self.occupancy.min(candidate.occupancy());
-        if !self.has_room() || occupancy < self.occupancy_min {
+        let is_shut_out = candidate.module != self.module || candidate.params_room() > self.room;
+        if !self.has_room() || is_shut_out || occupancy < self.occupancy_min {
             return None;
         }
         let waves = &candidate.wave_ns[..occupancy as usize];
@@ -95,6 +115,7 @@ impl Padding {
         let compute_units = blocks.div_ceil(on_each);
         self.spare -= compute_units;
         self.occupancy = occupancy;
+        self.room -= candidate.params_room();
         self.pads += 1;
         Some(PadShape { blocks, compute_units, at_once: at_once as u32 })
     }
@@ -105,7 +126,7 @@ mod tests {
     use super::*;
 
     fn profile(blocks: u32, wave_ns: &[u64]) -> LaunchProfile {
-        LaunchProfile { blocks, wave_ns: wave_ns.into() }
+        LaunchProfile::new(blocks, wave_ns)
     }
 
     #[test]
@@ -137,6 +158,18 @@ mod tests {
         assert_eq!(padding.take(&small, 0).map(|pad| pad.compute_units), Some(20));
         assert_eq!(padding.take(&small, 0).map(|pad| (pad.compute_units, pad.blocks)), Some((10, 10)));
         assert_eq!(padding.take(&small, 0), None);
+    }
+
+    #[test]
+    fn only_what_is_in_one_module_and_fits_shares_a_launch() {
+        let launch = LaunchProfile { params_bytes: 100, module: 3, ..profile(1, &[100]) };
+        let candidate = |module, params_bytes| LaunchProfile { module, params_bytes, ..profile(4, &[10]) };
+        assert!(Padding::of(&launch, 60).take(&candidate(3, 200), 0).is_some());
+        assert_eq!(Padding::of(&launch, 60).take(&candidate(2, 200), 0), None, "another module");
+        let mut padding = Padding::of(&launch, 60);
+        assert!(padding.take(&candidate(3, 200), 0).is_some());
+        assert_eq!(padding.take(&candidate(3, 200), 0), None, "448 bytes hold 112 + 208 + 128");
+        assert!(padding.take(&candidate(3, 128), 0).is_some());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What an engine and its functions are told when they are made.
 
 use crate::limits;
+use crate::padding::PaddingService;
 use crate::quota::MemoryQuotas;
 use atoll_core::residency::RESIDENCY_POLICY_DEFAULT;
 use atoll_core::{Class, Tenant};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of an engine.
@@ -26,6 +28,8 @@ pub struct EngineConfig {
     pub device_queue_capacity: u32,
     /// How long [`crate::Engine::shutdown`] lets admitted invocations go on before it cancels them.
     pub shutdown_grace: Duration,
+    /// Makes what padding needs, for policies that pad. Without it real-time launches run alone.
+    pub padding: Option<Arc<dyn PaddingService>>,
     /// Evict running tasks at random points and let them continue, by this seed. For tests: every answer must stay the same.
     pub evict_at_random: Option<u64>,
 }
@@ -41,6 +45,7 @@ impl Default for EngineConfig {
             residency_policy: RESIDENCY_POLICY_DEFAULT.into(),
             device_queue_capacity: atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT,
             shutdown_grace: Duration::from_secs(5),
+            padding: None,
             evict_at_random: None,
         }
     }

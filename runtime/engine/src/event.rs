@@ -7,6 +7,7 @@ use crate::chain::Chain;
 use crate::config::{FunctionInfo, FunctionKey};
 use crate::error::EngineError;
 use crate::function::Function;
+use crate::padding::Padded;
 use crate::request::{InvocationId, PendingReply};
 use crate::statistics::EngineStatistics;
 use atoll_core::{Class, Nanos};
@@ -24,6 +25,8 @@ pub(crate) enum Command {
     Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },
     /// Let a function no longer be found, and take it off the device when its running invocations are over. Legal always.
     Unload { key: FunctionKey, answer: Sender<Result<(), EngineError>> },
+    /// What was made of the functions of a tenant, so that they can share launches. Legal always.
+    Padded(Box<Padded>),
     /// Report. Legal always.
     Statistics { answer: Sender<EngineStatistics> },
     /// End, at once or when every invocation is over. The last command that counts.

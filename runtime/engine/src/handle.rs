@@ -7,10 +7,11 @@ use crate::doorbell::Doorbell;
 use crate::error::{EngineError, InvokeError};
 use crate::event::{Command, Submission};
 use crate::function::{Function, FunctionId};
+use crate::padding::PaddingThread;
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
 use crate::staging::Stager;
 use crate::statistics::EngineStatistics;
-use crate::worker::Worker;
+use crate::worker::{Parts, Worker};
 use atoll_core::residency::{RESIDENCY_POLICIES, residency_policy_by_name};
 use atoll_core::{Class, Nanos, POLICIES, policy_by_name};
 use atoll_device::{Device, DeviceInfo};
@@ -83,10 +84,11 @@ impl Engine {
             name: config.policy.clone(),
             known: POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
         })?;
-        if (policy.make)().pads() {
+        let padding = config.padding.clone().filter(|_| (policy.make)().pads());
+        if padding.is_none() && (policy.make)().pads() {
             tracing::warn!(
                 policy = policy.name,
-                "no device pads yet: kernels are not profiled, so that real-time launches run alone, as under `reset`"
+                "no compiler is here that makes padding modules: real-time launches run alone, as under `reset`"
             );
         }
         let residency_policy = residency_policy_by_name(&config.residency_policy).ok_or_else(|| EngineError::UnknownResidencyPolicy {
@@ -107,7 +109,9 @@ impl Engine {
         let shutdown_grace = config.shutdown_grace;
         let stager = Stager::start(Arc::clone(&shared));
         let stager = stager.map_err(|source| EngineError::Os { what: "cannot start the thread that reads constants", source })?;
-        let worker = Worker::new(device, policy, residency_policy, stager, &config, Arc::clone(&shared), inbox);
+        let padding = padding.map(|service| PaddingThread::start(service, Arc::clone(&shared), normal.clone())).transpose();
+        let padding = padding.map_err(|source| EngineError::Os { what: "cannot start the thread for padding", source })?;
+        let worker = Worker::new(device, Parts { policy, residency_policy, stager, padding }, &config, Arc::clone(&shared), inbox);
         let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || worker.run());
         let thread = thread.map_err(|source| EngineError::Os { what: "cannot start the engine's thread", source })?;
         Ok(Engine { handle: EngineHandle { shared, urgent, normal }, thread: Some(thread), shutdown_grace })

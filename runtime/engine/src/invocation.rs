@@ -7,10 +7,12 @@ use crate::clock;
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::instance::Instance;
+use crate::padding::LoadedPadding;
 use crate::request::{InvocationTiming, LaunchTime, PendingReply};
 use atoll_core::residency::ItemId;
 use atoll_core::{Class, Epoch, Nanos};
 use atoll_device::{Completion, Fault, FaultKind};
+use std::sync::Arc;
 
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
@@ -40,6 +42,8 @@ pub(crate) struct Invocation {
     pub(crate) times: Times,
     /// One record a stage.
     pub(crate) stages: Vec<StageRecord>,
+    /// The module in which its launches can be shared, from its arrival on.
+    pub(crate) padding: Option<Arc<LoadedPadding>>,
     /// What its launches took, if its client wants to know.
     pub(crate) launches: Vec<LaunchTime>,
 }
@@ -87,6 +91,7 @@ impl Invocation {
             may_have_run: false,
             preempted_others: false,
             times: Times { entered: clock::now(), ..Times::default() },
+            padding: None,
             launches: Vec::new(),
         }
     }
@@ -110,6 +115,13 @@ impl Invocation {
             self.time_launch(place, completion);
         }
         self.times.compute.note(completion, now)
+    }
+
+    /// Adds the cost of blocks that ran beside another one's launch.
+    pub(crate) fn note_pad(&mut self, completion: &Completion, now: Nanos) {
+        self.stages[0].compute.note(completion, now);
+        self.stages[0].usage.compute_unit_ns += u128::from(completion.busy_ns);
+        self.times.compute.note(completion, now);
     }
 
     fn time_launch(&mut self, StagePlace { stage, step }: StagePlace, completion: &Completion) {

@@ -30,6 +30,7 @@ mod instance;
 mod invocation;
 pub mod limits;
 mod memory;
+mod padding;
 mod quota;
 mod request;
 mod shapes;
@@ -44,6 +45,7 @@ pub use config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use error::{EngineError, InvokeError};
 pub use handle::{Engine, EngineHandle};
 pub use histogram::Histogram;
+pub use padding::{PaddingModule, PaddingService};
 pub use quota::{MemoryQuotas, TenantBytes};
 pub use request::{
     ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, LaunchTime, OutputTensor, Reply,

@@ -38,6 +38,14 @@ pub struct EngineStatistics {
     pub aborted_launches: u64,
     /// Times blocks were stopped midway for more urgent ones, and had to begin again.
     pub reexecuted_blocks: u64,
+    /// Real-time launches beside which best-effort blocks ran.
+    pub padded_launches: u64,
+    /// How many blocks.
+    pub padding_blocks: u64,
+    /// Modules on the device in which kernels of several functions share launches.
+    pub padding_modules: u64,
+    /// Kernels in them.
+    pub padding_candidates: u64,
     /// From the submission of a real-time invocation to the start of its first block.
     pub rt_start_latency: Histogram,
     /// The same for those that found best-effort launches on the device and evicted them.

@@ -31,8 +31,8 @@ impl Model {
     pub fn of_profile(name: &str, shape: &ShapeProfile, compute_units: u32) -> Model {
         let kernel = |launch: &NodeProfile| {
             let waves = u64::from(launch.blocks.div_ceil(compute_units));
-            let wave_ns = [((launch.total_ns + launch.gap_ns) / waves).max(1)].into();
-            Arc::new(Kernel { name: launch.kernel.clone(), profile: LaunchProfile { blocks: launch.blocks, wave_ns } })
+            let wave_ns = [((launch.total_ns + launch.gap_ns) / waves).max(1)];
+            Arc::new(Kernel { name: launch.kernel.clone(), profile: LaunchProfile::new(launch.blocks, wave_ns) })
         };
         let kernels = shape.launches.iter().map(kernel).collect();
         Model { name: name.to_owned(), kernels, before_ns: shape.before_ns, after_ns: shape.after_ns }

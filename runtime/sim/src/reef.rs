@@ -76,7 +76,7 @@ impl Model {
             let wave_ns = wave_ns.filter(|waves| (1..=WAVES_MAX).contains(&waves.len()));
             let wave_ns = wave_ns.ok_or_else(|| invalid(profile, format!("kernel `{name}` has no times that make sense")))?;
             let kernel = known.entry((name.clone(), blocks)).or_insert_with(|| {
-                let profile = LaunchProfile { blocks: blocks as u32, wave_ns: wave_ns.into() };
+                let profile = LaunchProfile::new(blocks as u32, wave_ns);
                 Arc::new(Kernel { name, profile })
             });
             line.push(Arc::clone(kernel));
@@ -98,8 +98,8 @@ impl Model {
 
     fn shortened(&self, by_ns: u64) -> Model {
         let shorten = |kernel: &Kernel| {
-            let wave_ns = kernel.profile.wave_ns.iter().map(|ns| ns.saturating_sub(by_ns).max(KERNEL_NS_MIN.min(*ns))).collect();
-            let profile = LaunchProfile { wave_ns, blocks: kernel.profile.blocks };
+            let wave_ns = kernel.profile.wave_ns.iter().map(|ns| ns.saturating_sub(by_ns).max(KERNEL_NS_MIN.min(*ns)));
+            let profile = LaunchProfile::new(kernel.profile.blocks, wave_ns.collect::<Vec<u64>>());
             Arc::new(Kernel { name: kernel.name.clone(), profile })
         };
         let mut known: HashMap<*const Kernel, Arc<Kernel>> = HashMap::new();

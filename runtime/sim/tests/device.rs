@@ -27,7 +27,7 @@ const DEVICE: DeviceParameters = DeviceParameters {
 };
 
 fn kernel(blocks: u32, wave_ns: &[u64]) -> Arc<Kernel> {
-    Arc::new(Kernel { name: "k".into(), profile: LaunchProfile { blocks, wave_ns: wave_ns.into() } })
+    Arc::new(Kernel { name: "k".into(), profile: LaunchProfile::new(blocks, wave_ns) })
 }
 
 /// A device with launches, of which each task has one.
@@ -73,7 +73,7 @@ fn a_kernel_alone_takes_what_its_waves_take() {
         let waves = [100, 110, 150];
         let mut toy = Toy::new(DEVICE);
         toy.launch(0, 1, (0, 0), 0, blocks, &waves);
-        let alone = LaunchProfile { blocks, wave_ns: waves.into() }.alone_ns(4);
+        let alone = LaunchProfile::new(blocks, waves).alone_ns(4);
         assert_eq!(toy.ends(), [(alone, true)], "{blocks} blocks");
     }
 }

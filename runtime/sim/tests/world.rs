@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// A model of so many equal kernels of a few waves.
 fn model(name: &str, kernels: usize, blocks: u32, wave_us: u64) -> (String, Model) {
-    let kernel = Arc::new(Kernel { name: "k".into(), profile: LaunchProfile { blocks, wave_ns: [wave_us * 1000, wave_us * 1200].into() } });
+    let kernel = Arc::new(Kernel { name: "k".into(), profile: LaunchProfile::new(blocks, [wave_us * 1000, wave_us * 1200]) });
     (name.to_owned(), Model { name: name.to_owned(), kernels: vec![kernel; kernels].into(), before_ns: 0, after_ns: 0 })
 }
 

@@ -6,11 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(feature = "compiler")]
-pub(crate) use with::{ProgressBars, service};
+pub(crate) use with::{ProgressBars, padding_service, service};
 
 /// The compiler for a daemon; `None` if this program was built without.
 #[cfg(not(feature = "compiler"))]
 pub(crate) fn service() -> Option<Arc<dyn CompilerService>> {
+    None
+}
+
+/// What makes padding modules; `None` if this program was built without the compiler.
+#[cfg(not(feature = "compiler"))]
+pub(crate) fn padding_service() -> Option<Arc<dyn atoll_engine::PaddingService>> {
     None
 }
 
@@ -34,8 +40,13 @@ mod with {
     use super::{Arc, CompilerService, Path, Result};
     use crate::cache;
     use crate::failure::Blame;
+    use crate::profiler;
     use anyhow::Context;
-    use atoll_pipeline::{CompileError, CompileOptions, Observer, PRODUCER, Stage, Target, compile};
+    use atoll_engine::{PaddingModule, PaddingService};
+    use atoll_kgraph::{Bundle, Profile};
+    use atoll_pipeline::{
+        CompileError, CompileOptions, Observer, PRODUCER, PaddedKernels, Stage, Target, UnknownTarget, compile, pad_bundles,
+    };
     use atoll_server::{CompileFailure, CompileProgress};
     use indicatif::{ProgressBar, ProgressStyle};
 
@@ -64,6 +75,29 @@ mod with {
             let compiled = compile(source, destination, &self.options, &observer);
             bars.finish();
             compiled.map(drop).map_err(|error: CompileError| CompileFailure(format!("{:#}", anyhow::Error::new(error))))
+        }
+    }
+
+    /// The compiler as the engine calls it, and the profiles that were measured here.
+    #[derive(Debug)]
+    struct Padding;
+
+    pub(crate) fn padding_service() -> Option<Arc<dyn PaddingService>> {
+        Some(Arc::new(Padding))
+    }
+
+    impl PaddingService for Padding {
+        fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile> {
+            let path = profiler::place(bundle, device, compute_units)?;
+            let profile = path.exists().then(|| Profile::read(&path))?;
+            profile.inspect_err(|error| tracing::warn!(model = bundle.graph().name, %error, "a profile is not used")).ok()
+        }
+
+        fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<PaddingModule, String> {
+            let target: Target = target.parse().map_err(|error: UnknownTarget| error.to_string())?;
+            let padded = pad_bundles(target, bundles, cache::kernels()).map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
+            let PaddedKernels { code, kernel, facts, kernels } = padded.ok_or("none of the kernels can share launches")?;
+            Ok(PaddingModule { code, kernel, facts, kernels })
         }
     }
 

@@ -1,5 +1,6 @@
 //! Starting a device and an engine, as the common flags say.
 
+use crate::compiler;
 use crate::output::{parse_bytes, parse_seconds};
 use anyhow::Context;
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
@@ -113,7 +114,8 @@ fn parse_overcommit(text: &str) -> Result<f64, String> {
 pub(crate) fn host_engine(compute_units: u32, policy: &str, device_queue_capacity: u32) -> anyhow::Result<Engine> {
     raise_descriptor_limit();
     let device = HostDevice::start(HostConfig { compute_units, ..HostConfig::default() }).context("cannot start the host device")?;
-    let config = EngineConfig { policy: policy.into(), device_queue_capacity, ..EngineConfig::default() };
+    let padding = compiler::padding_service();
+    let config = EngineConfig { policy: policy.into(), device_queue_capacity, padding, ..EngineConfig::default() };
     Ok(Engine::start(Box::new(device), config)?)
 }
 
@@ -150,6 +152,7 @@ impl EngineArgs {
             memory_limit_bytes: self.memory_limit,
             memory_overcommit: self.memory_overcommit,
             residency_policy: self.residency_policy.clone(),
+            padding: compiler::padding_service(),
             ..default
         }
     }

@@ -196,8 +196,8 @@ impl World {
     /// Of some kernels nobody knows anything.
     fn profile(&mut self, blocks: u32) -> Option<LaunchProfile> {
         let occupancy = 1 + self.rng.below(3);
-        let wave_ns = (0..occupancy).map(|j| 1000 * (1 + j) + self.rng.below(2000)).collect();
-        (!self.rng.one_in(6)).then_some(LaunchProfile { blocks, wave_ns })
+        let wave_ns: Vec<u64> = (0..occupancy).map(|j| 1000 * (1 + j) + self.rng.below(2000)).collect();
+        (!self.rng.one_in(6)).then_some(LaunchProfile::new(blocks, wave_ns))
     }
 
     /// What some task needs comes, or goes while the task waits.

@@ -187,6 +187,7 @@ impl Worker {
         self.functions.insert(function.id, loaded);
         self.bill_constants();
         self.shared.publish(function);
+        self.repad(&function.key.tenant);
     }
 
     /// Divides the bytes of constants among the functions that have them; to be called whenever that changes. What is being loaded is nobody's yet.
@@ -320,6 +321,7 @@ impl Worker {
         if self.lost.is_none() {
             self.device.unload_module(loaded.module);
         }
+        self.repad(&loaded.function.key.tenant);
         tracing::info!(function = %loaded.function.key, "function unloaded");
         if let Some(answer) = loaded.unloading {
             drop(answer.send(Ok(())));

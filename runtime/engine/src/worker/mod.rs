@@ -5,6 +5,7 @@
 
 mod executors;
 mod functions;
+mod padding;
 mod pressure;
 mod quotas;
 mod report;
@@ -24,6 +25,7 @@ use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::limits;
 use crate::memory::DeviceMemory;
+use crate::padding::PaddingThread;
 use crate::quota::Quotas;
 use crate::staging::Stager;
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
@@ -31,6 +33,7 @@ use atoll_core::{Action, Epoch, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, 
 use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
 use executors::Parked;
 use functions::{LoadJob, Loaded};
+use padding::PaddingState;
 use residency::ResidencyState;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -59,6 +62,7 @@ pub(crate) struct Worker {
     memory_overcommit: f64,
     constants: Constants,
     quotas: Quotas,
+    padding: PaddingState,
     /// Functions that were shown constants which they cannot read yet.
     unseeing: BTreeSet<FunctionId>,
     accounts: Accounts,
@@ -79,6 +83,14 @@ pub(crate) struct Worker {
     reexecuted_blocks: u64,
 }
 
+/// What a worker is made of besides its device.
+pub(crate) struct Parts {
+    pub(crate) policy: &'static PolicyEntry,
+    pub(crate) residency_policy: &'static ResidencyPolicyEntry,
+    pub(crate) stager: Stager,
+    pub(crate) padding: Option<PaddingThread>,
+}
+
 /// A shutdown under way.
 #[derive(Clone, Copy)]
 struct Closing {
@@ -91,9 +103,7 @@ struct Closing {
 impl Worker {
     pub(crate) fn new(
         device: Box<dyn Device>,
-        policy: &'static PolicyEntry,
-        residency_policy: &'static ResidencyPolicyEntry,
-        stager: Stager,
+        Parts { policy, residency_policy, stager, padding }: Parts,
         config: &EngineConfig,
         shared: Arc<Shared>,
         inbox: Inbox,
@@ -125,6 +135,7 @@ impl Worker {
             constants: Constants::new(memory.constant_granule()),
             memory,
             memory_overcommit: config.memory_overcommit,
+            padding: PaddingState::new(padding),
             quotas: Quotas::new(config.memory_quotas.clone()),
             unseeing: BTreeSet::new(),
             accounts: Accounts::default(),
@@ -154,6 +165,7 @@ impl Worker {
             busy |= self.advance_load();
             busy |= self.advance_loading();
             busy |= self.take_sights();
+            busy |= self.advance_padding();
             self.settle_bills();
             if self.is_done() {
                 return;
@@ -205,6 +217,7 @@ impl Worker {
             }
             Command::Load { function, answer } => self.begin_load(function, answer),
             Command::Unload { key, answer } => self.unload(&key, answer),
+            Command::Padded(padded) => self.padded(*padded),
             Command::Statistics { answer } => drop(answer.send(self.statistics())),
             Command::Shutdown { grace } => self.close(grace),
         }
@@ -265,8 +278,11 @@ impl Worker {
             match action {
                 Action::RaiseEpoch { task, epoch } => self.raise_epoch(task, epoch),
                 Action::Prepare { task } => self.prepare(task),
+                Action::Pad { task, step, first, shape, epoch } => self.pad(task, step, first, shape, epoch),
+                Action::Issue { launch, task, step, queue, epoch } if self.has_pads() => {
+                    self.issue_shared(launch, task, step, queue, epoch)
+                }
                 Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
-                Action::Pad { .. } => unreachable!("only tasks with profiles pad, and none of ours has any"),
                 Action::Abort { launch, queue } => self.abort(launch, queue),
                 Action::DeclareHung { launch, .. } => self.hung(launch),
                 Action::RunHostStep { task, step } => self.run_host_step(task, step),
@@ -281,6 +297,8 @@ impl Worker {
         let now = clock::now();
         let (task, step, issued) = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
         self.note_drained(completion.launch, now);
+        let may_leave = issued.is_raised_by(self.invocation(task).epoch);
+        let completion = &self.shared_launch_ended(completion, may_leave, now);
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
         let place = invocation.submission.chain.locate(step);
         let busy_ns_max =
@@ -296,7 +314,6 @@ impl Worker {
                 self.preemption_latency.record(latency_ns);
             }
         }
-        let may_leave = issued.is_raised_by(invocation.epoch);
         let end = match completion.status {
             LaunchStatus::Complete => LaunchEnd::Complete,
             LaunchStatus::Evicted if may_leave => LaunchEnd::Evicted,
@@ -327,6 +344,7 @@ impl Worker {
             }
         }
         self.tell(Event::LaunchEnded { launch: completion.launch, end });
+        self.end_doubted();
         self.act();
     }
 

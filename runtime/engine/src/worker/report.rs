@@ -22,6 +22,7 @@ impl Worker {
             finished: counters.finished[class as usize],
             waiting: self.scheduler.waiting(class) as u64,
         };
+        let (padding_candidates, padding_modules) = self.padding.candidates();
         let mut functions: Vec<_> = self.functions.values().map(|loaded| self.function_statistics(loaded)).collect();
         functions.sort_by(|a, b| a.key.cmp(&b.key));
         EngineStatistics {
@@ -50,6 +51,10 @@ impl Worker {
             retries: self.retries,
             aborted_launches: counters.aborted_launches,
             reexecuted_blocks: self.reexecuted_blocks,
+            padded_launches: counters.padded_launches,
+            padding_blocks: counters.padding_blocks,
+            padding_modules,
+            padding_candidates,
             rt_start_latency: self.rt_start_latency.clone(),
             preemption_latency: self.preemption_latency.clone(),
             drain_latency: self.drain_latency.clone(),

@@ -41,7 +41,8 @@ impl Worker {
         self.invocations.insert(task, Invocation::new(submission, reply, sets));
         let ready = self.enter(task);
         let before = self.actions.len();
-        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, profiles: None, ready }));
+        let profiles = self.profiles(task);
+        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, profiles, ready }));
         self.note_preemptions(task, before);
         if !ready {
             self.serve_cold();
@@ -186,26 +187,32 @@ impl Worker {
 
     /// An error here means that the device does not keep its contract, or is lost.
     fn try_issue(&mut self, launch: LaunchId, task: TaskId, step: u32, queue: QueueId, epoch: Epoch) -> Result<(), String> {
-        let invocation = self.invocations.get_mut(&task).expect("the scheduler names invocations that are not finished");
-        let StagePlace { stage, step: within } = invocation.submission.chain.locate(step);
-        let within = within.expect("only launches are issued");
-        let instance = &mut invocation.instances[stage];
-        if let Some(word) = instance.take_evicted_word(within) {
+        self.clear_evicted_word(task, step)?;
+        let (stage, within) = self.launch_place(task, step);
+        let instance = &mut self.invocations.get_mut(&task).expect("looked at just now").instances[stage];
+        let (record, params) = instance.record(within, launch, epoch).expect("only launches are issued");
+        taken(self.device.submit(queue, &record, params), queue)?;
+        self.launches.insert(launch, (task, step, epoch));
+        Ok(())
+    }
+
+    /// The stage of a step that is a launch, and its index there.
+    fn launch_place(&mut self, task: TaskId, step: u32) -> (usize, u32) {
+        let StagePlace { stage, step } = self.invocation(task).submission.chain.locate(step);
+        (stage, step.expect("only launches are issued"))
+    }
+
+    /// Makes a step's evicted word 0, if an earlier launch of it left.
+    pub(super) fn clear_evicted_word(&mut self, task: TaskId, step: u32) -> Result<(), String> {
+        let (stage, within) = self.launch_place(task, step);
+        if let Some(word) = self.invocation(task).instances[stage].take_evicted_word(within) {
             match self.device.write(word, &0_u32.to_le_bytes()) {
                 // With its memory the launch is refused as well, which ends the invocation and not the device.
                 Ok(()) | Err(DeviceError::DomainLost(_)) => {}
                 Err(error) => return Err(error.to_string()),
             }
         }
-        let (record, params) = instance.record(within, launch, epoch).expect("only launches are issued");
-        match self.device.submit(queue, &record, params) {
-            Ok(()) => {
-                self.launches.insert(launch, (task, step, epoch));
-                Ok(())
-            }
-            Err(SubmitError::Full) => Err(format!("device queue {} refused a launch although it has room", queue.0)),
-            Err(SubmitError::Lost) => Err("the device refused a launch".into()),
-        }
+        Ok(())
     }
 
     /// Ends a launch that goes on although its invocation is over.
@@ -382,4 +389,12 @@ impl Worker {
         self.invocation(task).failure.get_or_insert(reason);
         self.tell(Event::CancelTask { task });
     }
+}
+
+/// What it means that a device does not take a launch for which it has room.
+pub(super) fn taken(answer: Result<(), SubmitError>, queue: QueueId) -> Result<(), String> {
+    answer.map_err(|error| match error {
+        SubmitError::Full => format!("device queue {} refused a launch although it has room", queue.0),
+        SubmitError::Lost => "the device refused a launch".into(),
+    })
 }

@@ -125,6 +125,16 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_reexecuted_blocks_total", "Times blocks were stopped midway for more urgent ones and had to begin again", |s, out| {
         out.integer(&[], s.engine.reexecuted_blocks);
     }),
+    counter("atoll_padded_launches_total", "Real-time launches beside which best-effort blocks ran", |s, out| {
+        out.integer(&[], s.engine.padded_launches);
+    }),
+    counter("atoll_padding_blocks_total", "Best-effort blocks that ran beside real-time launches", |s, out| {
+        out.integer(&[], s.engine.padding_blocks);
+    }),
+    gauge("atoll_padding_modules", "Modules on the device in which kernels of several functions share launches", |s, out| {
+        out.integer(&[], s.engine.padding_modules);
+    }),
+    gauge("atoll_padding_candidates", "Kernels in them", |s, out| out.integer(&[], s.engine.padding_candidates)),
     histogram(
         "atoll_preemption_latency_seconds",
         "From the submission of a real-time invocation that evicts others to its first block",

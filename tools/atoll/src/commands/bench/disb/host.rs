@@ -184,8 +184,8 @@ impl Run {
                 restore_us: None,
                 reexecuted_blocks: after.reexecuted_blocks - before.reexecuted_blocks,
             },
-            padded_launches: 0,
-            padding_blocks: 0,
+            padded_launches: after.padded_launches - before.padded_launches,
+            padding_blocks: after.padding_blocks - before.padding_blocks,
             utilisation: busy_ns as f64 / capacity_ns,
         }
     }

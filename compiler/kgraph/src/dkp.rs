@@ -1,8 +1,60 @@
-//! Lays out one launch of a dkp module: which candidate runs in which blocks, with which arguments.
+//! Launches that several kernels share (design D6): what a compiler tells of a dkp module, and how a launch of one is laid out.
+//!
+//! The parameter of a dkp kernel is a table of [`SLOTS`] slots, then the arguments of each. A slot says where its blocks end, which candidate runs in them and where that one's arguments lie.
 
-use crate::DkpModule;
-use crate::dkp::{ARGUMENTS_ALIGN, SLOT_BYTES, SLOTS};
-use atoll_kgraph::virtual_params;
+use crate::virtual_params;
+
+/// Candidates that run side by side in one launch: a real-time kernel and up to three that pad it.
+pub const SLOTS: usize = 4;
+
+/// Bytes of a slot: end, candidate, offset of the arguments, nothing.
+pub const SLOT_BYTES: usize = 16;
+
+/// Alignment of the parameter and of each slot's arguments, enough for every type.
+pub const ARGUMENTS_ALIGN: usize = 16;
+
+/// A kernel that may share launches, as passes left it: with virtual thread and block numbers, its body a device function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CandidateFacts {
+    /// The device function that is its body.
+    pub body: String,
+    /// Bytes of its arguments, appended ones included.
+    pub params_bytes: u32,
+    /// Byte offset of [`virtual_params`] in them; what is in front are the kernel's own.
+    pub virtual_offset: u32,
+    /// Whether the block shape is among them.
+    pub takes_block: bool,
+    /// Dynamic shared memory that a launch must give, in bytes.
+    pub shared_bytes: u32,
+}
+
+/// A dkp module: one entry that runs any of its candidates side by side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DkpFacts {
+    /// The entry's name.
+    pub entry: String,
+    /// Threads of a block of the launch, a multiple of 32: the largest candidate's.
+    pub threads: u32,
+    /// Dynamic shared memory of the launch: the most demanding candidate's.
+    pub shared_bytes: u32,
+    /// Bytes of the parameter.
+    pub params_bytes: u32,
+    /// The candidates, as slots name them.
+    pub candidates: Vec<DkpCandidate>,
+}
+
+/// A candidate in a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DkpCandidate {
+    /// Its index in the set the module was made from.
+    pub index: usize,
+    /// The kernel's name in its own module.
+    pub kernel: String,
+    /// Its block shape.
+    pub block: [u32; 3],
+    /// What passes left of it.
+    pub facts: CandidateFacts,
+}
 
 /// One kernel's part of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +122,7 @@ pub struct DkpLaunch {
 }
 
 /// Lays out a launch of some ranges, one after the other. The first range has the lowest block numbers, which devices start first.
-pub fn lay_out(module: &DkpModule, ranges: &[Range]) -> Result<DkpLaunch, LaunchError> {
+pub fn lay_out(module: &DkpFacts, ranges: &[Range]) -> Result<DkpLaunch, LaunchError> {
     if ranges.is_empty() || ranges.len() > SLOTS {
         return Err(LaunchError::Ranges(ranges.len()));
     }
@@ -101,10 +153,10 @@ pub fn lay_out(module: &DkpModule, ranges: &[Range]) -> Result<DkpLaunch, Launch
 }
 
 /// One past the last block of the launch that belongs to a range.
-fn check(module: &DkpModule, range: &Range, begin: u32) -> Result<u32, LaunchError> {
+fn check(module: &DkpFacts, range: &Range, begin: u32) -> Result<u32, LaunchError> {
     let candidate = module.candidates.get(range.candidate).ok_or(LaunchError::Candidate(range.candidate))?;
-    if range.arguments.len() != candidate.params_bytes as usize {
-        let (wanted, given) = (candidate.params_bytes, range.arguments.len());
+    if range.arguments.len() != candidate.facts.params_bytes as usize {
+        let (wanted, given) = (candidate.facts.params_bytes, range.arguments.len());
         return Err(LaunchError::Arguments { candidate: range.candidate, wanted, given });
     }
     let blocks: u64 = range.grid.iter().map(|g| u64::from(*g)).product();
@@ -114,14 +166,14 @@ fn check(module: &DkpModule, range: &Range, begin: u32) -> Result<u32, LaunchErr
 }
 
 /// The arguments of a range with its virtual launch filled in.
-fn arguments(module: &DkpModule, range: &Range, base: u32) -> Vec<u8> {
+fn arguments(module: &DkpFacts, range: &Range, base: u32) -> Vec<u8> {
     let candidate = &module.candidates[range.candidate];
     let mut bytes = range.arguments.clone();
-    let at = |param: u32| (candidate.virtual_offset + param) as usize;
+    let at = |param: u32| (candidate.facts.virtual_offset + param) as usize;
     put(&mut bytes, at(virtual_params::BLOCK_BASE), base);
     for axis in 0..3 {
         put(&mut bytes, at(virtual_params::GRID) + 4 * axis, range.grid[axis]);
-        if candidate.takes_block {
+        if candidate.facts.takes_block {
             put(&mut bytes, at(virtual_params::BLOCK) + 4 * axis, candidate.block[axis]);
         }
     }

@@ -1,0 +1,121 @@
+//! Who makes dkp modules, and the thread that waits for it (design D6).
+//!
+//! Kernels of different functions meet only here, so their common modules are made while functions run: whoever starts the engine plugs in a [`PaddingService`]. Until a module is there, or where nobody
+//! makes any, real-time launches run alone.
+
+use crate::event::Command;
+use crate::function::FunctionId;
+use crate::handle::Shared;
+use atoll_core::Tenant;
+use atoll_device::ModuleId;
+use atoll_kgraph::dkp::DkpFacts;
+use atoll_kgraph::{Bundle, KernelFacts, Profile};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Makes what padding needs. Called on a thread of its own, and may take its time.
+pub trait PaddingService: Send + Sync + fmt::Debug + 'static {
+    /// How long the launches of a bundle take on a device (`host`) of so many compute units, if somebody measured it.
+    fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile>;
+
+    /// Makes one module of all kernels of some bundles that can share launches.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<PaddingModule, String>;
+}
+
+/// Code in which kernels of several bundles run side by side.
+#[derive(Clone, Debug)]
+pub struct PaddingModule {
+    /// The object, for the target that was asked for.
+    pub code: Vec<u8>,
+    /// Its one kernel.
+    pub kernel: KernelFacts,
+    /// How its launches are laid out.
+    pub facts: DkpFacts,
+    /// For each candidate the index of its bundle among those given, and of its kernel there.
+    pub kernels: Vec<(usize, u32)>,
+}
+
+/// A module on the device.
+#[derive(Debug)]
+pub(crate) struct LoadedPadding {
+    /// What launches that may share one have in common.
+    pub(crate) number: u32,
+    pub(crate) id: ModuleId,
+    pub(crate) facts: DkpFacts,
+    /// The candidate that a kernel of a function is.
+    pub(crate) candidates: HashMap<(FunctionId, u32), usize>,
+    pub(crate) profiles: HashMap<FunctionId, Profile>,
+}
+
+/// The functions of a tenant that are to share launches.
+pub(crate) struct PaddingJob {
+    pub(crate) tenant: Tenant,
+    pub(crate) target: String,
+    /// The newest job of a tenant is the one that counts.
+    pub(crate) number: u32,
+    pub(crate) functions: Vec<(FunctionId, Arc<Bundle>)>,
+}
+
+/// What became of a job.
+pub(crate) struct Padded {
+    pub(crate) tenant: Tenant,
+    pub(crate) target: String,
+    pub(crate) number: u32,
+    /// Those that were profiled, in the order of the module's bundles.
+    pub(crate) functions: Vec<(FunctionId, Profile)>,
+    pub(crate) module: Result<PaddingModule, String>,
+}
+
+/// The thread. It ends when the engine drops the sender.
+#[derive(Debug)]
+pub(crate) struct PaddingThread(Sender<PaddingJob>);
+
+impl PaddingThread {
+    pub(crate) fn start(service: Arc<dyn PaddingService>, shared: Arc<Shared>, done: Sender<Command>) -> std::io::Result<PaddingThread> {
+        let (jobs, inbox) = unbounded();
+        std::thread::Builder::new().name("atoll-padding".into()).spawn(move || serve(&*service, &shared, &inbox, &done))?;
+        Ok(PaddingThread(jobs))
+    }
+
+    pub(crate) fn submit(&self, job: PaddingJob) {
+        // A thread that is gone makes nothing any more, as if there were no service.
+        let _ = self.0.send(job);
+    }
+}
+
+fn serve(service: &dyn PaddingService, shared: &Shared, inbox: &Receiver<PaddingJob>, done: &Sender<Command>) {
+    while let Ok(first) = inbox.recv() {
+        let mut jobs = vec![first];
+        jobs.extend(inbox.try_iter());
+        for (at, job) in jobs.iter().enumerate() {
+            if jobs[at + 1..].iter().any(|newer| newer.tenant == job.tenant && newer.target == job.target) {
+                continue;
+            }
+            if done.send(Command::Padded(Box::new(make(service, shared, job)))).is_err() {
+                return;
+            }
+            shared.doorbell.ring();
+        }
+    }
+}
+
+fn make(service: &dyn PaddingService, shared: &Shared, job: &PaddingJob) -> Padded {
+    let device = shared.device.name.split(':').next().unwrap_or_default();
+    let profiled: Vec<(FunctionId, Arc<Bundle>, Profile)> = (job.functions.iter())
+        .filter_map(|(id, bundle)| Some((*id, Arc::clone(bundle), service.profile(bundle, device, shared.device.compute_units)?)))
+        .collect();
+    let bundles: Vec<Arc<Bundle>> = profiled.iter().map(|(_, bundle, _)| Arc::clone(bundle)).collect();
+    let module = if bundles.is_empty() { Err("no function is profiled".to_owned()) } else { service.compile(&job.target, &bundles) };
+    Padded {
+        tenant: job.tenant.clone(),
+        target: job.target.clone(),
+        number: job.number,
+        functions: profiled.into_iter().map(|(id, _, profile)| (id, profile)).collect(),
+        module,
+    }
+}

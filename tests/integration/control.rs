@@ -73,14 +73,14 @@ impl Setup {
         Ok(self.command(arguments).output()?)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(atoll());
         command.args(arguments).env("ATOLL_CONTROL_SOCKET", self.socket()).env_remove("ATOLL_LOG").current_dir(self.folder.path());
         command
     }
 
     /// What the command line prints as JSON.
-    fn json(&self, arguments: &[&str]) -> Result<serde_json::Value> {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Result<serde_json::Value> {
         let output = self.atoll(&[arguments, &["--json"]].concat())?;
         ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(serde_json::from_slice(&output.stdout)?)

@@ -23,4 +23,5 @@ mod passes;
 mod ptxas;
 mod random_kernels;
 mod serve;
+mod trace;
 mod workloads;

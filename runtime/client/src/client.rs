@@ -2,10 +2,11 @@
 
 use crate::call::{Answer, Call, Content, Plan, Tensor, Value};
 use crate::error::ClientError;
+use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
     Attachments, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport, Progress, Put, Rename, Request,
-    Statistics, UsageReport, WireError,
+    Statistics, StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
@@ -91,6 +92,19 @@ impl Client {
     /// What is loaded and what it does now, of the same tenants.
     pub fn processes(&mut self) -> Result<ProcessReport, ClientError> {
         expect!(self.ask(&Request::Processes)?.0, wire::Answer::Processes(report) => report)
+    }
+
+    /// What the daemon does at the moment, of the same tenants.
+    pub fn status(&mut self) -> Result<StatusReport, ClientError> {
+        expect!(self.ask(&Request::Status)?.0, wire::Answer::Status(report) => report)
+    }
+
+    /// What happened from a place on ([`Trace::next`] of the answer before; 0 begins with the oldest that is kept), or from now on, of the same tenants.
+    pub fn trace(&mut self, from: Option<u64>) -> Result<Trace, ClientError> {
+        let (answer, mut attachments) = self.ask(&Request::Trace { from })?;
+        let piece = expect!(answer, wire::Answer::Trace(piece) => piece)?;
+        let bytes = attachments.take(piece.records)?.into_vec()?;
+        Trace::new(piece, &bytes).ok_or(ClientError::WrongAnswer)
     }
 
     /// The tenant's functions, by name.

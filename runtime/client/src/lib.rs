@@ -26,10 +26,11 @@
 mod call;
 mod client;
 mod error;
+mod trace;
 
 pub use atoll_control::{
-    ExecutorEntry, FunctionCounts, FunctionSummary, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind,
-    Residency, Statistics, Timing, UsageEntry, UsageReport, default_socket,
+    ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary, LatencyStatus, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport,
+    Refusal, RefusalKind, Residency, Statistics, StatusReport, Timing, UnitStatus, UsageEntry, UsageReport, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};
@@ -37,3 +38,4 @@ pub use atoll_sealed::{Digest, Sealed};
 pub use call::{Answer, Call, Content, Plan, Tensor, Value};
 pub use client::{Client, Deploy, Description};
 pub use error::ClientError;
+pub use trace::Trace;

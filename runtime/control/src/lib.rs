@@ -24,10 +24,14 @@ mod frame;
 pub mod limits;
 mod message;
 mod socket;
+mod status;
+mod trace;
 mod usage;
 
 pub use blob::{Attachments, Blob, Content};
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};
 pub use message::*;
 pub use socket::default_socket;
+pub use status::*;
+pub use trace::*;
 pub use usage::*;

@@ -1,6 +1,8 @@
 //! The messages: a closed list of requests, and what is answered.
 
 use crate::blob::Blob;
+use crate::status::StatusReport;
+use crate::trace::TracePiece;
 use crate::usage::{ProcessReport, UsageReport};
 use atoll_core::{Class, Tenant};
 use atoll_protocol::{DataType, TensorMetadata};
@@ -53,6 +55,13 @@ pub enum Request {
     Usage,
     /// What is loaded and what it does now, of the same tenants. Answered with [`Answer::Processes`].
     Processes,
+    /// What the daemon does at the moment, of the same tenants. Answered with [`Answer::Status`].
+    Status,
+    /// What happened to the work of the same tenants. Answered with [`Answer::Trace`].
+    Trace {
+        /// From where on, by [`TracePiece::next`] of the piece before; 0 begins with the oldest that is kept, `None` with what happens from now on.
+        from: Option<u64>,
+    },
 }
 
 /// A function to deploy.
@@ -228,6 +237,10 @@ pub enum Answer {
     Usage(UsageReport),
     /// What is loaded.
     Processes(ProcessReport),
+    /// What the daemon does at the moment.
+    Status(StatusReport),
+    /// What happened.
+    Trace(TracePiece),
     /// It was done, and there is nothing to tell.
     Done,
     /// It was not done.

@@ -164,6 +164,16 @@ impl Scheduler {
         queue.len() + queue.away()
     }
 
+    /// Whether it serves real-time tasks now, those left out that cannot start yet.
+    pub fn is_in_real_time_mode(&self) -> bool {
+        self.view().rt_tasks > 0
+    }
+
+    /// Whether a task is over but for what of it is in flight.
+    pub fn is_ending(&self, task: TaskId) -> bool {
+        self.tasks.get(&task).is_some_and(|task| matches!(task.phase, Phase::Ending(_)))
+    }
+
     /// Launches in a device queue.
     pub fn device_queue_depth(&self, queue: QueueId) -> usize {
         self.device_queues[queue.0 as usize].depth()

@@ -8,6 +8,7 @@ use crate::config::{FunctionInfo, FunctionKey};
 use crate::error::EngineError;
 use crate::function::Function;
 use crate::padding::Padded;
+use crate::recorder::TraceBatch;
 use crate::request::{InvocationId, PendingReply};
 use crate::statistics::EngineStatistics;
 use atoll_core::{Class, Nanos};
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Padded(Box<Padded>),
     /// Report. Legal always.
     Statistics { answer: Sender<EngineStatistics> },
+    /// What happened from a record on, or from now on. Legal always.
+    Trace { from: Option<u64>, answer: Sender<TraceBatch> },
     /// End, at once or when every invocation is over. The last command that counts.
     Shutdown { grace: Duration },
 }

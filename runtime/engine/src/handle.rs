@@ -8,6 +8,7 @@ use crate::error::{EngineError, InvokeError};
 use crate::event::{Command, Submission};
 use crate::function::{Function, FunctionId};
 use crate::padding::PaddingThread;
+use crate::recorder::TraceBatch;
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
 use crate::staging::Stager;
 use crate::statistics::EngineStatistics;
@@ -201,6 +202,11 @@ impl EngineHandle {
             function.memory.constant_host_bytes = bundle.and_then(|bundle| bundle.weights_in_memory()).unwrap_or(0);
         }
         statistics
+    }
+
+    /// What happened from a record on ([`TraceBatch::next`] of the batch before; 0 begins with the oldest that is kept), or from now on; `None` once the engine has stopped.
+    pub fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {
+        self.ask(|answer| Command::Trace { from, answer })
     }
 
     /// Every check that needs no look at the device.

@@ -32,6 +32,7 @@ pub mod limits;
 mod memory;
 mod padding;
 mod quota;
+mod recorder;
 mod request;
 mod shapes;
 mod staging;
@@ -40,13 +41,15 @@ mod worker;
 
 pub use accounts::{InvocationOutcome, MemoryKind, MemoryUse, Usage, UsageRow};
 pub use atoll_core::{BadTenant, Class, Tenant};
-pub use atoll_device::{ExecutorProcess, ExecutorStatistics};
+pub use atoll_device::{ComputeUnitUse, ExecutorProcess, ExecutorStatistics};
+pub use atoll_trace::FunctionName;
 pub use config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use error::{EngineError, InvokeError};
 pub use handle::{Engine, EngineHandle};
 pub use histogram::Histogram;
 pub use padding::{PaddingModule, PaddingService};
 pub use quota::{MemoryQuotas, TenantBytes};
+pub use recorder::TraceBatch;
 pub use request::{
     ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, LaunchTime, OutputTensor, Reply,
     StageInput, StageRequest,

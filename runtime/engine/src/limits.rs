@@ -28,5 +28,20 @@ pub const OVERTAKES_MAX: u32 = 16;
 /// By how much the constants of all functions may exceed the device's memory, unless the configuration says otherwise.
 pub const MEMORY_OVERCOMMIT_DEFAULT: f64 = 4.0;
 
+/// Records of what happened that are kept, 4 MiB of them: some seconds of a busy device, and as much as a reader that asks twenty times a second may miss.
+pub const TRACE_RECORDS_MAX: usize = 1 << 16;
+
+/// Records that are given out at a time: copying them takes the engine's thread some tens of microseconds.
+pub const TRACE_BATCH_MAX: usize = 4096;
+
+/// Chunks that are taken from each compute unit at a time, likewise.
+pub const TRACE_CHUNKS_MAX: u64 = 1024;
+
+/// Launches of late to which chunks are held: more than run between two questions of a reader.
+pub const TRACE_LAUNCHES_MAX: usize = 1 << 14;
+
+/// Functions that are no longer loaded and whose names are kept for records of them.
+pub const TRACE_FUNCTIONS_GONE_MAX: usize = 256;
+
 /// How long a shutdown waits for launches in flight after it has cancelled everything. A kernel that takes longer is stuck.
 pub const SHUTDOWN_CANCEL_GRACE: Duration = Duration::from_secs(2);

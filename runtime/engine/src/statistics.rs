@@ -5,7 +5,7 @@ use crate::config::FunctionKey;
 use crate::histogram::Histogram;
 use crate::quota::TenantBytes;
 use atoll_core::{Class, Tenant};
-use atoll_device::ExecutorStatistics;
+use atoll_device::{ComputeUnitUse, ExecutorStatistics};
 
 /// Everything at one moment.
 #[derive(Clone, Debug, Default)]
@@ -26,8 +26,16 @@ pub struct EngineStatistics {
     pub constants: ConstantStatistics,
     /// Invocations that wait for constants or memory now.
     pub cold_invocations: u64,
+    /// The scheduling policy.
+    pub policy: &'static str,
+    /// Whether real-time invocations are served now.
+    pub real_time_mode: bool,
     /// Times running tasks were told to leave the device.
     pub preemptions: u64,
+    /// Real-time launches beside which best-effort blocks ran.
+    pub padded_launches: u64,
+    /// How many blocks.
+    pub padding_blocks: u64,
     /// Launches handed to the device, repeated ones included.
     pub issued_launches: u64,
     /// Launches that left early.
@@ -38,10 +46,6 @@ pub struct EngineStatistics {
     pub aborted_launches: u64,
     /// Times blocks were stopped midway for more urgent ones, and had to begin again.
     pub reexecuted_blocks: u64,
-    /// Real-time launches beside which best-effort blocks ran.
-    pub padded_launches: u64,
-    /// How many blocks.
-    pub padding_blocks: u64,
     /// Modules on the device in which kernels of several functions share launches.
     pub padding_modules: u64,
     /// Kernels in them.
@@ -160,6 +164,12 @@ pub struct DeviceStatistics {
     pub memory_used_bytes_max: u64,
     /// Compute units.
     pub compute_units: u32,
+    /// What each of them did; nothing where the device does not count.
+    pub units: Vec<ComputeUnitUse>,
+    /// Launches in each device queue now, the most urgent first.
+    pub queue_depths: Vec<u64>,
+    /// How many each takes.
+    pub queue_capacity: u32,
     /// How long they ran blocks, summed over them, by their own count; `None` where the device does not count.
     pub busy_ns: Option<u64>,
     /// Part of that in constants.

@@ -4,9 +4,12 @@
 #[expect(dead_code, reason = "the host device needs less of it than the fake one")]
 mod toy;
 
+use atoll_core::{LaunchEnd, Outcome};
 use atoll_device::Device;
 use atoll_device::host::{HostConfig, HostDevice};
 use atoll_engine::*;
+use atoll_trace::{Raise, Record, What};
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -61,6 +64,67 @@ fn real_time_invocations_preempt_a_stream_of_best_effort_ones() {
     assert!(statistics.preemption_latency.count() > 0);
     assert_eq!(statistics.rt_start_latency.count(), 50);
     engine.shutdown();
+}
+
+/// Reads records until there are no more.
+fn read(handle: &EngineHandle, next: &mut u64, records: &mut Vec<Record>) {
+    loop {
+        let batch = handle.trace(Some(*next)).expect("the engine runs");
+        assert_eq!((batch.lost, batch.chunks_lost, batch.separate), (0, 0, false));
+        assert!(batch.functions.iter().all(|(_, function)| function.name == "f" && function.nodes.contains(&"step_0".to_owned())));
+        *next = batch.next;
+        records.extend(&batch.records);
+        if batch.records.is_empty() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn everything_is_recorded_once_and_comes_to_what_was_counted() {
+    let (engine, handle) = start(EngineConfig::default());
+    let (mut next, mut records) = (0, Vec::new());
+    let best_effort: Vec<_> =
+        (0..20).map(|i| (input(4000, i), i)).map(|(input, _)| (submit(&handle, Class::BestEffort, &input), input)).collect();
+    for seed in 0..30 {
+        let input = input(64, seed);
+        result(&submit(&handle, Class::RealTime, &input), &input);
+        read(&handle, &mut next, &mut records);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    best_effort.iter().for_each(|(answer, input)| drop(result(answer, input)));
+    read(&handle, &mut next, &mut records);
+    let statistics = handle.statistics();
+
+    let count = |is: fn(&What) -> bool| records.iter().filter(|record| is(&record.what)).count() as u64;
+    assert_eq!(count(|what| matches!(what, What::Arrived { ready: true, .. })), 50);
+    assert_eq!(count(|what| matches!(what, What::Finished { outcome: Outcome::Complete, .. })), 50);
+    assert_eq!(count(|what| matches!(what, What::Issued { .. })), statistics.issued_launches);
+    assert_eq!(count(|what| matches!(what, What::Ended { end: LaunchEnd::Evicted, .. })), statistics.evicted_launches);
+    assert_eq!(count(|what| matches!(what, What::Raised { why: Raise::Preempted, .. })), statistics.preemptions);
+    assert!(statistics.preemptions > 0);
+
+    let decisions: Vec<_> = records.iter().filter(|record| !matches!(record.what, What::Chunk { .. })).collect();
+    assert!(decisions.windows(2).all(|pair| pair[0].at <= pair[1].at), "decisions are in order");
+    let (mut ended, mut busy_ns) = (HashMap::new(), 0);
+    for record in &records {
+        match record.what {
+            What::Ended { launch, started, ended: end, .. } => drop(ended.insert(launch, (record.task, started, end))),
+            What::Chunk { .. } => {}
+            _ => assert!(record.function != Record::NO_FUNCTION, "{record:?}"),
+        }
+    }
+    assert_eq!(ended.len() as u64, statistics.issued_launches, "every launch ends once");
+    for record in &records {
+        if let What::Chunk { launch, ended: end, .. } = record.what {
+            let (task, first, last) = ended[&launch];
+            assert!(record.task == task && first <= record.at && end <= last, "a chunk lies within its launch");
+            busy_ns += end.0 - record.at.0;
+        }
+    }
+    assert_eq!(Some(busy_ns), statistics.device.busy_ns, "and all chunks are there");
+    engine.shutdown();
+    assert!(handle.trace(None).is_none());
 }
 
 #[test]

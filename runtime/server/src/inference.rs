@@ -2,7 +2,7 @@
 
 use atoll_engine::{
     ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvocationResult,
-    InvokeError, Reply,
+    InvokeError, Reply, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -24,6 +24,11 @@ pub trait Inference: Send + Sync + 'static {
 
     /// What the engine tells about itself. Blocks for the time of a message to its thread.
     fn statistics(&self) -> EngineStatistics;
+
+    /// What happened from a record on, or from now on; `None` where nothing is recorded any more. Blocks like [`Inference::statistics`].
+    fn trace(&self, _from: Option<u64>) -> Option<TraceBatch> {
+        None
+    }
 }
 
 impl Inference for EngineHandle {
@@ -45,6 +50,10 @@ impl Inference for EngineHandle {
 
     fn statistics(&self) -> EngineStatistics {
         EngineHandle::statistics(self)
+    }
+
+    fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {
+        EngineHandle::trace(self, from)
     }
 }
 

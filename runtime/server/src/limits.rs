@@ -58,3 +58,6 @@ pub const CONTENT_BYTES_MAX: u64 = 16 << 30;
 
 /// Bytes of objects that are kept in memory.
 pub const OBJECT_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
+
+/// Bytes of names of nodes in one answer of a trace; functions beyond come without. Those of a hundred large models, and a quarter of what a message may have.
+pub(crate) const TRACE_NODES_BYTES_MAX: usize = 1 << 20;

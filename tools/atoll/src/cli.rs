@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Profile(commands::profile::Args),
     Ps(commands::ps::Args),
     Usage(commands::usage::Args),
+    Top(commands::top::Args),
+    Trace(commands::trace::Args),
     #[cfg(feature = "compiler")]
     Kernel(commands::kernel::Args),
     #[cfg(feature = "compiler")]

@@ -186,6 +186,7 @@ impl Worker {
         }
         self.functions.insert(function.id, loaded);
         self.bill_constants();
+        self.recorder.add_function(function);
         self.shared.publish(function);
         self.repad(&function.key.tenant);
     }
@@ -309,6 +310,7 @@ impl Worker {
             return;
         }
         let Some(loaded) = self.functions.remove(&id) else { return };
+        self.recorder.remove_function(id);
         self.accounts.set(loaded.own_account(), MemoryKind::Constants, 0, clock::now());
         for instance in loaded.idle {
             self.free(instance);

@@ -12,6 +12,7 @@ mod report;
 mod residency;
 mod sight;
 mod tasks;
+mod trace;
 
 use crate::accounts::Accounts;
 use crate::clock;
@@ -27,9 +28,10 @@ use crate::limits;
 use crate::memory::DeviceMemory;
 use crate::padding::PaddingThread;
 use crate::quota::Quotas;
+use crate::recorder::Recorder;
 use crate::staging::Stager;
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
-use atoll_core::{Action, Epoch, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, Scheduler, SchedulerConfig, TaskId};
+use atoll_core::{Action, Epoch, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, QueueId, Scheduler, SchedulerConfig, TaskId};
 use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
 use executors::Parked;
 use functions::{LoadJob, Loaded};
@@ -45,6 +47,7 @@ pub(crate) struct Worker {
     /// Why the device is lost; nothing is asked of it any more then.
     lost: Option<String>,
     scheduler: Scheduler,
+    scheduling: SchedulerConfig,
     /// To be carried out, in order.
     actions: VecDeque<Action>,
     /// What the scheduler answers into; empty in between.
@@ -56,8 +59,7 @@ pub(crate) struct Worker {
     loads: VecDeque<LoadJob>,
     /// An invocation's task has its id.
     invocations: BTreeMap<TaskId, Invocation>,
-    /// Launches in flight: whose, which step, and under which epoch.
-    launches: HashMap<LaunchId, (TaskId, u32, Epoch)>,
+    launches: HashMap<LaunchId, InFlight>,
     memory: DeviceMemory,
     memory_overcommit: f64,
     constants: Constants,
@@ -81,6 +83,16 @@ pub(crate) struct Worker {
     drain_latency: Histogram,
     /// By the word of the device.
     reexecuted_blocks: u64,
+    recorder: Recorder,
+}
+
+/// A launch in flight.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    task: TaskId,
+    step: u32,
+    queue: QueueId,
+    epoch: Epoch,
 }
 
 /// What a worker is made of besides its device.
@@ -124,6 +136,7 @@ impl Worker {
             device,
             lost: None,
             scheduler: Scheduler::new(&scheduler),
+            scheduling: scheduler,
             actions: VecDeque::new(),
             fresh: Vec::new(),
             shared,
@@ -149,6 +162,7 @@ impl Worker {
             drains: Vec::new(),
             drain_latency: Histogram::default(),
             reexecuted_blocks: 0,
+            recorder: Recorder::new(),
         }
     }
 
@@ -219,6 +233,7 @@ impl Worker {
             Command::Unload { key, answer } => self.unload(&key, answer),
             Command::Padded(padded) => self.padded(*padded),
             Command::Statistics { answer } => drop(answer.send(self.statistics())),
+            Command::Trace { from, answer } => drop(answer.send(self.recorder.batch(from, &mut *self.device))),
             Command::Shutdown { grace } => self.close(grace),
         }
         self.act();
@@ -269,12 +284,15 @@ impl Worker {
 
     /// Tells the scheduler what happened; its actions wait for [`Worker::act`].
     fn tell(&mut self, event: Event) {
-        self.scheduler.handle(clock::now(), event, &mut self.fresh);
+        let now = clock::now();
+        self.record_event(now, &event);
+        self.scheduler.handle(now, event, &mut self.fresh);
         self.actions.extend(self.fresh.drain(..));
     }
 
     fn act(&mut self) {
         while let Some(action) = self.actions.pop_front() {
+            self.record_action(&action);
             match action {
                 Action::RaiseEpoch { task, epoch } => self.raise_epoch(task, epoch),
                 Action::Prepare { task } => self.prepare(task),
@@ -295,7 +313,8 @@ impl Worker {
 
     fn launch_ended(&mut self, completion: &Completion) {
         let now = clock::now();
-        let (task, step, issued) = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
+        let launch = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
+        let InFlight { task, step, epoch: issued, .. } = launch;
         self.note_drained(completion.launch, now);
         let may_leave = issued.is_raised_by(self.invocation(task).epoch);
         let completion = &self.shared_launch_ended(completion, may_leave, now);
@@ -343,6 +362,7 @@ impl Worker {
                 self.probe(task);
             }
         }
+        self.record_end(completion, launch, end, now);
         self.tell(Event::LaunchEnded { launch: completion.launch, end });
         self.end_doubted();
         self.act();

@@ -1,6 +1,6 @@
 //! Padded launches: which functions share a module, and launches of it.
 
-use super::Worker;
+use super::{InFlight, Worker};
 use super::tasks::taken;
 use crate::binding::Work;
 use crate::error::InvokeError;
@@ -239,7 +239,7 @@ impl Worker {
             ..own.record
         };
         taken(self.device.submit(queue, &record, &laid_out.params), queue)?;
-        self.launches.insert(launch, (task, step, epoch));
+        self.launches.insert(launch, InFlight { task, step, queue, epoch });
         let whole = parts.iter().map(|part| part.cost_ns).sum::<u64>().max(1);
         let share = |part: &Part| (u128::from(part.cost_ns) * u128::from(WHOLE) / u128::from(whole)) as u64;
         let shares = riders.iter().map(share).collect();

@@ -8,7 +8,7 @@ use crate::constants::SetState;
 use crate::event::Submission;
 use crate::instance::Instance;
 use crate::statistics::{ClassStatistics, ConstantState, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics};
-use atoll_core::{Class, Nanos};
+use atoll_core::{Class, Nanos, QueueId};
 
 impl Worker {
     pub(super) fn statistics(&mut self) -> EngineStatistics {
@@ -38,6 +38,9 @@ impl Worker {
                 constant_bytes: self.constants.device_bytes(),
                 constant_bytes_all: self.constants.bytes(),
                 compute_units: self.shared.device.compute_units,
+                units: self.device.compute_units(),
+                queue_depths: (0..self.scheduling.queues).map(|queue| self.scheduler.device_queue_depth(QueueId(queue)) as u64).collect(),
+                queue_capacity: self.scheduling.queue_capacity,
                 busy_ns: self.device.busy_ns(),
                 executors: self.device.executors(),
                 lost: self.lost.clone(),
@@ -45,14 +48,16 @@ impl Worker {
             classes: [Class::RealTime, Class::BestEffort].map(class).to_vec(),
             constants: self.resident.totals,
             cold_invocations: self.cold_count() as u64,
+            policy: self.scheduling.policy.name,
+            real_time_mode: self.scheduler.is_in_real_time_mode(),
             preemptions: counters.preemptions,
+            padded_launches: counters.padded_launches,
+            padding_blocks: counters.padding_blocks,
             issued_launches: counters.issued_launches,
             evicted_launches: counters.evicted_launches,
             retries: self.retries,
             aborted_launches: counters.aborted_launches,
             reexecuted_blocks: self.reexecuted_blocks,
-            padded_launches: counters.padded_launches,
-            padding_blocks: counters.padding_blocks,
             padding_modules,
             padding_candidates,
             rt_start_latency: self.rt_start_latency.clone(),

@@ -1,6 +1,6 @@
 //! Invocations: what the scheduler's actions do to them.
 
-use super::Worker;
+use super::{InFlight, Worker};
 use crate::accounts::InvocationOutcome;
 use crate::binding::{Output, Work};
 use crate::chain::{Source, Stage, StagePlace};
@@ -57,7 +57,7 @@ impl Worker {
             self.invocation(task).preempted_others = !evicted.is_empty();
             let submitted = self.invocation(task).submission.submitted;
             let leaving: Vec<LaunchId> =
-                self.launches.iter().filter(|(_, (owner, ..))| evicted.contains(owner)).map(|(launch, _)| *launch).collect();
+                self.launches.iter().filter(|(_, launch)| evicted.contains(&launch.task)).map(|(launch, _)| *launch).collect();
             if !leaving.is_empty() {
                 self.drains.push((submitted, leaving));
             }
@@ -192,7 +192,7 @@ impl Worker {
         let instance = &mut self.invocations.get_mut(&task).expect("looked at just now").instances[stage];
         let (record, params) = instance.record(within, launch, epoch).expect("only launches are issued");
         taken(self.device.submit(queue, &record, params), queue)?;
-        self.launches.insert(launch, (task, step, epoch));
+        self.launches.insert(launch, InFlight { task, step, queue, epoch });
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Worker {
 
     /// The device does not end a launch that it was told to end.
     pub(super) fn hung(&mut self, launch: LaunchId) {
-        let Some(&(task, step, _)) = self.launches.get(&launch) else { return };
+        let Some(&InFlight { task, step, .. }) = self.launches.get(&launch) else { return };
         let chain = &self.invocation(task).submission.chain;
         let function = &chain.stages[chain.locate(step).stage].function.key;
         let seconds = atoll_core::limits::HANG_NS / 1_000_000_000;

@@ -8,6 +8,8 @@ mod invoke;
 mod refusal;
 mod requests;
 mod session;
+mod status;
+mod trace;
 mod usage;
 
 pub(crate) use access::Principal;

@@ -39,6 +39,8 @@ impl Control {
             Request::Statistics => self.statistics(principal).await,
             Request::Usage => self.usage(principal).await,
             Request::Processes => self.processes(principal).await,
+            Request::Status => self.status(principal).await,
+            Request::Trace { from } => self.trace(session, from).await,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::limits::FRAME_TIMEOUT;
 use crate::listen::stopped;
 use atoll_control::{Answer, Attachments, Frame, Incoming, Outgoing, Progress, Refusal, RefusalKind, Request, WireError};
 use rustix::net::{RecvFlags, recv};
+use std::collections::HashSet;
 use std::io;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -18,6 +19,8 @@ use tokio::time::timeout;
 pub(super) struct Session {
     pub(super) principal: Principal,
     pub(super) plans: Plans,
+    /// Functions whose names a trace has told.
+    pub(super) heard_of: HashSet<u64>,
 }
 
 /// Serves a connection until its peer or the daemon ends it.
@@ -62,7 +65,11 @@ async fn answer(
     let begins = matches!(request, Request::Hello { .. });
     let session = match session {
         Some(session) if !begins => session,
-        _ => session.insert(Session { principal: control.access.principal(uid, wanted).blame()?, plans: Plans::default() }),
+        _ => session.insert(Session {
+            principal: control.access.principal(uid, wanted).blame()?,
+            plans: Plans::default(),
+            heard_of: HashSet::new(),
+        }),
     };
     control.answer(session, request, attachments).await
 }

@@ -20,14 +20,14 @@ impl Control {
         plain(Answer::Processes(processes(self.engine_statistics().await?, principal)))
     }
 
-    async fn engine_statistics(&self) -> Result<EngineStatistics, Refusal> {
+    pub(super) async fn engine_statistics(&self) -> Result<EngineStatistics, Refusal> {
         let engine = self.app.engine.clone();
         blocking(move || engine.statistics()).await.ok_or_else(panicked)
     }
 }
 
 impl Principal {
-    fn sees(&self, tenant: &Tenant) -> bool {
+    pub(super) fn sees(&self, tenant: &Tenant) -> bool {
         self.sees_everybody || *tenant == self.tenant
     }
 }

@@ -7,7 +7,8 @@ use super::text::{Labels, Samples};
 use super::usage::{per_row, per_row_and};
 use crate::model::Model;
 use atoll_engine::{
-    Class, EngineStatistics, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory, UsageRow,
+    Class, ComputeUnitUse, EngineStatistics, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory,
+    UsageRow,
 };
 use atoll_protocol::ModelState;
 use std::fmt::Write;
@@ -114,6 +115,30 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_preemptions_total", "Times running tasks were told to leave the device", |s, out| {
         out.integer(&[], s.engine.preemptions)
     }),
+    gauge("atoll_real_time_mode", "1 while real-time invocations are served", |s, out| {
+        out.integer(&[], u64::from(s.engine.real_time_mode))
+    }),
+    gauge("atoll_device_queue_depth", "Launches in a device queue; queue 0 is the most urgent", |s, out| {
+        for (queue, depth) in s.engine.device.queue_depths.iter().enumerate() {
+            out.integer(&[("queue", &queue.to_string())], *depth);
+        }
+    }),
+    counter("atoll_padded_launches_total", "Real-time launches beside which best-effort blocks ran", |s, out| {
+        out.integer(&[], s.engine.padded_launches);
+    }),
+    counter("atoll_padding_blocks_total", "Best-effort blocks that ran beside real-time launches", |s, out| {
+        out.integer(&[], s.engine.padding_blocks);
+    }),
+    counter("atoll_compute_unit_busy_seconds_total", "How long a compute unit ran blocks, by its own count", |s, out| {
+        per_unit(s, |unit, used| out.number(&[("unit", unit)], used.busy_ns as f64 / 1e9));
+    }),
+    counter(
+        "atoll_compute_unit_chunks_total",
+        "Times a compute unit ran blocks in a row without looking for more urgent work",
+        |s, out| {
+            per_unit(s, |unit, used| out.integer(&[("unit", unit)], used.chunks));
+        },
+    ),
     counter("atoll_function_preemptions_total", "The same by model", |s, out| per_model(s, out, |f| f.preemptions)),
     counter("atoll_issued_launches_total", "Launches handed to the device, repeated ones included", |s, out| {
         out.integer(&[], s.engine.issued_launches);
@@ -124,12 +149,6 @@ pub(super) const METRICS: &[Metric] = &[
     }),
     counter("atoll_reexecuted_blocks_total", "Times blocks were stopped midway for more urgent ones and had to begin again", |s, out| {
         out.integer(&[], s.engine.reexecuted_blocks);
-    }),
-    counter("atoll_padded_launches_total", "Real-time launches beside which best-effort blocks ran", |s, out| {
-        out.integer(&[], s.engine.padded_launches);
-    }),
-    counter("atoll_padding_blocks_total", "Best-effort blocks that ran beside real-time launches", |s, out| {
-        out.integer(&[], s.engine.padding_blocks);
     }),
     gauge("atoll_padding_modules", "Modules on the device in which kernels of several functions share launches", |s, out| {
         out.integer(&[], s.engine.padding_modules);
@@ -307,6 +326,12 @@ fn per_tenant(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&Te
                 out.integer(&[("tenant", tenant.tenant.as_str()), ("class", class)], bytes);
             }
         }
+    }
+}
+
+fn per_unit(snapshot: &Snapshot<'_>, mut sample: impl FnMut(&str, &ComputeUnitUse)) {
+    for (unit, used) in snapshot.engine.device.units.iter().enumerate() {
+        sample(&unit.to_string(), used);
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) mod ps;
 #[cfg(feature = "compiler")]
 pub(crate) mod ptx;
 pub(crate) mod serve;
+pub(crate) mod top;
+pub(crate) mod trace;
 pub(crate) mod usage;
 
 use crate::cli::Command;
@@ -34,6 +36,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Profile(args) => profile::run(&args),
         Command::Ps(args) => ps::run(&args),
         Command::Usage(args) => usage::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Trace(args) => trace::run(args),
         #[cfg(feature = "compiler")]
         Command::Kernel(args) => kernel::run(args),
         #[cfg(feature = "compiler")]

@@ -1,9 +1,9 @@
 //! An engine that does as it is told.
 
 use atoll_engine::{
-    ChainRequest, Class, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, FunctionStatistics,
-    InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, TenantBytes,
-    TenantMemory, Usage, UsageRow,
+    ChainRequest, Class, ComputeUnitUse, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions,
+    FunctionStatistics, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, StageInput,
+    TenantBytes, TenantMemory, Usage, UsageRow,
 };
 use atoll_kgraph::Bundle;
 use atoll_server::Inference;
@@ -126,7 +126,8 @@ impl Inference for Double {
             UsageRow { tenant, function: Some(name), class: Class::BestEffort, usage: Usage::default() }
         };
         let loaded = self.functions.lock().unwrap();
-        let device = DeviceStatistics { busy_ns: Some(0), ..DeviceStatistics::default() };
+        let (units, queue_depths) = (vec![ComputeUnitUse::default(); 2], vec![0; 2]);
+        let device = DeviceStatistics { busy_ns: Some(0), units, queue_depths, ..DeviceStatistics::default() };
         // As if the configuration named one.
         let quota = TenantBytes { all: 1 << 30, best_effort: 1 << 20 };
         let guest = TenantMemory { tenant: "guest".parse().expect("a name"), quota, ..TenantMemory::default() };

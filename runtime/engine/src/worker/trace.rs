@@ -1,0 +1,74 @@
+//! What of the engine's work is recorded, and as what.
+
+use super::{InFlight, Worker};
+use crate::chain::StagePlace;
+use crate::function::FunctionId;
+use atoll_core::{Action, Event, LaunchEnd, LaunchId, Nanos, TaskId};
+use atoll_device::Completion;
+use atoll_trace::{Raise, Record, What};
+
+impl Worker {
+    /// An event that the scheduler is told. Ends of launches are recorded where they are heard of, with what the device stamped; ticks say nothing.
+    pub(super) fn record_event(&mut self, now: Nanos, event: &Event) {
+        let (task, what) = match event {
+            Event::TaskArrived(spec) => (spec.task, What::Arrived { class: spec.class, ready: spec.ready }),
+            Event::TaskReady { task } => (*task, What::Ready),
+            Event::TaskUnready { task } => (*task, What::Unready),
+            Event::TaskPrepared { task } => (*task, What::Prepared),
+            Event::TaskFailed { task } => (*task, What::Failed),
+            Event::HostStepDone { task } => (*task, What::HostStepDone),
+            Event::CancelTask { task } => (*task, What::Cancelled),
+            Event::DeviceLost => (Record::NO_TASK, What::DeviceLost),
+            Event::LaunchEnded { .. } | Event::Tick => return,
+        };
+        let function = self.function_of(task);
+        self.recorder.note(now, task, function, what);
+    }
+
+    /// An action that is about to be carried out: a launch is recorded before any block of it can begin.
+    pub(super) fn record_action(&mut self, action: &Action) {
+        let (task, what) = match *action {
+            Action::RaiseEpoch { task, epoch } => {
+                let why = if self.scheduler.is_ending(task) { Raise::Over } else { Raise::Preempted };
+                (task, What::Raised { epoch, why })
+            }
+            Action::Prepare { task } => (task, What::Preparing),
+            Action::Pad { task, step, first, shape, .. } => (task, What::Padded { step, first, blocks: shape.blocks }),
+            Action::Abort { launch, queue } => (self.task_of(launch), What::Aborting { launch, queue }),
+            Action::DeclareHung { launch, .. } => (self.task_of(launch), What::Hung { launch }),
+            Action::RunHostStep { task, step } => (task, What::HostStep { step }),
+            Action::FinishTask { task, outcome, preemptions } => (task, What::Finished { outcome, preemptions }),
+            Action::Issue { launch, task, step, queue, epoch } => {
+                let (function, node) = self.node_of(task, step);
+                return self.recorder.note_now(task, function, What::Issued { launch, node, queue, epoch });
+            }
+        };
+        let function = self.function_of(task);
+        self.recorder.note_now(task, function, what);
+    }
+
+    /// A launch that ended.
+    pub(super) fn record_end(&mut self, completion: &Completion, launch: InFlight, end: LaunchEnd, now: Nanos) {
+        let InFlight { task, step, queue, .. } = launch;
+        let (function, node) = self.node_of(task, step);
+        let (started, ended) = (Nanos(completion.started_ns), Nanos(completion.ended_ns));
+        self.recorder.note(now, task, function, What::Ended { launch: completion.launch, node, queue, started, ended, end });
+    }
+
+    /// The function that a step belongs to, and the node that it is of its graph.
+    fn node_of(&self, task: TaskId, step: u32) -> (Option<FunctionId>, u32) {
+        let Some(invocation) = self.invocations.get(&task) else { return (None, u32::MAX) };
+        let StagePlace { stage, step } = invocation.submission.chain.locate(step);
+        let template = step.and_then(|step| invocation.instances.get(stage)?.launch(step));
+        (Some(invocation.submission.chain.stages[stage].function.id), template.map_or(u32::MAX, |template| template.node))
+    }
+
+    /// The function that a task calls first.
+    fn function_of(&self, task: TaskId) -> Option<FunctionId> {
+        self.invocations.get(&task).map(|invocation| invocation.submission.chain.stages[0].function.id)
+    }
+
+    fn task_of(&self, launch: LaunchId) -> TaskId {
+        self.launches.get(&launch).map_or(Record::NO_TASK, |launch| launch.task)
+    }
+}

@@ -1,0 +1,116 @@
+//! `trace`: what the engine recorded, as far as a peer may see it.
+
+use super::requests::Answered;
+use super::session::Session;
+use super::{Control, Principal};
+use crate::control::refusal::{Blame, panicked};
+use crate::inference::blocking;
+use crate::limits::TRACE_NODES_BYTES_MAX;
+use atoll_control::{Answer, Attachments, Refusal, RefusalKind, TraceFunction, TracePiece};
+use atoll_engine::{FunctionName, TraceBatch};
+use atoll_trace::Record;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+impl Control {
+    pub(super) async fn trace(&self, session: &mut Session, from: Option<u64>) -> Answered {
+        let engine = self.app.engine.clone();
+        let batch = blocking(move || engine.trace(from)).await.ok_or_else(panicked)?;
+        let message = || Refusal { kind: RefusalKind::Busy, message: "the daemon is shutting down".into() };
+        let batch = shown(batch.ok_or_else(message)?, &session.principal);
+        let mut attachments = Attachments::default();
+        let bytes: Vec<u8> = batch.records.iter().flat_map(Record::to_words).flat_map(u64::to_le_bytes).collect();
+        let piece = TracePiece {
+            records: attachments.add(&bytes).blame()?,
+            next: batch.next,
+            more: batch.more,
+            lost: batch.lost,
+            chunks_lost: batch.chunks_lost,
+            functions: unheard(batch.functions, &mut session.heard_of),
+            separate: batch.separate,
+            device: batch.device,
+            compute_units: batch.compute_units,
+        };
+        Ok((Answer::Trace(piece), attachments))
+    }
+}
+
+/// What a peer may see: records of its own functions. What concerns no function, or one whose name is forgotten, is for those who see everybody.
+fn shown(mut batch: TraceBatch, principal: &Principal) -> TraceBatch {
+    if !principal.sees_everybody {
+        batch.functions.retain(|(_, function)| function.tenant == principal.tenant.as_str());
+        let own: HashMap<u64, &FunctionName> = batch.functions.iter().map(|(number, function)| (*number, &**function)).collect();
+        batch.records.retain(|record| own.contains_key(&record.function));
+    }
+    batch
+}
+
+/// The functions that a connection has not heard of, as they are told.
+fn unheard(functions: Vec<(u64, Arc<FunctionName>)>, heard_of: &mut HashSet<u64>) -> Vec<TraceFunction> {
+    let mut room = TRACE_NODES_BYTES_MAX;
+    let function = |(number, function): (u64, Arc<FunctionName>)| {
+        let FunctionName { tenant, name, class, nodes } = &*function;
+        let bytes = nodes.iter().map(String::len).sum::<usize>();
+        let nodes = if bytes <= room { nodes.clone() } else { Vec::new() };
+        room = room.saturating_sub(bytes);
+        // The engine has names of tenants only.
+        Some(TraceFunction { number, tenant: tenant.parse().ok()?, name: name.clone(), class: *class, nodes })
+    };
+    functions.into_iter().filter(|(number, _)| heard_of.insert(*number)).filter_map(function).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::access::TenantLimits;
+    use atoll_core::{Nanos, TaskId};
+    use atoll_engine::Class;
+    use atoll_trace::What;
+
+    fn batch() -> TraceBatch {
+        let record = |function| Record { at: Nanos(1), task: TaskId(2), function, what: What::Ready };
+        let name = |tenant: &str, node: &str| {
+            Arc::new(FunctionName { tenant: tenant.into(), name: "f".into(), class: Class::RealTime, nodes: vec![node.into()] })
+        };
+        TraceBatch {
+            records: [1, 2, 1, 3, Record::NO_FUNCTION].map(record).into(),
+            next: 5,
+            more: false,
+            lost: 0,
+            chunks_lost: 0,
+            functions: vec![(1, name("a", "secret of a")), (2, name("b", "secret of b"))],
+            separate: true,
+            device: "host:0".into(),
+            compute_units: 2,
+        }
+    }
+
+    #[test]
+    fn a_tenant_sees_its_own_work_and_no_name_of_others() {
+        let mut principal = Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
+        let seen = |principal: &Principal| {
+            let batch = shown(batch(), principal);
+            let functions = batch.records.iter().map(|record| record.function).collect::<Vec<_>>();
+            (functions, format!("{:?}", batch.functions).contains("secret of a"))
+        };
+        assert_eq!(seen(&principal), (vec![2], false));
+        principal.tenant = "nobody".parse().unwrap();
+        assert_eq!(seen(&principal), (vec![], false));
+        principal.sees_everybody = true;
+        assert_eq!(seen(&principal), (vec![1, 2, 1, 3, Record::NO_FUNCTION], true));
+    }
+
+    #[test]
+    fn functions_are_told_once_and_within_bounds() {
+        let mut heard_of = HashSet::new();
+        let long = Arc::new(FunctionName {
+            tenant: "a".into(),
+            name: "f".into(),
+            class: Class::RealTime,
+            nodes: vec!["n".repeat(TRACE_NODES_BYTES_MAX - 10)],
+        });
+        let told = unheard([(7, long), (1, batch().functions[0].1.clone())].into(), &mut heard_of);
+        assert_eq!(told.iter().map(|function| (function.number, function.nodes.len())).collect::<Vec<_>>(), [(7, 1), (1, 0)]);
+        assert_eq!(unheard(batch().functions, &mut heard_of).iter().map(|function| function.number).collect::<Vec<_>>(), [2]);
+    }
+}

@@ -1,0 +1,35 @@
+//! What it takes to record something: with the time read for it, and with a time that is known.
+//!
+//! `cargo bench -p atoll-trace --bench recording`
+
+#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
+
+use atoll_core::{Epoch, LaunchId, Nanos, QueueId, TaskId};
+use atoll_trace::{Record, Ring, What};
+use std::hint::black_box;
+use std::time::Instant;
+
+const TIMES: u64 = 10_000_000;
+const ROUNDS: usize = 9;
+
+fn record(at: Nanos, number: u64) -> Record {
+    let what = What::Issued { launch: LaunchId(number), node: 1, queue: QueueId(1), epoch: Epoch(0) };
+    Record { at, task: TaskId(number / 64), function: 3, what }
+}
+
+/// Nanoseconds that something takes, of the best round, in which nobody interrupted.
+fn best(mut once: impl FnMut(u64)) -> f64 {
+    let round = |_| {
+        let begin = Instant::now();
+        (0..TIMES).for_each(&mut once);
+        begin.elapsed().as_nanos() as f64 / TIMES as f64
+    };
+    (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
+}
+
+fn main() {
+    let (mut ring, start) = (Ring::new(1 << 16), Instant::now());
+    let known = best(|number| black_box(&mut ring).push(record(Nanos(number), number)));
+    let read = best(|number| black_box(&mut ring).push(record(Nanos(start.elapsed().as_nanos() as u64), number)));
+    println!("a record: {known:.1} ns; and the time for it: {read:.1} ns");
+}

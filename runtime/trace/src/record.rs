@@ -1,0 +1,334 @@
+//! One thing that happened, as a value of 64 bytes.
+
+use atoll_core::{Class, Epoch, LaunchEnd, LaunchId, Nanos, Outcome, QueueId, TaskId};
+
+/// 64-bit words of a record in a ring of words or on the wire.
+pub const RECORD_WORDS: usize = 8;
+
+/// One thing that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When, monotonic nanoseconds.
+    pub at: Nanos,
+    /// To which task; [`Record::NO_TASK`] for what concerns the whole device.
+    pub task: TaskId,
+    /// The function, by the engine's number for it; [`Record::NO_FUNCTION`] where there is none.
+    pub function: u64,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A task arrived.
+    Arrived {
+        /// Its class.
+        class: Class,
+        /// Whether what it needs is on the device.
+        ready: bool,
+    },
+    /// What it needs is there now.
+    Ready,
+    /// What it needs is gone again.
+    Unready,
+    /// Memory is bound and inputs are written from here on.
+    Preparing,
+    /// That is done.
+    Prepared,
+    /// A launch goes to the device.
+    Issued {
+        /// The launch.
+        launch: LaunchId,
+        /// Index of its node in the function's graph.
+        node: u32,
+        /// The device queue.
+        queue: QueueId,
+        /// The epoch it carries.
+        epoch: Epoch,
+    },
+    /// The engine heard of the end of a launch.
+    Ended {
+        /// The launch.
+        launch: LaunchId,
+        /// Index of its node in the function's graph.
+        node: u32,
+        /// The device queue.
+        queue: QueueId,
+        /// When its first block started, as the device stamped it.
+        started: Nanos,
+        /// When its last block ended, likewise.
+        ended: Nanos,
+        /// How.
+        end: LaunchEnd,
+    },
+    /// Its launches were told to leave.
+    Raised {
+        /// The new epoch.
+        epoch: Epoch,
+        /// Why.
+        why: Raise,
+    },
+    /// Blocks of it were put beside the launch of another task.
+    Padded {
+        /// Index of the step.
+        step: u32,
+        /// The first block.
+        first: u32,
+        /// How many.
+        blocks: u32,
+    },
+    /// A launch that did not leave by itself is ended by force.
+    Aborting {
+        /// The launch.
+        launch: LaunchId,
+        /// Its queue.
+        queue: QueueId,
+    },
+    /// A launch did not even end by force.
+    Hung {
+        /// The launch.
+        launch: LaunchId,
+    },
+    /// The host copies something between two launches, from here on.
+    HostStep {
+        /// Index of the step.
+        step: u32,
+    },
+    /// That is done.
+    HostStepDone,
+    /// Its client does not want it any more.
+    Cancelled,
+    /// Its preparation or a host step failed.
+    Failed,
+    /// It is over.
+    Finished {
+        /// How.
+        outcome: Outcome,
+        /// How often it was told to leave for others.
+        preemptions: u32,
+    },
+    /// The device will not answer again.
+    DeviceLost,
+    /// A compute unit ran blocks; [`Record::at`] is when it began.
+    Chunk {
+        /// Index of the compute unit.
+        unit: u32,
+        /// The launch.
+        launch: LaunchId,
+        /// The first block.
+        first_block: u64,
+        /// How many; what is above 32 bits counts as the most.
+        blocks: u32,
+        /// When it was done.
+        ended: Nanos,
+        /// How it ended.
+        end: ChunkFate,
+    },
+}
+
+/// Why launches were told to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raise {
+    /// For another task; they are issued again.
+    Preempted,
+    /// Their task is over.
+    Over,
+}
+
+/// How a chunk of blocks ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkFate {
+    /// All its blocks ran or left.
+    Finished,
+    /// The compute unit went to a more urgent queue.
+    Stopped,
+    /// The kernel faulted.
+    Failed,
+    /// The launch was ended by force.
+    Aborted,
+    /// The compute unit was taken out of a block, which is run again, for a more urgent queue.
+    Interrupted,
+}
+
+const OUTCOMES: [Outcome; 7] = [
+    Outcome::Complete,
+    Outcome::Failed,
+    Outcome::Cancelled,
+    Outcome::DeadlineExceeded,
+    Outcome::QueueFull,
+    Outcome::Refused,
+    Outcome::DeviceLost,
+];
+const ENDS: [LaunchEnd; 4] = [LaunchEnd::Complete, LaunchEnd::Evicted, LaunchEnd::Failed, LaunchEnd::Aborted];
+const FATES: [ChunkFate; 5] = [ChunkFate::Finished, ChunkFate::Stopped, ChunkFate::Failed, ChunkFate::Aborted, ChunkFate::Interrupted];
+
+/// What a record is in words beside its time, task and function.
+struct Words {
+    kind: u8,
+    small: u8,
+    queue: u8,
+    number: u32,
+    rest: [u64; 4],
+}
+
+impl Words {
+    fn of(kind: u8) -> Words {
+        Words { kind, small: 0, queue: 0, number: 0, rest: [0; 4] }
+    }
+
+    fn small(self, small: u8) -> Words {
+        Words { small, ..self }
+    }
+
+    /// Device queues are few ([`atoll_core::limits::DEVICE_QUEUES_MAX`]).
+    fn queue(self, queue: QueueId) -> Words {
+        Words { queue: queue.0 as u8, ..self }
+    }
+
+    fn number(self, number: u32) -> Words {
+        Words { number, ..self }
+    }
+
+    fn rest<const N: usize>(self, words: [u64; N]) -> Words {
+        let mut rest = [0; 4];
+        rest[..N].copy_from_slice(&words);
+        Words { rest, ..self }
+    }
+}
+
+fn code<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    all.iter().position(|other| other == one).map_or(u8::MAX, |at| at as u8)
+}
+
+impl Record {
+    /// The task of what concerns no task.
+    pub const NO_TASK: TaskId = TaskId(u64::MAX);
+
+    /// The function of what concerns no function.
+    pub const NO_FUNCTION: u64 = u64::MAX;
+
+    /// As words.
+    pub fn to_words(&self) -> [u64; RECORD_WORDS] {
+        let Words { kind, small, queue, number, rest } = self.what.words();
+        let head = u64::from(kind) | u64::from(small) << 8 | u64::from(queue) << 16 | u64::from(number) << 32;
+        [self.at.0, self.task.0, self.function, head, rest[0], rest[1], rest[2], rest[3]]
+    }
+
+    /// From words; `None` for those that are no record.
+    pub fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Record> {
+        let [at, task, function, head, rest @ ..] = *words;
+        let words = Words { kind: head as u8, small: (head >> 8) as u8, queue: (head >> 16) as u8, number: (head >> 32) as u32, rest };
+        Some(Record { at: Nanos(at), task: TaskId(task), function, what: What::from_words(&words)? })
+    }
+}
+
+impl What {
+    fn words(&self) -> Words {
+        match *self {
+            What::Arrived { class, ready } => Words::of(0).small(u8::from(class == Class::BestEffort) | u8::from(ready) << 1),
+            What::Ready => Words::of(1),
+            What::Unready => Words::of(2),
+            What::Preparing => Words::of(3),
+            What::Prepared => Words::of(4),
+            What::Issued { launch, node, queue, epoch } => Words::of(5).queue(queue).number(node).rest([launch.0, epoch.0.into()]),
+            What::Ended { launch, node, queue, started, ended, end } => {
+                Words::of(6).small(code(&ENDS, &end)).queue(queue).number(node).rest([launch.0, started.0, ended.0])
+            }
+            What::Raised { epoch, why } => Words::of(7).small(u8::from(why == Raise::Over)).number(epoch.0),
+            What::Padded { step, first, blocks } => Words::of(8).number(step).rest([first.into(), blocks.into()]),
+            What::Aborting { launch, queue } => Words::of(9).queue(queue).rest([launch.0]),
+            What::Hung { launch } => Words::of(10).rest([launch.0]),
+            What::HostStep { step } => Words::of(11).number(step),
+            What::HostStepDone => Words::of(12),
+            What::Cancelled => Words::of(13),
+            What::Failed => Words::of(14),
+            What::Finished { outcome, preemptions } => Words::of(15).small(code(&OUTCOMES, &outcome)).number(preemptions),
+            What::DeviceLost => Words::of(16),
+            What::Chunk { unit, launch, first_block, blocks, ended, end } => {
+                Words::of(17).small(code(&FATES, &end)).number(unit).rest([launch.0, first_block, blocks.into(), ended.0])
+            }
+        }
+    }
+
+    fn from_words(words: &Words) -> Option<What> {
+        let &Words { kind, small, queue, number, rest } = words;
+        let (launch, queue) = (LaunchId(rest[0]), QueueId(queue.into()));
+        Some(match kind {
+            0 => What::Arrived { class: if small & 1 == 0 { Class::RealTime } else { Class::BestEffort }, ready: small & 2 != 0 },
+            1 => What::Ready,
+            2 => What::Unready,
+            3 => What::Preparing,
+            4 => What::Prepared,
+            5 => What::Issued { launch, node: number, queue, epoch: Epoch(rest[1] as u32) },
+            6 => {
+                let end = *ENDS.get(usize::from(small))?;
+                What::Ended { launch, node: number, queue, started: Nanos(rest[1]), ended: Nanos(rest[2]), end }
+            }
+            7 => What::Raised { epoch: Epoch(number), why: if small == 0 { Raise::Preempted } else { Raise::Over } },
+            8 => What::Padded { step: number, first: rest[0] as u32, blocks: rest[1] as u32 },
+            9 => What::Aborting { launch, queue },
+            10 => What::Hung { launch },
+            11 => What::HostStep { step: number },
+            12 => What::HostStepDone,
+            13 => What::Cancelled,
+            14 => What::Failed,
+            15 => What::Finished { outcome: *OUTCOMES.get(usize::from(small))?, preemptions: number },
+            16 => What::DeviceLost,
+            17 => {
+                let end = *FATES.get(usize::from(small))?;
+                What::Chunk { unit: number, launch, first_block: rest[1], blocks: rest[2] as u32, ended: Nanos(rest[3]), end }
+            }
+            _ => return None,
+        })
+    }
+}
+
+const _: () = assert!(size_of::<Record>() <= RECORD_WORDS * 8, "a record is a cache line");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each, with values that would be missed if they were lost.
+    pub(crate) fn every_kind() -> Vec<What> {
+        let (launch, queue, epoch) = (LaunchId(u64::MAX - 7), QueueId(31), Epoch(u32::MAX));
+        let (node, started, ended) = (u32::MAX - 1, Nanos(u64::MAX - 2), Nanos(u64::MAX - 3));
+        let mut kinds = vec![
+            What::Ready,
+            What::Unready,
+            What::Preparing,
+            What::Prepared,
+            What::Issued { launch, node, queue, epoch },
+            What::Padded { step: 9, first: u32::MAX, blocks: 8 },
+            What::Aborting { launch, queue },
+            What::Hung { launch },
+            What::HostStep { step: 1 << 20 },
+            What::HostStepDone,
+            What::Cancelled,
+            What::Failed,
+            What::DeviceLost,
+        ];
+        kinds.extend([Class::RealTime, Class::BestEffort].map(|class| What::Arrived { class, ready: class == Class::RealTime }));
+        kinds.extend(ENDS.map(|end| What::Ended { launch, node, queue, started, ended, end }));
+        kinds.extend([Raise::Preempted, Raise::Over].map(|why| What::Raised { epoch, why }));
+        kinds.extend(OUTCOMES.map(|outcome| What::Finished { outcome, preemptions: 3 }));
+        kinds.extend(FATES.map(|end| What::Chunk { unit: 511, launch, first_block: 1 << 40, blocks: u32::MAX, ended, end }));
+        kinds
+    }
+
+    #[test]
+    fn records_survive_as_words() {
+        for what in every_kind() {
+            let record = Record { at: Nanos(1), task: TaskId(2), function: 3, what };
+            assert_eq!(Record::from_words(&record.to_words()), Some(record));
+        }
+    }
+
+    #[test]
+    fn words_that_are_no_record_are_refused() {
+        for head in [18, 255, 6 | 4 << 8, 15 | 7 << 8, 17 | 255 << 8] {
+            assert_eq!(Record::from_words(&[0, 0, 0, head, 0, 0, 0, 0]), None, "{head:#x}");
+        }
+    }
+}

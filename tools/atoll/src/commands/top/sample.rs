@@ -1,0 +1,257 @@
+//! What a daemon did between two looks at it: rates from its counters, latencies from its records.
+
+use crate::control::Told;
+use anyhow::Result;
+use atoll_client::{Class, Client, FunctionStatus, LatencyStatus, StatusReport, Tenant, UnitStatus, WholeStatus};
+use atoll_core::{Nanos, Outcome, TaskId};
+use atoll_trace::{Record, What};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Requests that are followed at most; a daemon has fewer than that unless their ends were overwritten before they could be read.
+const REQUESTS_MAX: usize = 1 << 16;
+
+/// What happened in an interval.
+#[derive(Debug, Serialize)]
+pub(super) struct Snapshot {
+    pub(super) device: String,
+    pub(super) compute_units: u32,
+    pub(super) policy: String,
+    pub(super) uptime_s: f64,
+    pub(super) lost: Option<String>,
+    pub(super) interval_s: f64,
+    /// Records that were overwritten before they could be read: latencies are of a part of the requests then.
+    pub(super) lost_records: u64,
+    /// Only for who may see all of it.
+    pub(super) whole: Option<Whole>,
+    pub(super) functions: Vec<FunctionRow>,
+}
+
+/// The device, for all tenants together.
+#[derive(Debug, Serialize)]
+pub(super) struct Whole {
+    /// `real-time` or `normal`, now.
+    pub(super) mode: &'static str,
+    /// How much of the interval it was real-time mode.
+    pub(super) real_time_share: f64,
+    pub(super) queue_depths: Vec<u64>,
+    pub(super) queue_capacity: u32,
+    pub(super) real_time_waiting: u64,
+    pub(super) best_effort_waiting: u64,
+    pub(super) preemptions: u64,
+    pub(super) preemptions_per_s: f64,
+    /// Since the daemon started.
+    pub(super) preemption_latency_us: LatencyStatus,
+    pub(super) launches_per_s: f64,
+    pub(super) evicted_launches_per_s: f64,
+    pub(super) padded_launches_per_s: f64,
+    pub(super) memory_bytes: u64,
+    pub(super) memory_used_bytes: u64,
+    pub(super) units: Vec<UnitRow>,
+}
+
+/// A compute unit.
+#[derive(Debug, Serialize)]
+pub(super) struct UnitRow {
+    pub(super) unit: usize,
+    /// How much of the interval it ran blocks.
+    pub(super) used: f64,
+    pub(super) chunks_per_s: f64,
+}
+
+/// A function.
+#[derive(Debug, Serialize)]
+pub(super) struct FunctionRow {
+    pub(super) tenant: Tenant,
+    pub(super) function: String,
+    pub(super) class: Class,
+    pub(super) running: u64,
+    pub(super) waiting: u64,
+    /// With a result.
+    pub(super) requests_per_s: f64,
+    /// Without one, those that were refused included.
+    pub(super) failures_per_s: f64,
+    pub(super) preemptions_per_s: f64,
+    /// Of requests with a result; `None` where there were none.
+    pub(super) latency_ms: Option<Latency>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Latency {
+    pub(super) mean: f64,
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+}
+
+/// Looks at a daemon again and again.
+pub(super) struct Sampler {
+    client: Client,
+    last: StatusReport,
+    at: Instant,
+    next: u64,
+    requests: Requests,
+}
+
+impl Sampler {
+    pub(super) fn new(mut client: Client) -> Result<Sampler> {
+        let next = client.trace(None).told()?.next;
+        let last = client.status().told()?;
+        Ok(Sampler { client, last, at: Instant::now(), next, requests: Requests::default() })
+    }
+
+    /// What happened since the look before.
+    pub(super) fn sample(&mut self) -> Result<Snapshot> {
+        let mut lost_records = 0;
+        loop {
+            let piece = self.client.trace(Some(self.next)).told()?;
+            self.next = piece.next;
+            lost_records += piece.lost;
+            piece.functions.iter().for_each(|(number, name)| self.requests.name(*number, &name.tenant, &name.name));
+            piece.records.iter().for_each(|record| self.requests.take(record));
+            if !piece.more {
+                break;
+            }
+        }
+        let status = self.client.status().told()?;
+        let interval_s = self.at.elapsed().as_secs_f64();
+        self.at = Instant::now();
+        let last = std::mem::replace(&mut self.last, status);
+        Ok(snapshot(&last, &self.last, &mut self.requests, interval_s, lost_records))
+    }
+}
+
+/// Requests, as records tell of them.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    names: HashMap<u64, (String, String)>,
+    /// Those that are not over: since when, and whether they are real-time.
+    open: HashMap<TaskId, (Nanos, bool)>,
+    urgent: u64,
+    urgent_since: Nanos,
+    urgent_ns: u64,
+    /// Those that gave a result, by function.
+    done: HashMap<u64, Vec<u64>>,
+}
+
+impl Requests {
+    /// What a function is called.
+    pub(super) fn name(&mut self, number: u64, tenant: &str, name: &str) {
+        self.names.insert(number, (tenant.to_owned(), name.to_owned()));
+    }
+
+    pub(super) fn take(&mut self, record: &Record) {
+        match record.what {
+            What::Arrived { class, .. } if self.open.len() < REQUESTS_MAX => {
+                let is_urgent = class == Class::RealTime;
+                self.end(record.task, record.at);
+                self.open.insert(record.task, (record.at, is_urgent));
+                if is_urgent {
+                    self.urgent_since = if self.urgent == 0 { record.at } else { self.urgent_since };
+                    self.urgent += 1;
+                }
+            }
+            What::Finished { outcome, .. } => {
+                if let Some(arrived) = self.end(record.task, record.at)
+                    && outcome == Outcome::Complete
+                {
+                    self.done.entry(record.function).or_default().push(record.at.0.saturating_sub(arrived.0));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A request is over; when it had arrived.
+    fn end(&mut self, task: TaskId, at: Nanos) -> Option<Nanos> {
+        let (arrived, is_urgent) = self.open.remove(&task)?;
+        if is_urgent {
+            self.urgent -= 1;
+            if self.urgent == 0 {
+                self.urgent_ns += at.0.saturating_sub(self.urgent_since.0);
+            }
+        }
+        Some(arrived)
+    }
+
+    /// The latencies of those that gave a result since this was asked last, by tenant and name.
+    fn latencies(&mut self) -> HashMap<(String, String), Vec<u64>> {
+        let mut latencies: HashMap<_, Vec<u64>> = HashMap::new();
+        for (function, mut taken) in self.done.drain() {
+            if let Some(name) = self.names.get(&function) {
+                latencies.entry(name.clone()).or_default().append(&mut taken);
+            }
+        }
+        latencies
+    }
+}
+
+pub(super) fn snapshot(last: &StatusReport, now: &StatusReport, requests: &mut Requests, interval_s: f64, lost_records: u64) -> Snapshot {
+    let per_s = |before: u64, after: u64| after.saturating_sub(before) as f64 / interval_s;
+    let mut latencies = requests.latencies();
+    let functions = now.functions.iter().map(|function| {
+        let before = last.functions.iter().find(|before| before.tenant == function.tenant && before.function == function.function);
+        let rate = |of: fn(&FunctionStatus) -> u64| per_s(before.map_or(0, of), of(function));
+        FunctionRow {
+            tenant: function.tenant.clone(),
+            function: function.function.clone(),
+            class: function.class,
+            running: function.running,
+            waiting: function.waiting,
+            requests_per_s: rate(|function| function.success),
+            failures_per_s: rate(|function| function.failure + function.rejected),
+            preemptions_per_s: rate(|function| function.preemptions),
+            latency_ms: latencies.remove(&(function.tenant.to_string(), function.function.clone())).and_then(latency),
+        }
+    });
+    let functions = functions.collect();
+    let urgent_s = std::mem::take(&mut requests.urgent_ns) as f64 / 1e9;
+    let whole =
+        now.whole.as_ref().zip(last.whole.as_ref()).map(|(now, last)| whole(last, now, (urgent_s / interval_s).min(1.0), interval_s));
+    Snapshot {
+        device: now.device.clone(),
+        compute_units: now.compute_units,
+        policy: now.policy.clone(),
+        uptime_s: now.uptime_s,
+        lost: now.lost.clone(),
+        interval_s,
+        lost_records,
+        whole,
+        functions,
+    }
+}
+
+fn whole(last: &WholeStatus, now: &WholeStatus, real_time_share: f64, interval_s: f64) -> Whole {
+    let per_s = |of: fn(&WholeStatus) -> u64| of(now).saturating_sub(of(last)) as f64 / interval_s;
+    let unit = |(unit, (now, last)): (usize, (&UnitStatus, &UnitStatus))| UnitRow {
+        unit,
+        used: ((now.busy_s - last.busy_s) / interval_s).clamp(0.0, 1.0),
+        chunks_per_s: now.chunks.saturating_sub(last.chunks) as f64 / interval_s,
+    };
+    Whole {
+        mode: if now.real_time_mode { "real-time" } else { "normal" },
+        real_time_share,
+        queue_depths: now.queue_depths.clone(),
+        queue_capacity: now.queue_capacity,
+        real_time_waiting: now.real_time_waiting,
+        best_effort_waiting: now.best_effort_waiting,
+        preemptions: now.preemptions,
+        preemptions_per_s: per_s(|status| status.preemptions),
+        preemption_latency_us: now.preemption_latency_us,
+        launches_per_s: per_s(|status| status.launches),
+        evicted_launches_per_s: per_s(|status| status.evicted_launches),
+        padded_launches_per_s: per_s(|status| status.padded_launches),
+        memory_bytes: now.memory_bytes,
+        memory_used_bytes: now.memory_used_bytes,
+        units: now.units.iter().zip(&last.units).enumerate().map(unit).collect(),
+    }
+}
+
+fn latency(mut taken: Vec<u64>) -> Option<Latency> {
+    taken.sort_unstable();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let at = |q: f64| ms(taken[((taken.len() as f64 * q).ceil() as usize).clamp(1, taken.len()) - 1]);
+    let max = ms(*taken.last()?);
+    Some(Latency { mean: taken.iter().map(|&ns| ms(ns)).sum::<f64>() / taken.len() as f64, p50: at(0.5), p99: at(0.99), max })
+}

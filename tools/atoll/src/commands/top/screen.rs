@@ -1,0 +1,128 @@
+//! A snapshot on a terminal, again and again.
+
+use super::sample::{Sampler, Snapshot, UnitRow, Whole};
+use super::{COLUMNS, cells, headline, whole_lines};
+use crate::output::Align;
+use anyhow::Result;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use std::time::{Duration, Instant};
+
+/// Columns that one compute unit takes at least.
+const UNIT_WIDTH: u16 = 26;
+
+/// Lines for compute units at most; more of them are drawn side by side, and what does not fit is summed up.
+const UNIT_LINES: u16 = 8;
+
+const COLUMN_SPACING: u16 = 2;
+
+/// Columns that a narrow terminal does without, the first one first.
+const GIVEN_UP: [&str; 6] = ["mean ms", "failed/s", "p50 ms", "class", "preempted/s", "tenant"];
+
+/// Shows snapshots until somebody ends it.
+pub(super) fn run(sampler: &mut Sampler, interval: Duration) -> Result<()> {
+    let mut terminal = ratatui::init();
+    let shown = show(&mut terminal, sampler, interval);
+    ratatui::restore();
+    shown
+}
+
+fn show(terminal: &mut ratatui::DefaultTerminal, sampler: &mut Sampler, interval: Duration) -> Result<()> {
+    let mut snapshot = sampler.sample()?;
+    loop {
+        terminal.draw(|frame| draw(frame, &snapshot))?;
+        let until = Instant::now() + interval;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if !event::poll(left)? {
+                continue;
+            }
+            match event::read()? {
+                Event::Key(key) if is_end(key.code, key.modifiers) => return Ok(()),
+                Event::Resize(..) => {
+                    terminal.draw(|frame| draw(frame, &snapshot))?;
+                }
+                _ => {}
+            }
+        }
+        snapshot = sampler.sample()?;
+    }
+}
+
+fn is_end(code: KeyCode, modifiers: KeyModifiers) -> bool {
+    matches!(code, KeyCode::Char('q') | KeyCode::Esc) || code == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL)
+}
+
+/// Draws a snapshot.
+pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot) {
+    let lines = whole_text(snapshot.whole.as_ref());
+    let units = snapshot.whole.as_ref().map_or(&[][..], |whole| &whole.units);
+    let across = (frame.area().width / UNIT_WIDTH).clamp(1, units.len().max(1) as u16);
+    let unit_lines = (units.len() as u16).div_ceil(across).min(UNIT_LINES);
+    let heights = [1, lines.height() as u16, unit_lines, 1].map(Constraint::Length);
+    let [head, whole, bars, gap, table] = Layout::vertical(heights.into_iter().chain([Constraint::Min(0)])).areas(frame.area());
+    frame.render_widget(Line::from(headline(snapshot)).bold(), head);
+    frame.render_widget(Paragraph::new(lines), whole);
+    frame.render_widget(Paragraph::new(unit_text(units, across, bars)), bars);
+    let note = if snapshot.lost_records > 0 { "latencies are of a part of the requests: there were too many to read" } else { "" };
+    frame.render_widget(Line::from(note).fg(Color::Yellow), gap);
+    frame.render_widget(function_table(snapshot, table.width), table);
+}
+
+fn whole_text(whole: Option<&Whole>) -> Text<'static> {
+    let Some(whole) = whole else { return Text::default() };
+    let lines = whole_lines(whole).into_iter().enumerate().map(|(at, line)| {
+        let is_urgent = at == 0 && whole.real_time_share > 0.0;
+        Line::from(line).style(if is_urgent { Style::new().fg(Color::Red) } else { Style::new() })
+    });
+    lines.collect()
+}
+
+/// Compute units as bars, `across` of them in a line.
+fn unit_text(units: &[UnitRow], across: u16, area: Rect) -> Text<'static> {
+    let places = usize::from(across) * usize::from(area.height);
+    let shown = if units.len() <= places { units.len() } else { places.saturating_sub(1) };
+    let width = usize::from(area.width / across);
+    let mut cells: Vec<String> = units[..shown].iter().map(|unit| bar(&format!("cu {:<3}", unit.unit), unit.used, width)).collect();
+    let rest = &units[shown..];
+    if !rest.is_empty() && places > 0 {
+        let used = rest.iter().map(|unit| unit.used).sum::<f64>() / rest.len() as f64;
+        cells.push(bar(&format!("{} more", rest.len()), used, width));
+    }
+    cells.chunks(usize::from(across)).map(|cells| Line::from(cells.concat()).fg(Color::Cyan)).collect()
+}
+
+/// `cu 3   ██████     60 % `, so wide.
+fn bar(name: &str, used: f64, width: usize) -> String {
+    let room = width.saturating_sub(name.chars().count() + 8);
+    let full = (used * room as f64).round() as usize;
+    format!("{name} {}{} {:>3.0} %  ", "█".repeat(full.min(room)), "·".repeat(room - full.min(room)), used * 100.0)
+}
+
+/// As many columns as fit.
+fn function_table(snapshot: &Snapshot, width: u16) -> Table<'static> {
+    let aligned = |text: String, align: Align| {
+        let line = Line::from(text);
+        Cell::from(if align == Align::Right { line.right_aligned() } else { line })
+    };
+    let rows: Vec<[String; COLUMNS.len()]> = snapshot.functions.iter().map(cells).collect();
+    let widest =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(COLUMNS[column].0.chars().count());
+    let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
+    for given_up in GIVEN_UP {
+        let taken: usize = columns.iter().map(|&column| widest(column) + usize::from(COLUMN_SPACING)).sum();
+        if taken <= usize::from(width + COLUMN_SPACING) {
+            break;
+        }
+        columns.retain(|column| COLUMNS[*column].0 != given_up);
+    }
+    let header = Row::new(columns.iter().map(|&column| aligned(COLUMNS[column].0.to_owned(), COLUMNS[column].1)));
+    let body = rows.iter().map(|row| Row::new(columns.iter().map(|&column| aligned(row[column].clone(), COLUMNS[column].1))));
+    let widths = columns.iter().map(|&column| Constraint::Length(widest(column) as u16));
+    Table::new(body.collect::<Vec<_>>(), widths.collect::<Vec<_>>())
+        .header(header.style(Style::new().reversed()))
+        .column_spacing(COLUMN_SPACING)
+}

@@ -1,0 +1,125 @@
+use super::sample::{Latency, Requests, snapshot};
+use super::*;
+use atoll_client::{Class, FunctionStatus, StatusReport, UnitStatus, WholeStatus};
+use atoll_core::{Nanos, Outcome, TaskId};
+use atoll_trace::{Record, What};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+fn status(round: u64) -> StatusReport {
+    let function = FunctionStatus {
+        tenant: "a".parse().unwrap(),
+        function: "f".into(),
+        class: Class::RealTime,
+        running: 1,
+        waiting: 2,
+        success: 10 * round,
+        failure: round,
+        rejected: 2 * round,
+        preemptions: 4 * round,
+    };
+    let whole = WholeStatus {
+        real_time_mode: true,
+        queue_depths: vec![1, 4],
+        queue_capacity: 4,
+        real_time_waiting: 0,
+        best_effort_waiting: 3,
+        preemptions: 4 * round,
+        preemption_latency_us: Default::default(),
+        launches: 100 * round,
+        evicted_launches: 6 * round,
+        padded_launches: 0,
+        memory_bytes: 1 << 30,
+        memory_used_bytes: 1 << 20,
+        units: vec![UnitStatus { busy_s: 0.5 * round as f64, chunks: 50 * round }, UnitStatus { busy_s: 2.0 * round as f64, chunks: 0 }],
+    };
+    StatusReport {
+        device: "host:0".into(),
+        compute_units: 2,
+        policy: "reset".into(),
+        uptime_s: 3700.0,
+        lost: None,
+        whole: Some(whole),
+        functions: vec![function],
+    }
+}
+
+/// Two seconds in which one request of two that ended gave a result.
+fn sampled() -> Snapshot {
+    let mut requests = Requests::default();
+    let record = |at: u64, task: u64, what: What| Record { at: Nanos(at * 1_000_000), task: TaskId(task), function: 7, what };
+    let arrived = What::Arrived { class: Class::RealTime, ready: true };
+    let finished = |outcome| What::Finished { outcome, preemptions: 0 };
+    for record in [
+        record(0, 1, arrived),
+        record(100, 2, arrived),
+        record(300, 1, finished(Outcome::Complete)),
+        record(500, 2, finished(Outcome::Cancelled)),
+        record(600, 3, finished(Outcome::Complete)),
+    ] {
+        requests.take(&record);
+    }
+    requests.name(7, "a", "f");
+    snapshot(&status(1), &status(2), &mut requests, 2.0, 0)
+}
+
+#[test]
+fn rates_and_latencies_are_of_the_interval() {
+    let snapshot = sampled();
+    let row = &snapshot.functions[0];
+    assert_eq!((row.requests_per_s, row.failures_per_s, row.preemptions_per_s), (5.0, 1.5, 2.0));
+    assert_eq!(row.latency_ms, Some(Latency { mean: 300.0, p50: 300.0, p99: 300.0, max: 300.0 }));
+    let whole = snapshot.whole.as_ref().unwrap();
+    assert_eq!((whole.mode, whole.real_time_share, whole.launches_per_s), ("real-time", 0.25, 50.0));
+    assert_eq!(whole.units.iter().map(|unit| (unit.used, unit.chunks_per_s)).collect::<Vec<_>>(), [(0.25, 25.0), (1.0, 0.0)]);
+    assert_eq!(
+        text(&snapshot),
+        "host:0, 2 compute units, policy reset, up for 1 h 1 min\n\
+         mode: real-time, real-time for 25 % of the interval\n\
+         device queues: 1 of 4, 4 of 4; waiting: 0 real-time, 3 best-effort\n\
+         preemptions: 2.0/s, 8 in all\n\
+         launches: 50/s, 3.0/s evicted, 0.0/s padded; memory: 1.0 MiB of 1.0 GiB\n\
+         compute unit 0: 25 %, 25 chunks/s\n\
+         compute unit 1: 100 %, 0 chunks/s\n  \
+         tenant  function  class      running  waiting  requests/s  failed/s  mean ms  p50 ms  p99 ms  preempted/s\n  \
+         a       f         real-time        1        2         5.0       1.5   300.00  300.00  300.00          2.0\n"
+    );
+}
+
+/// What a terminal of a size shows.
+fn shown(snapshot: &Snapshot, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| screen::draw(frame, snapshot)).unwrap();
+    let cells = terminal.backend().buffer().content();
+    cells
+        .chunks(width.into())
+        .map(|line| line.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_terminal_shows_it_all() {
+    let lines = shown(&sampled(), 120, 12);
+    assert_eq!(lines[0], "host:0, 2 compute units, policy reset, up for 1 h 1 min");
+    assert_eq!(lines[1], "mode: real-time, real-time for 25 % of the interval");
+    assert!(lines[5].starts_with("cu 0   ████") && lines[5].contains("···  25 %  cu 1   ██") && lines[5].ends_with(" 100 %"), "{lines:#?}");
+    assert!(lines[7].starts_with("tenant  function  class      running"), "{lines:#?}");
+    assert!(lines[8].starts_with("a       f         real-time        1        2         5.0"), "{lines:#?}");
+}
+
+#[test]
+fn any_terminal_and_any_number_of_compute_units_will_do() {
+    let mut snapshot = sampled();
+    let unit = |unit| sample::UnitRow { unit, used: 0.5, chunks_per_s: 1.0 };
+    snapshot.whole.as_mut().unwrap().units = (0..512).map(unit).collect();
+    for (width, height) in [(1, 1), (20, 3), (80, 24), (200, 60), (30, 200)] {
+        shown(&snapshot, width, height);
+    }
+    assert!(shown(&snapshot, 80, 24).iter().any(|line| line.contains("489 more")), "{:#?}", shown(&snapshot, 80, 24));
+    snapshot.whole = None;
+    let lines = shown(&snapshot, 80, 24);
+    assert!(
+        lines[2].starts_with("tenant  function  class      running  waiting  requests/s  p99 ms  preempted/s"),
+        "columns are given up before they are cut: {lines:#?}"
+    );
+}

@@ -1,0 +1,30 @@
+//! `atoll trace`: what a daemon does, decision by decision.
+
+mod record;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll trace record --seconds 5 -o daemon.pftrace
+  atoll trace record --past --seconds 0";
+
+/// Record what a running daemon does, for people who ask why something was slow.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Record(record::Args),
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::Record(args) => record::run(&args),
+    }
+}

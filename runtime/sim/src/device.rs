@@ -11,6 +11,7 @@
 //! Pads of a launch run on compute units of their own, one round after the other, and the launch ends with the last of everything.
 
 use crate::model::Kernel;
+use crate::occupancy::Group as Occupying;
 use crate::parameters::DeviceParameters;
 use atoll_core::{Epoch, LaunchEnd, LaunchId, Nanos, PadShape, PreemptLevel, QueueId, TaskId};
 use std::cmp::Reverse;
@@ -87,6 +88,7 @@ struct Group {
 #[derive(Debug)]
 struct RunningPad {
     number: u64,
+    began: Nanos,
     pad: SimPad,
 }
 
@@ -170,9 +172,14 @@ pub struct SimDevice {
     /// Integral of `used` over time.
     busy: u128,
     now: Nanos,
+    /// What ran where, from a time on, where somebody draws it.
+    watched: Option<(Nanos, Vec<Occupying>)>,
 }
 
 impl SimDevice {
+    /// Parts of a compute unit, in what is watched.
+    pub(crate) const UNIT: u64 = UNIT;
+
     /// An idle device at time 0.
     pub fn new(parameters: &DeviceParameters) -> SimDevice {
         SimDevice {
@@ -187,6 +194,44 @@ impl SimDevice {
             count: 0,
             busy: 0,
             now: Nanos(0),
+            watched: None,
+        }
+    }
+
+    /// Remembers what runs from a time on.
+    pub(crate) fn watch(&mut self, from: Nanos) {
+        self.watched = Some((from, Vec::new()));
+    }
+
+    /// What ran since then, up to now.
+    pub(crate) fn watched(mut self) -> Vec<Occupying> {
+        let now = self.now;
+        for queue in 0..self.queues.len() {
+            let Some(Current { launch, each, running, running_pads, .. }) = self.queues[queue].current.take() else { continue };
+            running.into_iter().for_each(|group| self.note(&launch, each, &group, now, false));
+            running_pads.into_iter().for_each(|running| self.note_pad(&running, now));
+        }
+        self.watched.map(|(_, groups)| groups).unwrap_or_default()
+    }
+
+    fn note(&mut self, launch: &SimLaunch, each: u64, group: &Group, ended: Nanos, was_cut: bool) {
+        let (task, kernel, blocks) = (launch.task, Arc::clone(&launch.kernel), group.blocks);
+        let parts = u64::from(blocks) * each;
+        self.keep(Occupying { task, kernel, blocks, parts, began: group.began, ended, was_cut, is_padding: false });
+    }
+
+    fn note_pad(&mut self, running: &RunningPad, ended: Nanos) {
+        let SimPad { task, shape, kernel, .. } = &running.pad;
+        let parts = u64::from(shape.compute_units) * UNIT;
+        let (kernel, blocks) = (Arc::clone(kernel), shape.blocks);
+        self.keep(Occupying { task: *task, kernel, blocks, parts, began: running.began, ended, was_cut: false, is_padding: true });
+    }
+
+    fn keep(&mut self, group: Occupying) {
+        if let Some((from, groups)) = &mut self.watched
+            && group.ended > *from
+        {
+            groups.push(group);
         }
     }
 
@@ -374,18 +419,25 @@ impl SimDevice {
             self.after(now, longer(pad.ns(), self.parameters.costs.padding_permille), Happening::GroupEnds { queue, group });
             let current = self.current(queue);
             current.pending_pads.pop();
-            current.running_pads.push(RunningPad { number: group, pad });
+            current.running_pads.push(RunningPad { number: group, began: now, pad });
         }
     }
 
     fn group_ends(&mut self, now: Nanos, queue: usize, group: u64) {
         let Some(current) = &mut self.queues[queue].current else { return };
         if let Some(at) = current.running.iter().position(|running| running.number == group) {
-            let blocks = current.running.swap_remove(at).blocks;
-            current.ran += blocks;
-            self.used -= u64::from(blocks) * current.each;
+            let group = current.running.swap_remove(at);
+            let each = current.each;
+            current.ran += group.blocks;
+            self.used -= u64::from(group.blocks) * each;
+            if self.watched.is_some() {
+                let launch = self.current(queue).launch.clone();
+                self.note(&launch, each, &group, now, false);
+            }
         } else if let Some(at) = current.running_pads.iter().position(|running| running.number == group) {
-            let SimPad { task, step, shape, kernel } = current.running_pads.swap_remove(at).pad;
+            let running = current.running_pads.swap_remove(at);
+            self.note_pad(&running, now);
+            let SimPad { task, step, shape, kernel } = running.pad;
             self.used -= u64::from(shape.compute_units) * UNIT;
             let ran = self.ran.entry((task, step)).or_default();
             *ran = (*ran + shape.blocks).min(kernel.profile.blocks);
@@ -404,14 +456,16 @@ impl SimDevice {
                 continue;
             }
             let current = self.current(queue);
-            let mut freed = 0;
-            for group in current.running.drain(..) {
+            let (mut freed, each) = (0, current.each);
+            let stopped = std::mem::take(&mut current.running);
+            for group in &stopped {
                 current.left = true;
                 current.stopped_blocks += group.blocks;
                 freed += u64::from(group.blocks) * current.each;
                 current.wasted_ns += u64::from(group.blocks) * (now.0 - group.began.0) / u64::from(launch.kernel.profile.occupancy());
             }
             self.used -= freed;
+            stopped.iter().for_each(|group| self.note(&launch, each, group, now, true));
         }
         self.dispatch(now);
     }

@@ -47,6 +47,9 @@ pub struct ClientReport {
     pub dropped: u64,
     /// From the scheduled arrival to the answer.
     pub latency_us: Distribution,
+    /// The latencies themselves in nanoseconds, in no order; for pictures.
+    #[serde(skip)]
+    pub latencies_ns: Vec<u64>,
 }
 
 fn class<S: serde::Serializer>(class: &Class, serializer: S) -> Result<S::Ok, S::Error> {

@@ -5,6 +5,7 @@ use crate::device::{Ended, SimDevice, SimLaunch, SimPad};
 use crate::disb::{Load, Workload};
 use crate::error::SimError;
 use crate::model::Model;
+use crate::occupancy::{Group, Occupied, place};
 use crate::parameters::DeviceParameters;
 use crate::report::{ClientReport, Distribution, PreemptionReport, Report};
 use atoll_core::{
@@ -12,6 +13,7 @@ use atoll_core::{
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What is simulated.
@@ -82,7 +84,10 @@ struct World<'a> {
     pads: Vec<SimPad>,
     /// Clients that are late for their next call.
     late: Vec<usize>,
-    tasks: u64,
+    /// Whose each task is, by their numbers.
+    owners: Vec<usize>,
+    /// When the first real-time call met best-effort work.
+    meeting: Option<Nanos>,
     now: Nanos,
     preemptions: Preemptions,
 }
@@ -92,62 +97,91 @@ struct World<'a> {
 /// # Errors
 /// A workload that calls a model there is none of.
 pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
-    let mut callers = Vec::new();
-    for (number, client) in simulation.workload.clients.iter().enumerate() {
-        let model = simulation.models.get(&client.model).ok_or_else(|| SimError::UnknownModel {
-            client: client.id.clone(),
-            model: client.model.clone(),
-            known: simulation.models.keys().cloned().collect::<Vec<_>>().join(", "),
-        })?;
-        callers.push(Caller {
-            arrivals: Arrivals::new(&client.load, simulation.seed.wrapping_add(number as u64)),
-            steps: model.kernels.iter().map(|_| Step::Cuttable).collect(),
-            profiles: model.kernels.iter().map(|kernel| Some(kernel.profile.clone())).collect(),
-            is_busy: false,
-            is_late: false,
-            scheduled: 0,
-            dropped: 0,
-            latencies: Vec::new(),
-        });
-    }
-    let config = SchedulerConfig {
-        policy: simulation.policy,
-        queues: simulation.device.queues,
-        queue_capacity: simulation.queue_capacity,
-        preempt_level: simulation.device.preempt_level,
-        can_abort: false,
-        compute_units: simulation.device.compute_units,
-        perturb: None,
-    };
-    let mut world = World {
-        simulation,
-        scheduler: Scheduler::new(&config),
-        device: SimDevice::new(&simulation.device),
-        callers,
-        calls: HashMap::new(),
-        launches: HashMap::new(),
-        prepared: BinaryHeap::new(),
-        due: BinaryHeap::new(),
-        pads: Vec::new(),
-        late: Vec::new(),
-        tasks: 0,
-        now: Nanos(0),
-        preemptions: Preemptions::default(),
-    };
-    world.run();
+    let mut world = World::new(simulation)?;
+    world.run(Nanos(simulation.workload.duration_ns), |_| false);
     Ok(world.report())
 }
 
-impl World<'_> {
-    fn run(&mut self) {
-        let end = Nanos(self.simulation.workload.duration_ns);
+/// Who was on which compute units in a window of a run, or around the moment at which the first real-time call meets best-effort work; and that window, in nanoseconds.
+///
+/// # Errors
+/// A workload that calls a model there is none of.
+pub fn watch(
+    simulation: &Simulation<'_>,
+    window: Option<Range<u64>>,
+    around: impl Fn(u64) -> Range<u64>,
+) -> Result<(Vec<Occupied>, Range<u64>), SimError> {
+    let end = Nanos(simulation.workload.duration_ns);
+    let window = match window {
+        Some(window) => window,
+        None => {
+            let mut world = World::new(simulation)?;
+            world.run(end, |world| world.meeting.is_some());
+            around(world.meeting.map_or(0, |at| at.0))
+        }
+    };
+    let mut world = World::new(simulation)?;
+    world.device.watch(Nanos(window.start));
+    world.run(end.min(Nanos(window.end)), |_| false);
+    Ok((world.occupied(), window))
+}
+
+impl<'a> World<'a> {
+    fn new(simulation: &'a Simulation<'a>) -> Result<World<'a>, SimError> {
+        let mut callers = Vec::new();
+        for (number, client) in simulation.workload.clients.iter().enumerate() {
+            let model = simulation.models.get(&client.model).ok_or_else(|| SimError::UnknownModel {
+                client: client.id.clone(),
+                model: client.model.clone(),
+                known: simulation.models.keys().cloned().collect::<Vec<_>>().join(", "),
+            })?;
+            callers.push(Caller {
+                arrivals: Arrivals::new(&client.load, simulation.seed.wrapping_add(number as u64)),
+                steps: model.kernels.iter().map(|_| Step::Cuttable).collect(),
+                profiles: model.kernels.iter().map(|kernel| Some(kernel.profile.clone())).collect(),
+                is_busy: false,
+                is_late: false,
+                scheduled: 0,
+                dropped: 0,
+                latencies: Vec::new(),
+            });
+        }
+        let config = SchedulerConfig {
+            policy: simulation.policy,
+            queues: simulation.device.queues,
+            queue_capacity: simulation.queue_capacity,
+            preempt_level: simulation.device.preempt_level,
+            can_abort: false,
+            compute_units: simulation.device.compute_units,
+            perturb: None,
+        };
+        Ok(World {
+            simulation,
+            scheduler: Scheduler::new(&config),
+            device: SimDevice::new(&simulation.device),
+            callers,
+            calls: HashMap::new(),
+            launches: HashMap::new(),
+            prepared: BinaryHeap::new(),
+            due: BinaryHeap::new(),
+            pads: Vec::new(),
+            late: Vec::new(),
+            owners: Vec::new(),
+            meeting: None,
+            now: Nanos(0),
+            preemptions: Preemptions::default(),
+        })
+    }
+
+    /// Runs until a time, or until it is said to be done.
+    fn run(&mut self, end: Nanos, is_done: impl Fn(&Self) -> bool) {
         (0..self.callers.len()).for_each(|client| self.schedule(client));
         let mut told = Vec::new();
         loop {
             let due = self.due.peek().map(|Reverse((at, _))| *at);
             let prepared = self.prepared.peek().map(|Reverse((at, _))| *at);
             let next = [self.device.next(), due, prepared, self.scheduler.next_wakeup()];
-            let Some(now) = next.into_iter().flatten().min().filter(|now| *now <= end) else { break };
+            let Some(now) = next.into_iter().flatten().min().filter(|now| *now <= end && !is_done(self)) else { break };
             self.now = now;
             self.device.advance(now, &mut told);
             for ended in told.drain(..) {
@@ -197,8 +231,11 @@ impl World<'_> {
     fn call(&mut self, client: usize, arrived: Nanos) {
         let Workload { clients, .. } = self.simulation.workload;
         let class = clients[client].class;
-        let task = TaskId(self.tasks);
-        self.tasks += 1;
+        let task = TaskId(self.owners.len() as u64);
+        self.owners.push(client);
+        if class == Class::RealTime && self.calls.values().any(|call| !call.is_real_time) {
+            self.meeting.get_or_insert(arrived);
+        }
         let caller = &mut self.callers[client];
         caller.is_busy = true;
         let kernels = Arc::clone(&self.simulation.models[&clients[client].model].kernels);
@@ -303,6 +340,21 @@ impl World<'_> {
         }
     }
 
+    fn occupied(self) -> Vec<Occupied> {
+        let (owners, unit) = (self.owners, SimDevice::UNIT as f64);
+        let occupied = |(group, pieces): (Group, Vec<Range<u64>>)| Occupied {
+            client: owners[group.task.0 as usize],
+            kernel: group.kernel.name.clone(),
+            blocks: group.blocks,
+            units: pieces.into_iter().map(|piece| piece.start as f64 / unit..piece.end as f64 / unit).collect(),
+            began: group.began,
+            ended: group.ended,
+            was_cut: group.was_cut,
+            is_padding: group.is_padding,
+        };
+        place(self.device.watched()).into_iter().map(occupied).collect()
+    }
+
     fn report(mut self) -> Report {
         let Simulation { policy, device, workload, .. } = self.simulation;
         for call in self.calls.values() {
@@ -315,7 +367,8 @@ impl World<'_> {
             scheduled: caller.scheduled,
             served: caller.latencies.len() as u64,
             dropped: caller.dropped,
-            latency_us: Distribution::of(caller.latencies),
+            latency_us: Distribution::of(caller.latencies.clone()),
+            latencies_ns: caller.latencies,
         });
         let Preemptions { totals, drains, stopped_blocks, wasted_ns } = self.preemptions;
         let count = totals.len() as u64;

@@ -1,7 +1,9 @@
 //! Workloads on a simulated device: what must hold whatever the figures are.
 
 use atoll_core::{Class, LaunchProfile, POLICIES, policy_by_name};
-use atoll_sim::{Client, DeviceParameters, Kernel, Load, Model, Report, SimError, Simulation, Workload, device_by_name, simulate};
+use atoll_sim::{
+    Client, DeviceParameters, Kernel, Load, Model, Occupied, Report, SimError, Simulation, Workload, device_by_name, simulate, watch,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -49,6 +51,34 @@ fn every_call_is_counted_once_and_a_seed_gives_one_run() {
         let text = |report| serde_json::to_string(&report).expect("JSON");
         assert_eq!(text(report), text(run(policy.name, mi50(), 7)), "{}", policy.name);
         assert_ne!(run(policy.name, mi50(), 7).clients[0].latency_us, run(policy.name, mi50(), 8).clients[0].latency_us);
+    }
+}
+
+#[test]
+fn what_is_watched_is_what_was_in_use() {
+    for policy in ["streams", "reset", "reef"] {
+        let (models, workload) = (models(), workload());
+        let policy = policy_by_name(policy).expect("a policy");
+        let simulation =
+            Simulation { policy, device: *mi50(), queue_capacity: 4, workload: &workload, models: &models, seed: 3, as_disb: false };
+        let report = simulate(&simulation).expect("a report");
+        let around = |at: u64| at - at.min(1_000_000)..at + 4_000_000;
+        let (occupied, _) = watch(&simulation, Some(0..workload.duration_ns), around).expect("a picture");
+        let units = |group: &Occupied| group.units.iter().map(|piece| piece.end - piece.start).sum::<f64>();
+        let used: f64 = occupied.iter().map(|group| units(group) * (group.ended.0 - group.began.0) as f64).sum();
+        let share = used / workload.duration_ns as f64 / f64::from(mi50().compute_units);
+        assert!((share - report.utilisation).abs() < 1e-6, "{}: {share} of {}", policy.name, report.utilisation);
+        let top = occupied.iter().flat_map(|group| &group.units).map(|piece| piece.end).fold(0.0, f64::max);
+        assert!(top <= f64::from(mi50().compute_units) + 1e-9, "{}: blocks on compute unit {top}", policy.name);
+        let cut = occupied.iter().filter(|group| group.was_cut).map(|group| u64::from(group.blocks)).sum::<u64>();
+        assert_eq!(cut, report.preemption.reexecuted_blocks, "{}", policy.name);
+        assert_eq!(occupied.iter().any(|group| group.is_padding), report.padded_launches > 0, "{}", policy.name);
+
+        let (_, window) = watch(&simulation, None, around).expect("a picture");
+        let (inside, _) = watch(&simulation, Some(window.clone()), around).expect("a picture");
+        let clients: std::collections::BTreeSet<usize> = inside.iter().map(|group| group.client).collect();
+        assert!(clients.contains(&0) && clients.len() > 1, "{}: a real-time call among others: {clients:?}", policy.name);
+        assert!(inside.iter().all(|group| group.ended.0 > window.start && group.began.0 < window.end), "{}", policy.name);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Padded launches: which functions share a module, and launches of it.
 
-use super::{InFlight, Worker};
 use super::tasks::taken;
+use super::{InFlight, Worker};
 use crate::binding::Work;
 use crate::error::InvokeError;
 use crate::padding::{LoadedPadding, Padded, PaddingJob, PaddingModule, PaddingThread};

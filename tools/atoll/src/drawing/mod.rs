@@ -1,17 +1,17 @@
 //! Drawings of kernel graphs: as SVG with a layout of our own, and as text for Graphviz. Plots of measurements.
 
 mod dot;
+mod gantt;
 mod layers;
 mod outline;
-#[cfg(feature = "compiler")]
 mod plot;
 mod svg;
 
 use atoll_kgraph::KernelGraph;
+pub(crate) use gantt::{Gantt, Ran};
 use layers::Layout;
 use outline::Outline;
-#[cfg(feature = "compiler")]
-pub(crate) use plot::{Line, plot};
+pub(crate) use plot::{Axis, AxisScale, Line, plot};
 
 /// The graph for Graphviz.
 pub(crate) fn dot(graph: &KernelGraph) -> String {

@@ -1,7 +1,9 @@
 //! A workload on the host device, in real time.
 
-use super::Settings;
+use super::watch::Watch;
+use super::{Settings, plots};
 use crate::commands::bench::load::Workload as Caller;
+use crate::drawing::Gantt;
 use crate::engine::host_engine;
 use anyhow::Result;
 use atoll_core::{Class, PolicyEntry};
@@ -10,6 +12,7 @@ use atoll_kgraph::Bundle;
 use atoll_sim::{Arrivals, ClientReport, Distribution, Load, PreemptionReport, Report, Workload};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -48,7 +51,8 @@ pub(super) fn run(
     policy: &'static PolicyEntry,
     bundles: &BTreeMap<String, Arc<Bundle>>,
     settings: &Settings,
-) -> Result<Report> {
+    drawn: Option<&Option<Range<u64>>>,
+) -> Result<(Report, Option<Gantt>)> {
     let engine = host_engine(settings.compute_units, policy.name, settings.capacity)?;
     let handle = engine.handle();
     let mut clients = Vec::new();
@@ -77,14 +81,18 @@ pub(super) fn run(
     }
     let before = handle.statistics();
     let (answers, answered) = mpsc::channel();
+    let watch = drawn.map(|window| Watch::start(handle.clone(), window.clone()));
     let begin = Instant::now();
     let end = begin + Duration::from_nanos(workload.duration_ns);
     let mut run = Run { clients, as_disb: settings.as_disb, begin, end, due: BinaryHeap::new(), answers };
     (0..run.clients.len()).for_each(|client| run.schedule(client));
     run.pace(&answered);
     let after = handle.statistics();
+    let seen = watch.and_then(Watch::end);
     drop(engine);
-    Ok(run.report(workload, policy, &before, &after, settings.as_disb))
+    let report = run.report(workload, policy, &before, &after, settings.as_disb);
+    let gantt = seen.map(|seen| plots::of_records(&seen, &report));
+    Ok((report, gantt))
 }
 
 impl Run {
@@ -163,7 +171,8 @@ impl Run {
             scheduled: client.scheduled,
             served: client.latencies.len() as u64,
             dropped: client.dropped + client.outstanding + u64::from(client.is_late),
-            latency_us: Distribution::of(client.latencies),
+            latency_us: Distribution::of(client.latencies.clone()),
+            latencies_ns: client.latencies,
         });
         let clients = clients.collect();
         let busy_ns = after.device.busy_ns.unwrap_or(0) - before.device.busy_ns.unwrap_or(0);

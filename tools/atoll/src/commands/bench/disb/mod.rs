@@ -1,8 +1,11 @@
 //! `atoll bench disb`
 
 mod host;
+mod plots;
+mod watch;
 
 use crate::artifact;
+use crate::drawing::Gantt;
 use crate::failure::{Blame, users};
 use crate::output::{Align, Table, print, print_json};
 use crate::profiler;
@@ -13,9 +16,11 @@ use atoll_core::{Class, POLICIES, PolicyEntry, policy_by_name};
 use atoll_engine::{InputTensor, symbol_values};
 use atoll_kgraph::{BufferKind, Bundle, Profile};
 use atoll_server::tensor_metadata;
-use atoll_sim::{COSTS, DEVICES, DISB, DeviceParameters, Model, Report, Simulation, Workload, device_by_name, simulate};
+use atoll_sim::{COSTS, DEVICES, DISB, DeviceParameters, Model, Report, Simulation, Workload, device_by_name, simulate, watch};
+use plots::Pictures;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -95,6 +100,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
+    /// Draw latencies into a file, or latencies of each client and compute units of each run into a folder
+    #[arg(long, value_name = "FILE.svg|DIR")]
+    plot: Option<PathBuf>,
+
+    /// Which milliseconds of runs to draw the compute units of [default: around the first real-time call that meets best-effort work]
+    #[arg(long, value_name = "START..END", requires = "plot", value_parser = plots::window)]
+    window: Option<Range<u64>>,
+
     /// Print JSON, with every client's distribution and the parts of preemptions
     #[arg(long)]
     json: bool,
@@ -122,24 +135,44 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args.compute_units.or_else(|| std::thread::available_parallelism().ok()?.try_into().ok()).map_or(1, NonZeroU32::get);
     let settings = Settings { compute_units, capacity: args.capacity, seed: args.seed, as_disb: args.as_disb };
     let place = place(args, &workloads, compute_units)?;
+    let pictures = args.plot.as_deref().map(Pictures::new).transpose()?;
+    let drawn = pictures.as_ref().filter(|pictures| pictures.has_timelines()).map(|_| args.window.clone());
     let mut reports = Vec::new();
     for workload in &workloads {
         for &policy in &policies {
             tracing::info!(workload = workload.name, policy = policy.name, "running");
-            reports.push(place.run(workload, policy, &settings)?);
+            let (report, timeline) = place.run(workload, policy, &settings, drawn.as_ref())?;
+            if let Some(pictures) = &pictures {
+                pictures.timeline(&report, timeline)?;
+            }
+            reports.push(report);
         }
+    }
+    if let Some(pictures) = &pictures {
+        pictures.latencies(&reports)?;
     }
     if args.json { print_json(&reports) } else { Ok(print(&table(&reports).to_string())?) }
 }
 
 impl Place {
-    fn run(&self, workload: &Workload, policy: &'static PolicyEntry, settings: &Settings) -> Result<Report> {
+    /// Runs a workload, and draws its compute units if that is wanted, in the window that is wanted or in that where it becomes interesting.
+    fn run(
+        &self,
+        workload: &Workload,
+        policy: &'static PolicyEntry,
+        settings: &Settings,
+        drawn: Option<&Option<Range<u64>>>,
+    ) -> Result<(Report, Option<Gantt>)> {
         match self {
-            Place::Host(bundles) => host::run(workload, policy, bundles, settings),
+            Place::Host(bundles) => host::run(workload, policy, bundles, settings, drawn),
             Place::Simulated(device, models) => {
                 let Settings { capacity: queue_capacity, seed, as_disb, .. } = *settings;
                 let simulation = Simulation { policy, device: *device, queue_capacity, workload, models, seed, as_disb };
-                simulate(&simulation).blame_user()
+                let report = simulate(&simulation).blame_user()?;
+                let Some(window) = drawn else { return Ok((report, None)) };
+                let (occupied, window) = watch(&simulation, window.clone(), plots::around).blame_user()?;
+                let gantt = plots::of_simulation(&occupied, &report, device.compute_units, &window);
+                Ok((report, Some(gantt)))
             }
         }
     }

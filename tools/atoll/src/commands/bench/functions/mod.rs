@@ -6,7 +6,7 @@ mod variants;
 pub(crate) use exclusive::{WorkerArgs, work};
 
 use super::load::Workload;
-use crate::drawing::{Line, plot};
+use crate::drawing::{Axis, AxisScale, Line, plot};
 use crate::engine::EngineArgs;
 use crate::failure::Blame;
 use crate::output::{Align, Table, parse_seconds, print, print_json};
@@ -192,5 +192,7 @@ fn picture(series: &[Series<'_>]) -> String {
             }
         }
     }
-    plot("Requests per second of all clients together", ["clients, each with a function of its own", "multiple of one client's"], &lines)
+    let clients = Axis { title: "clients, each with a function of its own", scale: AxisScale::Binary };
+    let multiple = Axis { title: "multiple of one client's", scale: AxisScale::Decimal };
+    plot("Requests per second of all clients together", [clients, multiple], &lines)
 }

@@ -36,7 +36,7 @@ impl Driver {
         self.tasks += 1;
         let profiles = profile.map(|profile| Arc::from(vec![Some(profile.clone()); steps]));
         let steps = Arc::from(vec![Step::Cuttable; steps]);
-        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline: None, profiles, ready: true }));
+        self.tell(Event::TaskArrived(TaskSpec { task, class, priority: 0, steps, deadline: None, profiles, ready: true }));
         self.act();
     }
 
@@ -63,6 +63,7 @@ fn driver(policy: &str) -> Driver {
         preempt_level,
         can_abort: true,
         compute_units: COMPUTE_UNITS,
+        best_effort_wait_ns_max: None,
         perturb: None,
     };
     Driver { scheduler: Scheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), now: 0, tasks: 0 }
@@ -121,6 +122,7 @@ fn decide() {
         let spec = TaskSpec {
             profiles: None,
             task: TaskId(driver.tasks),
+            priority: 0,
             class: Class::RealTime,
             steps: Arc::from([Step::Cuttable]),
             deadline: None,

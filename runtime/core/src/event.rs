@@ -28,6 +28,8 @@ pub struct TaskSpec {
     pub task: TaskId,
     /// Its service class.
     pub class: Class,
+    /// Of two tasks of a class the one with the lower number is more urgent, where the policy goes by that.
+    pub priority: u32,
     /// What it consists of.
     pub steps: Arc<[Step]>,
     /// When it is no longer wanted.

@@ -17,6 +17,13 @@ pub(crate) struct HostQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(u64, u64);
 
+impl Place {
+    /// The rank it was given for.
+    pub(crate) fn rank(self) -> u64 {
+        self.0
+    }
+}
+
 impl HostQueue {
     pub(crate) fn new(capacity: usize) -> HostQueue {
         HostQueue { waiting: BTreeMap::new(), away: 0, arrivals: 0, capacity }
@@ -68,7 +75,13 @@ impl HostQueue {
         self.away = 0;
     }
 
+    /// The first task.
+    pub(crate) fn first(&self) -> Option<TaskId> {
+        self.waiting.first_key_value().map(|(_, task)| *task)
+    }
+
     /// Takes the first task.
+    #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<TaskId> {
         self.waiting.pop_first().map(|(_, task)| task)
     }
@@ -82,6 +95,7 @@ impl HostQueue {
         self.waiting.len()
     }
 
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

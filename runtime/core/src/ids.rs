@@ -53,6 +53,27 @@ impl std::fmt::Display for Class {
     }
 }
 
+/// How urgent a task is: real-time before best-effort, within a class by the rank that the policy gave it. Less is more urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Urgency {
+    /// The task's class.
+    pub class: Class,
+    /// Its rank within that.
+    pub rank: u64,
+}
+
+impl Urgency {
+    /// What nobody of a class exceeds.
+    pub fn most(class: Class) -> Urgency {
+        Urgency { class, rank: 0 }
+    }
+
+    /// What nobody of a class falls short of.
+    pub fn least(class: Class) -> Urgency {
+        Urgency { class, rank: u64::MAX }
+    }
+}
+
 /// What a device can do to work it was given (design D4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PreemptLevel {

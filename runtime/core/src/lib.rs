@@ -18,6 +18,7 @@
 //! - No device queue is overfilled, and nothing grows without a bound from [`limits`].
 
 mod device_queue;
+mod dispatch;
 mod event;
 mod host_queue;
 pub mod ids;
@@ -28,6 +29,7 @@ pub mod policy;
 pub mod residency;
 pub mod rng;
 mod scheduler;
+mod starvation;
 mod task;
 mod tenant;
 
@@ -36,4 +38,5 @@ pub use ids::*;
 pub use padding::{LaunchProfile, PadShape};
 pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};
 pub use scheduler::{Counters, Scheduler, SchedulerConfig};
+pub use starvation::Slice;
 pub use tenant::{BadTenant, TENANT_BYTES_MAX, Tenant, is_plain_name};

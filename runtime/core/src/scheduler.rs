@@ -1,13 +1,13 @@
-//! The scheduler: host queues, device queues, and the tasks between them.
+//! The scheduler: host queues, device queues, and the tasks between them. What it decides when something has happened stands in `dispatch.rs`.
 
 use crate::device_queue::{Abort, DeviceQueue, InFlight};
 use crate::event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::HostQueue;
 use crate::ids::{Class, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
 use crate::limits;
-use crate::padding::Padding;
 use crate::perturb::Perturbation;
-use crate::policy::{Policy, PolicyEntry, View};
+use crate::policy::{Policy, PolicyEntry};
+use crate::starvation::{Slice, Starvation};
 use crate::task::{Phase, Progress, Task};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +26,9 @@ pub struct SchedulerConfig {
     pub can_abort: bool,
     /// Compute units of the device; what padding divides.
     pub compute_units: u32,
+    /// How long best-effort work may get nowhere while real-time tasks are there, before its oldest task gets the device for a short time (see
+    /// [`limits::BEST_EFFORT_SLICE_DIVISOR`]), in nanoseconds. Without it real-time tasks never wait for best-effort ones, and under a load that leaves nothing these starve.
+    pub best_effort_wait_ns_max: Option<u64>,
     /// Evict running tasks at random points, for tests (see [`crate::perturb`]).
     pub perturb: Option<u64>,
 }
@@ -41,6 +44,8 @@ pub struct Counters {
     pub padded_launches: u64,
     /// How many blocks.
     pub padding_blocks: u64,
+    /// Times the oldest best-effort task got the device although real-time tasks were there.
+    pub best_effort_slices: u64,
     /// Launches that left early.
     pub evicted_launches: u64,
     /// Launches of which nobody knows whether they left early, and which run again.
@@ -57,29 +62,32 @@ pub struct Counters {
 ///
 /// Whoever drives it carries the actions out in the order given, and reports what comes of them as further events.
 pub struct Scheduler {
-    policy: Box<dyn Policy>,
-    preempt_level: PreemptLevel,
-    can_abort: bool,
-    compute_units: u32,
-    tasks: BTreeMap<TaskId, Task>,
+    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) preempt_level: PreemptLevel,
+    pub(crate) can_abort: bool,
+    pub(crate) compute_units: u32,
+    pub(crate) tasks: BTreeMap<TaskId, Task>,
     /// By [`Class`].
-    host_queues: [HostQueue; 2],
-    device_queues: Vec<DeviceQueue>,
+    pub(crate) host_queues: [HostQueue; 2],
+    pub(crate) device_queues: Vec<DeviceQueue>,
     /// Launches in the device queues, by [`Class`].
-    in_flight: [usize; 2],
+    pub(crate) in_flight: [usize; 2],
     /// Blocks that run beside a launch of another task: which, whose, how many.
-    riders: Vec<(LaunchId, TaskId, u32)>,
-    deadlines: BTreeSet<(Nanos, TaskId)>,
+    pub(crate) riders: Vec<(LaunchId, TaskId, u32)>,
+    /// Real-time tasks that may start and are not finished, the most urgent first.
+    pub(crate) rt_tasks: BTreeSet<(u64, TaskId)>,
+    pub(crate) deadlines: BTreeSet<(Nanos, TaskId)>,
     /// Tasks that are over while launches of theirs are in flight.
-    aborts: BTreeSet<(Nanos, TaskId)>,
-    perturbation: Option<Perturbation>,
-    counters: Counters,
-    launches: u64,
-    now: Nanos,
-    lost: bool,
+    pub(crate) aborts: BTreeSet<(Nanos, TaskId)>,
+    pub(crate) starvation: Option<Starvation>,
+    pub(crate) perturbation: Option<Perturbation>,
+    pub(crate) counters: Counters,
+    pub(crate) launches: u64,
+    pub(crate) now: Nanos,
+    pub(crate) lost: bool,
 }
 
-const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
+pub(crate) const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
 
 impl Scheduler {
     /// A scheduler without tasks.
@@ -99,8 +107,10 @@ impl Scheduler {
             device_queues: (0..config.queues).map(|_| DeviceQueue::new(config.queue_capacity)).collect(),
             in_flight: [0; 2],
             riders: Vec::new(),
+            rt_tasks: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             aborts: BTreeSet::new(),
+            starvation: config.best_effort_wait_ns_max.map(Starvation::new),
             perturbation: config.perturb.map(Perturbation::new),
             counters: Counters::default(),
             launches: 0,
@@ -131,11 +141,7 @@ impl Scheduler {
         }
         self.expire(actions);
         self.abort(actions);
-        let view = self.view();
-        self.evict(&view, actions);
-        self.bind(&view, actions);
-        self.issue(&view, actions);
-        self.perturb(actions);
+        self.decide(actions);
     }
 
     /// When [`Event::Tick`] is due if nothing else happens before.
@@ -145,7 +151,8 @@ impl Scheduler {
         let perturbation = self.perturbation.as_ref().filter(|_| in_flight).map(Perturbation::due);
         let abort = self.aborts.iter().map(|&(at, _)| at).find(|&at| at > self.now);
         let hung = self.device_queues.iter().filter_map(DeviceQueue::hung_at).min();
-        [deadline, perturbation, abort, hung].into_iter().flatten().min()
+        let starvation = self.starvation.as_ref().and_then(|starvation| starvation.wakeup(self.best_effort_starves()));
+        [deadline, perturbation, abort, hung, starvation].into_iter().flatten().min()
     }
 
     /// What happened so far.
@@ -166,12 +173,17 @@ impl Scheduler {
 
     /// Whether it serves real-time tasks now, those left out that cannot start yet.
     pub fn is_in_real_time_mode(&self) -> bool {
-        self.view().rt_tasks > 0
+        !self.rt_tasks.is_empty()
     }
 
     /// Whether a task is over but for what of it is in flight.
     pub fn is_ending(&self, task: TaskId) -> bool {
         self.tasks.get(&task).is_some_and(|task| matches!(task.phase, Phase::Ending(_)))
+    }
+
+    /// The slice of best-effort work that runs or is promised.
+    pub fn slice(&self) -> Option<Slice> {
+        self.starvation.as_ref().and_then(Starvation::slice)
     }
 
     /// Launches in a device queue.
@@ -199,6 +211,9 @@ impl Scheduler {
         match place {
             Ok(place) => {
                 self.deadlines.extend(spec.deadline.map(|at| (at, spec.task)));
+                if spec.class == Class::RealTime && spec.ready {
+                    self.rt_tasks.insert((rank, spec.task));
+                }
                 let old = self.tasks.insert(spec.task, Task::new(spec, place));
                 assert!(old.is_none(), "two tasks with one id: {old:?}");
             }
@@ -215,6 +230,9 @@ impl Scheduler {
         assert_eq!(task.phase, Phase::Away, "{id:?} was ready before");
         task.phase = Phase::Waiting;
         self.host_queues[task.class() as usize].enter(id, task.place);
+        if task.class() == Class::RealTime {
+            self.rt_tasks.insert((task.place.rank(), id));
+        }
     }
 
     fn unready(&mut self, id: TaskId) {
@@ -230,6 +248,7 @@ impl Scheduler {
         }
         task.phase = Phase::Away;
         queue.keep();
+        self.rt_tasks.remove(&(task.place.rank(), id));
     }
 
     /// The answer may cross the end of its task, which is then ignored.
@@ -276,8 +295,19 @@ impl Scheduler {
         self.riders_ended(launch, end, actions);
         let task = self.tasks.get_mut(&id).expect("a task outlives its launches");
         self.in_flight[task.class() as usize] -= 1;
-        self.counters.repeated_launches += u64::from(end == LaunchEnd::Complete && task.may_be_cut(step, epoch));
+        let is_unsure = end == LaunchEnd::Complete && task.may_be_cut(step, epoch);
+        let is_food = end == LaunchEnd::Complete && !is_unsure && task.class() == Class::BestEffort;
         let progress = task.launch_ended(step, epoch, end);
+        self.counters.repeated_launches += u64::from(is_unsure);
+        if is_food {
+            self.feed();
+        }
+        self.proceed(id, progress, actions);
+    }
+
+    /// A task got as far as that.
+    fn proceed(&mut self, id: TaskId, progress: Progress, actions: &mut Vec<Action>) {
+        let task = &self.tasks[&id];
         match (task.phase, progress) {
             (Phase::Ending(outcome), _) if !task.is_busy() => self.finish(id, outcome, actions),
             (Phase::Ending(_), _) => {}
@@ -293,13 +323,11 @@ impl Scheduler {
             let (_, id, blocks) = self.riders.remove(at);
             let task = self.tasks.get_mut(&id).expect("a task outlives its blocks");
             let ran = matches!(end, LaunchEnd::Complete | LaunchEnd::Evicted).then_some(blocks);
-            match (task.phase, task.rode(ran)) {
-                (Phase::Ending(outcome), _) if !task.is_busy() => self.finish(id, outcome, actions),
-                (Phase::Ending(_), _) => {}
-                (_, Progress::Complete) => self.finish(id, Outcome::Complete, actions),
-                (_, Progress::Failed) => self.end(id, Outcome::Failed, actions),
-                (_, Progress::Continues) => {}
+            let progress = task.rode(ran);
+            if ran.is_some() {
+                self.feed();
             }
+            self.proceed(id, progress, actions);
         }
     }
 
@@ -307,6 +335,7 @@ impl Scheduler {
         self.lost = true;
         self.device_queues.iter_mut().for_each(DeviceQueue::clear);
         self.host_queues.iter_mut().for_each(HostQueue::clear);
+        self.rt_tasks.clear();
         self.deadlines.clear();
         self.aborts.clear();
         self.in_flight = [0; 2];
@@ -352,6 +381,7 @@ impl Scheduler {
         if let Some(queue) = task.queue {
             self.device_queues[queue.0 as usize].unbind(id);
         }
+        self.rt_tasks.remove(&(task.place.rank(), id));
         if let Some(at) = task.spec.deadline {
             self.deadlines.remove(&(at, id));
         }
@@ -388,182 +418,5 @@ impl Scheduler {
                 _ => Action::Abort { launch, queue },
             }));
         }
-    }
-
-    // Decisions.
-
-    fn view(&self) -> View {
-        let unfinished = |class: Class| {
-            let index = class as usize;
-            (self.counters.arrived[index] - self.counters.finished[index]) as usize - self.host_queues[index].away()
-        };
-        View {
-            queues: self.device_queues.len() as u32,
-            preempt_level: self.preempt_level,
-            rt_tasks: unfinished(Class::RealTime),
-            be_tasks: unfinished(Class::BestEffort),
-            be_in_flight: self.in_flight[Class::BestEffort as usize],
-        }
-    }
-
-    fn evict(&mut self, view: &View, actions: &mut Vec<Action>) {
-        for class in CLASSES {
-            if !self.policy.evicts(class, view) {
-                continue;
-            }
-            for queue in 0..self.device_queues.len() {
-                for at in 0..self.device_queues[queue].bound.len() {
-                    let id = self.device_queues[queue].bound[at];
-                    if self.tasks[&id].class() == class {
-                        self.preempt(id, actions);
-                    }
-                }
-            }
-        }
-    }
-
-    fn preempt(&mut self, id: TaskId, actions: &mut Vec<Action>) {
-        if let Some(epoch) = self.raise(id) {
-            self.counters.preemptions += 1;
-            self.tasks.get_mut(&id).expect("bound tasks exist").preemptions += 1;
-            actions.push(Action::RaiseEpoch { task: id, epoch });
-        }
-    }
-
-    /// Raises a task's epoch where that makes something leave.
-    fn raise(&mut self, id: TaskId) -> Option<crate::ids::Epoch> {
-        if self.preempt_level < PreemptLevel::Deactivate {
-            return None;
-        }
-        self.tasks.get_mut(&id).expect("only tasks that exist are raised").raise()
-    }
-
-    /// Gives waiting tasks a device queue, real-time tasks first.
-    fn bind(&mut self, view: &View, actions: &mut Vec<Action>) {
-        for class in CLASSES {
-            if !self.policy.may_start(class, view) {
-                continue;
-            }
-            while !self.host_queues[class as usize].is_empty()
-                && let Some(queue) = self.open_queue(class, view)
-            {
-                let id = self.host_queues[class as usize].pop().expect("not empty");
-                let task = self.tasks.get_mut(&id).expect("a waiting task exists");
-                task.phase = Phase::Preparing;
-                task.queue = Some(queue);
-                self.device_queues[queue.0 as usize].bound.push(id);
-                actions.push(Action::Prepare { task: id });
-            }
-        }
-    }
-
-    /// The shortest device queue of the class that could take launches of a new task now: it has room, and the tasks bound to it have nothing left to issue
-    /// or have to wait anyway. Where the class itself has to wait, a queue is open for one task, which pads.
-    fn open_queue(&self, class: Class, view: &View) -> Option<QueueId> {
-        let may_issue = CLASSES.map(|class| self.policy.may_issue(class, view));
-        let is_open = |queue: &DeviceQueue| {
-            queue.has_room()
-                && (may_issue[class as usize] || queue.bound.is_empty())
-                && queue.bound.iter().all(|id| {
-                    let task = &self.tasks[id];
-                    task.has_issued_all() || !may_issue[task.class() as usize]
-                })
-        };
-        let range = self.policy.queues(class, view);
-        range
-            .filter(|&queue| is_open(&self.device_queues[queue as usize]))
-            .min_by_key(|&queue| self.device_queues[queue as usize].depth())
-            .map(QueueId)
-    }
-
-    fn issue(&mut self, view: &View, actions: &mut Vec<Action>) {
-        let may_issue = CLASSES.map(|class| self.policy.may_issue(class, view));
-        for queue in 0..self.device_queues.len() {
-            for at in 0..self.device_queues[queue].bound.len() {
-                // Nor is a host step started beside a full queue; it can wait for the next end of a launch, and looking for one would cost every decision.
-                if !self.device_queues[queue].has_room() {
-                    break;
-                }
-                let id = self.device_queues[queue].bound[at];
-                let task = &self.tasks[&id];
-                if !may_issue[task.class() as usize] {
-                    continue;
-                }
-                self.issue_task(id, QueueId(queue as u32), actions);
-                if !self.tasks[&id].has_issued_all() {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Issues steps of a task until one has to wait or the queue is full.
-    fn issue_task(&mut self, id: TaskId, queue: QueueId, actions: &mut Vec<Action>) {
-        while let Some((step, kind)) = self.tasks[&id].ready_step() {
-            if kind == Step::Host {
-                self.tasks.get_mut(&id).expect("bound tasks exist").start_host_step();
-                actions.push(Action::RunHostStep { task: id, step });
-                return;
-            }
-            if !self.device_queues[queue.0 as usize].has_room() {
-                return;
-            }
-            let launch = LaunchId(self.launches);
-            self.launches += 1;
-            if self.policy.pads() {
-                self.pad(id, step, launch, actions);
-            }
-            let task = self.tasks.get_mut(&id).expect("bound tasks exist");
-            let epoch = task.issue(kind);
-            self.counters.issued_launches += 1;
-            self.in_flight[task.class() as usize] += 1;
-            self.device_queues[queue.0 as usize].push(InFlight { launch, task: id, step, epoch, abort: Abort::No });
-            actions.push(Action::Issue { launch, task: id, step, queue, epoch });
-        }
-    }
-
-    /// Finds best-effort blocks that run beside a real-time launch.
-    fn pad(&mut self, id: TaskId, step: u32, launch: LaunchId, actions: &mut Vec<Action>) {
-        let task = &self.tasks[&id];
-        let profile = task.profile(step).filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Cuttable);
-        let Some(mut padding) = profile.map(|profile| Padding::of(profile, self.compute_units)) else { return };
-        let before = self.riders.len();
-        for at in 0..self.device_queues.len() {
-            for bound in 0..self.device_queues[at].bound.len() {
-                if !padding.has_room() {
-                    break;
-                }
-                let rider = self.device_queues[at].bound[bound];
-                let task = self.tasks.get_mut(&rider).expect("bound tasks exist");
-                if task.class() != Class::BestEffort {
-                    continue;
-                }
-                let shape = task.padding_candidate().and_then(|(step, done, profile)| Some((step, done, padding.take(profile, done)?)));
-                let Some((step, first, shape)) = shape else { continue };
-                let epoch = task.ride(shape.blocks);
-                self.riders.push((launch, rider, shape.blocks));
-                self.counters.padding_blocks += u64::from(shape.blocks);
-                actions.push(Action::Pad { task: rider, step, first, shape, epoch });
-            }
-        }
-        self.counters.padded_launches += u64::from(self.riders.len() > before);
-    }
-
-    fn perturb(&mut self, actions: &mut Vec<Action>) {
-        let Some(perturbation) = &mut self.perturbation else { return };
-        if !perturbation.strikes(self.now) {
-            return;
-        }
-        let has_fuel = |id: &&TaskId| {
-            let task = &self.tasks[*id];
-            task.phase == Phase::Running && task.is_busy() && !task.is_draining() && task.perturbations < limits::PERTURBATIONS_PER_TASK_MAX
-        };
-        let victims: Vec<TaskId> = self.device_queues.iter().flat_map(|queue| &queue.bound).filter(has_fuel).copied().collect();
-        if victims.is_empty() {
-            return;
-        }
-        let id = victims[perturbation.pick(victims.len())];
-        self.tasks.get_mut(&id).expect("bound tasks exist").perturbations += 1;
-        self.preempt(id, actions);
     }
 }

@@ -15,7 +15,7 @@
 
 use crate::event::{LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::Place;
-use crate::ids::{Class, Epoch, Nanos, QueueId, TaskId};
+use crate::ids::{Class, Epoch, Nanos, QueueId, TaskId, Urgency};
 use crate::padding::LaunchProfile;
 
 /// Where a task is in its life.
@@ -116,6 +116,11 @@ impl Task {
 
     pub(crate) fn class(&self) -> Class {
         self.spec.class
+    }
+
+    /// How urgent it is, as its policy sees it.
+    pub(crate) fn urgency(&self) -> Urgency {
+        Urgency { class: self.spec.class, rank: self.place.rank() }
     }
 
     /// Whether the device or the host works on it right now.
@@ -312,8 +317,15 @@ mod tests {
     use std::sync::Arc;
 
     fn running(steps: &[Step]) -> Task {
-        let spec =
-            TaskSpec { task: TaskId(1), class: Class::BestEffort, steps: Arc::from(steps), deadline: None, profiles: None, ready: true };
+        let spec = TaskSpec {
+            task: TaskId(1),
+            class: Class::BestEffort,
+            priority: 0,
+            steps: Arc::from(steps),
+            deadline: None,
+            profiles: None,
+            ready: true,
+        };
         let mut queue = crate::host_queue::HostQueue::new(1);
         let mut task = Task::new(spec, queue.push(TaskId(1), 0).expect("room"));
         task.phase = Phase::Running;

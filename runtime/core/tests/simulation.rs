@@ -58,7 +58,7 @@ fn whatever_goes_wrong() {
     }
     let t = &totals;
     let ends = [t.complete, t.cancelled, t.failed, t.expired, t.lost];
-    let launches = [t.evicted_launches, t.repeated_launches, t.aborted_launches, t.padded_launches, t.stopped_blocks, t.hung];
+    let launches = [t.evicted_launches, t.repeated_launches, t.aborted_launches, t.padded_launches, t.stopped_blocks, t.slices, t.hung];
     is_enough(&totals, |_| ends.iter().chain(&launches).all(|&count| count > 20));
 }
 

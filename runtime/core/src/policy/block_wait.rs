@@ -1,7 +1,7 @@
 //! Wait-based preemption (REEF §7.3, extended to several best-effort tasks): the baseline for preemption.
 
 use super::{Policy, View, own_queues};
-use crate::ids::Class;
+use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
 /// A real-time task that arrives stops best-effort tasks from issuing and waits until what they have on the device has run to its end.
@@ -12,14 +12,14 @@ impl Policy for BlockWait {
         own_queues(class, view)
     }
 
-    fn may_issue(&self, class: Class, view: &View) -> bool {
-        match class {
+    fn may_issue(&self, task: Urgency, view: &View) -> bool {
+        match task.class {
             Class::RealTime => view.be_in_flight == 0,
-            Class::BestEffort => view.rt_tasks == 0,
+            Class::BestEffort => view.rt_first.is_none(),
         }
     }
 
-    fn evicts(&self, _class: Class, _view: &View) -> bool {
+    fn evicts(&self, _task: Urgency, _view: &View) -> bool {
         false
     }
 }

@@ -3,12 +3,12 @@
 use super::reset::Reset;
 use super::{Policy, View};
 use crate::event::TaskSpec;
-use crate::ids::Class;
+use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// As [`Reset`] between the classes; within a class the task with the earliest deadline starts first, and those without one last.
+/// As [`Reset`]; but the earlier its deadline, the more urgent a task is. Those without one come last, in the order of their arrival.
 ///
-/// A task that has started is not interrupted by another of its class: the device queue of real-time tasks is left in the order in which it was filled.
+/// So a real-time task evicts those of later deadlines. Best-effort tasks only start in the order of their deadlines.
 pub(super) struct Edf;
 
 impl Policy for Edf {
@@ -16,12 +16,12 @@ impl Policy for Edf {
         Reset.queues(class, view)
     }
 
-    fn may_issue(&self, class: Class, view: &View) -> bool {
-        Reset.may_issue(class, view)
+    fn may_issue(&self, task: Urgency, view: &View) -> bool {
+        Reset.may_issue(task, view)
     }
 
-    fn evicts(&self, class: Class, view: &View) -> bool {
-        Reset.evicts(class, view)
+    fn evicts(&self, task: Urgency, view: &View) -> bool {
+        Reset.evicts(task, view)
     }
 
     fn rank(&self, task: &TaskSpec) -> u64 {

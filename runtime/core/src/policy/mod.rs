@@ -12,7 +12,7 @@ mod sequential;
 mod streams;
 
 use crate::event::TaskSpec;
-use crate::ids::{Class, PreemptLevel};
+use crate::ids::{Class, PreemptLevel, Urgency};
 use std::ops::Range;
 
 /// What a policy decides on.
@@ -22,12 +22,17 @@ pub struct View {
     pub queues: u32,
     /// What the device can do to work it was given.
     pub preempt_level: PreemptLevel,
-    /// Real-time tasks that arrived, are not finished, and may start.
-    pub rt_tasks: usize,
-    /// The same of best-effort tasks.
-    pub be_tasks: usize,
+    /// Rank of the most urgent real-time task that arrived, is not finished, and may start.
+    pub rt_first: Option<u64>,
     /// Launches of best-effort tasks in the device queues.
     pub be_in_flight: usize,
+}
+
+impl View {
+    /// Whether somebody has to wait for a real-time task: best-effort tasks for any, real-time ones for one of lower rank.
+    fn is_outranked(&self, task: Urgency) -> bool {
+        self.rt_first.is_some_and(|rank| Urgency { class: Class::RealTime, rank } < task)
+    }
 }
 
 /// One way of sharing a device.
@@ -40,12 +45,12 @@ pub trait Policy: Send {
     /// The device queues that tasks of a class are bound to. Not empty; queue 0 has the highest priority on the device.
     fn queues(&self, class: Class, view: &View) -> Range<u32>;
 
-    /// Whether tasks of a class may start and issue launches now.
-    fn may_issue(&self, class: Class, view: &View) -> bool;
+    /// Whether a task may issue launches now. Where a task may not, neither may less urgent ones of its class.
+    fn may_issue(&self, task: Urgency, view: &View) -> bool;
 
-    /// Whether tasks of a class may be bound to a device queue and prepared now. One that may and may not issue is a candidate for padding.
-    fn may_start(&self, class: Class, view: &View) -> bool {
-        self.may_issue(class, view)
+    /// Whether a task may be bound to a device queue and prepared now. One that may and may not issue is a candidate for padding.
+    fn may_start(&self, task: Urgency, view: &View) -> bool {
+        self.may_issue(task, view)
     }
 
     /// Whether best-effort blocks run beside real-time launches.
@@ -53,12 +58,13 @@ pub trait Policy: Send {
         false
     }
 
-    /// Whether launches of a class have to leave the device queues now. They are issued again once [`Policy::may_issue`] allows it.
-    fn evicts(&self, class: Class, view: &View) -> bool;
+    /// Whether launches of a task have to leave the device queues now. They are issued again once [`Policy::may_issue`] allows it. Where a task has to leave, so do
+    /// all less urgent ones of its class.
+    fn evicts(&self, task: Urgency, view: &View) -> bool;
 
     /// Within its class a task of lower rank starts first; tasks of equal rank start in the order of their arrival.
-    fn rank(&self, _task: &TaskSpec) -> u64 {
-        0
+    fn rank(&self, task: &TaskSpec) -> u64 {
+        u64::from(task.priority)
     }
 }
 
@@ -77,7 +83,7 @@ pub struct PolicyEntry {
 pub const POLICIES: &[PolicyEntry] = &[
     PolicyEntry {
         name: "reset",
-        about: "real-time tasks evict best-effort launches at once; best-effort tasks continue where they were when no real-time task is left",
+        about: "real-time tasks evict best-effort launches and less urgent real-time ones at once; these continue where they were when nobody more urgent is left",
         make: || Box::new(reset::Reset),
     },
     PolicyEntry {
@@ -102,7 +108,7 @@ pub const POLICIES: &[PolicyEntry] = &[
     },
     PolicyEntry {
         name: "edf",
-        about: "as reset; within a class the task with the earliest deadline starts first",
+        about: "as reset; the task with the earliest deadline is the most urgent one of its class",
         make: || Box::new(edf::Edf),
     },
     PolicyEntry {
@@ -129,6 +135,20 @@ fn own_queues(class: Class, view: &View) -> Range<u32> {
     }
 }
 
+/// Real-time queues where there are enough for two: a task that evicts another real-time task issues at once, and not behind what has yet to leave.
+const RT_QUEUES: u32 = 2;
+
+/// The first queues for real-time tasks, all others for best-effort ones.
+fn urgent_queues(class: Class, view: &View) -> Range<u32> {
+    if view.queues < 2 * RT_QUEUES {
+        return own_queues(class, view);
+    }
+    match class {
+        Class::RealTime => 0..RT_QUEUES,
+        Class::BestEffort => RT_QUEUES..view.queues,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,13 +166,32 @@ mod tests {
     #[test]
     fn every_policy_gives_every_class_a_queue_of_the_device() {
         for entry in POLICIES {
-            for queues in 1..4 {
-                let view = View { queues, preempt_level: PreemptLevel::Deactivate, rt_tasks: 1, be_tasks: 1, be_in_flight: 1 };
+            for queues in 1..8 {
+                let view = View { queues, preempt_level: PreemptLevel::Deactivate, rt_first: Some(0), be_in_flight: 1 };
                 for class in [Class::RealTime, Class::BestEffort] {
                     let range = (entry.make)().queues(class, &view);
                     assert!(!range.is_empty() && range.end <= queues, "{}: {range:?} of {queues}", entry.name);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn who_preempts_does_so_by_rank() {
+        let view = |rt_first| View { queues: 8, preempt_level: PreemptLevel::Deactivate, rt_first, be_in_flight: 0 };
+        let [first, second] = [1, 2].map(|rank| Urgency { class: Class::RealTime, rank });
+        let other = Urgency { class: Class::BestEffort, rank: 0 };
+        for entry in POLICIES {
+            let policy = (entry.make)();
+            let preempts = ["reset", "reef", "edf"].contains(&entry.name);
+            let evicted = [first, second, other].map(|task| policy.evicts(task, &view(Some(1))));
+            assert_eq!(evicted, [false, preempts, preempts], "{}", entry.name);
+            let issue = [first, second, other].map(|task| policy.may_issue(task, &view(Some(1))));
+            let keeps_out = preempts || entry.name == "block-wait";
+            assert_eq!(issue, [true, !preempts, !keeps_out], "{}", entry.name);
+            assert!(policy.may_issue(other, &view(None)) && !policy.evicts(other, &view(None)), "{}", entry.name);
+            assert_eq!(policy.may_start(other, &view(Some(1))), !keeps_out || policy.pads(), "{}", entry.name);
+            assert_eq!(policy.may_start(second, &view(Some(1))), !preempts, "{}", entry.name);
         }
     }
 }

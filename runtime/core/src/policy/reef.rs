@@ -2,7 +2,7 @@
 
 use super::reset::Reset;
 use super::{Policy, View};
-use crate::ids::Class;
+use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
 /// As [`Reset`]; but while real-time tasks are there, the next launches of best-effort tasks run beside theirs, as far as that slows nobody down.
@@ -13,19 +13,19 @@ impl Policy for Reef {
         Reset.queues(class, view)
     }
 
-    fn may_issue(&self, class: Class, view: &View) -> bool {
-        Reset.may_issue(class, view)
+    fn may_issue(&self, task: Urgency, view: &View) -> bool {
+        Reset.may_issue(task, view)
     }
 
-    fn may_start(&self, _class: Class, _view: &View) -> bool {
-        true
+    fn may_start(&self, task: Urgency, view: &View) -> bool {
+        task.class == Class::BestEffort || self.may_issue(task, view)
     }
 
     fn pads(&self) -> bool {
         true
     }
 
-    fn evicts(&self, class: Class, view: &View) -> bool {
-        Reset.evicts(class, view)
+    fn evicts(&self, task: Urgency, view: &View) -> bool {
+        Reset.evicts(task, view)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::streams::Streams;
 use super::{Policy, View};
-use crate::ids::Class;
+use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
 /// As [`Streams`]; but best-effort tasks are refused when they arrive.
@@ -17,11 +17,11 @@ impl Policy for RtOnly {
         Streams.queues(class, view)
     }
 
-    fn may_issue(&self, class: Class, view: &View) -> bool {
-        Streams.may_issue(class, view)
+    fn may_issue(&self, task: Urgency, view: &View) -> bool {
+        Streams.may_issue(task, view)
     }
 
-    fn evicts(&self, class: Class, view: &View) -> bool {
-        Streams.evicts(class, view)
+    fn evicts(&self, task: Urgency, view: &View) -> bool {
+        Streams.evicts(task, view)
     }
 }

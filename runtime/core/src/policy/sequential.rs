@@ -1,7 +1,7 @@
 //! One task after the other (REEF's *SEQ*): the baseline for predictability.
 
 use super::{Policy, View};
-use crate::ids::Class;
+use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
 /// Everything goes through device queue 0 in the order in which tasks start. Of the waiting tasks real-time ones start first, but none interrupts a task
@@ -13,11 +13,11 @@ impl Policy for Sequential {
         0..1
     }
 
-    fn may_issue(&self, _class: Class, _view: &View) -> bool {
+    fn may_issue(&self, _task: Urgency, _view: &View) -> bool {
         true
     }
 
-    fn evicts(&self, _class: Class, _view: &View) -> bool {
+    fn evicts(&self, _task: Urgency, _view: &View) -> bool {
         false
     }
 }

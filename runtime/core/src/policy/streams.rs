@@ -1,7 +1,7 @@
 //! Unprioritised sharing (REEF's *GPU streams*): the baseline for throughput.
 
 use super::{Policy, View, own_queues};
-use crate::ids::Class;
+use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
 /// Each class has its own device queues, and the device decides how they share its compute units.
@@ -12,11 +12,11 @@ impl Policy for Streams {
         own_queues(class, view)
     }
 
-    fn may_issue(&self, _class: Class, _view: &View) -> bool {
+    fn may_issue(&self, _task: Urgency, _view: &View) -> bool {
         true
     }
 
-    fn evicts(&self, _class: Class, _view: &View) -> bool {
+    fn evicts(&self, _task: Urgency, _view: &View) -> bool {
         false
     }
 }

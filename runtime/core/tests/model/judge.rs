@@ -4,31 +4,82 @@
 //!
 //! | policy | waits for | so its delay is |
 //! |---|---|---|
-//! | `reset`, `reef`, `edf` | nothing: every best-effort launch that can leave has been told to | what the device takes to drain: by block at `Deactivate`, less at `Interrupt`; at `Block`, what is in the device queues |
+//! | `reset`, `reef`, `edf` | nothing: every best-effort launch, and every real-time one of higher rank, that can leave has been told to | what the device takes to drain: by block at `Deactivate`, less at `Interrupt`; at `Block`, what is in the device queues |
 //! | `block-wait` | the best-effort launches in the device queues when it arrived | queues × capacity launches |
 //! | `sequential` | the tasks that started before it | their remaining steps |
 //! | `streams` | nothing | the device shares itself between the queues |
 //! | `rt-only` | nothing | none |
 //!
-//! Where there is one device queue, it waits besides until something in that has ended.
+//! It waits besides for real-time tasks of its own or a lower rank, and for room in a real-time queue: all of these are full of launches that have yet to end. Where the scheduler has a bound on what best-effort
+//! work is spared, it waits for the slice of one best-effort task, once in that time.
 
 use super::World;
 use super::scenario::Aborts;
 use super::truth::Truth;
-use atoll_core::limits::ABORT_GRACE_NS;
-use atoll_core::{Class, Nanos, Outcome, PreemptLevel, QueueId, TaskId};
+use atoll_core::limits::{ABORT_GRACE_NS, BEST_EFFORT_SLICE_DIVISOR};
+use atoll_core::{Class, Nanos, Outcome, PreemptLevel, QueueId, Slice, TaskId};
 
 /// Policies under which best-effort tasks issue nothing beside real-time ones, and those under which they have to leave.
 const EXCLUSIVE: [&str; 4] = ["reset", "reef", "edf", "block-wait"];
 const EVICTING: [&str; 3] = ["reset", "reef", "edf"];
 
+/// What is known of slices of best-effort work.
+#[derive(Default)]
+pub(super) struct Slices {
+    /// Best-effort work got somewhere by the event that is being told.
+    pub(super) is_fed: bool,
+    /// Since when it gets nowhere.
+    hungry_since: Nanos,
+    last: Option<Slice>,
+    count: u64,
+    /// Nobody was in its way after the event before.
+    was_idle: bool,
+}
+
 impl World {
+    fn has_slice(&self, task: TaskId) -> bool {
+        self.scheduler.slice().is_some_and(|slice| slice.task == task)
+    }
+
+    /// Best-effort work gets a slice as soon as it got nowhere for as long as is allowed, and not before; and that is over in time.
+    pub(super) fn judge_slices(&mut self) {
+        let (now, slice, last) = (self.now, self.scheduler.slice(), self.slices.last);
+        let Some(wait_ns) = self.scenario.best_effort_wait_ns_max else { return assert_eq!(slice, None) };
+        let starves = self.is_wanted(Class::RealTime) && self.is_wanted(Class::BestEffort);
+        let could_run = |(_, truth): (_, &Truth)| truth.wants_the_device() && truth.over_since.is_none();
+        let has_somebody = self.of_class(Class::BestEffort).any(could_run);
+        let is_over = now.0 >= self.slices.hungry_since.0 + wait_ns && !self.slices.is_fed;
+        let is_new = slice.is_some_and(|slice| last.is_none_or(|last| last.task != slice.task));
+        assert!(!is_new || is_over, "a slice after {} ns", now.0 - self.slices.hungry_since.0);
+        let count = self.scheduler.counters().best_effort_slices;
+        // One that ends with its task may come and go with one event.
+        let has_one = slice.is_some() || last.is_some() || count > self.slices.count;
+        let is_spared = has_one || !starves || self.slices.is_fed || self.slices.was_idle;
+        assert!(is_spared || !is_over || !has_somebody, "best-effort work starves");
+        if let Some(until) = slice.and_then(|slice| slice.until) {
+            assert!(now < until && until.0 <= now.0 + wait_ns / BEST_EFFORT_SLICE_DIVISOR, "a slice goes on for too long");
+        }
+        if has_one || !starves || self.slices.is_fed || is_over {
+            self.slices.hungry_since = now;
+        }
+        self.slices = Slices { is_fed: false, hungry_since: self.slices.hungry_since, last: slice, count, was_idle: !starves };
+    }
+
     fn of_class(&self, class: Class) -> impl Iterator<Item = (&TaskId, &Truth)> {
         self.tasks.iter().filter(move |(_, truth)| truth.class == class)
     }
 
     fn is_wanted(&self, class: Class) -> bool {
         self.of_class(class).any(|(_, truth)| truth.wants_the_device())
+    }
+
+    /// The rank of the most urgent real-time task that could run.
+    fn rt_first(&self) -> Option<u64> {
+        self.of_class(Class::RealTime).filter(|(_, truth)| truth.wants_the_device()).map(|(_, truth)| truth.rank).min()
+    }
+
+    fn evicts(&self) -> bool {
+        EVICTING.contains(&self.policy.name)
     }
 
     /// A launch may be issued now.
@@ -44,11 +95,13 @@ impl World {
             Class::BestEffort => {
                 assert_ne!(policy, "rt-only", "a best-effort launch is issued");
                 let is_exclusive = EXCLUSIVE.contains(&policy) && self.is_wanted(Class::RealTime);
-                assert!(!is_exclusive, "a best-effort launch is issued beside a real-time task");
+                assert!(!is_exclusive || self.has_slice(task), "a best-effort launch is issued beside a real-time task");
             }
             Class::RealTime => {
                 let in_flight = self.of_class(Class::BestEffort).any(|(_, truth)| truth.in_flight > 0);
                 assert!(policy != "block-wait" || !in_flight, "a real-time launch is issued beside best-effort ones");
+                let is_first = self.rt_first().is_some_and(|first| truth.rank <= first);
+                assert!(!self.evicts() || is_first, "a real-time launch is issued beside a more urgent task");
             }
         }
     }
@@ -77,32 +130,45 @@ impl World {
         self.judge_aborts();
     }
 
+    fn is_served(&self, (id, truth): (&TaskId, &Truth)) -> bool {
+        truth.finished.is_none() && (truth.is_served() || self.preparing.contains(id))
+    }
+
     /// Tasks of a class that could run make progress, or others do for whom they have to wait.
     fn judge_progress(&self, class: Class) {
-        let is_served =
-            |class| self.of_class(class).any(|(id, truth)| truth.finished.is_none() && (truth.is_served() || self.preparing.contains(id)));
-        if !self.is_wanted(class) || is_served(class) {
+        let policy = self.policy.name;
+        let first = self.rt_first().filter(|_| self.evicts() && class == Class::RealTime);
+        let mut first = self.of_class(class).filter(|(_, truth)| truth.wants_the_device() && first.is_none_or(|rank| truth.rank == rank));
+        if !self.is_wanted(class) || first.any(|task| self.is_served(task)) {
             return;
         }
-        let policy = self.policy.name;
+        let serves = |class| self.of_class(class).any(|task| self.is_served(task));
         let shares_queue = self.scenario.queues == 1 || policy == "sequential";
+        let rt_queues = if self.evicts() && self.scenario.queues >= 4 { 2 } else { 1 };
+        let are_full = (0..rt_queues).all(|queue| self.device.depth(queue) >= self.device.capacity as usize);
         let has_to_wait = match class {
-            Class::RealTime => (shares_queue || policy == "block-wait") && is_served(Class::BestEffort),
+            Class::RealTime => {
+                are_full
+                    || self.scheduler.slice().is_some_and(|slice| slice.until.is_some())
+                    || (shares_queue || policy == "block-wait") && serves(Class::BestEffort)
+            }
             Class::BestEffort if EXCLUSIVE.contains(&policy) => self.is_wanted(Class::RealTime),
-            Class::BestEffort => shares_queue && is_served(Class::RealTime),
+            Class::BestEffort => shares_queue && serves(Class::RealTime),
         };
         assert!(has_to_wait, "{class} tasks are there, and nothing is done for them under {policy}");
     }
 
     /// While a real-time task is there, everything that can leave for it has been told to.
     fn judge_evictions(&self) {
-        let evicts = EVICTING.contains(&self.policy.name) && self.scenario.preempt_level >= PreemptLevel::Deactivate;
-        if !evicts || !self.is_wanted(Class::RealTime) {
+        let Some(first) = self.rt_first() else { return };
+        if !self.evicts() || self.scenario.preempt_level < PreemptLevel::Deactivate {
             return;
         }
         for launch in self.device.queues.iter().flatten() {
             let truth = &self.tasks[&launch.task];
-            let stays = truth.class == Class::BestEffort && truth.can_leave(launch.step) && !launch.epoch.is_raised_by(truth.raised);
+            let is_outranked =
+                truth.class == Class::BestEffort && !self.has_slice(launch.task) || truth.class == Class::RealTime && truth.rank > first;
+            let stays = is_outranked && truth.can_leave(launch.step) && !launch.epoch.is_raised_by(truth.raised);
             assert!(!stays, "{:?} was not told to leave for a real-time task", launch.id);
         }
     }

@@ -14,6 +14,7 @@ use atoll_core::{
     Action, Class, Epoch, Event, LaunchEnd, LaunchProfile, Nanos, Outcome, PolicyEntry, Scheduler, SchedulerConfig, Step, TaskId, TaskSpec,
 };
 use device::{Device, Ended, Rider};
+use judge::Slices;
 use memory::Memory;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -44,6 +45,7 @@ pub(crate) struct World {
     sparsity: u64,
     /// Until when the scheduler is not woken.
     sleeps_until: Nanos,
+    slices: Slices,
     totals: Totals,
 }
 
@@ -58,6 +60,7 @@ impl World {
             preempt_level: scenario.preempt_level,
             can_abort: scenario.aborts != Aborts::Never,
             compute_units: COMPUTE_UNITS,
+            best_effort_wait_ns_max: scenario.best_effort_wait_ns_max,
             perturb: scenario.perturb,
         };
         let mut arrivals: Vec<Class> =
@@ -78,6 +81,7 @@ impl World {
             arrivals,
             sparsity,
             sleeps_until: Nanos(0),
+            slices: Slices::default(),
             totals: Totals::default(),
         }
     }
@@ -98,6 +102,7 @@ impl World {
         assert!(self.device.queues.iter().all(VecDeque::is_empty), "launches are left on the device");
         let counters = self.scheduler.counters();
         (self.totals.evicted_launches, self.totals.aborted_launches) = (counters.evicted_launches, counters.aborted_launches);
+        self.totals.slices = counters.best_effort_slices;
         (self.totals.padded_launches, self.totals.repeated_launches) = (counters.padded_launches, counters.repeated_launches);
         self.totals
     }
@@ -158,8 +163,11 @@ impl World {
         let profiles: Arc<[_]> = blocks.iter().map(|blocks| self.profile(blocks.len() as u32)).collect();
         let deadline = self.scenario.faults.deadlines.strikes(&mut self.rng).then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
         let away = self.scenario.cold && self.rng.one_in(2);
+        let priority = self.rng.below(3) as u32;
+        let rank = if self.policy.name == "edf" { deadline.map_or(u64::MAX, |at| at.0) } else { priority.into() };
         let truth = Truth {
             class,
+            rank,
             steps: steps.clone(),
             profiles: profiles.clone(),
             memory,
@@ -181,7 +189,7 @@ impl World {
             finished: None,
         };
         self.tasks.insert(task, truth);
-        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, profiles: Some(profiles), ready: !away }));
+        self.tell(Event::TaskArrived(TaskSpec { task, class, priority, steps, deadline, profiles: Some(profiles), ready: !away }));
     }
 
     fn kind(&mut self, tells: bool) -> Step {
@@ -267,6 +275,8 @@ impl World {
         let truth = self.truth(task);
         truth.in_flight -= 1;
         truth.complete[step as usize] |= end == LaunchEnd::Complete && !(truth.tells_nothing(step) && epoch.is_raised_by(truth.raised));
+        self.slices.is_fed |= truth.class == Class::BestEffort && truth.complete[step as usize];
+        self.slices.is_fed |= !riders.is_empty() && !device::is_cut(end);
         for rider in riders {
             let rider = self.truth(rider);
             rider.riding -= 1;
@@ -298,6 +308,7 @@ impl World {
                 actions.extend(more);
             }
         }
+        self.judge_slices();
         self.judge_answer();
     }
 
@@ -329,6 +340,7 @@ impl World {
                 self.forget_launches();
                 return Some(Event::DeviceLost);
             }
+            Action::RunHostStep { .. } if self.device.is_lost => {}
             Action::RunHostStep { task, step } => {
                 let (is_slow, fails) = (self.rng.one_in(3), self.scenario.faults.failing_steps.strikes(&mut self.rng));
                 let truth = self.truth(task);

@@ -64,6 +64,8 @@ pub(crate) struct Scenario {
     pub(crate) capacity_max: u64,
     pub(crate) preempt_level: PreemptLevel,
     pub(crate) perturb: Option<u64>,
+    /// How long best-effort work may get nowhere.
+    pub(crate) best_effort_wait_ns_max: Option<u64>,
     /// Tasks arrive before what they need is there, and lose it again.
     pub(crate) cold: bool,
     /// The memory plan says of every launch that the task may run again from its first step.
@@ -82,6 +84,7 @@ impl Default for Scenario {
             capacity_max: 5,
             preempt_level: PreemptLevel::Deactivate,
             perturb: None,
+            best_effort_wait_ns_max: None,
             cold: false,
             wrong_restore_points: false,
             lost_after: None,
@@ -141,6 +144,7 @@ impl Scenario {
             capacity_max: pick(rng, &[1, 2, 5, 5, 9]),
             preempt_level: levels[rng.below(3) as usize],
             perturb: rng.one_in(4).then_some(seed),
+            best_effort_wait_ns_max: rng.one_in(3).then(|| 100_000 + rng.below(5_000_000)),
             cold: rng.one_in(3),
             wrong_restore_points: false,
             lost_after: None,
@@ -162,6 +166,8 @@ pub(crate) struct Totals {
     pub(crate) lost: u64,
     pub(crate) evicted_launches: u64,
     pub(crate) repeated_launches: u64,
+    /// Times best-effort work got the device although real-time tasks were there.
+    pub(crate) slices: u64,
     /// Times what a task needs was taken away.
     pub(crate) unready: u64,
     pub(crate) aborted_launches: u64,
@@ -182,6 +188,7 @@ impl std::ops::AddAssign for Totals {
         self.lost += other.lost;
         self.evicted_launches += other.evicted_launches;
         self.repeated_launches += other.repeated_launches;
+        self.slices += other.slices;
         self.unready += other.unready;
         self.aborted_launches += other.aborted_launches;
         self.padded_launches += other.padded_launches;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 pub(super) struct Truth {
     pub(super) class: Class,
+    pub(super) rank: u64,
     pub(super) steps: Arc<[Step]>,
     pub(super) profiles: Arc<[Option<LaunchProfile>]>,
     pub(super) memory: Memory,

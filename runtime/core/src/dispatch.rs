@@ -1,0 +1,296 @@
+//! What the scheduler decides after every event: who has to leave, who starts, what is issued.
+
+use crate::device_queue::{Abort, InFlight};
+use crate::event::{Action, Step};
+use crate::ids::{Class, Epoch, LaunchId, PreemptLevel, QueueId, TaskId, Urgency};
+use crate::limits;
+use crate::padding::Padding;
+use crate::policy::View;
+use crate::scheduler::{CLASSES, Counters, Scheduler};
+use crate::starvation::Starvation;
+use crate::task::{Phase, Task};
+
+impl Scheduler {
+    pub(crate) fn decide(&mut self, actions: &mut Vec<Action>) {
+        let view = self.view();
+        self.ration();
+        self.evict(&view, actions);
+        self.bind(&view, actions);
+        self.issue(&view, actions);
+        self.perturb(actions);
+    }
+
+    fn view(&self) -> View {
+        View {
+            queues: self.device_queues.len() as u32,
+            preempt_level: self.preempt_level,
+            rt_first: self.rt_tasks.first().map(|&(rank, _)| rank),
+            be_in_flight: self.in_flight[Class::BestEffort as usize],
+        }
+    }
+
+    // Slices of best-effort work.
+
+    /// Whether best-effort tasks are there that could run, and real-time ones for which they may have to wait.
+    pub(crate) fn best_effort_starves(&self) -> bool {
+        let at = Class::BestEffort as usize;
+        let away = self.host_queues[at].away() as u64;
+        !self.rt_tasks.is_empty() && self.counters.arrived[at] - self.counters.finished[at] > away
+    }
+
+    /// Best-effort work got somewhere.
+    pub(crate) fn feed(&mut self) {
+        if let Some(starvation) = &mut self.starvation {
+            starvation.feed(self.now);
+        }
+    }
+
+    /// Begins and ends slices of best-effort tasks that got nowhere for too long.
+    fn ration(&mut self) {
+        let Some(starvation) = &self.starvation else { return };
+        let (now, starves, is_due) = (self.now, self.best_effort_starves(), starvation.is_due(self.now));
+        let mut holder = starvation.holder();
+        if starves && is_due {
+            holder = self.oldest_best_effort();
+            self.counters.best_effort_slices += u64::from(holder.is_some());
+        }
+        let phase = holder.and_then(|id| self.tasks.get(&id)).map(|task| task.phase);
+        let starvation = self.starvation.as_mut().expect("looked at");
+        match (holder, phase) {
+            (Some(task), Some(Phase::Waiting | Phase::Preparing)) if starves => starvation.promise(task),
+            (Some(task), Some(Phase::Running)) if starves => starvation.run(task, now),
+            // It is over, or nobody is in its way any more.
+            (Some(_), _) => starvation.end(now),
+            // Or all that are left are over themselves.
+            (None, _) if !starves || is_due => starvation.feed(now),
+            (None, _) => {}
+        }
+    }
+
+    /// The best-effort task that started first, or else the one that is to start first.
+    fn oldest_best_effort(&self) -> Option<TaskId> {
+        let bound = self.device_queues.iter().flat_map(|queue| &queue.bound).copied();
+        let can_go_on = |id: &TaskId| {
+            let task = &self.tasks[id];
+            task.class() == Class::BestEffort && matches!(task.phase, Phase::Preparing | Phase::Running)
+        };
+        bound.filter(can_go_on).min().or_else(|| self.host_queues[Class::BestEffort as usize].first())
+    }
+
+    /// Whether a task may issue, by its policy or because best-effort work has its slice.
+    fn may_issue(&self, task: &Task, view: &View) -> bool {
+        match self.starvation.as_ref().and_then(Starvation::running) {
+            Some(holder) if task.id() == holder => true,
+            Some(_) if task.class() == Class::RealTime => false,
+            _ => self.policy.may_issue(task.urgency(), view),
+        }
+    }
+
+    fn has_slice(&self, id: TaskId) -> bool {
+        self.starvation.as_ref().and_then(Starvation::holder) == Some(id)
+    }
+
+    // Who has to leave.
+
+    fn evict(&mut self, view: &View, actions: &mut Vec<Action>) {
+        let holder = self.starvation.as_ref().and_then(Starvation::holder);
+        for class in CLASSES {
+            // Where the least urgent of a class may stay, so may the others.
+            let nobody = self.in_flight[class as usize] == 0 || !self.policy.evicts(Urgency::least(class), view);
+            if nobody || self.preempt_level < PreemptLevel::Deactivate {
+                continue;
+            }
+            for queue in self.policy.queues(class, view) {
+                for &id in &self.device_queues[queue as usize].bound {
+                    let task = self.tasks.get_mut(&id).expect("bound tasks exist");
+                    if task.class() == class && holder != Some(id) && self.policy.evicts(task.urgency(), view) {
+                        actions.extend(preempt(task, &mut self.counters));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Raises a task's epoch where that makes something leave.
+    pub(crate) fn raise(&mut self, id: TaskId) -> Option<Epoch> {
+        if self.preempt_level < PreemptLevel::Deactivate {
+            return None;
+        }
+        self.tasks.get_mut(&id).expect("only tasks that exist are raised").raise()
+    }
+
+    // Who starts.
+
+    /// Gives waiting tasks a device queue, real-time tasks first.
+    fn bind(&mut self, view: &View, actions: &mut Vec<Action>) {
+        let promised = self.starvation.as_ref().and_then(Starvation::holder);
+        if let Some(id) = promised.filter(|id| self.tasks[id].phase == Phase::Waiting)
+            && let Some(queue) = self.open_queue(id, view)
+        {
+            self.start(id, queue, actions);
+        }
+        for class in CLASSES {
+            while let Some(id) = self.host_queues[class as usize].first()
+                && self.policy.may_start(self.tasks[&id].urgency(), view)
+                && let Some(queue) = self.open_queue(id, view)
+            {
+                self.start(id, queue, actions);
+            }
+        }
+    }
+
+    fn start(&mut self, id: TaskId, queue: QueueId, actions: &mut Vec<Action>) {
+        let task = self.tasks.get_mut(&id).expect("a waiting task exists");
+        self.host_queues[task.class() as usize].remove(task.place);
+        task.phase = Phase::Preparing;
+        task.queue = Some(queue);
+        self.device_queues[queue.0 as usize].bound.push(id);
+        actions.push(Action::Prepare { task: id });
+    }
+
+    /// The device queue that could take launches of a task now, if there is one.
+    fn open_queue(&self, id: TaskId, view: &View) -> Option<QueueId> {
+        let task = &self.tasks[&id];
+        let has_room = |queue: &u32| self.device_queues[*queue as usize].has_room();
+        let mut queues = self.policy.queues(task.class(), view);
+        let queue = match task.class() {
+            // One after the other, whatever queues they are in.
+            Class::RealTime if !queues.clone().all(|queue| self.is_settled(queue, view)) => None,
+            // Behind launches that stay; those that leave are left behind.
+            Class::RealTime => match queues.clone().find(|&queue| self.stays(queue, view)) {
+                Some(queue) => Some(queue).filter(has_room),
+                None => self.shallowest(queues.filter(has_room)),
+            },
+            Class::BestEffort if self.policy.may_issue(task.urgency(), view) || self.has_slice(id) => {
+                self.shallowest(queues.filter(|queue| has_room(queue) && self.is_settled(*queue, view)))
+            }
+            // Who only pads has its queue for itself.
+            Class::BestEffort => queues.find(|&queue| self.device_queues[queue as usize].bound.is_empty()),
+        };
+        queue.map(QueueId)
+    }
+
+    fn shallowest(&self, queues: impl Iterator<Item = u32>) -> Option<u32> {
+        queues.min_by_key(|&queue| self.device_queues[queue as usize].depth())
+    }
+
+    /// Whether tasks bound to a queue have nothing left to issue, or have to wait anyway.
+    fn is_settled(&self, queue: u32, view: &View) -> bool {
+        self.device_queues[queue as usize].bound.iter().all(|id| {
+            let task = &self.tasks[id];
+            task.has_issued_all() || !self.policy.may_issue(task.urgency(), view)
+        })
+    }
+
+    /// Whether a queue holds launches that may run to their end.
+    fn stays(&self, queue: u32, view: &View) -> bool {
+        let mut bound = self.device_queues[queue as usize].bound.iter().map(|id| &self.tasks[id]);
+        bound.any(|task| task.is_in_flight() && !task.is_draining() && self.policy.may_issue(task.urgency(), view))
+    }
+
+    // What is issued.
+
+    fn issue(&mut self, view: &View, actions: &mut Vec<Action>) {
+        // Where the most urgent of best-effort tasks has to wait, nobody looks for others.
+        let is_slice = self.starvation.as_ref().and_then(Starvation::running).is_some();
+        let all = is_slice || self.policy.may_issue(Urgency::most(Class::BestEffort), view);
+        let queues = if all { 0..view.queues } else { self.policy.queues(Class::RealTime, view) };
+        for queue in queues.map(|queue| queue as usize) {
+            for at in 0..self.device_queues[queue].bound.len() {
+                // Nor is a host step started beside a full queue; it can wait for the next end of a launch, and looking for one would cost every decision.
+                if !self.device_queues[queue].has_room() {
+                    break;
+                }
+                let id = self.device_queues[queue].bound[at];
+                if !self.may_issue(&self.tasks[&id], view) {
+                    continue;
+                }
+                self.issue_task(id, QueueId(queue as u32), actions);
+                if !self.tasks[&id].has_issued_all() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Issues steps of a task until one has to wait or the queue is full.
+    fn issue_task(&mut self, id: TaskId, queue: QueueId, actions: &mut Vec<Action>) {
+        while let Some((step, kind)) = self.tasks[&id].ready_step() {
+            if kind == Step::Host {
+                self.tasks.get_mut(&id).expect("bound tasks exist").start_host_step();
+                actions.push(Action::RunHostStep { task: id, step });
+                return;
+            }
+            if !self.device_queues[queue.0 as usize].has_room() {
+                return;
+            }
+            let launch = LaunchId(self.launches);
+            self.launches += 1;
+            if self.policy.pads() {
+                self.pad(id, step, launch, actions);
+            }
+            let task = self.tasks.get_mut(&id).expect("bound tasks exist");
+            let epoch = task.issue(kind);
+            self.counters.issued_launches += 1;
+            self.in_flight[task.class() as usize] += 1;
+            self.device_queues[queue.0 as usize].push(InFlight { launch, task: id, step, epoch, abort: Abort::No });
+            actions.push(Action::Issue { launch, task: id, step, queue, epoch });
+        }
+    }
+
+    /// Finds best-effort blocks that run beside a real-time launch.
+    fn pad(&mut self, id: TaskId, step: u32, launch: LaunchId, actions: &mut Vec<Action>) {
+        let task = &self.tasks[&id];
+        let profile = task.profile(step).filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Cuttable);
+        let Some(mut padding) = profile.map(|profile| Padding::of(profile, self.compute_units)) else { return };
+        let before = self.riders.len();
+        for at in 0..self.device_queues.len() {
+            for bound in 0..self.device_queues[at].bound.len() {
+                if !padding.has_room() {
+                    break;
+                }
+                let rider = self.device_queues[at].bound[bound];
+                let task = self.tasks.get_mut(&rider).expect("bound tasks exist");
+                if task.class() != Class::BestEffort {
+                    continue;
+                }
+                let shape = task.padding_candidate().and_then(|(step, done, profile)| Some((step, done, padding.take(profile, done)?)));
+                let Some((step, first, shape)) = shape else { continue };
+                let epoch = task.ride(shape.blocks);
+                self.riders.push((launch, rider, shape.blocks));
+                self.counters.padding_blocks += u64::from(shape.blocks);
+                actions.push(Action::Pad { task: rider, step, first, shape, epoch });
+            }
+        }
+        self.counters.padded_launches += u64::from(self.riders.len() > before);
+    }
+
+    fn perturb(&mut self, actions: &mut Vec<Action>) {
+        let Some(perturbation) = &mut self.perturbation else { return };
+        if !perturbation.strikes(self.now) {
+            return;
+        }
+        let has_fuel = |id: &&TaskId| {
+            let task = &self.tasks[*id];
+            task.phase == Phase::Running && task.is_busy() && !task.is_draining() && task.perturbations < limits::PERTURBATIONS_PER_TASK_MAX
+        };
+        let victims: Vec<TaskId> = self.device_queues.iter().flat_map(|queue| &queue.bound).filter(has_fuel).copied().collect();
+        if victims.is_empty() {
+            return;
+        }
+        let id = victims[perturbation.pick(victims.len())];
+        let task = self.tasks.get_mut(&id).expect("bound tasks exist");
+        task.perturbations += 1;
+        if self.preempt_level >= PreemptLevel::Deactivate {
+            actions.extend(preempt(task, &mut self.counters));
+        }
+    }
+}
+
+/// Tells what a task has on the device to leave, for another task's sake.
+fn preempt(task: &mut Task, counters: &mut Counters) -> Option<Action> {
+    let epoch = task.raise()?;
+    counters.preemptions += 1;
+    task.preemptions += 1;
+    Some(Action::RaiseEpoch { task: task.id(), epoch })
+}

@@ -197,7 +197,7 @@ impl Loaded {
                 Ok(InputTensor { shape: tensor.shape.clone(), bytes: tensor.bytes.clone() })
             })
             .collect::<Result<_>>()?;
-        let request = InvocationRequest { function: FunctionKey::local("model"), inputs, class: None, deadline: None };
+        let request = InvocationRequest { function: FunctionKey::local("model"), inputs, class: None, priority: 0, deadline: None };
         let (answer, answered) = mpsc::channel();
         self.handle.submit(request, Box::new(move |result| drop(answer.send(result))));
         Ok(answered.recv()??)

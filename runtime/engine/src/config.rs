@@ -26,6 +26,9 @@ pub struct EngineConfig {
     pub residency_policy: String,
     /// Launches put into one device queue, if the device takes that many.
     pub device_queue_capacity: u32,
+    /// How long best-effort work may get nowhere beside real-time work before it is given a short time of its own. None unless told otherwise: real-time latency is what the engine promises first, and such a
+    /// time is the one thing that breaks it on purpose.
+    pub best_effort_wait_max: Option<Duration>,
     /// How long [`crate::Engine::shutdown`] lets admitted invocations go on before it cancels them.
     pub shutdown_grace: Duration,
     /// Makes what padding needs, for policies that pad. Without it real-time launches run alone.
@@ -44,6 +47,7 @@ impl Default for EngineConfig {
             memory_quotas: MemoryQuotas::default(),
             residency_policy: RESIDENCY_POLICY_DEFAULT.into(),
             device_queue_capacity: atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT,
+            best_effort_wait_max: None,
             shutdown_grace: Duration::from_secs(5),
             padding: None,
             evict_at_random: None,

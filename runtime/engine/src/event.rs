@@ -41,6 +41,7 @@ pub(crate) struct Submission {
     pub(crate) id: InvocationId,
     pub(crate) chain: Chain,
     pub(crate) class: Class,
+    pub(crate) priority: u32,
     pub(crate) submitted: Nanos,
     pub(crate) deadline: Option<Nanos>,
     /// Whether the answer tells how long each launch took.

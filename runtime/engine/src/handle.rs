@@ -215,10 +215,10 @@ impl EngineHandle {
             return Err(InvokeError::ShuttingDown);
         }
         let deadline = request.deadline.map(|within| Nanos(submitted.0.saturating_add(within.as_nanos().min(u64::MAX.into()) as u64)));
-        let (class, times_launches) = (request.class, request.times_launches);
+        let ChainRequest { class, priority, times_launches, .. } = request;
         let chain = Chain::new(request, |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);
-        Ok(Submission { id, chain, class, submitted, deadline, times_launches, retries: 0 })
+        Ok(Submission { id, chain, class, priority, submitted, deadline, times_launches, retries: 0 })
     }
 
     fn send(&self, command: Command) -> bool {

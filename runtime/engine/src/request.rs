@@ -18,6 +18,8 @@ pub struct InvocationRequest {
     pub inputs: Vec<InputTensor>,
     /// The class; the function's own where `None`.
     pub class: Option<Class>,
+    /// Of two invocations of a class the one with the lower number is more urgent, except where the policy goes by deadlines.
+    pub priority: u32,
     /// How long from now on the result is wanted. When it has passed, the invocation is answered with [`InvokeError::DeadlineExceeded`] and the device is given
     /// to others.
     pub deadline: Option<Duration>,
@@ -30,6 +32,8 @@ pub struct ChainRequest {
     pub stages: Vec<StageRequest>,
     /// The class; the first function's own where `None`.
     pub class: Option<Class>,
+    /// As [`InvocationRequest::priority`].
+    pub priority: u32,
     /// As in [`InvocationRequest::deadline`], for all calls together.
     pub deadline: Option<Duration>,
     /// Whether the answer is to tell how long each launch took.
@@ -65,7 +69,8 @@ impl From<InvocationRequest> for ChainRequest {
     fn from(request: InvocationRequest) -> ChainRequest {
         let inputs = request.inputs.into_iter().map(StageInput::Tensor).collect();
         let stage = StageRequest { function: request.function, inputs, outputs: None };
-        ChainRequest { stages: vec![stage], class: request.class, deadline: request.deadline, times_launches: false }
+        let InvocationRequest { class, priority, deadline, .. } = request;
+        ChainRequest { stages: vec![stage], class, priority, deadline, times_launches: false }
     }
 }
 

@@ -36,6 +36,8 @@ pub struct EngineStatistics {
     pub padded_launches: u64,
     /// How many blocks.
     pub padding_blocks: u64,
+    /// Times best-effort work was given the device although real-time work was there ([`crate::EngineConfig::best_effort_wait_max`]).
+    pub best_effort_slices: u64,
     /// Launches handed to the device, repeated ones included.
     pub issued_launches: u64,
     /// Launches that left early.

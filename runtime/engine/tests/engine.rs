@@ -527,7 +527,7 @@ fn chain(length: usize, class: Class, input: &[u32]) -> ChainRequest {
         };
         StageRequest { function: request.function, inputs, outputs: Some(if stage + 1 == length { vec![0] } else { vec![] }) }
     });
-    ChainRequest { stages: stages.collect(), class: Some(class), deadline: None, times_launches: false }
+    ChainRequest { stages: stages.collect(), class: Some(class), priority: 0, deadline: None, times_launches: false }
 }
 
 fn submit_chain(handle: &EngineHandle, request: ChainRequest) -> Receiver<Answer> {

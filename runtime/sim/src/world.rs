@@ -153,6 +153,7 @@ impl<'a> World<'a> {
             preempt_level: simulation.device.preempt_level,
             can_abort: false,
             compute_units: simulation.device.compute_units,
+            best_effort_wait_ns_max: None,
             perturb: None,
         };
         Ok(World {
@@ -243,7 +244,7 @@ impl<'a> World<'a> {
         let call = Call { client, arrived, is_real_time, kernels, has_begun: false, evicting: HashSet::new(), preempts: false };
         self.calls.insert(task, call);
         let (steps, profiles) = (Arc::clone(&caller.steps), Some(Arc::clone(&caller.profiles)));
-        self.tell_of(Some(task), Event::TaskArrived(TaskSpec { task, class, steps, deadline: None, profiles, ready: true }));
+        self.tell_of(Some(task), Event::TaskArrived(TaskSpec { task, class, priority: 0, steps, deadline: None, profiles, ready: true }));
     }
 
     fn launch_ended(&mut self, ended: &Ended) {

@@ -31,6 +31,10 @@ pub(crate) struct EngineArgs {
     #[arg(long, default_value = POLICY_DEFAULT, value_parser = policy_names())]
     policy: String,
 
+    /// Give best-effort requests a twentieth of this time whenever they got nowhere for so long beside real-time ones, which wait meanwhile [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    best_effort_wait_max: Option<f64>,
+
     /// Device memory to use, as in 512M or 2G [default: all of it; on the host half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_limit: Option<u64>,
@@ -149,6 +153,7 @@ impl EngineArgs {
         EngineConfig {
             policy: self.policy.clone(),
             queue_capacity: self.queue_capacity.map_or(default.queue_capacity, NonZeroUsize::get),
+            best_effort_wait_max: self.best_effort_wait_max.map(Duration::from_secs_f64),
             memory_limit_bytes: self.memory_limit,
             memory_overcommit: self.memory_overcommit,
             residency_policy: self.residency_policy.clone(),

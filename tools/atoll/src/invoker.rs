@@ -107,7 +107,7 @@ pub(crate) fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, clas
 /// A request with tensors in the model's order.
 pub(crate) fn request(function: &str, inputs: &[Tensor], class: Option<Class>) -> InvocationRequest {
     let inputs = inputs.iter().map(|t| InputTensor { shape: t.shape.clone(), bytes: t.bytes.clone() }).collect();
-    InvocationRequest { function: FunctionKey::local(function), inputs, class, deadline: None }
+    InvocationRequest { function: FunctionKey::local(function), inputs, class, priority: 0, deadline: None }
 }
 
 /// Calls a function and waits for its result.

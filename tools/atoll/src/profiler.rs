@@ -72,7 +72,7 @@ impl Profiled<'_> {
             inputs: inputs.iter().cloned().map(StageInput::Tensor).collect(),
             outputs: None,
         };
-        let request = ChainRequest { stages: vec![stage], class: Some(Class::RealTime), deadline: None, times_launches: true };
+        let request = ChainRequest { stages: vec![stage], class: Some(Class::RealTime), priority: 0, deadline: None, times_launches: true };
         let (answer, answered) = mpsc::sync_channel(1);
         self.handle.submit_chain(request, Box::new(move |result| drop(answer.send(result))));
         Ok(answered.recv().context("the engine ended")??)

@@ -128,6 +128,7 @@ impl Worker {
             preempt_level: info.preempt_level,
             can_abort: info.can_abort,
             compute_units: info.compute_units,
+            best_effort_wait_ns_max: config.best_effort_wait_max.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)),
             perturb: config.evict_at_random,
         };
         let memory = DeviceMemory::new(info, config.memory_limit_bytes);

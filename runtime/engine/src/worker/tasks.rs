@@ -37,12 +37,13 @@ impl Worker {
         for id in &functions {
             self.functions.get_mut(id).expect("looked at just now").invocations += 1;
         }
-        let (class, steps, deadline) = (submission.class, Arc::clone(&submission.chain.steps), submission.deadline);
+        let (class, priority, deadline) = (submission.class, submission.priority, submission.deadline);
+        let steps = Arc::clone(&submission.chain.steps);
         self.invocations.insert(task, Invocation::new(submission, reply, sets));
         let ready = self.enter(task);
         let before = self.actions.len();
         let profiles = self.profiles(task);
-        self.tell(Event::TaskArrived(TaskSpec { task, class, steps, deadline, profiles, ready }));
+        self.tell(Event::TaskArrived(TaskSpec { task, class, priority, steps, deadline, profiles, ready }));
         self.note_preemptions(task, before);
         if !ready {
             self.serve_cold();

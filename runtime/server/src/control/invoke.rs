@@ -93,7 +93,7 @@ impl Control {
         };
         let (requests, stages, _permits) = blocking(read).await.ok_or_else(panicked)??;
         let deadline = plan.deadline_us.map(Duration::from_micros);
-        let request = ChainRequest { stages: requests, class: Some(class), deadline, times_launches: false };
+        let request = ChainRequest { stages: requests, class: Some(class), priority: 0, deadline, times_launches: false };
         let result = invoke(&self.app.engine, request).await.blame()?;
         let (store, principal) = (self.store.clone(), principal.clone());
         let encode = move || encode(&store, &principal, class, &stages, result, remembered);

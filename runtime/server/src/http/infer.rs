@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 struct Terms {
     id: String,
     class: Option<Class>,
+    priority: u32,
     deadline: Option<Duration>,
 }
 
@@ -44,13 +45,14 @@ pub(super) async fn infer(
     .await??;
     let class = terms.class.unwrap_or(model.class());
     let Fitted { inputs, outputs } = fitted;
-    let invocation = InvocationRequest { function: model.key.clone(), inputs, class: terms.class, deadline: terms.deadline };
+    let Terms { id, class: asked, priority, deadline } = terms;
+    let invocation = InvocationRequest { function: model.key.clone(), inputs, class: asked, priority, deadline };
     let mut record = Record { app: app.clone(), class, arrived, outcome: Outcome::Cancelled };
     let result = invoke(&app.engine, invocation.into()).await;
     record.outcome = Outcome::of(&result);
     let result = result?;
     let output_bytes = result.outputs.iter().map(|output| output.bytes.len()).sum();
-    let encoded = offload(output_bytes, move || encode(&model, terms.id, result, &outputs)).await??;
+    let encoded = offload(output_bytes, move || encode(&model, id, result, &outputs)).await??;
     Ok(response(encoded))
 }
 
@@ -67,17 +69,21 @@ fn json_bytes(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
 
 fn decode(model: &Model, body: &[u8], json_bytes: Option<usize>) -> Result<(Terms, Fitted), ApiError> {
     let request = InferRequest::decode(body, json_bytes)?;
-    let terms = Terms { class: class(&request.parameters)?, deadline: deadline(&request.parameters)?, id: request.id.clone() };
+    let (class, priority) = class(&request.parameters)?;
+    let terms = Terms { class, priority, deadline: deadline(&request.parameters)?, id: request.id.clone() };
     let binary = binary_by_default(&request)?;
     Ok((terms, model.fit(request.inputs, &request.outputs, binary)?))
 }
 
-/// 1 is real-time, 2 and above best-effort; 0 and nothing are the model's own class.
-fn class(parameters: &Parameters) -> Result<Option<Class>, ProtocolError> {
+/// The class and the priority within it. 1 is real-time, 2 and above best-effort, the lower the more urgent; 0 and nothing are the model's own class. Among real-time requests
+/// `real_time_priority` says the same.
+fn class(parameters: &Parameters) -> Result<(Option<Class>, u32), ProtocolError> {
+    let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let among_real_time = number(parameters.unsigned("real_time_priority")?.unwrap_or(0));
     Ok(match parameters.unsigned("priority")?.unwrap_or(0) {
-        0 => None,
-        1 => Some(Class::RealTime),
-        _ => Some(Class::BestEffort),
+        0 => (None, among_real_time),
+        1 => (Some(Class::RealTime), among_real_time),
+        level => (Some(Class::BestEffort), number(level - 2)),
     })
 }
 
@@ -150,9 +156,22 @@ mod tests {
             (r#"{"priority":2}"#, Some(Class::BestEffort)),
             (r#"{"priority":18446744073709551615}"#, Some(Class::BestEffort)),
         ] {
-            assert_eq!(class(&parameters(json)), Ok(expected), "{json}");
+            assert_eq!(class(&parameters(json)).map(|(class, _)| class), Ok(expected), "{json}");
         }
         assert!(class(&parameters(r#"{"priority":-1}"#)).is_err());
+    }
+
+    #[test]
+    fn within_a_class_a_priority_is_what_is_left_of_it() {
+        for (json, expected) in [
+            (r#"{"priority":1}"#, 0),
+            (r#"{"priority":1,"real_time_priority":3}"#, 3),
+            (r#"{"priority":2}"#, 0),
+            (r#"{"priority":7,"real_time_priority":3}"#, 5),
+            (r#"{"priority":18446744073709551615}"#, u32::MAX),
+        ] {
+            assert_eq!(class(&parameters(json)).map(|(_, priority)| priority), Ok(expected), "{json}");
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn single(mut chain: ChainRequest) -> InvocationRequest {
         StageInput::Output { .. } => panic!("a chain"),
     };
     let inputs = stage.inputs.into_iter().map(input).collect();
-    InvocationRequest { function: stage.function, inputs, class: chain.class, deadline: chain.deadline }
+    InvocationRequest { function: stage.function, inputs, class: chain.class, priority: chain.priority, deadline: chain.deadline }
 }
 
 impl Inference for Double {

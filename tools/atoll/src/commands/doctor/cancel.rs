@@ -90,6 +90,7 @@ pub(super) fn request() -> InvocationRequest {
         function: FunctionKey::local("forever"),
         inputs: vec![InputTensor { shape: vec![1], bytes: vec![0; 4] }],
         class: None,
+        priority: 0,
         deadline: None,
     }
 }

@@ -8,7 +8,7 @@ export ATOLL_MODELS_DIR := $(ATOLL_CACHE)/models
 # Every recipe runs with the tools that the setup found.
 SETUP := . tools/setup.sh
 
-.PHONY: help setup demo build test test-full bench clean
+.PHONY: help setup demo build test test-full mutants bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,9 @@ test: ## Format, lints, licences, all tests with small models and one seed
 
 test-full: ## Everything that `test` samples: full models, three seeds, every architecture
 	@export ATOLL_SETUP=test; $(SETUP) && ATOLL_TEST_FULL=1 tools/test.sh
+
+mutants: ## Whether the scheduler's tests notice small changes to it (hours)
+	@export ATOLL_SETUP=test; $(SETUP) && tools/mutants.sh $(ARGS)
 
 bench: ## The figures of BENCHMARKS.md
 	@export ATOLL_SETUP=bench; $(SETUP) && cargo build --release --quiet -p atoll -p atoll-models $$ATOLL_BIN_FEATURES && tools/bench.sh

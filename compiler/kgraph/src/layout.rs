@@ -200,7 +200,7 @@ fn place_launches(
     }
     for (launch, spec) in launches.iter_mut().zip(&target.launches) {
         if let (Some(launch), Some(spec)) = (launch, spec)
-            && target.kernels[spec.kernel.0 as usize].preempt_offset.is_some()
+            && target.kernels[spec.kernel.0 as usize].keeps_progress()
         {
             let blocks = launch.grid.iter().try_fold(1_u64, |blocks, &d| blocks.checked_mul(d.into()));
             launch.progress = cursor.take(blocks.ok_or(LayoutError::Overflow)?, PROGRESS_ALIGN)?;

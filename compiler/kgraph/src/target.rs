@@ -80,6 +80,10 @@ pub struct KernelFacts {
     pub params_bytes: u32,
     /// Byte offset of the appended [`preempt_params`] in the parameter block; `None` for a kernel that must not be cut.
     pub preempt_offset: Option<u32>,
+    /// Blocks that leave write neither the evicted word nor do others write progress bytes, as in kernels that were made preemptible elsewhere (REEF's): what ran of a launch that was told to leave
+    /// nobody knows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaves_silently: bool,
     /// Dynamic shared memory that the launch must give, in bytes.
     pub shared_bytes: u32,
     /// Bytes of scratch memory one compute unit needs to run a block (host targets: values that live across barriers, local memory).
@@ -103,6 +107,13 @@ pub struct KernelFacts {
     /// Why the kernel cannot share a launch with others (design D6); `None` where it can, or where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_padded: Option<String>,
+}
+
+impl KernelFacts {
+    /// Whether its launches say what of them ran, by an evicted word and a progress map.
+    pub fn keeps_progress(&self) -> bool {
+        self.preempt_offset.is_some() && !self.leaves_silently
+    }
 }
 
 /// How a node is launched.

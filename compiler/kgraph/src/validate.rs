@@ -150,6 +150,9 @@ pub fn target(graph: &KernelGraph, target: &TargetImage) -> Result<(), Invalid> 
         {
             return Err(invalid(&kernel.name, "the preemption parameters are not the last ones"));
         }
+        if kernel.leaves_silently && kernel.preempt_offset.is_none() {
+            return Err(invalid(&kernel.name, "leaves silently without the preemption parameters by which it would"));
+        }
     }
     for (node, spec) in graph.nodes.iter().zip(&target.launches) {
         match (&node.kind, spec) {

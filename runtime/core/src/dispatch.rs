@@ -47,10 +47,11 @@ impl Scheduler {
 
     /// Begins and ends slices of best-effort tasks that got nowhere for too long.
     fn ration(&mut self) {
-        let Some(starvation) = &self.starvation else { return };
-        let (now, starves, is_due) = (self.now, self.best_effort_starves(), starvation.is_due(self.now));
+        let (now, starves) = (self.now, self.best_effort_starves());
+        let Some(starvation) = &mut self.starvation else { return };
+        let is_due = starvation.is_due(starves, now);
         let mut holder = starvation.holder();
-        if starves && is_due {
+        if is_due {
             holder = self.oldest_best_effort();
             self.counters.best_effort_slices += u64::from(holder.is_some());
         }
@@ -61,8 +62,8 @@ impl Scheduler {
             (Some(task), Some(Phase::Running)) if starves => starvation.run(task, now),
             // It is over, or nobody is in its way any more.
             (Some(_), _) => starvation.end(now),
-            // Or all that are left are over themselves.
-            (None, _) if !starves || is_due => starvation.feed(now),
+            // All that are left are over themselves.
+            (None, _) if is_due => starvation.feed(now),
             (None, _) => {}
         }
     }

@@ -27,6 +27,12 @@ impl Epoch {
         Epoch(self.0.wrapping_add(1))
     }
 
+    /// One that raising this does not reach: a launch that carries it stays, whatever its kernel looks at.
+    #[must_use]
+    pub fn out_of_reach(self) -> Epoch {
+        Epoch(self.0.wrapping_add(1 << 30))
+    }
+
     /// Whether a launch issued under `self` must leave when the word reads `word`.
     pub fn is_raised_by(self, word: Epoch) -> bool {
         (word.0.wrapping_sub(self.0) as i32) > 0

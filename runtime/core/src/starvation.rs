@@ -13,6 +13,8 @@ pub(crate) struct Starvation {
     wait_ns: u64,
     /// When best-effort work got somewhere last, or nobody was in its way.
     fed: Nanos,
+    /// Whether somebody is.
+    starves: bool,
     slice: Option<Slice>,
 }
 
@@ -27,7 +29,7 @@ pub struct Slice {
 
 impl Starvation {
     pub(crate) fn new(wait_ns: u64) -> Starvation {
-        Starvation { wait_ns, fed: Nanos(0), slice: None }
+        Starvation { wait_ns, fed: Nanos(0), starves: false, slice: None }
     }
 
     /// Best-effort work got somewhere. A slice goes on meanwhile; one that is over or of no use ends with [`Starvation::end`].
@@ -40,9 +42,12 @@ impl Starvation {
         (self.slice, self.fed) = (None, now);
     }
 
-    /// Whether it is time for a slice.
-    pub(crate) fn is_due(&self, now: Nanos) -> bool {
-        self.slice.is_none() && now >= self.due_at()
+    /// Whether it is time for a slice. To be asked after every event, with whether real-time tasks are in the way of best-effort ones.
+    pub(crate) fn is_due(&mut self, starves: bool, now: Nanos) -> bool {
+        if !std::mem::replace(&mut self.starves, starves) {
+            self.feed(now);
+        }
+        starves && self.slice.is_none() && now >= self.due_at()
     }
 
     fn due_at(&self) -> Nanos {
@@ -95,12 +100,13 @@ mod tests {
     #[test]
     fn a_slice_comes_after_the_wait_and_ends_after_its_share() {
         let mut starvation = Starvation::new(1000);
+        assert!(!starvation.is_due(true, Nanos(400)), "nobody was in its way before");
         starvation.feed(Nanos(500));
-        assert!(!starvation.is_due(Nanos(1499)) && starvation.is_due(Nanos(1500)));
+        assert!(!starvation.is_due(true, Nanos(1499)) && starvation.is_due(true, Nanos(1500)));
         assert_eq!((starvation.wakeup(false), starvation.wakeup(true)), (None, Some(Nanos(1500))));
         starvation.promise(TaskId(7));
         assert_eq!((starvation.holder(), starvation.running(), starvation.wakeup(true)), (Some(TaskId(7)), None, None));
-        assert!(!starvation.is_due(Nanos(9000)), "one at a time");
+        assert!(!starvation.is_due(true, Nanos(9000)), "one at a time");
         let slice = 1000 / BEST_EFFORT_SLICE_DIVISOR;
         starvation.run(TaskId(7), Nanos(2000));
         assert_eq!((starvation.running(), starvation.wakeup(true)), (Some(TaskId(7)), Some(Nanos(2000 + slice))));

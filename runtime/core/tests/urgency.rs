@@ -154,6 +154,14 @@ fn policies_that_wait_evict_nobody() {
     }
 }
 
+#[test]
+fn best_effort_tasks_are_prepared_when_a_queue_has_come_to_them() {
+    let mut desk = Desk::new("streams", 3, None);
+    (0..4).for_each(|task| desk.arrive(task, Class::BestEffort, 0, None));
+    assert_eq!(desk.on_device(), [(0, 1), (0, 1), (1, 2), (1, 2)]);
+    assert_eq!(desk.scheduler.waiting(Class::BestEffort), 2, "without a queue nobody takes memory");
+}
+
 /// Real-time tasks without a pause: how often best-effort work got the device within so many nanoseconds, and how many of its launches ran.
 fn beside_continuous_load(policy: &str, best_effort_wait_ns_max: Option<u64>, until: u64) -> (u64, u64) {
     const LAUNCH_NS: u64 = 1000;

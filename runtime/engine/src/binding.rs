@@ -6,8 +6,8 @@ use atoll_core::Step;
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::validate::params_layout;
 use atoll_kgraph::{
-    Argument, BufferId, BufferKind, DType, InvocationLayout, KernelGraph, LaunchLayout, LayoutError, NodeKind, Place, TargetImage,
-    node_may_run_again, preempt_params,
+    Argument, BufferId, BufferKind, DType, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout, LayoutError, NodeKind, Place,
+    TargetImage, node_may_run_again, preempt_params,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -50,6 +50,10 @@ pub(crate) struct LaunchTemplate {
     pub(crate) params: Range<usize>,
     /// Where the issued epoch stands in the parameter block.
     pub(crate) issued_epoch: Option<usize>,
+    /// Whether it says what of it ran, by an evicted word and a progress map.
+    pub(crate) keeps_progress: bool,
+    /// Whether it is left to finish, although its kernel may look at the epoch.
+    pub(crate) stays: bool,
     /// Whether its blocks may be stopped midway and run again.
     pub(crate) may_run_again: bool,
 }
@@ -108,6 +112,7 @@ impl Binding {
             constants,
             work: Vec::new(),
             steps: Vec::new(),
+            before: Vec::new(),
             params: Vec::new(),
             relocations: Vec::new(),
         };
@@ -137,6 +142,8 @@ struct Builder<'a> {
     constants: HashMap<BufferId, u32>,
     work: Vec<Work>,
     steps: Vec<Step>,
+    /// Per node up to now, the steps in front of it.
+    before: Vec<usize>,
     params: Vec<u8>,
     relocations: Vec<Relocation>,
 }
@@ -144,6 +151,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     /// Appends the step of a node, unless the node has nothing to do for these symbols.
     fn node(&mut self, index: usize) -> Result<(), BindError> {
+        self.before.push(self.steps.len());
         match &self.graph.nodes[index].kind {
             NodeKind::Kernel => match self.layout.launches[index] {
                 Some(launch) => self.launch(index, launch),
@@ -197,7 +205,8 @@ impl Builder<'_> {
                 address(base + at, &mut self.relocations, Site { space: Space::Invocation, offset });
             }
         }
-        self.steps.push(if kernel.preempt_offset.is_some() { Step::Cuttable } else { Step::Solid });
+        let step = self.kind(index, kernel);
+        self.steps.push(step);
         self.work.push(Work::Launch(LaunchTemplate {
             node: index as u32,
             kernel: spec.kernel.0,
@@ -207,9 +216,23 @@ impl Builder<'_> {
             address_slots,
             params: start..self.params.len(),
             issued_epoch: kernel.preempt_offset.map(|base| (base + preempt_params::ISSUED_EPOCH) as usize),
+            keeps_progress: kernel.keeps_progress(),
+            stays: step == Step::Solid,
             may_run_again: node_may_run_again(graph, target, self.layout, index).is_ok(),
         }));
         Ok(())
+    }
+
+    /// What may be done to the launch of a node. One that does not say what of it ran may leave where the memory plan lets the graph run again from there, and has to finish otherwise.
+    fn kind(&self, index: usize, kernel: &KernelFacts) -> Step {
+        if kernel.keeps_progress() {
+            return Step::Cuttable;
+        }
+        let point = self.graph.plan.restore_points[index].0 as usize;
+        match self.before.get(point) {
+            Some(&from) if kernel.leaves_silently => Step::Restartable { from: from as u32 },
+            _ => Step::Solid,
+        }
     }
 
     fn site(&self, buffer: BufferId, offset: u64) -> Site {

@@ -97,7 +97,8 @@ impl Chain {
         for stage in &mut stages {
             stage.first_step = steps.len() as u32;
             steps.extend(stage.is_fed().then_some(Step::Host));
-            steps.extend(stage.binding.steps.iter());
+            let base = steps.len() as u32;
+            steps.extend(stage.binding.steps.iter().map(|step| behind(*step, base)));
         }
         Chain { stages, steps: steps.into() }
     }
@@ -133,6 +134,14 @@ impl Chain {
     /// Gives the places in the queues back.
     pub(crate) fn leave_queues(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.slot = None);
+    }
+}
+
+/// A step of a function as one of a task in which so many steps stand in front of the function's.
+fn behind(step: Step, base: u32) -> Step {
+    match step {
+        Step::Restartable { from } => Step::Restartable { from: base + from },
+        Step::Cuttable | Step::Solid | Step::Host => step,
     }
 }
 

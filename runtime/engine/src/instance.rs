@@ -131,6 +131,7 @@ impl Instance {
     pub(crate) fn record(&mut self, step: u32, launch: LaunchId, epoch: Epoch) -> Option<(LaunchRecord, &[u8])> {
         let binding = Arc::clone(&self.binding);
         let Work::Launch(template) = &binding.work[step as usize] else { return None };
+        let epoch = if template.stays { epoch.out_of_reach() } else { epoch };
         let record = LaunchRecord {
             launch,
             module: self.module,
@@ -141,7 +142,7 @@ impl Instance {
             evicted_word: self.at(template.evicted_word),
             epoch_word: self.epoch_word(),
             epoch,
-            preemptible: u32::from(template.issued_epoch.is_some()),
+            preemptible: u32::from(template.keeps_progress),
             may_run_again: u32::from(template.may_run_again),
         };
         let params = &mut self.params[template.params.clone()];

@@ -157,6 +157,33 @@ fn perturbed_invocations_give_the_same_answers() {
     assert!(preemptions > 200, "{preemptions}");
 }
 
+#[test]
+fn kernels_that_leave_silently_are_run_again_from_where_that_is_safe() {
+    let mut preemptions = 0;
+    for seed in 0..12 {
+        let setup = setup(EngineConfig { evict_at_random: Some(seed), ..EngineConfig::default() });
+        setup.handle.load(toy::silent_bundle(fake::TARGET, b"fake"), options("silent")).expect("a function");
+        let input = input(40 + seed as u32, seed as u32);
+        let pending: Vec<Pending> = (0..4).map(|_| submit(&setup.handle, request("silent", Class::BestEffort, &input))).collect();
+        for pending in pending {
+            let result = pending.result();
+            assert_eq!(result.outputs[0].bytes, toy::expected(&input), "seed {seed}");
+            preemptions += result.preemptions;
+        }
+        let chains = (0..6).map(|_| {
+            let mut chain = chain(3, Class::BestEffort, &input);
+            chain.stages.iter_mut().for_each(|stage| stage.function = FunctionKey::local("silent"));
+            submit_chain(&setup.handle, chain)
+        });
+        let expected = toy::expected(&words(&toy::expected(&words(&toy::expected(&input)))));
+        for answer in chains.collect::<Vec<_>>() {
+            assert_eq!(answer.recv().expect("an answer").expect("a result").outputs[0].bytes, expected, "seed {seed}");
+        }
+        assert_eq!(setup.handle.statistics().evicted_launches, 0, "they say nothing");
+    }
+    assert!(preemptions > 100, "{preemptions}");
+}
+
 /// The policies that take work of both classes.
 fn serving_everybody() -> impl Iterator<Item = &'static atoll_core::PolicyEntry> + Clone {
     atoll_core::POLICIES.iter().filter(|entry| (entry.make)().admits(Class::BestEffort))

@@ -102,14 +102,18 @@ impl World {
     }
 
     pub(super) fn issue(&mut self, id: LaunchId, task: TaskId, step: u32, queue: QueueId, epoch: Epoch) {
+        self.totals.issued_launches += 1;
+        self.totals.padding_blocks += self.device.riders.iter().map(|rider| u64::from(rider.blocks)).sum::<u64>();
+        self.totals.padded_launches += u64::from(!self.device.riders.is_empty());
         if self.device.is_lost {
-            return;
+            return self.device.riders.clear();
         }
         self.judge_issue(task, step, queue);
         let stuck = self.scenario.faults.stuck_kernels.strikes(&mut self.rng);
         let riders = std::mem::take(&mut self.device.riders);
         let truth = self.truth(task);
-        assert!(riders.is_empty() || truth.class == Class::RealTime && truth.profiles[step as usize].is_some());
+        let may_be_padded = truth.class == Class::RealTime && truth.steps[step as usize] == Step::Cuttable;
+        assert!(riders.is_empty() || may_be_padded && truth.profiles[step as usize].is_some());
         truth.in_flight += 1;
         let queue = queue.0 as usize;
         self.device.queues[queue].push_back(Launch {

@@ -13,9 +13,9 @@
 //! It waits besides for real-time tasks of its own or a lower rank, and for room in a real-time queue: all of these are full of launches that have yet to end. Where the scheduler has a bound on what best-effort
 //! work is spared, it waits for the slice of one best-effort task, once in that time.
 
-use super::World;
 use super::scenario::Aborts;
 use super::truth::Truth;
+use super::{BE_TASKS, RT_TASKS, World};
 use atoll_core::limits::{ABORT_GRACE_NS, BEST_EFFORT_SLICE_DIVISOR};
 use atoll_core::{Class, Nanos, Outcome, PreemptLevel, QueueId, Slice, TaskId};
 
@@ -48,13 +48,16 @@ impl World {
         let starves = self.is_wanted(Class::RealTime) && self.is_wanted(Class::BestEffort);
         let could_run = |(_, truth): (_, &Truth)| truth.wants_the_device() && truth.over_since.is_none();
         let has_somebody = self.of_class(Class::BestEffort).any(could_run);
+        if self.slices.was_idle {
+            self.slices.hungry_since = now;
+        }
         let is_over = now.0 >= self.slices.hungry_since.0 + wait_ns && !self.slices.is_fed;
         let is_new = slice.is_some_and(|slice| last.is_none_or(|last| last.task != slice.task));
         assert!(!is_new || is_over, "a slice after {} ns", now.0 - self.slices.hungry_since.0);
         let count = self.scheduler.counters().best_effort_slices;
         // One that ends with its task may come and go with one event.
         let has_one = slice.is_some() || last.is_some() || count > self.slices.count;
-        let is_spared = has_one || !starves || self.slices.is_fed || self.slices.was_idle;
+        let is_spared = has_one || !starves || self.slices.is_fed;
         assert!(is_spared || !is_over || !has_somebody, "best-effort work starves");
         if let Some(until) = slice.and_then(|slice| slice.until) {
             assert!(now < until && until.0 <= now.0 + wait_ns / BEST_EFFORT_SLICE_DIVISOR, "a slice goes on for too long");
@@ -182,6 +185,16 @@ impl World {
             let over_since = self.tasks[&launch.task].over_since;
             assert!(is_told || over_since.is_none_or(has_grace), "{:?} goes on although {:?} is over", launch.id, launch.task);
         }
+    }
+
+    /// What the scheduler counted is what happened.
+    pub(super) fn judge_counters(&self) {
+        let (counted, seen) = (self.scheduler.counters(), &self.totals);
+        assert_eq!(counted.issued_launches, seen.issued_launches);
+        assert_eq!((counted.padded_launches, counted.padding_blocks), (seen.padded_launches, seen.padding_blocks));
+        assert_eq!((counted.evicted_launches, counted.repeated_launches), (seen.evicted_launches, seen.repeated_launches));
+        assert_eq!((counted.aborted_launches, counted.preemptions), (seen.aborted_launches, seen.preemptions));
+        assert_eq!((counted.arrived, counted.finished), ([RT_TASKS, BE_TASKS], [RT_TASKS, BE_TASKS]));
     }
 
     /// A task is over.

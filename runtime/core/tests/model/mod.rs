@@ -100,10 +100,8 @@ impl World {
         }
         assert!(self.tasks.values().all(|truth| truth.finished.is_some()));
         assert!(self.device.queues.iter().all(VecDeque::is_empty), "launches are left on the device");
-        let counters = self.scheduler.counters();
-        (self.totals.evicted_launches, self.totals.aborted_launches) = (counters.evicted_launches, counters.aborted_launches);
-        self.totals.slices = counters.best_effort_slices;
-        (self.totals.padded_launches, self.totals.repeated_launches) = (counters.padded_launches, counters.repeated_launches);
+        self.judge_counters();
+        self.totals.slices = self.scheduler.counters().best_effort_slices;
         self.totals
     }
 
@@ -272,9 +270,14 @@ impl World {
         let can_be_told = |queue: &usize| self.device.ended[*queue].front().is_some_and(|ended| ended.at <= self.now);
         let Some(at) = pick(&mut self.rng, (0..self.device.ended.len()).filter(can_be_told)) else { return };
         let Ended { launch, task, step, epoch, end, riders, .. } = self.device.ended[at].pop_front().expect("looked at");
-        let truth = self.truth(task);
+        let truth = self.tasks.get_mut(&task).expect("a task");
         truth.in_flight -= 1;
-        truth.complete[step as usize] |= end == LaunchEnd::Complete && !(truth.tells_nothing(step) && epoch.is_raised_by(truth.raised));
+        let is_unsure = end == LaunchEnd::Complete && truth.tells_nothing(step) && epoch.is_raised_by(truth.raised);
+        truth.complete[step as usize] |= end == LaunchEnd::Complete && !is_unsure;
+        self.totals.evicted_launches += u64::from(end == LaunchEnd::Evicted);
+        self.totals.aborted_launches += u64::from(end == LaunchEnd::Aborted);
+        self.totals.repeated_launches += u64::from(is_unsure);
+        let truth = &self.tasks[&task];
         self.slices.is_fed |= truth.class == Class::BestEffort && truth.complete[step as usize];
         self.slices.is_fed |= !riders.is_empty() && !device::is_cut(end);
         for rider in riders {
@@ -349,7 +352,10 @@ impl World {
                 truth.host_step = Some(step);
                 return (!is_slow).then(|| self.run_host_step(task, fails));
             }
-            Action::FinishTask { task, outcome, .. } => self.finish(task, outcome),
+            Action::FinishTask { task, outcome, preemptions } => {
+                self.totals.preemptions += u64::from(preemptions);
+                self.finish(task, outcome);
+            }
         }
         None
     }

@@ -166,6 +166,9 @@ pub(crate) struct Totals {
     pub(crate) lost: u64,
     pub(crate) evicted_launches: u64,
     pub(crate) repeated_launches: u64,
+    pub(crate) issued_launches: u64,
+    pub(crate) padding_blocks: u64,
+    pub(crate) preemptions: u64,
     /// Times best-effort work got the device although real-time tasks were there.
     pub(crate) slices: u64,
     /// Times what a task needs was taken away.
@@ -187,6 +190,9 @@ impl std::ops::AddAssign for Totals {
         self.expired += other.expired;
         self.lost += other.lost;
         self.evicted_launches += other.evicted_launches;
+        self.issued_launches += other.issued_launches;
+        self.padding_blocks += other.padding_blocks;
+        self.preemptions += other.preemptions;
         self.repeated_launches += other.repeated_launches;
         self.slices += other.slices;
         self.unready += other.unready;

@@ -130,6 +130,7 @@ const HOST: u16 = u16::MAX;
 struct Kernel {
     name: String,
     preempt_offset: Option<u32>,
+    leaves_silently: bool,
 }
 
 struct Launch {
@@ -220,7 +221,12 @@ impl Device for FakeDevice {
         if image.code != b"fake" {
             return Err(DeviceError::BadModule("this is no code for a fake device".into()));
         }
-        let kernels = image.kernels.iter().map(|facts| Kernel { name: facts.name.clone(), preempt_offset: facts.preempt_offset }).collect();
+        let kernel = |facts: &atoll_kgraph::KernelFacts| Kernel {
+            name: facts.name.clone(),
+            preempt_offset: facts.preempt_offset,
+            leaves_silently: facts.leaves_silently,
+        };
+        let kernels = image.kernels.iter().map(kernel).collect();
         let mut state = self.shared.state.lock().expect("no panic");
         let known = state.domains.iter().position(|domain| domain == image.domain);
         let place = known.unwrap_or(state.domains.len());
@@ -315,7 +321,7 @@ impl Device for FakeDevice {
             state.shown.check_read(domain, u64_at(params, 8));
         }
         state.take_over(&kernel, params, owner);
-        assert_eq!(kernel.preempt_offset.is_some(), record.preemptible == 1);
+        assert_eq!(kernel.preempt_offset.is_some() && !kernel.leaves_silently, record.preemptible == 1);
         assert_eq!(kernel.name == "move", record.may_run_again == 1, "what works in place may not be run again");
         if state.queues[queue.0 as usize].len() >= self.info.queue_capacity as usize {
             return Err(SubmitError::Full);
@@ -440,6 +446,13 @@ impl State {
         assert_eq!((epoch_word, evicted_word), (launch.record.epoch_word.0, launch.record.evicted_word.0));
         let issued = Epoch(u32::from_le_bytes(launch.params[base as usize + 24..base as usize + 28].try_into().expect("four bytes")));
         assert_eq!(issued, launch.record.epoch);
+        if launch.kernel.leaves_silently {
+            let leaves = issued.is_raised_by(Epoch(u32::from_le_bytes(*self.u32_at(epoch_word))));
+            if !leaves {
+                run_kernel(launch, block, &mut self.memory);
+            }
+            return leaves;
+        }
         if self.memory[(progress + u64::from(block)) as usize] == 1 {
             return true;
         }
@@ -511,6 +524,10 @@ fn run_kernel(launch: &mut Launch, block: u32, memory: &mut [u8]) {
                 (first + offset, x.wrapping_mul(3).wrapping_add(k).wrapping_add(word(memory, second + u64::from(i % 8) * 4)))
             }
             "move" => (second + offset, x),
+            "hop" => {
+                let k = int(&launch.params, 20);
+                (second + offset, x.wrapping_mul(3).wrapping_add(k).wrapping_add((i % 8) * (i % 8) + 1))
+            }
             other => panic!("there is no kernel {other}"),
         };
         launch.failed |= x == TRAP && launch.kernel.name == "step";

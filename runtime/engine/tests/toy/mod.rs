@@ -137,6 +137,50 @@ pub(crate) fn invocation_memory(n: i64) -> u64 {
     invocation_bytes(&graph(&Constants::default()), &target("any"), &[n]).expect("a layout")
 }
 
+/// The same function by kernels that leave without saying so, each from one of three buffers to the next, but for one in place.
+pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
+    const IN_PLACE: u32 = 5;
+    let mut graph = graph(&Constants::default());
+    let mut image = target(target_name);
+    let temps = [TMP, BufferId(4), BufferId(5)];
+    for temp in &temps[1..] {
+        graph.buffers.push(BufferSpec { name: format!("tmp_{}", temp.0), ..graph.buffers[TMP.0 as usize].clone() });
+    }
+    let n = Expr::from(SymbolId(0));
+    let aligned = n.clone().ceil_div(BUFFER_ALIGN as i64 / 4) * BUFFER_ALIGN as i64;
+    let place = |(i, &buffer): (i64, &BufferId)| TempPlacement { buffer, offset: aligned.clone() * i };
+    graph.plan.temps = (0..).zip(&temps).map(place).collect();
+    graph.plan.arena_bytes = Some(aligned.clone() * 3);
+    image.kernels.push(KernelFacts { name: "hop".into(), leaves_silently: true, ..image.kernels[0].clone() });
+    let mut at = 0;
+    for k in 0..FUNCTION_STEPS {
+        let from = temps[at];
+        at = (at + usize::from(k != IN_PLACE)) % 3;
+        let node = k as usize + 1;
+        (graph.nodes[node].reads, graph.nodes[node].writes) = (vec![from], vec![temps[at]]);
+        let launch = image.launches[node].as_mut().expect("a kernel");
+        launch.kernel = KernelId(2);
+        let address = |buffer| Argument::Buffer { buffer, offset: Expr::Const(0) };
+        (launch.args[0], launch.args[1]) = (address(from), address(temps[at]));
+    }
+    let end = graph.nodes.len() - 1;
+    graph.nodes[end].reads = vec![temps[at]];
+    image.launches[end].as_mut().expect("a kernel").args[0] = Argument::Buffer { buffer: temps[at], offset: Expr::Const(0) };
+    graph.plan.restore_points = restore_points(&graph);
+    write(&graph, vec![(0, &[0; 32])], TargetContents { image, code: code.to_vec(), ptx: None })
+}
+
+/// Behind each reader of a buffer that was written since; no two buffers share memory.
+fn restore_points(graph: &KernelGraph) -> Vec<NodeId> {
+    let spoils = |writer: usize, reader: usize| graph.nodes[writer].writes.iter().any(|buffer| graph.nodes[reader].reads.contains(buffer));
+    let mut point = 0;
+    let points = (0..graph.nodes.len()).map(|node| {
+        point = (point..=node).filter(|&reader| spoils(node, reader)).map(|reader| reader + 1).max().unwrap_or(point);
+        NodeId(point as u32)
+    });
+    points.collect()
+}
+
 /// The model's bundle with this code for this target.
 pub(crate) fn bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     bundle_of(&Constants::default(), target_name, code)
@@ -144,7 +188,6 @@ pub(crate) fn bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
 
 /// The same with these constants.
 pub(crate) fn bundle_of(constants: &Constants, target_name: &str, code: &[u8]) -> Arc<Bundle> {
-    let folder = tempfile::tempdir().expect("a folder");
     let graph = graph(constants);
     let own: Vec<u8> = constants.weights().into_iter().flat_map(u32::to_le_bytes).collect();
     let more = constants.more.iter().map(|&(bytes, fill)| vec![fill; bytes as usize]);
@@ -152,7 +195,12 @@ pub(crate) fn bundle_of(constants: &Constants, target_name: &str, code: &[u8]) -
     let offsets = graph.buffers_of(BufferKind::Const).filter_map(|(_, buffer)| buffer.weights_offset);
     let weights = offsets.zip(&contents).map(|(offset, bytes)| (offset, &bytes[..])).collect();
     let target = TargetContents { image: target(target_name), code: code.to_vec(), ptx: None };
-    let contents = BundleContents { producer: "test".into(), graph: &graph, weights, targets: vec![target] };
+    write(&graph, weights, target)
+}
+
+fn write(graph: &KernelGraph, weights: Vec<(u64, &[u8])>, target: TargetContents) -> Arc<Bundle> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let contents = BundleContents { producer: "test".into(), graph, weights, targets: vec![target] };
     let path = folder.path().join("toy.kg");
     atoll_kgraph::write_bundle(&path, &contents).expect("a valid bundle");
     // The mapping outlives the folder.

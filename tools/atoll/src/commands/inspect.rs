@@ -164,7 +164,7 @@ struct NodeRow {
     reads: Vec<String>,
     writes: Vec<String>,
     /// Where the graph may be run again from once this node has started.
-    restore_point: String,
+    restore_point: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -206,7 +206,8 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
         grid: layout.launches[index].map(|launch| launch.grid),
         reads: name(&node.reads),
         writes: name(&node.writes),
-        restore_point: graph.nodes[graph.plan.restore_points[index].0 as usize].name.clone(),
+        // The last node may overwrite its own input, behind which there is none.
+        restore_point: graph.nodes.get(graph.plan.restore_points[index].0 as usize).map(|point| point.name.clone()),
     });
     let symbol =
         |(symbol, &value): (&atoll_kgraph::SymbolSpec, &i64)| Symbol { name: symbol.name.clone(), min: symbol.min, max: symbol.max, value };

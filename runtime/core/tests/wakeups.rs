@@ -1,0 +1,119 @@
+//! When the scheduler wants to be asked again although nothing happens.
+
+use atoll_core::limits::{ABORT_GRACE_NS, BEST_EFFORT_SLICE_DIVISOR, HANG_NS};
+use atoll_core::*;
+use std::sync::Arc;
+
+const WAIT_NS: u64 = 1_000_000;
+
+fn scheduler(perturb: Option<u64>) -> Scheduler {
+    Scheduler::new(&SchedulerConfig {
+        policy: policy_by_name("reset").expect("a policy"),
+        queues: 2,
+        queue_capacity: 1,
+        preempt_level: PreemptLevel::Deactivate,
+        can_abort: true,
+        compute_units: 1,
+        best_effort_wait_ns_max: Some(WAIT_NS),
+        perturb,
+    })
+}
+
+/// Tells the scheduler; every task is prepared at once.
+fn tell(scheduler: &mut Scheduler, now: u64, event: Event) -> Vec<Action> {
+    let mut actions = Vec::new();
+    scheduler.handle(Nanos(now), event, &mut actions);
+    for action in actions.clone() {
+        if let Action::Prepare { task } = action {
+            actions.extend(tell(scheduler, now, Event::TaskPrepared { task }));
+        }
+    }
+    actions
+}
+
+fn arrival(task: u64, class: Class, deadline: Option<u64>) -> Event {
+    let (steps, deadline) = (Arc::from([Step::Cuttable; 2]), deadline.map(Nanos));
+    Event::TaskArrived(TaskSpec { task: TaskId(task), class, priority: 0, steps, deadline, profiles: None, ready: true })
+}
+
+#[test]
+fn at_the_earliest_deadline() {
+    let mut scheduler = scheduler(None);
+    assert_eq!(scheduler.next_wakeup(), None, "nothing is there");
+    tell(&mut scheduler, 1, arrival(0, Class::RealTime, Some(7000)));
+    tell(&mut scheduler, 2, arrival(1, Class::RealTime, Some(5000)));
+    assert_eq!(scheduler.next_wakeup(), Some(Nanos(5000)));
+    let late = Action::FinishTask { task: TaskId(1), outcome: Outcome::DeadlineExceeded, preemptions: 0 };
+    assert!(!tell(&mut scheduler, 4999, Event::Tick).contains(&late));
+    assert!(tell(&mut scheduler, 5000, Event::Tick).contains(&late));
+    assert_eq!(scheduler.next_wakeup(), Some(Nanos(7000)));
+}
+
+#[test]
+fn when_launches_that_nobody_wants_are_to_be_aborted_and_when_they_count_as_hung() {
+    let mut scheduler = scheduler(None);
+    tell(&mut scheduler, 0, arrival(0, Class::RealTime, None));
+    tell(&mut scheduler, 10, Event::CancelTask { task: TaskId(0) });
+    assert_eq!(scheduler.next_wakeup(), Some(Nanos(10 + ABORT_GRACE_NS)));
+    assert_eq!(tell(&mut scheduler, 9 + ABORT_GRACE_NS, Event::Tick), []);
+    let (launch, queue) = (LaunchId(0), QueueId(0));
+    assert_eq!(tell(&mut scheduler, 10 + ABORT_GRACE_NS, Event::Tick), [Action::Abort { launch, queue }]);
+    let hung = 10 + ABORT_GRACE_NS + HANG_NS;
+    assert_eq!(scheduler.next_wakeup(), Some(Nanos(hung)));
+    assert_eq!(tell(&mut scheduler, hung - 1, Event::Tick), []);
+    assert_eq!(tell(&mut scheduler, hung, Event::Tick), [Action::DeclareHung { launch, queue }]);
+    assert_eq!((tell(&mut scheduler, hung + 1, Event::Tick), scheduler.next_wakeup()), (vec![], None), "that is said once");
+    let over = Action::FinishTask { task: TaskId(0), outcome: Outcome::Cancelled, preemptions: 0 };
+    assert_eq!(tell(&mut scheduler, hung + 2, Event::LaunchEnded { launch, end: LaunchEnd::Aborted }), [over]);
+}
+
+#[test]
+fn when_best_effort_work_has_waited_and_when_its_slice_is_over() {
+    let mut scheduler = scheduler(None);
+    tell(&mut scheduler, 0, arrival(0, Class::BestEffort, None));
+    assert_eq!(scheduler.next_wakeup(), None, "nobody is in its way");
+    let raised = tell(&mut scheduler, 100, arrival(1, Class::RealTime, None));
+    assert!(raised.contains(&Action::RaiseEpoch { task: TaskId(0), epoch: Epoch(1) }));
+    tell(&mut scheduler, 200, Event::LaunchEnded { launch: LaunchId(0), end: LaunchEnd::Evicted });
+    let (begin, end) = (100 + WAIT_NS, 100 + WAIT_NS + WAIT_NS / BEST_EFFORT_SLICE_DIVISOR);
+    assert_eq!(scheduler.next_wakeup(), Some(Nanos(begin)));
+    assert_eq!(tell(&mut scheduler, begin - 1, Event::Tick), []);
+    let actions = tell(&mut scheduler, begin, Event::Tick);
+    assert!(matches!(actions[..], [Action::Issue { task: TaskId(0), step: 0, .. }]), "{actions:?}");
+    assert_eq!(scheduler.slice(), Some(Slice { task: TaskId(0), until: Some(Nanos(end)) }));
+    assert_eq!(
+        tell(&mut scheduler, begin + 1, Event::LaunchEnded { launch: LaunchId(1), end: LaunchEnd::Complete }),
+        [],
+        "the other waits"
+    );
+    assert_eq!(scheduler.next_wakeup(), Some(Nanos(end)));
+    let actions = tell(&mut scheduler, end, Event::Tick);
+    let [Action::RaiseEpoch { task: TaskId(0), .. }, Action::Issue { task: TaskId(1), step: 1, .. }] = actions[..] else {
+        panic!("{actions:?}");
+    };
+    assert_eq!((scheduler.slice(), scheduler.next_wakeup()), (None, Some(Nanos(end + WAIT_NS))));
+}
+
+#[test]
+fn a_promised_slice_is_given_up_once_nobody_is_in_the_way() {
+    let mut scheduler = scheduler(None);
+    let mut actions = Vec::new();
+    tell(&mut scheduler, 0, arrival(0, Class::RealTime, None));
+    scheduler.handle(Nanos(1), arrival(1, Class::BestEffort, None), &mut actions);
+    scheduler.handle(Nanos(1 + WAIT_NS), Event::Tick, &mut actions);
+    assert_eq!(actions, [Action::Prepare { task: TaskId(1) }]);
+    assert_eq!(scheduler.slice(), Some(Slice { task: TaskId(1), until: None }));
+    assert_eq!(scheduler.next_wakeup(), None, "it begins when the task is prepared");
+    (0..2).for_each(|launch| {
+        drop(tell(&mut scheduler, 2 + WAIT_NS, Event::LaunchEnded { launch: LaunchId(launch), end: LaunchEnd::Complete }))
+    });
+    assert_eq!((scheduler.slice(), scheduler.next_wakeup()), (None, None));
+}
+
+#[test]
+fn for_perturbation_as_long_as_there_is_something_to_perturb() {
+    let mut scheduler = scheduler(Some(1));
+    assert_eq!(scheduler.next_wakeup(), None);
+    tell(&mut scheduler, 0, arrival(0, Class::RealTime, None));
+    assert!(scheduler.next_wakeup().is_some());
+}

@@ -2,17 +2,18 @@
 //!
 //! `cargo bench -p atoll-core --bench decision`
 
-#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
-
+use atoll_core::limits::PADS_MAX;
+use atoll_core::padding::Padding;
 use atoll_core::*;
+use criterion::{Criterion, criterion_group, criterion_main};
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const QUEUES: u32 = 32;
-const STEPS: usize = 10_000;
-const DECISIONS: u32 = 200_000;
-const ARRIVALS: u32 = 1000;
+/// Steps of a best-effort task: so many that few of them end while the clock runs.
+const STEPS: usize = 100_000;
 const COMPUTE_UNITS: u32 = 60;
 
 /// A scheduler that is driven by a device which completes launches at once.
@@ -20,23 +21,43 @@ struct Driver {
     scheduler: Scheduler,
     actions: Vec<Action>,
     in_flight: VecDeque<LaunchId>,
+    steps: Arc<[Step]>,
     now: u64,
     tasks: u64,
 }
 
 impl Driver {
+    fn new(policy: &str) -> Driver {
+        let config = SchedulerConfig {
+            policy: policy_by_name(policy).expect("a policy"),
+            queues: QUEUES,
+            queue_capacity: 4,
+            preempt_level: PreemptLevel::Deactivate,
+            can_abort: true,
+            compute_units: COMPUTE_UNITS,
+            best_effort_wait_ns_max: None,
+            perturb: None,
+        };
+        let steps = Arc::from(vec![Step::Cuttable; STEPS]);
+        Driver { scheduler: Scheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), steps, now: 0, tasks: 0 }
+    }
+
     fn tell(&mut self, event: Event) {
         self.now += 1;
         self.scheduler.handle(Nanos(self.now), event, &mut self.actions);
     }
 
-    /// A task arrives; all of its launches have this profile, if any.
-    fn arrive(&mut self, class: Class, steps: usize, profile: Option<&LaunchProfile>) {
+    /// A task of so many steps, with these profiles, if any.
+    fn task(&mut self, class: Class, priority: u32, steps: Arc<[Step]>, profile: Option<&LaunchProfile>) -> Event {
         let task = TaskId(self.tasks);
         self.tasks += 1;
-        let profiles = profile.map(|profile| Arc::from(vec![Some(profile.clone()); steps]));
-        let steps = Arc::from(vec![Step::Cuttable; steps]);
-        self.tell(Event::TaskArrived(TaskSpec { task, class, priority: 0, steps, deadline: None, profiles, ready: true }));
+        let profiles = profile.map(|profile| Arc::from(vec![Some(profile.clone()); steps.len()]));
+        Event::TaskArrived(TaskSpec { task, class, priority, steps, deadline: None, profiles, ready: true })
+    }
+
+    fn arrive_best_effort(&mut self, profile: Option<&LaunchProfile>) {
+        let arrival = self.task(Class::BestEffort, 0, Arc::clone(&self.steps), profile);
+        self.tell(arrival);
         self.act();
     }
 
@@ -51,94 +72,91 @@ impl Driver {
             }
         }
     }
-}
 
-fn driver(policy: &str) -> Driver {
-    let policy = policy_by_name(policy).expect("a policy");
-    let preempt_level = PreemptLevel::Deactivate;
-    let config = SchedulerConfig {
-        policy,
-        queues: QUEUES,
-        queue_capacity: 4,
-        preempt_level,
-        can_abort: true,
-        compute_units: COMPUTE_UNITS,
-        best_effort_wait_ns_max: None,
-        perturb: None,
-    };
-    Driver { scheduler: Scheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), now: 0, tasks: 0 }
-}
-
-fn main() {
-    decide();
-    pad();
-}
-
-/// A launch beside which blocks of others run, found among best-effort tasks in all queues, against one that runs alone.
-fn pad() {
-    let profile = |blocks, wave_ns: &[u64]| LaunchProfile::new(blocks, wave_ns);
-    let (launch, others) = (profile(20, &[100_000, 120_000]), profile(u32::MAX, &[60_000, 70_000]));
-    let [alone, padded] = [None, Some(&launch)].map(|launch| {
-        let mut driver = driver("reef");
-        for _ in 1..QUEUES {
-            driver.arrive(Class::BestEffort, STEPS, Some(&others));
-        }
-        let evicted: Vec<LaunchId> = driver.in_flight.drain(..).collect();
-        driver.arrive(Class::RealTime, DECISIONS as usize, launch);
-        evicted.into_iter().for_each(|launch| driver.tell(Event::LaunchEnded { launch, end: LaunchEnd::Evicted }));
-        let begin = Instant::now();
-        for _ in 0..DECISIONS - 10 {
-            let launch = driver.in_flight.pop_front().expect("the real-time queue is busy");
-            driver.tell(Event::LaunchEnded { launch, end: LaunchEnd::Complete });
-            driver.act();
-        }
-        let counters = driver.scheduler.counters();
-        assert_eq!(counters.padded_launches > u64::from(DECISIONS) / 2, launch.is_some(), "{counters:?}");
-        begin.elapsed() / DECISIONS
-    });
-    println!(
-        "completion to next real-time launch, {} candidates: {} ns alone, {} ns padded",
-        QUEUES - 1,
-        alone.as_nanos(),
-        padded.as_nanos()
-    );
-}
-
-fn decide() {
-    let mut driver = driver(POLICY_DEFAULT);
-    for _ in 0..2 * QUEUES {
-        driver.arrive(Class::BestEffort, STEPS, None);
+    fn end(&mut self, launch: LaunchId, end: LaunchEnd) {
+        self.tell(Event::LaunchEnded { launch, end });
+        self.act();
     }
-    let begin = Instant::now();
-    for _ in 0..DECISIONS {
-        let launch = driver.in_flight.pop_front().expect("all queues are busy");
-        driver.tell(Event::LaunchEnded { launch, end: LaunchEnd::Complete });
-        driver.act();
-    }
-    println!("completion to next launch, {QUEUES} queues: {} ns", begin.elapsed().as_nanos() / u128::from(DECISIONS));
-    let mut arrivals = Duration::ZERO;
-    for _ in 0..ARRIVALS {
-        let evicted: Vec<LaunchId> = driver.in_flight.drain(..).collect();
-        let spec = TaskSpec {
-            profiles: None,
-            task: TaskId(driver.tasks),
-            priority: 0,
-            class: Class::RealTime,
-            steps: Arc::from([Step::Cuttable]),
-            deadline: None,
-            ready: true,
-        };
-        driver.tasks += 1;
+
+    /// How long it takes to hear of the arrival of a task that makes others leave; these leave, it runs, and they go on.
+    fn preempt(&mut self, priority: u32) -> Duration {
+        let evicted: Vec<LaunchId> = self.in_flight.drain(..).collect();
+        let arrival = self.task(Class::RealTime, priority, Arc::from([Step::Cuttable]), None);
         let begin = Instant::now();
-        driver.tell(Event::TaskArrived(spec));
-        arrivals += begin.elapsed();
-        driver.act();
-        for (launches, end) in [(evicted, LaunchEnd::Evicted), (driver.in_flight.drain(..).collect(), LaunchEnd::Complete)] {
-            for launch in launches {
-                driver.tell(Event::LaunchEnded { launch, end });
-                driver.act();
+        self.tell(arrival);
+        let time = begin.elapsed();
+        self.act();
+        evicted.into_iter().for_each(|launch| self.end(launch, LaunchEnd::Evicted));
+        let launch = self.in_flight.pop_front().expect("the launch of the task");
+        self.end(launch, LaunchEnd::Complete);
+        time
+    }
+}
+
+fn decide(criterion: &mut Criterion) {
+    let mut driver = Driver::new(POLICY_DEFAULT);
+    (0..2 * QUEUES).for_each(|_| driver.arrive_best_effort(None));
+    criterion.bench_function("completion to next launch, 32 queues", |bencher| {
+        bencher.iter(|| {
+            let launch = driver.in_flight.pop_front().expect("all queues are busy");
+            driver.end(launch, LaunchEnd::Complete);
+            if driver.in_flight.len() < 2 {
+                driver.arrive_best_effort(None);
             }
-        }
-    }
-    println!("real-time arrival that evicts {} tasks: {} ns", QUEUES - 1, arrivals.as_nanos() / u128::from(ARRIVALS));
+        });
+    });
+    let mut driver = Driver::new(POLICY_DEFAULT);
+    (0..2 * QUEUES).for_each(|_| driver.arrive_best_effort(None));
+    criterion.bench_function("real-time arrival that evicts 30 best-effort tasks", |bencher| {
+        bencher.iter_custom(|rounds| (0..rounds).map(|_| driver.preempt(0)).sum());
+    });
+    let mut driver = Driver::new(POLICY_DEFAULT);
+    let less_urgent = driver.task(Class::RealTime, 1, Arc::clone(&driver.steps), None);
+    driver.tell(less_urgent);
+    (0..2 * QUEUES).for_each(|_| driver.arrive_best_effort(None));
+    criterion.bench_function("real-time arrival that evicts a real-time task, 30 best-effort tasks wait", |bencher| {
+        bencher.iter_custom(|rounds| (0..rounds).map(|_| driver.preempt(0)).sum());
+    });
 }
+
+fn pad(criterion: &mut Criterion) {
+    let profile = |blocks, wave_ns: &[u64]| LaunchProfile::new(blocks, wave_ns);
+    let (launch, other) = (profile(20, &[100_000, 120_000]), profile(1_000, &[60_000, 70_000]));
+    criterion.bench_function("padding choice", |bencher| {
+        bencher.iter(|| {
+            let mut padding = Padding::of(black_box(&launch), COMPUTE_UNITS);
+            (0..PADS_MAX).filter_map(|_| padding.take(black_box(&other), 990)).count()
+        });
+    });
+    for (name, profile) in [("alone", None), ("padded", Some(&launch))] {
+        let mut driver = Driver::new("reef");
+        (1..QUEUES).for_each(|_| driver.arrive_best_effort(Some(&LaunchProfile { blocks: u32::MAX, ..other.clone() })));
+        let evicted: Vec<LaunchId> = driver.in_flight.drain(..).collect();
+        let next = |driver: &mut Driver| {
+            let arrival = driver.task(Class::RealTime, 0, Arc::clone(&driver.steps), profile);
+            driver.tell(arrival);
+            driver.act();
+        };
+        next(&mut driver);
+        evicted.into_iter().for_each(|launch| driver.end(launch, LaunchEnd::Evicted));
+        criterion.bench_function(&format!("completion to next real-time launch, {name}, 30 candidates"), |bencher| {
+            bencher.iter(|| {
+                let launch = driver.in_flight.pop_front().expect("the real-time queue is busy");
+                driver.end(launch, LaunchEnd::Complete);
+                // Without a pause, in which the others would begin to issue for themselves.
+                if driver.scheduler.waiting(Class::RealTime) == 0 {
+                    next(&mut driver);
+                }
+            });
+        });
+        let counters = driver.scheduler.counters();
+        assert_eq!(counters.padded_launches > counters.issued_launches / 2, profile.is_some(), "{counters:?}");
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
+    targets = decide, pad
+}
+criterion_main!(benches);

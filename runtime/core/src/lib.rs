@@ -7,13 +7,15 @@
 //! has its epoch raised: the launches in flight leave by themselves (lazy eviction, design D5), and once the last of them has ended the task stands
 //! at its first incomplete launch and waits to go on.
 //!
+//! Within a class tasks have ranks, and a more urgent real-time task makes less urgent ones leave as it does best-effort ones. Best-effort tasks can be given a bound on how long they get nowhere.
+//!
 //! # Invariants
 //!
 //! They are asserted in every build, because a scheduler that is wrong about them hands out wrong answers.
 //!
 //! - Every task that arrived is finished exactly once, and only when nothing of it is in flight.
 //! - The launches of a task run in one device queue, in order, and never on inputs that an evicted launch had yet to write (the argument stands in `task.rs`).
-//! - A launch counts as complete only if the device said so; whatever was evicted is issued again under a newer epoch, after everything of the old epoch has ended.
+//! - A launch counts as complete only if the device said so, and if it could have known; whatever was evicted, or may have been, is issued again under a newer epoch, after everything of the old epoch has ended.
 //! - Behind a launch that can leave stand only launches that can leave (design D5 b).
 //! - No device queue is overfilled, and nothing grows without a bound from [`limits`].
 

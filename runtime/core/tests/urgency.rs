@@ -12,6 +12,7 @@ use std::sync::Arc;
 struct Desk {
     scheduler: Scheduler,
     now: u64,
+    best_effort_steps: Arc<[Step]>,
     launches: VecDeque<(LaunchId, TaskId, QueueId)>,
     /// Tasks that were told to leave, in the order in which they were.
     evicted: Vec<TaskId>,
@@ -31,7 +32,8 @@ impl Desk {
             perturb: None,
         };
         let scheduler = Scheduler::new(&config);
-        Desk { scheduler, now: 0, launches: VecDeque::new(), evicted: Vec::new(), finished: Vec::new() }
+        let best_effort_steps = Arc::from([Step::Cuttable; 10_000]);
+        Desk { scheduler, now: 0, best_effort_steps, launches: VecDeque::new(), evicted: Vec::new(), finished: Vec::new() }
     }
 
     fn tell(&mut self, event: Event) {
@@ -55,7 +57,10 @@ impl Desk {
     }
 
     fn arrive(&mut self, task: u64, class: Class, priority: u32, deadline: Option<u64>) {
-        let steps = Arc::from(vec![Step::Cuttable; if class == Class::RealTime { 3 } else { 10_000 }]);
+        let steps = match class {
+            Class::RealTime => Arc::from([Step::Cuttable; 3]),
+            Class::BestEffort => Arc::clone(&self.best_effort_steps),
+        };
         let deadline = deadline.map(Nanos);
         let spec = TaskSpec { task: TaskId(task), class, priority, steps, deadline, profiles: None, ready: true };
         self.tell(Event::TaskArrived(spec));
@@ -157,15 +162,20 @@ fn policies_that_wait_evict_nobody() {
 #[test]
 fn best_effort_tasks_are_prepared_when_a_queue_has_come_to_them() {
     let mut desk = Desk::new("streams", 3, None);
+    desk.best_effort_steps = Arc::from([Step::Cuttable, Step::Solid]);
     (0..4).for_each(|task| desk.arrive(task, Class::BestEffort, 0, None));
-    assert_eq!(desk.on_device(), [(0, 1), (0, 1), (1, 2), (1, 2)]);
-    assert_eq!(desk.scheduler.waiting(Class::BestEffort), 2, "without a queue nobody takes memory");
+    assert_eq!(desk.on_device(), [(0, 1), (1, 2)]);
+    assert_eq!(desk.scheduler.waiting(Class::BestEffort), 2, "there is room, but nobody else's launches may be between these two");
+    desk.end(1, LaunchEnd::Complete);
+    desk.tell(Event::Tick);
+    assert_eq!(desk.on_device(), [(0, 1), (1, 2), (2, 2)], "behind the last launch of another");
+    assert_eq!(desk.scheduler.waiting(Class::BestEffort), 1);
 }
 
 /// Real-time tasks without a pause: how often best-effort work got the device within so many nanoseconds, and how many of its launches ran.
-fn beside_continuous_load(policy: &str, best_effort_wait_ns_max: Option<u64>, until: u64) -> (u64, u64) {
+fn beside_continuous_load(policy: &str, queues: u32, best_effort_wait_ns_max: Option<u64>, until: u64) -> (u64, u64) {
     const LAUNCH_NS: u64 = 1000;
-    let mut desk = Desk::new(policy, 2, best_effort_wait_ns_max);
+    let mut desk = Desk::new(policy, queues, best_effort_wait_ns_max);
     let (mut tasks, mut ran) = (1000, 0);
     (0..3).for_each(|task| desk.arrive(task, Class::BestEffort, 0, None));
     while desk.now < until {
@@ -189,9 +199,9 @@ fn beside_continuous_load(policy: &str, best_effort_wait_ns_max: Option<u64>, un
 #[test]
 fn best_effort_work_moves_within_the_bound_and_takes_no_more_than_its_share() {
     const WAIT: u64 = 1_000_000;
-    for policy in ["reset", "reef", "edf", "block-wait"] {
-        assert_eq!(beside_continuous_load(policy, None, 50 * WAIT).0, 0, "{policy}: nobody asked for a bound");
-        let (slices, ran) = beside_continuous_load(policy, Some(WAIT), 50 * WAIT);
+    for (policy, queues) in ["reset", "reef", "edf", "block-wait"].into_iter().flat_map(|policy| [(policy, 1), (policy, 2)]) {
+        assert_eq!(beside_continuous_load(policy, queues, None, 50 * WAIT).0, 0, "{policy}: nobody asked for a bound");
+        let (slices, ran) = beside_continuous_load(policy, queues, Some(WAIT), 50 * WAIT);
         assert!((46..=50).contains(&slices), "{policy}: {slices} slices in 50 waits");
         let at_most = slices * (WAIT / BEST_EFFORT_SLICE_DIVISOR / 1000 + 2);
         assert!(ran >= slices && ran <= at_most, "{policy}: {ran} launches in {slices} slices");

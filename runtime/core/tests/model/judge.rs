@@ -161,18 +161,21 @@ impl World {
         assert!(has_to_wait, "{class} tasks are there, and nothing is done for them under {policy}");
     }
 
-    /// While a real-time task is there, everything that can leave for it has been told to.
+    /// While a real-time task is there, everything that can leave for it has been told to; and so has everything that nobody wants any more.
     fn judge_evictions(&self) {
-        let Some(first) = self.rt_first() else { return };
-        if !self.evicts() || self.scenario.preempt_level < PreemptLevel::Deactivate {
+        if self.scenario.preempt_level < PreemptLevel::Deactivate {
             return;
         }
+        let first = self.rt_first().filter(|_| self.evicts());
         for launch in self.device.queues.iter().flatten() {
             let truth = &self.tasks[&launch.task];
-            let is_outranked =
-                truth.class == Class::BestEffort && !self.has_slice(launch.task) || truth.class == Class::RealTime && truth.rank > first;
-            let stays = is_outranked && truth.can_leave(launch.step) && !launch.epoch.is_raised_by(truth.raised);
-            assert!(!stays, "{:?} was not told to leave for a real-time task", launch.id);
+            let is_outranked = first.is_some_and(|first| match truth.class {
+                Class::RealTime => truth.rank > first,
+                Class::BestEffort => !self.has_slice(launch.task),
+            });
+            let has_to_leave = is_outranked || truth.over_since.is_some();
+            let stays = has_to_leave && truth.can_leave(launch.step) && !launch.epoch.is_raised_by(truth.raised);
+            assert!(!stays, "{:?} was not told to leave", launch.id);
         }
     }
 

@@ -40,5 +40,5 @@ pub use ids::*;
 pub use padding::{LaunchProfile, PadShape};
 pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};
 pub use scheduler::{Counters, Scheduler, SchedulerConfig};
-pub use starvation::Slice;
+pub use starvation::{BEST_EFFORT_SLICE_DIVISOR, Slice};
 pub use tenant::{BadTenant, TENANT_BYTES_MAX, Tenant, is_plain_name};

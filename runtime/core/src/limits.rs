@@ -34,6 +34,3 @@ pub const PERTURBATIONS_PER_TASK_MAX: u32 = 64;
 /// Longest time between two perturbations while launches are in flight. Short against a model (milliseconds), so that one run is hit at several places,
 /// long against a launch of a few blocks, so that it gets ahead between two hits.
 pub const PERTURBATION_INTERVAL_NS_MAX: u64 = 400_000;
-
-/// What part of the wait that best-effort work is spared a slice of it takes: with a twentieth, real-time tasks keep 95 % of the device, and none waits longer than that for one.
-pub const BEST_EFFORT_SLICE_DIVISOR: u64 = 20;

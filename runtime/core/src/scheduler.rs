@@ -27,7 +27,7 @@ pub struct SchedulerConfig {
     /// Compute units of the device; what padding divides.
     pub compute_units: u32,
     /// How long best-effort work may get nowhere while real-time tasks are there, before its oldest task gets the device for a short time (see
-    /// [`limits::BEST_EFFORT_SLICE_DIVISOR`]), in nanoseconds. Without it real-time tasks never wait for best-effort ones, and under a load that leaves nothing these starve.
+    /// [`crate::BEST_EFFORT_SLICE_DIVISOR`]), in nanoseconds. Without it real-time tasks never wait for best-effort ones, and under a load that leaves nothing these starve.
     pub best_effort_wait_ns_max: Option<u64>,
     /// Evict running tasks at random points, for tests (see [`crate::perturb`]).
     pub perturb: Option<u64>,

@@ -1,9 +1,8 @@
 //! Who goes before whom, told event by event: real-time tasks among themselves, and best-effort tasks that would starve.
 
-use atoll_core::limits::BEST_EFFORT_SLICE_DIVISOR;
 use atoll_core::{
-    Action, Class, Event, LaunchEnd, LaunchId, Nanos, Outcome, PreemptLevel, QueueId, Scheduler, SchedulerConfig, Step, TaskId, TaskSpec,
-    policy_by_name,
+    Action, BEST_EFFORT_SLICE_DIVISOR, Class, Event, LaunchEnd, LaunchId, Nanos, Outcome, PreemptLevel, QueueId, Scheduler,
+    SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;

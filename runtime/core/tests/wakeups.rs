@@ -1,6 +1,6 @@
 //! When the scheduler wants to be asked again although nothing happens.
 
-use atoll_core::limits::{ABORT_GRACE_NS, BEST_EFFORT_SLICE_DIVISOR, HANG_NS};
+use atoll_core::limits::{ABORT_GRACE_NS, HANG_NS};
 use atoll_core::*;
 use std::sync::Arc;
 

@@ -16,8 +16,8 @@
 use super::scenario::Aborts;
 use super::truth::Truth;
 use super::{BE_TASKS, RT_TASKS, World};
-use atoll_core::limits::{ABORT_GRACE_NS, BEST_EFFORT_SLICE_DIVISOR};
-use atoll_core::{Class, Nanos, Outcome, PreemptLevel, QueueId, Slice, TaskId};
+use atoll_core::limits::ABORT_GRACE_NS;
+use atoll_core::{BEST_EFFORT_SLICE_DIVISOR, Class, Nanos, Outcome, PreemptLevel, QueueId, Slice, TaskId};
 
 /// Policies under which best-effort tasks issue nothing beside real-time ones, and those under which they have to leave.
 const EXCLUSIVE: [&str; 4] = ["reset", "reef", "edf", "block-wait"];

@@ -176,6 +176,7 @@ fn beside_continuous_load(policy: &str, queues: u32, best_effort_wait_ns_max: Op
     const LAUNCH_NS: u64 = 1000;
     let mut desk = Desk::new(policy, queues, best_effort_wait_ns_max);
     let (mut tasks, mut ran) = (1000, 0);
+    desk.real_time(999, 0);
     (0..3).for_each(|task| desk.arrive(task, Class::BestEffort, 0, None));
     while desk.now < until {
         while desk.scheduler.waiting(Class::RealTime) == 0 {
@@ -189,7 +190,7 @@ fn beside_continuous_load(policy: &str, queues: u32, best_effort_wait_ns_max: Op
         };
         let is_evicted = desk.evicted.contains(&task);
         desk.evicted.retain(|other| *other != task || desk.launches.iter().filter(|(_, owner, _)| *owner == task).count() > 1);
-        ran += u64::from(task.0 < 1000 && !is_evicted);
+        ran += u64::from(task.0 < 999 && !is_evicted);
         desk.end(task.0, if is_evicted { LaunchEnd::Evicted } else { LaunchEnd::Complete });
     }
     (desk.scheduler.counters().best_effort_slices, ran)

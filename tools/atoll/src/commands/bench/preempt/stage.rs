@@ -162,7 +162,7 @@ fn keep_busy(handle: &EngineHandle, function: &FunctionKey, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         while Arc::strong_count(&outstanding) <= OUTSTANDING {
             let (held, me) = (outstanding.clone(), std::thread::current());
-            let request = InvocationRequest { function: function.clone(), inputs: Vec::new(), class: None, deadline: None };
+            let request = InvocationRequest { function: function.clone(), inputs: Vec::new(), class: None, priority: 0, deadline: None };
             let reply = move |_| {
                 drop(held);
                 me.unpark();
@@ -190,7 +190,7 @@ fn load(handle: &EngineHandle, name: &str, bundle: &Arc<Bundle>, class: Class) -
 /// Calls a function without inputs, its launches timed.
 fn call(handle: &EngineHandle, function: &str) -> Result<InvocationResult> {
     let stage = StageRequest { function: FunctionKey::local(function), inputs: Vec::new(), outputs: None };
-    let request = ChainRequest { stages: vec![stage], class: None, deadline: None, times_launches: true };
+    let request = ChainRequest { stages: vec![stage], class: None, priority: 0, deadline: None, times_launches: true };
     let (answer, answered) = mpsc::sync_channel(1);
     handle.submit_chain(request, Box::new(move |result| drop(answer.send(result))));
     Ok(answered.recv().context("the engine ended")??)

@@ -100,7 +100,7 @@ fn decide(criterion: &mut Criterion) {
         bencher.iter(|| {
             let launch = driver.in_flight.pop_front().expect("all queues are busy");
             driver.end(launch, LaunchEnd::Complete);
-            if driver.in_flight.len() < 2 {
+            if driver.scheduler.waiting(Class::BestEffort) == 0 {
                 driver.arrive_best_effort(None);
             }
         });

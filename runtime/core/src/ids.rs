@@ -94,3 +94,17 @@ pub enum PreemptLevel {
 /// An offset in a device's memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceOffset(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_are_compared_around_the_end_of_their_numbers() {
+        let last = Epoch(u32::MAX);
+        assert_eq!(last.next(), Epoch(0));
+        assert!(last.is_raised_by(last.next()) && !last.next().is_raised_by(last) && !last.is_raised_by(last));
+        let word = (0..1000).fold(last, |word, _| word.next());
+        assert!(last.is_raised_by(word) && !last.out_of_reach().is_raised_by(word));
+    }
+}

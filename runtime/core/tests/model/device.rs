@@ -2,7 +2,7 @@
 
 use super::scenario::Aborts;
 use super::{World, pick};
-use atoll_core::limits::ABORT_GRACE_NS;
+use atoll_core::limits::{ABORT_GRACE_NS, PADS_MAX};
 use atoll_core::{Class, Epoch, LaunchEnd, LaunchId, Nanos, PreemptLevel, QueueId, Step, TaskId};
 use std::collections::VecDeque;
 
@@ -114,6 +114,7 @@ impl World {
         let truth = self.truth(task);
         let may_be_padded = truth.class == Class::RealTime && truth.steps[step as usize] == Step::Cuttable;
         assert!(riders.is_empty() || may_be_padded && truth.profiles[step as usize].is_some());
+        assert!(riders.len() <= PADS_MAX, "{} tasks run beside one launch", riders.len());
         truth.in_flight += 1;
         let queue = queue.0 as usize;
         self.device.queues[queue].push_back(Launch {

@@ -7,8 +7,9 @@ mod toy;
 use atoll_engine::*;
 use atoll_kgraph::Bundle;
 use fake::{Controls, FakeDevice};
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use toy::request;
 
@@ -182,6 +183,39 @@ fn kernels_that_leave_silently_are_run_again_from_where_that_is_safe() {
         assert_eq!(setup.handle.statistics().evicted_launches, 0, "they say nothing");
     }
     assert!(preemptions > 100, "{preemptions}");
+}
+
+#[test]
+fn best_effort_work_gets_through_a_load_that_never_pauses() {
+    let setup = setup(EngineConfig { best_effort_wait_max: Some(Duration::from_millis(2)), ..EngineConfig::default() });
+    let mut load: VecDeque<Pending> = (0..4).map(|seed| setup.submit(Class::RealTime, 64, seed)).collect();
+    let best_effort = setup.submit(Class::BestEffort, 64, 1);
+    let answer = loop {
+        if let Ok(answer) = best_effort.answers.try_recv() {
+            break answer;
+        }
+        load.pop_front().expect("four").result();
+        load.push_back(setup.submit(Class::RealTime, 64, 2));
+    };
+    load.iter().for_each(|pending| drop(pending.result()));
+    assert_eq!(answer.expect("a result").outputs[0].bytes, toy::expected(&best_effort.input));
+    assert!(setup.handle.statistics().best_effort_slices > 0);
+}
+
+#[test]
+fn the_more_urgent_of_two_real_time_invocations_goes_first() {
+    let setup = setup(EngineConfig { policy: "sequential".into(), ..EngineConfig::default() });
+    setup.device.pause();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for priority in [7, 7, 2, 5] {
+        let order = Arc::clone(&order);
+        let request = InvocationRequest { priority, ..request("f", Class::RealTime, &input(20, 0)) };
+        setup.handle.submit(request, Box::new(move |_| order.lock().expect("no panic").push(priority)));
+    }
+    let last = setup.submit(Class::BestEffort, 20, 0);
+    setup.device.resume();
+    last.result();
+    assert_eq!(*order.lock().expect("no panic"), [7, 2, 5, 7], "behind the one that had begun");
 }
 
 /// The policies that take work of both classes.

@@ -372,6 +372,7 @@ impl Asked {
             function: FunctionKey::local(self.name),
             inputs: self.inputs.clone(),
             class: Some(self.class),
+            priority: 0,
             deadline: None,
         };
         self.handle.submit(request, Box::new(move |result| drop(answer.send(result.map(|result| result.outputs)))));

@@ -68,6 +68,18 @@ fn when_launches_that_nobody_wants_are_to_be_aborted_and_when_they_count_as_hung
 }
 
 #[test]
+fn not_for_a_host_step_that_nobody_wants() {
+    let mut scheduler = scheduler(None);
+    let (steps, class, task) = (Arc::from([Step::Host]), Class::RealTime, TaskId(0));
+    let spec = TaskSpec { task, class, priority: 0, steps, deadline: None, profiles: None, ready: true };
+    assert!(tell(&mut scheduler, 0, Event::TaskArrived(spec)).contains(&Action::RunHostStep { task, step: 0 }));
+    assert_eq!(tell(&mut scheduler, 1, Event::CancelTask { task }), []);
+    assert_eq!(scheduler.next_wakeup(), None, "nothing of it could be aborted");
+    let over = Action::FinishTask { task, outcome: Outcome::Cancelled, preemptions: 0 };
+    assert_eq!(tell(&mut scheduler, 2, Event::HostStepDone { task }), [over]);
+}
+
+#[test]
 fn when_best_effort_work_has_waited_and_when_its_slice_is_over() {
     let mut scheduler = scheduler(None);
     tell(&mut scheduler, 0, arrival(0, Class::BestEffort, None));

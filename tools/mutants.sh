@@ -6,6 +6,8 @@ set -euo pipefail
 command -v cargo-mutants >/dev/null || cargo install cargo-mutants --locked
 # What a mutant breaks is broken for most seeds.
 export ATOLL_SEEDS=${ATOLL_SEEDS:-10}
+# In a target folder that is shared, mutants would be taken for what they were made of.
+unset CARGO_TARGET_DIR
 # What is kept on the device is no scheduling, a generator of random numbers has no wrong ones, and perturbation is itself a tool of tests.
 exec cargo mutants --package atoll-core --test-package atoll-core --output "${ATOLL_CACHE:-target}/mutants" \
     --exclude '**/residency/**' --exclude '**/rng.rs' --exclude '**/tenant.rs' --exclude '**/perturb.rs' --exclude-re '::perturb$' "$@"

@@ -390,6 +390,29 @@ mod tests {
     }
 
     #[test]
+    fn blocks_that_rode_behind_others_that_were_cut_short_computed_nonsense() {
+        let riding = |rides: u32| {
+            let mut task = running(&[Step::Cuttable; 2]);
+            let profile = LaunchProfile { blocks: 4, wave_ns: [1].into() };
+            task.spec.profiles = Some(vec![Some(profile); 2].into());
+            for _ in 0..rides {
+                task.ride(2);
+            }
+            task
+        };
+        let mut task = riding(1);
+        assert_eq!(task.rode(None), Progress::Continues, "nothing was behind them");
+        assert_eq!(task.padding_candidate().map(|(step, done, _)| (step, done)), Some((0, 0)));
+        let mut task = riding(3);
+        assert_eq!(task.rode(Some(2)), Progress::Continues);
+        assert_eq!(task.rode(None), Progress::Failed);
+        assert_eq!(task.rode(Some(2)), Progress::Failed);
+        let mut task = riding(4);
+        assert_eq!([2, 2, 2].map(|blocks| task.rode(Some(blocks))), [Progress::Continues; 3]);
+        assert_eq!(task.rode(Some(2)), Progress::Complete);
+    }
+
+    #[test]
     fn nothing_that_tells_stands_behind_a_launch_that_does_not() {
         for behind in [Step::Cuttable, Step::Solid, Step::Host] {
             let steps = [Step::Restartable { from: 0 }, behind];

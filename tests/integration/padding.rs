@@ -75,7 +75,7 @@ impl Caller {
             InputTensor { bytes: (0..count).flat_map(|i| value(i).to_le_bytes()).collect(), shape }
         });
         let function = FunctionKey::local(&self.bundle.graph().name);
-        let request = InvocationRequest { function, inputs: inputs.collect(), class: Some(self.class), deadline: None };
+        let request = InvocationRequest { function, inputs: inputs.collect(), class: Some(self.class), priority: 0, deadline: None };
         let (answer, answered) = mpsc::channel();
         self.handle.submit(request, Box::new(move |result| drop(answer.send(result))));
         Ok(answered.recv()??.outputs)

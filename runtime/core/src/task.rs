@@ -393,7 +393,7 @@ mod tests {
     fn blocks_that_rode_behind_others_that_were_cut_short_computed_nonsense() {
         let riding = |rides: u32| {
             let mut task = running(&[Step::Cuttable; 2]);
-            let profile = LaunchProfile { blocks: 4, wave_ns: [1].into() };
+            let profile = LaunchProfile::new(4, [1]);
             task.spec.profiles = Some(vec![Some(profile); 2].into());
             for _ in 0..rides {
                 task.ride(2);

@@ -87,6 +87,11 @@ impl DeviceQueue {
         if is_oldest { self.in_flight.remove(at) } else { None }
     }
 
+    /// Whether a launch is in it.
+    pub(crate) fn holds(&self, launch: LaunchId) -> bool {
+        self.in_flight.iter().any(|other| other.launch == launch)
+    }
+
     /// Forgets everything: the device is lost.
     pub(crate) fn clear(&mut self) {
         self.in_flight.clear();

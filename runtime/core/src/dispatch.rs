@@ -228,7 +228,7 @@ impl Scheduler {
             let launch = LaunchId(self.launches);
             self.launches += 1;
             if self.policy.pads() {
-                self.pad(id, step, launch, actions);
+                self.pad(id, step, launch, queue, actions);
             }
             let task = self.tasks.get_mut(&id).expect("bound tasks exist");
             let epoch = task.issue(kind);
@@ -240,7 +240,7 @@ impl Scheduler {
     }
 
     /// Finds best-effort blocks that run beside a real-time launch.
-    fn pad(&mut self, id: TaskId, step: u32, launch: LaunchId, actions: &mut Vec<Action>) {
+    fn pad(&mut self, id: TaskId, step: u32, launch: LaunchId, queue: QueueId, actions: &mut Vec<Action>) {
         let task = &self.tasks[&id];
         let profile = task.profile(step).filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Cuttable);
         let Some(mut padding) = profile.map(|profile| Padding::of(profile, self.compute_units)) else { return };
@@ -251,6 +251,9 @@ impl Scheduler {
                     break;
                 }
                 let rider = self.device_queues[at].bound[bound];
+                if self.rides_elsewhere(rider, queue) {
+                    continue;
+                }
                 let task = self.tasks.get_mut(&rider).expect("bound tasks exist");
                 if task.class() != Class::BestEffort {
                     continue;
@@ -264,6 +267,12 @@ impl Scheduler {
             }
         }
         self.counters.padded_launches += u64::from(self.riders.len() > before);
+    }
+
+    /// Whether blocks of a task run beside launches in another queue than this one, so that nothing in this one waits for them.
+    fn rides_elsewhere(&self, rider: TaskId, queue: QueueId) -> bool {
+        let here = &self.device_queues[queue.0 as usize];
+        self.riders.iter().any(|(beside, other, _)| *other == rider && !here.holds(*beside))
     }
 
     fn perturb(&mut self, actions: &mut Vec<Action>) {

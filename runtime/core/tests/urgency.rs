@@ -1,7 +1,7 @@
 //! Who goes before whom, told event by event: real-time tasks among themselves, and best-effort tasks that would starve.
 
 use atoll_core::{
-    Action, BEST_EFFORT_SLICE_DIVISOR, Class, Event, LaunchEnd, LaunchId, Nanos, Outcome, PreemptLevel, QueueId, Scheduler,
+    Action, BEST_EFFORT_SLICE_DIVISOR, Class, Event, LaunchEnd, LaunchId, LaunchProfile, Nanos, Outcome, PreemptLevel, QueueId, Scheduler,
     SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
 };
 use std::collections::VecDeque;
@@ -13,6 +13,9 @@ struct Desk {
     now: u64,
     best_effort_steps: Arc<[Step]>,
     launches: VecDeque<(LaunchId, TaskId, QueueId)>,
+    /// Whose blocks of which step go along with launches of which task, where there are profiles.
+    pads: Vec<(u64, u32, u64)>,
+    has_profiles: bool,
     /// Tasks that were told to leave, in the order in which they were.
     evicted: Vec<TaskId>,
     finished: Vec<TaskId>,
@@ -26,13 +29,22 @@ impl Desk {
             queue_capacity: 2,
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,
-            compute_units: 1,
+            compute_units: 4,
             best_effort_wait_ns_max,
             perturb: None,
         };
         let scheduler = Scheduler::new(&config);
         let best_effort_steps = Arc::from([Step::Cuttable; 10_000]);
-        Desk { scheduler, now: 0, best_effort_steps, launches: VecDeque::new(), evicted: Vec::new(), finished: Vec::new() }
+        Desk {
+            scheduler,
+            now: 0,
+            best_effort_steps,
+            launches: VecDeque::new(),
+            pads: Vec::new(),
+            has_profiles: false,
+            evicted: Vec::new(),
+            finished: Vec::new(),
+        }
     }
 
     fn tell(&mut self, event: Event) {
@@ -40,10 +52,15 @@ impl Desk {
         while let Some(event) = events.pop_front() {
             let mut actions = Vec::new();
             self.scheduler.handle(Nanos(self.now), event, &mut actions);
+            let mut going_along = Vec::new();
             for action in actions {
                 match action {
+                    Action::Pad { task, step, .. } => going_along.push((task.0, step)),
                     Action::Prepare { task } => events.push_back(Event::TaskPrepared { task }),
-                    Action::Issue { launch, task, queue, .. } => self.launches.push_back((launch, task, queue)),
+                    Action::Issue { launch, task, queue, .. } => {
+                        self.launches.push_back((launch, task, queue));
+                        self.pads.extend(going_along.drain(..).map(|(rider, step)| (rider, step, task.0)));
+                    }
                     Action::RaiseEpoch { task, .. } => self.evicted.push(task),
                     Action::FinishTask { task, outcome, .. } => {
                         assert_eq!(outcome, Outcome::Complete);
@@ -61,7 +78,9 @@ impl Desk {
             Class::BestEffort => Arc::clone(&self.best_effort_steps),
         };
         let deadline = deadline.map(Nanos);
-        let spec = TaskSpec { task: TaskId(task), class, priority, steps, deadline, profiles: None, ready: true };
+        let wave_ns = if class == Class::RealTime { 1000 } else { 100 };
+        let profiles = self.has_profiles.then(|| steps.iter().map(|_| Some(LaunchProfile::new(1, [wave_ns]))).collect());
+        let spec = TaskSpec { task: TaskId(task), class, priority, steps, deadline, profiles, ready: true };
         self.tell(Event::TaskArrived(spec));
     }
 
@@ -206,4 +225,20 @@ fn best_effort_work_moves_within_the_bound_and_takes_no_more_than_its_share() {
         let at_most = slices * (WAIT / BEST_EFFORT_SLICE_DIVISOR / 1000 + 2);
         assert!(ran >= slices && ran <= at_most, "{policy}: {ran} launches in {slices} slices");
     }
+}
+
+#[test]
+fn blocks_follow_others_only_in_one_queue() {
+    let mut desk = Desk::new("reef", 4, None);
+    desk.has_profiles = true;
+    desk.real_time(0, 5);
+    desk.arrive(9, Class::BestEffort, 0, None);
+    desk.end(0, LaunchEnd::Complete);
+    assert_eq!(desk.pads, [(9, 0, 0)], "beside the third launch");
+    desk.real_time(1, 1);
+    assert_eq!(desk.on_device(), [(0, 0), (0, 0), (1, 1), (1, 1)]);
+    assert_eq!(desk.pads.len(), 1, "its next blocks would not wait for those beside a launch in another queue");
+    desk.end_all(&[0, 0], LaunchEnd::Evicted);
+    desk.end(1, LaunchEnd::Complete);
+    assert_eq!(desk.pads[1..], [(9, 1, 1)], "nothing of it is under way any more");
 }

@@ -1,6 +1,7 @@
 //! What can be seen without running anything.
 
 use super::Finding;
+use crate::cache;
 use crate::output::bytes;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MEMORY_BYTES_MIN: u64 = 1 << 30;
 
 pub(super) fn all() -> Vec<Finding> {
-    vec![cpu(), cores(), memory(), compiler(), ptxas(), cuda()]
+    vec![cpu(), cores(), memory(), compiler(), padding(), ptxas(), cuda()]
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -73,6 +74,28 @@ fn compiler() -> Finding {
         "not built in; bundles with native code are served all the same",
         "build with the cargo feature `compiler` to compile models here",
     )
+}
+
+/// Whether best-effort blocks can run beside real-time launches.
+fn padding() -> Finding {
+    if cfg!(not(feature = "compiler")) {
+        return Finding::absent(
+            "padding",
+            "not possible: its modules are compiled while functions run; `--policy reef` is `reset` here",
+            "build with the cargo feature `compiler`",
+        );
+    }
+    let folder = cache::folder("profiles").and_then(|folder| std::fs::read_dir(folder).ok());
+    match folder.map_or(0, |bundles| bundles.flatten().count()) {
+        0 => Finding::absent(
+            "padding",
+            "no bundle is profiled here, so `--policy reef` is `reset`",
+            "`atoll profile MODEL.kg` for each model that should pad or be padded",
+        ),
+        bundles => {
+            Finding::good("padding", format!("under `--policy reef`, among functions of one tenant; bundles profiled here: {bundles}"))
+        }
+    }
 }
 
 fn ptxas() -> Finding {

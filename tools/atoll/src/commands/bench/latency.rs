@@ -1,6 +1,6 @@
 //! `atoll bench latency`
 
-use super::load::{OpenLoop, Workload, arrivals};
+use super::load::{OpenLoop, WorkingSet, Workload, arrivals};
 use crate::artifact;
 use crate::engine::EngineArgs;
 use crate::failure::user_error;
@@ -22,7 +22,7 @@ Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --policy sequential
 
 Real-time requests come at their own pace (open loop), best-effort ones as fast as they are answered (closed loop).
-Three phases of equal length: real-time alone, best-effort alone, both. The real-time arrivals are the same in both of theirs.";
+Phases of equal length: real-time alone, best-effort alone, both. The real-time arrivals are the same in all of theirs. Real-time requests run a second time alone, with as much memory as the\nbest-effort model has gone through between two of them: what is left of a difference then is not that caches are cold.";
 
 /// Measure real-time requests alone and beside best-effort load, in this process.
 #[derive(Debug, clap::Args)]
@@ -75,6 +75,8 @@ enum Arrivals {
 #[derive(Debug, Serialize)]
 struct Report {
     rt_alone: RealTime,
+    /// Alone, after memory of the best-effort model's size was swept.
+    rt_swept: RealTime,
     rt_beside: RealTime,
     be_alone: BestEffort,
     be_beside: BestEffort,
@@ -144,20 +146,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (rt, be) = (artifact::open(&args.rt)?, artifact::open(&args.be)?);
     let engine = args.engine.start()?;
     let handle = engine.handle();
+    let mut working_set = WorkingSet::new(be.weights().len(), handle.device_info().compute_units as usize);
     let rt = Workload::load(&handle, "rt", &rt, Class::RealTime, args.seed)?;
     let be = Workload::load(&handle, "be", &be, Class::BestEffort, args.seed)?;
-    let report = measure(args, &rt, &be, || handle.statistics());
+    let report = measure(args, &rt, &be, &mut working_set, || handle.statistics());
     engine.shutdown();
     let report = report?;
     if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
 }
 
-fn measure(args: &Args, rt: &Workload, be: &Workload, statistics: impl Fn() -> EngineStatistics) -> Result<Report> {
+fn measure(
+    args: &Args,
+    rt: &Workload,
+    be: &Workload,
+    working_set: &mut WorkingSet,
+    statistics: impl Fn() -> EngineStatistics,
+) -> Result<Report> {
     let duration = Duration::from_secs_f64(args.duration);
     let arrivals = arrivals(args.rate, duration, args.arrivals == Arrivals::Poisson, args.seed);
     rt.warm_up()?;
     be.warm_up()?;
     let rt_alone = rt.open_loop(&arrivals).into();
+    let rt_swept = rt.open_loop_swept(&arrivals, working_set).into();
     let be_alone = be.closed_loop(args.be_concurrency.get());
     std::thread::sleep(duration);
     let be_alone: BestEffort = be_alone.stop().into();
@@ -168,6 +178,7 @@ fn measure(args: &Args, rt: &Workload, be: &Workload, statistics: impl Fn() -> E
     let after = statistics();
     Ok(Report {
         rt_alone,
+        rt_swept,
         rt_beside,
         be_throughput_kept: be_beside.per_second / be_alone.per_second,
         be_alone,
@@ -198,7 +209,12 @@ fn text(report: &Report) -> String {
         let [count, p50, p90, p99, max] = latency.cells();
         table.row([name.into(), count, p50, p90, p99, max, dropped, failed]);
     };
-    for (name, rt) in [("real-time alone", &report.rt_alone), ("real-time beside best-effort", &report.rt_beside)] {
+    let phases = [
+        ("real-time alone", &report.rt_alone),
+        ("real-time alone, caches swept", &report.rt_swept),
+        ("real-time beside best-effort", &report.rt_beside),
+    ];
+    for (name, rt) in phases {
         row(name, &rt.latency, rt.dropped.to_string(), rt.failed.to_string());
     }
     for (name, be) in [("best-effort alone", &report.be_alone), ("best-effort beside real-time", &report.be_beside)] {

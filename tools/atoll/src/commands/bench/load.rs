@@ -77,6 +77,26 @@ impl Workload {
         found
     }
 
+    /// The same for requests that come one by one, with the caches cleared of them in between, as other work would.
+    pub(crate) fn open_loop_swept(&self, arrivals: &[Duration], working_set: &mut WorkingSet) -> OpenLoop {
+        let (answers, answered) = mpsc::channel();
+        let begin = Instant::now();
+        let mut found = OpenLoop::default();
+        for (at, &arrival) in arrivals.iter().enumerate() {
+            let due = begin + arrival;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            self.submit((), &answers);
+            match answered.recv_timeout(TAIL) {
+                Ok(((), at, Ok(()))) => found.latencies.push(at.saturating_duration_since(due)),
+                Ok((_, _, Err(InvokeError::QueueFull { .. }))) => found.dropped += 1,
+                _ => found.failed += 1,
+            }
+            let next = arrivals.get(at + 1).map_or(begin, |next| begin + *next);
+            working_set.sweep(next.saturating_duration_since(Instant::now()));
+        }
+        found
+    }
+
     /// Keeps so many requests outstanding until it is stopped.
     pub(crate) fn closed_loop(&self, concurrency: usize) -> ClosedLoop {
         let stop = Arc::new(AtomicBool::new(false));
@@ -103,6 +123,36 @@ impl Workload {
             self.submit(Instant::now(), &answers);
         }
         latencies
+    }
+}
+
+/// Memory as large as what somebody else works on.
+pub(crate) struct WorkingSet {
+    /// A part for each thread.
+    parts: Vec<Vec<u8>>,
+    /// What a sweep took last.
+    took: Duration,
+}
+
+impl WorkingSet {
+    /// Of so many bytes in all, for so many threads.
+    pub(crate) fn new(bytes: usize, threads: usize) -> WorkingSet {
+        WorkingSet { parts: vec![vec![1; bytes / threads.max(1)]; threads.max(1)], took: Duration::ZERO }
+    }
+
+    /// Goes through all of it, on a thread for each part, if that fits into the time.
+    fn sweep(&mut self, time: Duration) {
+        const LINE_BYTES: usize = 64;
+        if time < self.took * 2 {
+            return;
+        }
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for part in &mut self.parts {
+                scope.spawn(|| part.iter_mut().step_by(LINE_BYTES).for_each(|byte| *std::hint::black_box(byte) ^= 1));
+            }
+        });
+        self.took = start.elapsed();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Best-effort blocks that run beside real-time launches on the host device, in modules that are made while requests flow.
 
+use crate::serve::{Daemon, atoll};
 use anyhow::{Context, Result, ensure};
 use atoll_device::{HostConfig, HostDevice};
 use atoll_engine::{
@@ -8,8 +9,10 @@ use atoll_engine::{
 };
 use atoll_kgraph::{BufferKind, Bundle, InvocationLayout, NodeProfile, Profile, ShapeProfile};
 use atoll_pipeline::{PaddedKernels, Target, pad_bundles};
+use atoll_tests::http::ask;
 use atoll_tests::{built_small, compile, full};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -159,5 +162,30 @@ fn what_runs_beside_others_gives_what_it_gives_alone() -> Result<()> {
     }
     until(&patient.handle, "the end of the module", |s| s.padding_modules == 0)?;
     engine.shutdown();
+    Ok(())
+}
+
+#[test]
+fn a_daemon_makes_a_module_of_what_was_profiled() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (repository, cache) = (folder.path().join("models"), folder.path().join("cache"));
+    [&repository, &cache].into_iter().try_for_each(std::fs::create_dir)?;
+    let bundle = compile(&built_small("squeezenet", folder.path())?, &repository)?;
+    let mut profile = Command::new(atoll());
+    profile.args(["profile", "--runs", "2", "--compute-units", "2", "--json"]).arg(bundle.path()).env("XDG_CACHE_HOME", &cache);
+    ensure!(profile.output()?.status.success(), "the model is profiled");
+    let daemon = Daemon::start_with(&repository, &cache, &["--policy", "reef", "--compute-units", "2"])?;
+    let end = Instant::now() + Duration::from_secs(240);
+    loop {
+        let (_, metrics) = ask(&daemon.metrics, "GET", "/metrics", "")?;
+        let candidates = metrics.lines().find_map(|line| line.strip_prefix("atoll_padding_candidates ")).context("the metric")?;
+        if candidates.parse::<f64>()? > 0.0 {
+            break;
+        }
+        ensure!(Instant::now() < end, "the module does not come:\n{metrics}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let answer = Command::new(atoll()).args(["infer", "--model", "squeezenet", "--priority", "1", "--url", &daemon.http]).output()?;
+    ensure!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
     Ok(())
 }

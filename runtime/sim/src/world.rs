@@ -261,7 +261,8 @@ impl<'a> World<'a> {
         }
         for call in self.calls.values_mut().filter(|call| !call.evicting.is_empty()) {
             if call.evicting.remove(&ended.launch) && call.evicting.is_empty() {
-                self.preemptions.drains.push(ended.at.0 - call.arrived.0);
+                // It may have been over, untold, when it was asked to leave.
+                self.preemptions.drains.push(ended.at.0.saturating_sub(call.arrived.0));
             }
         }
         self.tell(Event::LaunchEnded { launch: ended.launch, end: ended.end });

@@ -244,7 +244,7 @@ fn policies_are_compared_on_a_simulated_device() {
     assert!(reports[0]["padded_launches"].as_u64() > Some(0) && reports[1]["padded_launches"] == 0, "{reports}");
     assert!(reports[0]["preemption"]["total_us"]["p50"].as_f64() > Some(0.0));
     for (more, expected) in [
-        (vec!["--device", "sim:mi5"], "there is no device sim:mi5 to simulate; there are sim:mi50"),
+        (vec!["--device", "sim:mi5"], "there is no device sim:mi5; there are host, sim:mi50"),
         (vec!["--policy", "fastest"], "there is no policy fastest; there are reset"),
         (vec!["--cost", "luck=2"], "there is no cost luck; there are launch"),
         (vec!["--workload", "F"], "there is no workload F; there are A, B, C, D, E, and files"),

@@ -27,6 +27,7 @@ pub use report::{Fault, FaultKind, LaunchReport};
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// What a device is and can do.
 #[derive(Clone, Debug)]
@@ -55,6 +56,8 @@ pub struct DeviceInfo {
     pub queues: u32,
     /// Launches a device queue takes before `submit` says [`SubmitError::Full`].
     pub queue_capacity: u32,
+    /// How long a launch may run before the device ends it, where it does.
+    pub time_limit: Option<Duration>,
 }
 
 /// A range of addresses that begins at a multiple of its size, a power of two, also where kernels see it. Nothing but what its name says is ever in it, so that a fence which bounds addresses to it

@@ -94,7 +94,7 @@ pub enum FaultKind {
 
 impl Fault {
     /// A fault of which only the kernel is known.
-    pub(crate) fn of_kernel(kind: FaultKind, kernel: &str) -> Fault {
+    pub fn of_kernel(kind: FaultKind, kernel: &str) -> Fault {
         Fault { kind, kernel: kernel.to_owned(), block: None, thread: None, line: None, access: None, address: None, place: None }
     }
 }

@@ -42,10 +42,21 @@ pub(crate) struct Invocation {
     pub(crate) times: Times,
     /// One record a stage.
     pub(crate) stages: Vec<StageRecord>,
+    /// What it ran of a step in launches that were evicted.
+    pub(crate) evicted: EvictedRuns,
     /// The module in which its launches can be shared, from its arrival on.
     pub(crate) padding: Option<Arc<LoadedPadding>>,
     /// What its launches took, if its client wants to know.
     pub(crate) launches: Vec<LaunchTime>,
+}
+
+/// How long launches of a step ran that were evicted, since one was seen to have finished blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EvictedRuns {
+    pub(crate) step: u32,
+    pub(crate) ran_ns: u64,
+    /// Blocks that were finished then.
+    pub(crate) finished: usize,
 }
 
 /// What a stage took.
@@ -91,6 +102,7 @@ impl Invocation {
             may_have_run: false,
             preempted_others: false,
             times: Times { entered: clock::now(), ..Times::default() },
+            evicted: EvictedRuns::default(),
             padding: None,
             launches: Vec::new(),
         }

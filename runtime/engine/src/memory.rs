@@ -201,6 +201,7 @@ pub(crate) mod tests {
             can_abort: false,
             queues: 1,
             queue_capacity: 1,
+            time_limit: None,
         }
     }
 

@@ -293,6 +293,7 @@ impl HostConfig {
             can_abort: true,
             queues: self.queues,
             queue_capacity: self.queue_capacity,
+            time_limit: Some(self.time_limit),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod executors;
 mod functions;
 mod padding;
+mod patience;
 mod pressure;
 mod quotas;
 mod report;
@@ -334,8 +335,11 @@ impl Worker {
                 self.preemption_latency.record(latency_ns);
             }
         }
+        let hopeless = self.outlasts_its_time(task, step, completion);
+        let invocation = self.invocation(task);
         let end = match completion.status {
             LaunchStatus::Complete => LaunchEnd::Complete,
+            LaunchStatus::Evicted if hopeless.is_some() => LaunchEnd::Failed,
             LaunchStatus::Evicted if may_leave => LaunchEnd::Evicted,
             LaunchStatus::Evicted => {
                 let reason = "a launch left although nobody asked it to: something wrote into its control words";
@@ -345,7 +349,8 @@ impl Worker {
             LaunchStatus::Failed => LaunchEnd::Failed,
             LaunchStatus::Aborted => LaunchEnd::Aborted,
         };
-        let report = self.device.report(completion.launch).unwrap_or_default();
+        let mut report = self.device.report(completion.launch).unwrap_or_default();
+        report.fault = report.fault.or(hopeless);
         if !report.printed.is_empty() {
             self.show_printed(task, step, &report);
         }

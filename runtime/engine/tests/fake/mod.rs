@@ -190,6 +190,7 @@ impl FakeDevice {
             can_abort: true,
             queues: QUEUES,
             queue_capacity: 4,
+            time_limit: None,
         };
         let runner = Arc::clone(&shared);
         let thread = std::thread::spawn(move || runner.run(Rng::new(seed)));

@@ -1,0 +1,53 @@
+//! Launches that are evicted again and again and get nowhere.
+//!
+//! A device ends a launch that runs for too long, but what is evicted begins anew as another launch. So the time of a step's evicted launches is added up here until one of its blocks is seen to be
+//! finished: a kernel that never ends is found however often it makes way.
+
+use super::Worker;
+use crate::chain::StagePlace;
+use crate::invocation::EvictedRuns;
+use atoll_core::TaskId;
+use atoll_device::{Completion, Fault, FaultKind, LaunchStatus};
+
+impl Worker {
+    /// Whether a launch that was evicted has used up its time together with those before it; what is to be told then.
+    pub(super) fn outlasts_its_time(&mut self, task: TaskId, step: u32, completion: &Completion) -> Option<Fault> {
+        let limit_ns = self.shared.device.time_limit?.as_nanos().min(u64::MAX.into()) as u64;
+        if completion.status != LaunchStatus::Evicted {
+            return None;
+        }
+        let invocation = self.invocation(task);
+        if invocation.evicted.step != step {
+            invocation.evicted = EvictedRuns { step, ..EvictedRuns::default() };
+        }
+        let runs = &mut invocation.evicted;
+        runs.ran_ns = runs.ran_ns.saturating_add(completion.ended_ns.saturating_sub(completion.started_ns));
+        if runs.ran_ns < limit_ns {
+            return None;
+        }
+        let finished = self.finished_blocks(task, step)?;
+        let invocation = self.invocation(task);
+        if finished > invocation.evicted.finished {
+            invocation.evicted = EvictedRuns { step, ran_ns: 0, finished };
+            return None;
+        }
+        let StagePlace { stage, step } = invocation.submission.chain.locate(step);
+        let function = &invocation.submission.chain.stages[stage].function;
+        let launch = invocation.instances[stage].launch(step?)?;
+        Some(Fault::of_kernel(FaultKind::TimeLimit { limit_ns }, &function.image().kernels[launch.kernel as usize].name))
+    }
+
+    /// Blocks of a step with a progress byte; `None` if nobody can tell.
+    fn finished_blocks(&mut self, task: TaskId, step: u32) -> Option<usize> {
+        let invocation = self.invocation(task);
+        let StagePlace { stage, step } = invocation.submission.chain.locate(step);
+        let instance = &invocation.instances[stage];
+        let node = instance.launch(step?)?.node;
+        let progress = instance.binding.layout.launches[node as usize].as_ref()?.progress;
+        let at = instance.at(progress.offset);
+        let mut map = vec![0; progress.bytes as usize];
+        let answer = self.device.read(at, &mut map);
+        self.check(answer).ok()?;
+        Some(map.iter().filter(|byte| **byte != 0).count())
+    }
+}

@@ -102,7 +102,6 @@ fn everything_is_recorded_once_and_comes_to_what_was_counted() {
     assert_eq!(count(|what| matches!(what, What::Issued { .. })), statistics.issued_launches);
     assert_eq!(count(|what| matches!(what, What::Ended { end: LaunchEnd::Evicted, .. })), statistics.evicted_launches);
     assert_eq!(count(|what| matches!(what, What::Raised { why: Raise::Preempted, .. })), statistics.preemptions);
-    assert!(statistics.preemptions > 0);
 
     let decisions: Vec<_> = records.iter().filter(|record| !matches!(record.what, What::Chunk { .. })).collect();
     assert!(decisions.windows(2).all(|pair| pair[0].at <= pair[1].at), "decisions are in order");

@@ -82,6 +82,11 @@ impl AddressRange {
 }
 
 impl DeviceInfo {
+    /// What it is one of: `host` of `host:0`.
+    pub fn kind(&self) -> &str {
+        self.name.split(':').next().unwrap_or(&self.name)
+    }
+
     /// All memory of a domain, which only its kernels reach; `domain` is what [`Device::domain`] says.
     pub fn memory_range(&self, domain: DeviceOffset) -> AddressRange {
         AddressRange::around(domain, self.memory_bytes)

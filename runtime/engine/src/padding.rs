@@ -105,7 +105,7 @@ fn serve(service: &dyn PaddingService, shared: &Shared, inbox: &Receiver<Padding
 }
 
 fn make(service: &dyn PaddingService, shared: &Shared, job: &PaddingJob) -> Padded {
-    let device = shared.device.name.split(':').next().unwrap_or_default();
+    let device = shared.device.kind();
     let profiled: Vec<(FunctionId, Arc<Bundle>, Profile)> = (job.functions.iter())
         .filter_map(|(id, bundle)| Some((*id, Arc::clone(bundle), service.profile(bundle, device, shared.device.compute_units)?)))
         .collect();

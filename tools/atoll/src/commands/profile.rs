@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let engine = args.engine.start()?;
     let handle = engine.handle();
     let function = invoker::load(&handle, &bundle, &bundle.graph().name, Class::RealTime)?;
-    let (device, compute_units) = (profiler::kind(&handle.device_info().name), handle.device_info().compute_units);
+    let (device, compute_units) = (handle.device_info().kind(), handle.device_info().compute_units);
     let path = args.output.clone().or_else(|| profiler::place(&bundle, device, compute_units));
     let path = path.context("neither XDG_CACHE_HOME nor HOME is set; say where with --output").blame_user()?;
     let mut profile = match Profile::read(&path) {

@@ -2,16 +2,13 @@
 
 use crate::cache;
 use crate::failure::user_error;
-use crate::random::Random;
-use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, anyhow};
 use atoll_engine::{
     ChainRequest, Class, EngineHandle, FunctionInfo, FunctionKey, InputTensor, InvocationResult, LaunchTime, StageInput, StageRequest,
     symbol_values,
 };
-use atoll_kgraph::{BufferKind, Bundle, NodeProfile, Profile, ShapeProfile};
+use atoll_kgraph::{Bundle, NodeProfile, Profile, ShapeProfile};
 use atoll_protocol::Tensor;
-use atoll_server::tensor_metadata;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
@@ -31,12 +28,6 @@ pub(crate) struct Profiled<'a> {
 }
 
 impl Profiled<'_> {
-    /// Inputs of the shapes that are asked for.
-    pub(crate) fn inputs(&self, input: &[String], shape: &[String], seed: u64) -> Result<Vec<Tensor>> {
-        let metadata = tensor_metadata(self.bundle.graph(), BufferKind::Input);
-        InputSpecs::parse(input, shape, &metadata)?.tensors(&metadata, &mut Random::new(seed))
-    }
-
     /// Runs it so many times with these inputs and nothing else.
     pub(crate) fn measure(&self, inputs: &[Tensor], runs: u32, mut progress: impl FnMut()) -> Result<ShapeProfile> {
         let inputs: Vec<InputTensor> = inputs.iter().map(|t| InputTensor { shape: t.shape.clone(), bytes: t.bytes.clone() }).collect();

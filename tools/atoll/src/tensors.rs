@@ -33,6 +33,29 @@ impl Content {
     }
 }
 
+/// Flags of every command that makes inputs for a model.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct InputArgs {
+    /// An input: a .npy file, a number for every element, or random, which is what the others get
+    #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
+    input: Vec<String>,
+
+    /// Shape of an input that is not from a file; sizes that vary are 1 otherwise
+    #[arg(long, value_name = "NAME=SIZES")]
+    shape: Vec<String>,
+
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+impl InputArgs {
+    /// A tensor for every input of the model.
+    pub(crate) fn tensors(&self, metadata: &[TensorMetadata]) -> Result<Vec<Tensor>> {
+        InputSpecs::parse(&self.input, &self.shape, metadata)?.tensors(metadata, &mut Random::new(self.seed))
+    }
+}
+
 /// What the command line says of inputs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InputSpecs {

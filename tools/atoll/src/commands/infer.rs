@@ -5,9 +5,8 @@ use crate::engine::EngineArgs;
 use crate::failure::user_error;
 use crate::invoker::{Invoker, Local, Remote, Terms};
 use crate::output::{milliseconds, print, print_json};
-use crate::random::Random;
 use crate::samples::Distribution;
-use crate::tensors::{InputSpecs, Summary, save, summaries_text, summary};
+use crate::tensors::{InputArgs, Summary, save, summaries_text, summary};
 use anyhow::{Context, Result};
 use serde_json::json;
 use std::fmt::Write;
@@ -34,17 +33,8 @@ pub(crate) struct Args {
     #[arg(long)]
     url: Option<String>,
 
-    /// An input: a .npy file, a number for every element, or random, which is what the others get
-    #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
-    input: Vec<String>,
-
-    /// Shape of an input that is not from a file; sizes that vary are 1 otherwise
-    #[arg(long, value_name = "NAME=SIZES")]
-    shape: Vec<String>,
-
-    /// Seed of random inputs
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    inputs: InputArgs,
 
     /// 1 for real-time, 2 for best-effort, 0 for the model's own class
     #[arg(long, default_value_t = 0)]
@@ -76,8 +66,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let invoker = invoker(args)?;
-    let specs = InputSpecs::parse(&args.input, &args.shape, invoker.inputs())?;
-    let inputs = specs.tensors(invoker.inputs(), &mut Random::new(args.seed))?;
+    let inputs = args.inputs.tensors(invoker.inputs())?;
     let terms = Terms { priority: args.priority, deadline: args.deadline_us.map(Duration::from_micros) };
     let mut times = Vec::new();
     let mut answer = None;

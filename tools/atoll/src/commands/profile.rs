@@ -6,9 +6,11 @@ use crate::failure::Blame;
 use crate::invoker;
 use crate::output::{Align, Table, print, print_json};
 use crate::profiler::{self, Profiled};
+use crate::tensors::InputArgs;
 use anyhow::{Context, Result};
 use atoll_engine::Class;
-use atoll_kgraph::{NodeProfile, Profile, ShapeProfile};
+use atoll_kgraph::{BufferKind, NodeProfile, Profile, ShapeProfile};
+use atoll_server::tensor_metadata;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -25,7 +27,7 @@ Examples:
   atoll profile resnet50.kg --compute-units 2 --output resnet50.json --json
 
 A profile lies beside the bundle, by its digest, where `atoll serve --policy reef` and `atoll bench disb` find it.
-Measure on an idle machine: what else runs is measured with it.";
+Profiles of several shapes lie in one file. Measure on an idle machine: what else runs is measured with it.";
 
 /// Measure how long each launch of a model takes alone on a device.
 #[derive(Debug, clap::Args)]
@@ -39,17 +41,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value = "20")]
     runs: NonZeroU32,
 
-    /// An input: a .npy file, a number for every element, or random, which is what the others get
-    #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
-    input: Vec<String>,
-
-    /// Shape of an input that is not from a file; sizes that vary are 1 otherwise. Profiles of several shapes lie in one file
-    #[arg(long, value_name = "NAME=SIZES")]
-    shape: Vec<String>,
-
-    /// Seed of random inputs
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    inputs: InputArgs,
 
     /// Write the profile there instead
     #[arg(long, short, value_name = "FILE.json")]
@@ -76,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         _ => Profile::new(bundle.digest(), &bundle.graph().name, device, compute_units),
     };
     let profiled = Profiled { handle: &handle, bundle: &bundle, function: &function };
-    let inputs = profiled.inputs(&args.input, &args.shape, args.seed)?;
+    let inputs = args.inputs.tensors(&tensor_metadata(bundle.graph(), BufferKind::Input))?;
     let bar = ProgressBar::new(args.runs.get().into());
     let shape = profiled.measure(&inputs, args.runs.get(), || bar.inc(1));
     bar.finish_and_clear();

@@ -14,7 +14,7 @@ use atoll_tests::corpus::{Inputs, cases, ptx_files};
 use atoll_tests::stopping::Random;
 use atoll_tests::walk::Walk;
 use atoll_tests::{built_small, full};
-use atoll_workbench::{Buffer, Evictions, HostBench, HostOptions, Kernel, KernelDevice};
+use atoll_workbench::{Buffer, Evictions, HostBench, HostKernel, HostOptions, Kernel, KernelDevice};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -81,18 +81,25 @@ impl Bench {
     }
 
     fn plain(&mut self, module: &Module, entry: &str, inputs: &Inputs) -> Result<Done> {
-        self.run(module, entry, inputs, None, &Evictions::default())
+        self.with_loaded(&Kernel { module, entry, report: None, block: inputs.block }, |bench, kernel| {
+            bench.run(kernel, inputs, &Evictions::default())
+        })
     }
 
-    fn run(&mut self, module: &Module, entry: &str, inputs: &Inputs, report: Option<&KernelReport>, evictions: &Evictions) -> Result<Done> {
-        let kernel = self.host.load(&Kernel { module, entry, report, block: inputs.block })?;
+    /// Compiling takes longer than launching, so a kernel is loaded once for all of its launches.
+    fn with_loaded<R>(&mut self, kernel: &Kernel<'_>, launch: impl FnOnce(&mut Bench, &HostKernel) -> Result<R>) -> Result<R> {
+        let loaded = self.host.load(kernel)?;
+        let result = launch(self, &loaded);
+        self.host.unload(loaded);
+        result
+    }
+
+    fn run(&mut self, kernel: &HostKernel, inputs: &Inputs, evictions: &Evictions) -> Result<Done> {
         let mut buffers = inputs.buffers.clone();
         let outcome = match evictions.after.is_empty() {
-            true => self.host.launch(&kernel, &inputs.launch, &mut buffers, 1),
-            false => self.host.launch_evicted(&kernel, &inputs.launch, &mut buffers, evictions),
-        };
-        self.host.unload(kernel);
-        let outcome = outcome?;
+            true => self.host.launch(kernel, &inputs.launch, &mut buffers, 1),
+            false => self.host.launch_evicted(kernel, &inputs.launch, &mut buffers, evictions),
+        }?;
         self.launches += 1;
         self.evictions += outcome.evictions;
         Ok(Done { buffers, printed: outcome.printed })
@@ -114,16 +121,22 @@ impl Bench {
         if transformed == alone {
             return Ok(());
         }
-        let undisturbed = self.run(&transformed, entry, inputs, Some(report), &Evictions::default()).context("undisturbed")?;
-        compare(expected, &undisturbed, true).with_context(|| format!("undisturbed, {fence_form:?}"))?;
+        let kernel = Kernel { module: &transformed, entry, report: Some(report), block: inputs.block };
+        self.with_loaded(&kernel, |bench, kernel| bench.launch_both_ways(kernel, report, inputs, expected))
+            .with_context(|| format!("ATOLL_SEED={}, {fence_form:?}", self.seed))
+    }
+
+    /// Compares what a loaded kernel does with what is expected, undisturbed and, where it can be preempted, evicted and resumed.
+    fn launch_both_ways(&mut self, kernel: &HostKernel, report: &KernelReport, inputs: &Inputs, expected: &Done) -> Result<()> {
+        let undisturbed = self.run(kernel, inputs, &Evictions::default()).context("undisturbed")?;
+        compare(expected, &undisturbed, true).context("undisturbed")?;
         if report.preempt_offset().is_some() {
             let mut moment = || Duration::from_micros(self.random.below(MICROSECONDS_MAX));
             let evictions = Evictions { after: (0..EVICTIONS).map(|_| moment()).collect() };
-            let resumed = self.run(&transformed, entry, inputs, Some(report), &evictions)?;
+            let resumed = self.run(kernel, inputs, &evictions).context("evicted and resumed")?;
             // A block that stopped midway prints again what it had printed.
             let prints_once = report.loops.iter().all(|found| matches!(found.decision, LoopDecision::Skipped(_)));
-            compare(expected, &resumed, prints_once)
-                .with_context(|| format!("evicted and resumed, ATOLL_SEED={}, {fence_form:?}", self.seed))?;
+            compare(expected, &resumed, prints_once).context("evicted and resumed")?;
         }
         Ok(())
     }
@@ -198,8 +211,10 @@ fn transformed_kernels_do_what_they_did() -> Result<()> {
                 };
                 for (number, passes) in selections.iter().enumerate() {
                     let all = selections.len() - 1;
-                    let its_turn = if turn % 2 == 0 { number == all } else { number == turn / 2 % all };
-                    if full() || its_turn {
+                    let sampled = if turn % 2 == 0 { number == all } else { number == turn / 2 % all };
+                    // In full: all passes together at every shape, each single pass at one shape of the file's, in turn.
+                    let its_turn = if full() { number == all || (turn + number) % case.launches.len() == shape } else { sampled };
+                    if its_turn {
                         let name = format!("{} of {}, block {:?}, after {}", case.name, path.display(), inputs.block, passes.join(","));
                         failures.extend(
                             bench.check(module, &case.name, &inputs, passes, &expected).err().map(|error| format!("{name}: {error:#}")),

@@ -8,8 +8,11 @@
 //! A raised epoch is seen some time later. From then on blocks that have not begun leave, and where the device can interrupt, those that run are stopped and will run again. A launch that lost blocks ends as
 //! evicted; the blocks that ran are remembered by task and step, as by a progress map.
 //!
+//! Faults change one thing each: a kernel that is stuck keeps its compute units until the device ends it, a reset that fails is an epoch that no kernel reads, a late completion holds back those behind it.
+//!
 //! Pads of a launch run on compute units of their own, one round after the other, and the launch ends with the last of everything.
 
+use crate::faults::{DeviceFaults, Faults, LATE_COMPLETION_NS, STUCK_KERNEL_NS};
 use crate::model::Kernel;
 use crate::occupancy::Group as Occupying;
 use crate::parameters::DeviceParameters;
@@ -110,6 +113,10 @@ struct Current {
     began: Option<Nanos>,
     /// Blocks left, or were stopped.
     left: bool,
+    /// Its kernel does not end by itself.
+    is_stuck: bool,
+    /// The device ended it, since it ran for too long.
+    has_failed: bool,
     stopped_blocks: u32,
     wasted_ns: u64,
 }
@@ -132,6 +139,8 @@ struct Queue {
     current: Option<Current>,
     /// Those that ended and of which the scheduler has yet to hear.
     untold: VecDeque<Ended>,
+    /// Before this the scheduler hears of none of them: of one queue it hears in order.
+    told_from: Nanos,
 }
 
 /// What happens at a time.
@@ -172,6 +181,7 @@ pub struct SimDevice {
     /// Integral of `used` over time.
     busy: u128,
     now: Nanos,
+    faults: DeviceFaults,
     /// What ran where, from a time on, where somebody draws it.
     watched: Option<(Nanos, Vec<Occupying>)>,
 }
@@ -194,8 +204,20 @@ impl SimDevice {
             count: 0,
             busy: 0,
             now: Nanos(0),
+            faults: DeviceFaults::new(&Faults::default(), 0),
             watched: None,
         }
+    }
+
+    /// With things that go wrong, as the seed has it.
+    #[must_use]
+    pub fn with_faults(self, faults: &Faults, seed: u64) -> SimDevice {
+        SimDevice { faults: DeviceFaults::new(faults, seed), ..self }
+    }
+
+    /// What went wrong so far.
+    pub(crate) fn faults(&self) -> &DeviceFaults {
+        &self.faults
     }
 
     /// Remembers what runs from a time on.
@@ -244,6 +266,9 @@ impl SimDevice {
 
     /// Raises the epoch of a task; kernels read it a little later.
     pub fn raise_epoch(&mut self, now: Nanos, task: TaskId, epoch: Epoch) {
+        if self.faults.failing_resets.strikes() {
+            return;
+        }
         self.after(now, self.parameters.costs.flag_ns, Happening::FlagSeen { task, epoch: epoch.0 });
     }
 
@@ -327,6 +352,8 @@ impl SimDevice {
             ran,
             began: None,
             left: false,
+            is_stuck: self.faults.stuck_kernels.strikes(),
+            has_failed: false,
             stopped_blocks: 0,
             wasted_ns: 0,
         });
@@ -404,8 +431,9 @@ impl SimDevice {
         let wave_ns = profile.wave_ns[on_each.clamp(1, profile.wave_ns.len()) - 1];
         let contention = u128::from(costs.contention_permille) * u128::from(used - own - pads) / u128::from(capacity);
         let slower = contention as u64 + if current.launch.pads.is_empty() { 0 } else { costs.padding_permille };
+        let took = if current.is_stuck { STUCK_KERNEL_NS } else { longer(wave_ns, slower) };
         self.used = used + taken;
-        self.after(now, longer(wave_ns, slower), Happening::GroupEnds { queue, group });
+        self.after(now, took, Happening::GroupEnds { queue, group });
     }
 
     /// Begins with what runs beside the current launch of a queue, once there is room for it.
@@ -425,7 +453,11 @@ impl SimDevice {
 
     fn group_ends(&mut self, now: Nanos, queue: usize, group: u64) {
         let Some(current) = &mut self.queues[queue].current else { return };
-        if let Some(at) = current.running.iter().position(|running| running.number == group) {
+        let runs = current.running.iter().position(|running| running.number == group);
+        if current.is_stuck && runs.is_some() {
+            current.has_failed = true;
+            self.stop_blocks(now, queue);
+        } else if let Some(at) = runs {
             let group = current.running.swap_remove(at);
             let each = current.each;
             current.ran += group.blocks;
@@ -455,31 +487,45 @@ impl SimDevice {
             if launch.task != task || !self.is_raised(&launch) {
                 continue;
             }
-            let current = self.current(queue);
-            let (mut freed, each) = (0, current.each);
-            let stopped = std::mem::take(&mut current.running);
-            for group in &stopped {
-                current.left = true;
-                current.stopped_blocks += group.blocks;
-                freed += u64::from(group.blocks) * current.each;
-                current.wasted_ns += u64::from(group.blocks) * (now.0 - group.began.0) / u64::from(launch.kernel.profile.occupancy());
-            }
-            self.used -= freed;
-            stopped.iter().for_each(|group| self.note(&launch, each, group, now, true));
+            self.stop_blocks(now, queue);
         }
         self.dispatch(now);
+    }
+
+    /// Stops what runs of a queue's current launch; what has not begun does not begin.
+    fn stop_blocks(&mut self, now: Nanos, queue: usize) {
+        let current = self.current(queue);
+        let (mut freed, each, launch) = (0, current.each, current.launch.clone());
+        let stopped = std::mem::take(&mut current.running);
+        current.pending = 0;
+        for group in &stopped {
+            current.left = true;
+            current.stopped_blocks += group.blocks;
+            freed += u64::from(group.blocks) * current.each;
+            current.wasted_ns += u64::from(group.blocks) * (now.0 - group.began.0) / u64::from(launch.kernel.profile.occupancy());
+        }
+        self.used -= freed;
+        stopped.iter().for_each(|group| self.note(&launch, each, group, now, true));
     }
 
     /// The current launch of a queue is over; the next one comes.
     fn close(&mut self, now: Nanos, queue: usize) {
         let current = self.queues[queue].current.take().expect("the queue has come to a launch");
-        let Current { launch, ran, began, left, stopped_blocks, wasted_ns, .. } = current;
+        let Current { launch, ran, began, left, has_failed, stopped_blocks, wasted_ns, .. } = current;
         if left {
             self.ran.insert((launch.task, launch.step), ran);
         }
-        let end = if left { LaunchEnd::Evicted } else { LaunchEnd::Complete };
-        self.queues[queue].untold.push_back(Ended { launch: launch.launch, end, began, at: now, stopped_blocks, wasted_ns });
-        self.after(now, self.parameters.costs.completion_ns, Happening::Tell { queue });
+        let end = match (has_failed, left) {
+            (true, _) => LaunchEnd::Failed,
+            (false, true) => LaunchEnd::Evicted,
+            (false, false) => LaunchEnd::Complete,
+        };
+        let late_ns = if self.faults.late_completions.strikes() { LATE_COMPLETION_NS } else { 0 };
+        let place = &mut self.queues[queue];
+        place.untold.push_back(Ended { launch: launch.launch, end, began, at: now, stopped_blocks, wasted_ns });
+        place.told_from = place.told_from.max(Nanos(now.0 + self.parameters.costs.completion_ns + late_ns));
+        let told = place.told_from;
+        self.after(told, 0, Happening::Tell { queue });
         self.fetch(now, queue);
     }
 }

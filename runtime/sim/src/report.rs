@@ -1,5 +1,6 @@
 //! What came of a run.
 
+use crate::faults::FaultCounts;
 use atoll_core::Class;
 use serde::Serialize;
 
@@ -94,6 +95,8 @@ pub struct Report {
     pub padded_launches: u64,
     /// How many best-effort blocks did.
     pub padding_blocks: u64,
+    /// What went wrong on demand.
+    pub faults: FaultCounts,
     /// The share of compute units in use.
     pub utilisation: f64,
 }

@@ -4,6 +4,7 @@ use crate::arrivals::Arrivals;
 use crate::device::{Ended, SimDevice, SimLaunch, SimPad};
 use crate::disb::{Load, Workload};
 use crate::error::SimError;
+use crate::faults::{DEATH_NS_MAX, Faults, LOST_WAKEUP_NS, WorldFaults};
 use crate::model::Model;
 use crate::occupancy::{Group, Occupied, place};
 use crate::parameters::DeviceParameters;
@@ -29,6 +30,8 @@ pub struct Simulation<'a> {
     pub workload: &'a Workload,
     /// The models, by the names that the workload uses.
     pub models: &'a BTreeMap<String, Model>,
+    /// What goes wrong, and how often.
+    pub faults: Faults,
     /// Seed of everything random.
     pub seed: u64,
     /// Measure as DISB does, which hides queueing: a client has one call at a time, what is due meanwhile is skipped but for the last, and latency counts from the call's actual beginning.
@@ -80,6 +83,12 @@ struct World<'a> {
     prepared: BinaryHeap<Reverse<(Nanos, TaskId)>>,
     /// The next call of each client.
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// Calls whose clients will be dead.
+    deaths: BinaryHeap<Reverse<(Nanos, TaskId)>>,
+    /// Ends of launches that woke nobody, in order, and when the scheduler looks at the latest.
+    unheard: Vec<Ended>,
+    heard_by: Option<Nanos>,
+    faults: WorldFaults,
     /// What runs beside the launch that comes next.
     pads: Vec<SimPad>,
     /// Clients that are late for their next call.
@@ -159,12 +168,16 @@ impl<'a> World<'a> {
         Ok(World {
             simulation,
             scheduler: Scheduler::new(&config),
-            device: SimDevice::new(&simulation.device),
+            device: SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed),
             callers,
             calls: HashMap::new(),
             launches: HashMap::new(),
             prepared: BinaryHeap::new(),
             due: BinaryHeap::new(),
+            deaths: BinaryHeap::new(),
+            unheard: Vec::new(),
+            heard_by: None,
+            faults: WorldFaults::new(&simulation.faults, simulation.seed),
             pads: Vec::new(),
             late: Vec::new(),
             owners: Vec::new(),
@@ -181,12 +194,16 @@ impl<'a> World<'a> {
         loop {
             let due = self.due.peek().map(|Reverse((at, _))| *at);
             let prepared = self.prepared.peek().map(|Reverse((at, _))| *at);
-            let next = [self.device.next(), due, prepared, self.scheduler.next_wakeup()];
+            let death = self.deaths.peek().map(|Reverse((at, _))| *at);
+            let next = [self.device.next(), due, prepared, death, self.heard_by, self.scheduler.next_wakeup()];
             let Some(now) = next.into_iter().flatten().min().filter(|now| *now <= end && !is_done(self)) else { break };
             self.now = now;
             self.device.advance(now, &mut told);
             for ended in told.drain(..) {
-                self.launch_ended(&ended);
+                self.hear(ended);
+            }
+            if self.heard_by.is_some_and(|at| at <= now) {
+                self.hear_the_unheard();
             }
             while let Some(&Reverse((at, client))) = self.due.peek()
                 && at <= now
@@ -203,6 +220,12 @@ impl<'a> World<'a> {
             {
                 self.prepared.pop();
                 self.tell(Event::TaskPrepared { task });
+            }
+            while let Some(&Reverse((at, task))) = self.deaths.peek()
+                && at <= now
+            {
+                self.deaths.pop();
+                self.tell(Event::CancelTask { task });
             }
             if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
                 self.tell(Event::Tick);
@@ -244,7 +267,29 @@ impl<'a> World<'a> {
         let call = Call { client, arrived, is_real_time, kernels, has_begun: false, evicting: HashSet::new(), preempts: false };
         self.calls.insert(task, call);
         let (steps, profiles) = (Arc::clone(&caller.steps), Some(Arc::clone(&caller.profiles)));
+        if self.faults.dead_clients.strikes() {
+            let after = self.faults.dead_clients.below(DEATH_NS_MAX);
+            self.deaths.push(Reverse((Nanos(self.now.0 + after), task)));
+        }
         self.tell_of(Some(task), Event::TaskArrived(TaskSpec { task, class, priority: 0, steps, deadline: None, profiles, ready: true }));
+    }
+
+    /// A launch ended, and that wakes the scheduler, unless the wake-up is lost.
+    fn hear(&mut self, ended: Ended) {
+        self.unheard.push(ended);
+        if self.faults.lost_wakeups.strikes() {
+            self.heard_by.get_or_insert(Nanos(self.now.0 + LOST_WAKEUP_NS));
+        } else {
+            self.hear_the_unheard();
+        }
+    }
+
+    /// Whatever wakes the scheduler, it looks at all there is.
+    fn hear_the_unheard(&mut self) {
+        self.heard_by = None;
+        for ended in std::mem::take(&mut self.unheard) {
+            self.launch_ended(&ended);
+        }
     }
 
     fn launch_ended(&mut self, ended: &Ended) {
@@ -274,6 +319,7 @@ impl<'a> World<'a> {
 
     /// Tells the scheduler, for the sake of a call perhaps, and does what it asks.
     fn tell_of(&mut self, caller: Option<TaskId>, event: Event) {
+        self.hear_the_unheard();
         let mut fresh = Vec::new();
         self.scheduler.handle(self.now, event, &mut fresh);
         let mut actions = VecDeque::from(fresh);
@@ -336,8 +382,9 @@ impl<'a> World<'a> {
         if std::mem::take(&mut caller.is_late) {
             self.late.push(call.client);
         }
-        // Who was refused does not ask again at once, and for ever.
-        if self.simulation.workload.clients[call.client].load == Load::Continuous && outcome == Outcome::Complete {
+        // Who was refused does not ask again at once, and for ever; who died, or whose kernel was ended, does.
+        let asks_again = matches!(outcome, Outcome::Complete | Outcome::Cancelled | Outcome::Failed);
+        if self.simulation.workload.clients[call.client].load == Load::Continuous && asks_again {
             self.due.push(Reverse((answered, call.client)));
         }
     }
@@ -393,6 +440,7 @@ impl<'a> World<'a> {
             preemption,
             padded_launches: self.scheduler.counters().padded_launches,
             padding_blocks: self.scheduler.counters().padding_blocks,
+            faults: self.faults.counts(self.device.faults()),
             utilisation: self.device.utilisation(),
         }
     }

@@ -2,7 +2,8 @@
 
 use atoll_core::{Class, LaunchProfile, POLICIES, policy_by_name};
 use atoll_sim::{
-    Client, DeviceParameters, Kernel, Load, Model, Occupied, Report, SimError, Simulation, Workload, device_by_name, simulate, watch,
+    Client, DEVICES, DeviceParameters, FaultCounts, Faults, Kernel, Load, Model, Occupied, Report, SimError, Simulation, Workload,
+    device_by_name, simulate, watch,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,9 +32,14 @@ fn workload() -> Workload {
 }
 
 fn run(policy: &str, device: &DeviceParameters, seed: u64) -> Report {
+    run_with(policy, device, seed, Faults::default())
+}
+
+fn run_with(policy: &str, device: &DeviceParameters, seed: u64, faults: Faults) -> Report {
     let (models, workload) = (models(), workload());
     let policy = policy_by_name(policy).expect("a policy");
-    simulate(&Simulation { policy, device: *device, queue_capacity: 4, workload: &workload, models: &models, seed, as_disb: false })
+    let device = *device;
+    simulate(&Simulation { policy, device, queue_capacity: 4, workload: &workload, models: &models, faults, seed, as_disb: false })
         .expect("a report")
 }
 
@@ -59,8 +65,16 @@ fn what_is_watched_is_what_was_in_use() {
     for policy in ["streams", "reset", "reef"] {
         let (models, workload) = (models(), workload());
         let policy = policy_by_name(policy).expect("a policy");
-        let simulation =
-            Simulation { policy, device: *mi50(), queue_capacity: 4, workload: &workload, models: &models, seed: 3, as_disb: false };
+        let simulation = Simulation {
+            policy,
+            device: *mi50(),
+            queue_capacity: 4,
+            workload: &workload,
+            models: &models,
+            faults: Faults::default(),
+            seed: 3,
+            as_disb: false,
+        };
         let report = simulate(&simulation).expect("a report");
         let around = |at: u64| at - at.min(1_000_000)..at + 4_000_000;
         let (occupied, _) = watch(&simulation, Some(0..workload.duration_ns), around).expect("a picture");
@@ -108,12 +122,66 @@ fn preemption_takes_what_the_device_takes_for_it() {
 }
 
 #[test]
+fn whatever_goes_wrong_every_call_is_counted_once() {
+    let often = Faults { late_completions: 0.1, lost_wakeups: 0.1, dead_clients: 0.2, stuck_kernels: 0.0005, failing_resets: 0.3 };
+    let mut seen = FaultCounts::default();
+    for (seed, policy) in POLICIES.iter().enumerate() {
+        for device in DEVICES {
+            let report = run_with(policy.name, device, seed as u64, often);
+            let place = format!("{} on {}: {:?}", policy.name, device.name, report.faults);
+            for client in &report.clients {
+                assert_eq!(client.scheduled, client.served + client.dropped, "{place}: {client:?}");
+            }
+            assert!(report.clients[0].served > 0, "{place}: nobody is served");
+            seen.late_completions += report.faults.late_completions;
+            seen.lost_wakeups += report.faults.lost_wakeups;
+            seen.dead_clients += report.faults.dead_clients;
+            seen.stuck_kernels += report.faults.stuck_kernels;
+            seen.failing_resets += report.faults.failing_resets;
+        }
+    }
+    let FaultCounts { late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets } = seen;
+    assert!([late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets].into_iter().all(|count| count > 20), "{seen:?}");
+}
+
+#[test]
+fn each_fault_does_what_it_is_called() {
+    let p99 = |report: &Report| report.clients[0].latency_us.p99;
+    let with = |faults| run_with("reset", mi50(), 1, faults);
+    let quiet = run("reset", mi50(), 1);
+    // Who is not evicted runs to its end, as if nobody could be evicted.
+    let unread = with(Faults { failing_resets: 1.0, ..Faults::default() });
+    assert!(unread.preemption.reexecuted_blocks == 0 && p99(&unread) > p99(&quiet) + 100.0, "{} {}", p99(&unread), p99(&quiet));
+    let late = with(Faults { late_completions: 0.05, ..Faults::default() });
+    assert!(p99(&late) > p99(&quiet) + 900.0, "{} {}", p99(&late), p99(&quiet));
+    let lost = with(Faults { lost_wakeups: 0.01, ..Faults::default() });
+    assert!(lost.throughput(Class::BestEffort) < quiet.throughput(Class::BestEffort), "they wait for nothing");
+    let dead = with(Faults { dead_clients: 0.5, ..Faults::default() });
+    assert!(dead.clients.iter().map(|client| client.dropped).sum::<u64>() > quiet.clients.iter().map(|client| client.dropped).sum::<u64>());
+    // What can be stopped is evicted for real-time work even when it hangs; elsewhere it keeps its compute units until the device ends it.
+    let stuck = Faults { stuck_kernels: 0.001, ..Faults::default() };
+    let v100 = device_by_name("v100").expect("a device");
+    let [stopped, waited] = [mi50(), v100].map(|device| run_with("reset", device, 1, stuck));
+    assert!(waited.clients[0].latency_us.max > 80_000.0, "{:?}", waited.clients[0].latency_us);
+    assert!(stopped.preemption.total_us.max < 1_000.0, "{:?}", stopped.preemption.total_us);
+}
+
+#[test]
 fn measured_as_disb_a_client_has_one_call_at_a_time() {
     let (models, policy) = (models(), policy_by_name("streams").expect("a policy"));
     // A call takes at least 6 ms, and there is one every 2.
     let workload = Workload { clients: vec![client("slow_rt", Class::RealTime, "slow", Load::Periodic(500.0))], ..workload() };
     let run = |as_disb| {
-        simulate(&Simulation { policy, device: *mi50(), queue_capacity: 4, workload: &workload, models: &models, seed: 1, as_disb })
+        simulate(&Simulation {
+            policy,
+            device: *mi50(),
+            queue_capacity: 4,
+            workload: &workload,
+            models: &models,
+            faults: Faults::default(),
+            seed: 1,
+            as_disb,
+        })
     };
     let [open, disb] = [false, true].map(|as_disb| run(as_disb).expect("a report").clients.remove(0));
     assert_eq!((open.scheduled, disb.scheduled), (1000, 1000));
@@ -125,8 +193,16 @@ fn measured_as_disb_a_client_has_one_call_at_a_time() {
 fn a_model_that_is_not_there_is_named() {
     let workload = Workload { clients: vec![client("a", Class::RealTime, "huge", Load::Continuous)], ..workload() };
     let (models, policy) = (models(), policy_by_name("reset").expect("a policy"));
-    let error =
-        simulate(&Simulation { policy, device: *mi50(), queue_capacity: 4, workload: &workload, models: &models, seed: 1, as_disb: false });
+    let error = simulate(&Simulation {
+        policy,
+        device: *mi50(),
+        queue_capacity: 4,
+        workload: &workload,
+        models: &models,
+        faults: Faults::default(),
+        seed: 1,
+        as_disb: false,
+    });
     let Err(error @ SimError::UnknownModel { .. }) = error else { panic!("{error:?}") };
     assert_eq!(error.to_string(), "client `a` calls the model `huge`, for which there is no profile; known are: quick, slow");
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use atoll_core::{Class, PolicyEntry};
 use atoll_engine::{EngineStatistics, Histogram, InvokeError};
 use atoll_kgraph::Bundle;
-use atoll_sim::{Arrivals, ClientReport, Distribution, Load, PreemptionReport, Report, Workload};
+use atoll_sim::{Arrivals, ClientReport, Distribution, FaultCounts, Load, PreemptionReport, Report, Workload};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
@@ -195,6 +195,7 @@ impl Run {
             },
             padded_launches: after.padded_launches - before.padded_launches,
             padding_blocks: after.padding_blocks - before.padding_blocks,
+            faults: FaultCounts::default(),
             utilisation: busy_ns as f64 / capacity_ns,
         }
     }

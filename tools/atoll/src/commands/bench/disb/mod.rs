@@ -11,12 +11,15 @@ use crate::output::{Align, Table, print, print_json};
 use crate::profiler;
 use crate::random::Random;
 use crate::tensors::InputSpecs;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use atoll_core::{Class, POLICIES, PolicyEntry, policy_by_name};
 use atoll_engine::{InputTensor, symbol_values};
 use atoll_kgraph::{BufferKind, Bundle, Profile};
 use atoll_server::tensor_metadata;
-use atoll_sim::{COSTS, DEVICES, DISB, DeviceParameters, Model, Report, Simulation, Workload, device_by_name, simulate, watch};
+use atoll_sim::{
+    COSTS, DEVICES, DISB, DeviceParameters, FAULTS, FaultCounts, Faults, Model, Report, Simulation, Workload, device_by_name, simulate,
+    watch,
+};
 use plots::Pictures;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -45,6 +48,7 @@ Examples:
   atoll bench disb --workload A,C --policy rt-only,streams,reset --device sim:mi50 --profiles reef-mi50
   atoll bench disb --workload REAL.json --device sim:mi50 --profiles reef-mi50 --json
   atoll bench disb --workload A --device sim:mi50 --profiles reef-mi50 --cost evicted-launch=2
+  atoll bench disb --workload A --device sim:v100 --profiles reef-mi50 --fault stuck-kernels=0.0001,failing-resets=0.1
   atoll bench disb --workload A --device host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10
   atoll bench disb --workload A --device sim:host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10";
 
@@ -92,6 +96,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COST=X")]
     cost: Vec<String>,
 
+    /// Let something go wrong in a simulated device, at this share of all chances: late-completions, lost-wakeups, dead-clients, stuck-kernels, failing-resets
+    #[arg(long, value_name = "FAULT=SHARE", value_delimiter = ',')]
+    fault: Vec<String>,
+
     /// Measure as DISB does: one call at a time per client, what is due meanwhile skipped, latency from the actual beginning
     #[arg(long)]
     as_disb: bool,
@@ -118,6 +126,7 @@ pub(crate) struct Args {
 struct Settings {
     compute_units: u32,
     capacity: u32,
+    faults: Faults,
     seed: u64,
     as_disb: bool,
 }
@@ -133,7 +142,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let policies = policies(&args.policy).blame_user()?;
     let compute_units =
         args.compute_units.or_else(|| std::thread::available_parallelism().ok()?.try_into().ok()).map_or(1, NonZeroU32::get);
-    let settings = Settings { compute_units, capacity: args.capacity, seed: args.seed, as_disb: args.as_disb };
+    let faults = faults(&args.fault).blame_user()?;
+    if args.device == "host" && faults != Faults::default() {
+        return Err(users(anyhow!("--fault is for simulated devices: --device sim:…")));
+    }
+    let settings = Settings { compute_units, capacity: args.capacity, faults, seed: args.seed, as_disb: args.as_disb };
     let place = place(args, &workloads, compute_units)?;
     let pictures = args.plot.as_deref().map(Pictures::new).transpose()?;
     let drawn = pictures.as_ref().filter(|pictures| pictures.has_timelines()).map(|_| args.window.clone());
@@ -151,7 +164,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(pictures) = &pictures {
         pictures.latencies(&reports)?;
     }
-    if args.json { print_json(&reports) } else { Ok(print(&table(&reports).to_string())?) }
+    if args.json {
+        return print_json(&reports);
+    }
+    print(&table(&reports).to_string())?;
+    if !args.fault.is_empty() {
+        print(&struck(&reports).to_string())?;
+    }
+    Ok(())
 }
 
 impl Place {
@@ -166,8 +186,8 @@ impl Place {
         match self {
             Place::Host(bundles) => host::run(workload, policy, bundles, settings, drawn),
             Place::Simulated(device, models) => {
-                let Settings { capacity: queue_capacity, seed, as_disb, .. } = *settings;
-                let simulation = Simulation { policy, device: *device, queue_capacity, workload, models, seed, as_disb };
+                let Settings { capacity: queue_capacity, faults, seed, as_disb, .. } = *settings;
+                let simulation = Simulation { policy, device: *device, queue_capacity, workload, models, faults, seed, as_disb };
                 let report = simulate(&simulation).blame_user()?;
                 let Some(window) = drawn else { return Ok((report, None)) };
                 let (occupied, window) = watch(&simulation, window.clone(), plots::around).blame_user()?;
@@ -207,6 +227,21 @@ fn device(args: &Args) -> Result<DeviceParameters> {
         *value = (*value as f64 * factor) as u64;
     }
     Ok(device)
+}
+
+/// How often things are to go wrong.
+fn faults(texts: &[String]) -> Result<Faults> {
+    let mut faults = Faults::default();
+    for text in texts {
+        let (name, share) = text.split_once('=').with_context(|| format!("--fault {text} is not FAULT=SHARE"))?;
+        let share: f64 = share.parse().with_context(|| format!("--fault {text}"))?;
+        ensure!((0.0..=1.0).contains(&share), "--fault {text}: a share is from 0 to 1");
+        let names = || FAULTS.iter().map(|fault| fault.name).collect::<Vec<_>>().join(", ");
+        let fault =
+            FAULTS.iter().find(|fault| fault.name == name).with_context(|| format!("there is no fault {name}; there are {}", names()))?;
+        *(fault.of)(&mut faults) = share;
+    }
+    Ok(faults)
 }
 
 fn workload(name: &str, args: &Args) -> Result<Workload> {
@@ -315,6 +350,20 @@ fn table(reports: &[Report]) -> Table {
             if report.padded_launches == 0 { String::new() } else { report.padded_launches.to_string() },
             format!("{:.0} %", 100.0 * report.utilisation),
         ]);
+    }
+    table
+}
+
+/// What went wrong on demand.
+fn struck(reports: &[Report]) -> Table {
+    let columns = FAULTS.map(|fault| (fault.name, Align::Right));
+    let [late, wakeups, clients, kernels, resets] = columns;
+    let mut table = Table::new([("workload", Align::Left), ("policy", Align::Left), late, wakeups, clients, kernels, resets]);
+    for Report { variant, policy, faults, .. } in reports {
+        let FaultCounts { late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets } = *faults;
+        let counts = [late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets].map(|count| count.to_string());
+        let [late, wakeups, clients, kernels, resets] = counts;
+        table.row([variant.clone(), policy.clone(), late, wakeups, clients, kernels, resets]);
     }
     table
 }

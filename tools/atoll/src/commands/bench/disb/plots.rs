@@ -246,6 +246,7 @@ mod tests {
             preemption: PreemptionReport::default(),
             padded_launches: 0,
             padding_blocks: 0,
+            faults: atoll_sim::FaultCounts::default(),
             utilisation: 0.5,
         }
     }

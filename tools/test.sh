@@ -15,8 +15,9 @@ step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps $ATOLL_FEATURES
 
 step "tests"
-# The integration tests run the real program.
+# The integration tests run the real programs, and what drives a GPU runs on the stand-in driver.
 cargo build --quiet -p atoll $ATOLL_BIN_FEATURES
+cargo build --quiet -p gpu-probe -p atoll-stand-in-cuda $ATOLL_STAND_IN_FEATURES
 cargo test --workspace --no-fail-fast --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
 
 step "what was skipped, and why"

@@ -44,6 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("atoll-models", &["atoll-frontend"]),
     ("gpu-probe", &[]),
+    ("atoll-stand-in-cuda", &["atoll-core", "atoll-device", "atoll-kgraph", "atoll-ptx", "atoll-target-host"]),
 ];
 
 #[test]

@@ -13,6 +13,7 @@ mod executors;
 mod faults;
 mod fence;
 mod functions;
+mod gpu_probe;
 mod idempotence;
 mod interruptions;
 mod isolation;

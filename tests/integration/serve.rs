@@ -15,9 +15,7 @@ pub(crate) const LOG: &str = "daemon.log";
 
 /// The program under test, built by the same cargo call.
 pub(crate) fn atoll() -> PathBuf {
-    let test = std::env::current_exe().expect("a test has a path");
-    let folder = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
-    folder.join("atoll")
+    atoll_tests::program("atoll")
 }
 
 pub(crate) struct Daemon {

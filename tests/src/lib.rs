@@ -6,6 +6,7 @@ pub mod chaos;
 pub mod corpus;
 pub mod http;
 pub mod random_kernel;
+pub mod stand_in;
 pub mod stopping;
 pub mod walk;
 
@@ -52,6 +53,12 @@ fn cache(variable: &str, folder: &str) -> PathBuf {
 /// The root of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the repository")
+}
+
+/// What cargo built beside this test, by the same call or by `cargo build -p`: a program or a library.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    test.ancestors().nth(2).expect("target/<profile>/deps/<test>").join(name)
 }
 
 /// A model to test.

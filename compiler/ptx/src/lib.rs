@@ -29,6 +29,7 @@ pub mod analysis;
 pub mod ast;
 pub mod build;
 mod directive;
+mod initial;
 mod lex;
 pub mod limits;
 mod parse;
@@ -40,6 +41,7 @@ pub mod types;
 mod verify;
 
 pub use ast::*;
+pub use initial::InitialValue;
 pub use parse::parse;
 pub use print::print;
 pub use roles::Role;

@@ -3,7 +3,7 @@
 use crate::emit::quoted;
 use crate::error::HostError;
 use crate::read::function_address;
-use atoll_ptx::{Immediate, Initializer, Item, ItemKind, Linkage, Module, Name, ScalarType, StateSpace, Variable};
+use atoll_ptx::{InitialValue, Item, ItemKind, Linkage, Module, Name, StateSpace, Variable};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -50,10 +50,7 @@ fn definition(module: &Module, variable: &Variable, line: u32) -> Result<String,
     if variable.linkage == Linkage::Extern {
         return Err(unsupported("variables defined in another module".into()));
     }
-    let mut value = Value { module, bytes: Vec::new(), addresses: Vec::new() };
-    if let Some(initializer) = &variable.initializer {
-        value.append(initializer, variable.ty).map_err(unsupported)?;
-    }
+    let mut value = Value::of(module, variable).map_err(unsupported)?;
     let declared =
         variable.bytes().filter(|b| *b <= MAX_BYTES).ok_or_else(|| unsupported(format!("module variables above {MAX_BYTES} bytes")))?;
     // An array without a size has that of its initialiser.
@@ -68,49 +65,31 @@ fn definition(module: &Module, variable: &Variable, line: u32) -> Result<String,
 }
 
 /// The value of a variable.
-struct Value<'m> {
-    module: &'m Module,
+struct Value {
     bytes: Vec<u8>,
     /// Addresses of other variables: where each of them lies in `bytes`, the variable, and an offset from it.
     addresses: Vec<(usize, Name, i64)>,
 }
 
-impl Value<'_> {
-    /// Appends an initialiser; the error says what is not supported.
-    fn append(&mut self, initializer: &Initializer, ty: ScalarType) -> Result<(), String> {
-        match initializer {
-            Initializer::List(items) => items.iter().try_for_each(|i| self.append(i, ty)),
-            Initializer::Symbol { name, mask: Some(_), .. } => Err(format!("a part of the address of `{name}`")),
-            Initializer::Symbol { name, offset, mask: None, .. } => self.append_address(name, *offset, ty),
-            Initializer::Immediate(value) => {
-                let bits: i128 = match (value, ty) {
-                    (Immediate::Int(v), _) => *v,
-                    (Immediate::F32(b), ScalarType::F64) => f64::from(f32::from_bits(*b)).to_bits().into(),
-                    (Immediate::F32(b), _) => (*b).into(),
-                    (Immediate::F64(b), ScalarType::F32) => (f64::from_bits(*b) as f32).to_bits().into(),
-                    (Immediate::F64(b), _) => (*b).into(),
-                };
-                self.bytes.extend_from_slice(&bits.to_le_bytes()[..ty.bytes() as usize]);
-                Ok(())
-            }
+impl Value {
+    /// Its initial value, with the addresses of functions filled in; the error says what is not supported.
+    fn of(module: &Module, variable: &Variable) -> Result<Value, String> {
+        let InitialValue { mut bytes, mut addresses } = variable.initial_value()?;
+        addresses.retain(|(at, name, offset)| {
+            let address = function_address(module, name);
+            address.inspect(|address| bytes[*at..at + 8].copy_from_slice(&address.wrapping_add_signed(*offset).to_le_bytes())).is_none()
+        });
+        let is_variable = |name: &Name| {
+            module
+                .items
+                .iter()
+                .filter_map(Item::variable)
+                .any(|v| v.name == *name && matches!(v.space, StateSpace::Global | StateSpace::Const))
+        };
+        match addresses.iter().find(|(_, name, _)| !is_variable(name)) {
+            Some((_, name, _)) => Err(format!("the address of `{name}` in an initialiser")),
+            None => Ok(Value { bytes, addresses }),
         }
-    }
-
-    fn append_address(&mut self, name: &Name, offset: i64, ty: ScalarType) -> Result<(), String> {
-        if ty.bytes() != 8 {
-            return Err(format!("the address of `{name}` in {} bytes", ty.bytes()));
-        }
-        if let Some(address) = function_address(self.module, name) {
-            self.bytes.extend_from_slice(&address.wrapping_add_signed(offset).to_le_bytes());
-            return Ok(());
-        }
-        let is_module_variable = |item: &Item| matches!(&item.kind, ItemKind::Variable(v) if v.name == *name && matches!(v.space, StateSpace::Global | StateSpace::Const));
-        if !self.module.items.iter().any(is_module_variable) {
-            return Err(format!("the address of `{name}` in an initialiser"));
-        }
-        self.addresses.push((self.bytes.len(), name.clone(), offset));
-        self.bytes.extend_from_slice(&[0; 8]);
-        Ok(())
     }
 
     /// As LLVM writes it, with its type.

@@ -1,0 +1,31 @@
+//! Where the stand-in CUDA driver is (`tests/stand-in-cuda`), for programs that look for a driver.
+
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The environment variable that says what the stand-in is to do; `tests/stand-in-cuda/src/options.rs` has the words.
+pub const OPTIONS: &str = "ATOLL_STAND_IN_CUDA";
+
+/// The library, built by the same cargo call as the test, or by `cargo build -p atoll-stand-in-cuda`.
+pub fn library() -> Result<PathBuf> {
+    let path = crate::program("libatoll_stand_in_cuda.so");
+    ensure!(path.exists(), "{} is not built; run cargo build -p atoll-stand-in-cuda", path.display());
+    Ok(path)
+}
+
+/// Puts the library under the driver's name into a folder.
+pub fn install(folder: &Path) -> Result<()> {
+    let place = folder.join("libcuda.so.1");
+    std::os::unix::fs::symlink(library()?, &place).with_context(|| place.display().to_string())
+}
+
+/// A program that finds the stand-in as its driver: `folder` gets the library, unless it has it.
+pub fn command(program: &Path, folder: &Path, options: &str) -> Result<Command> {
+    if !folder.join("libcuda.so.1").exists() {
+        install(folder)?;
+    }
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", folder).env(OPTIONS, options);
+    Ok(command)
+}

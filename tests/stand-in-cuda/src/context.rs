@@ -1,0 +1,140 @@
+//! Contexts, and what a fault does to them.
+
+use crate::device::Device;
+use crate::driver::Driver;
+use crate::graph::Capture;
+use crate::memory::{Kind, Memory};
+use crate::status::Status;
+use crate::stream::Stream;
+use crate::table::Handle;
+use crate::work::Work;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// How long to wait for work that was ended before it is told again: a launch may just have been beginning.
+const END_AGAIN: Duration = Duration::from_millis(5);
+
+/// A context.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) handle: Handle,
+    pub(crate) device: Arc<Device>,
+    pub(crate) is_primary: bool,
+    driver: &'static Driver,
+    /// What went wrong, for good; 0 while all is well.
+    fault: AtomicU32,
+    is_destroyed: AtomicBool,
+    default_stream: Mutex<Option<Arc<Stream>>>,
+    /// All streams that have something to do, those included that the program destroyed.
+    streams: Mutex<Vec<Weak<Stream>>>,
+}
+
+impl Context {
+    pub(crate) fn new(driver: &'static Driver, device: Arc<Device>, handle: Handle, is_primary: bool) -> Context {
+        let (fault, is_destroyed) = (AtomicU32::new(0), AtomicBool::new(false));
+        Context { handle, device, is_primary, driver, fault, is_destroyed, default_stream: Mutex::default(), streams: Mutex::default() }
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.driver.memory
+    }
+
+    /// Takes memory that belongs to the context.
+    pub(crate) fn take_memory(&self, bytes: u64, align: u64, kind: Kind) -> Result<u64, Status> {
+        self.memory().take(bytes, align, kind, (self.handle, self.device.ordinal))
+    }
+
+    /// The error that every call gets since a kernel went wrong.
+    pub(crate) fn check(&self) -> Result<(), Status> {
+        match self.fault.load(SeqCst) {
+            0 if self.is_destroyed.load(SeqCst) => Err(Status::ContextIsDestroyed),
+            0 => Ok(()),
+            number => Err(Status::of_number(number).unwrap_or(Status::Unknown)),
+        }
+    }
+
+    /// Whether its work is not done any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.check().is_err()
+    }
+
+    /// A kernel went wrong: nothing else of the context runs or will run.
+    pub(crate) fn fail(&self, status: Status) {
+        // What a destroyed context ends is nobody's mistake.
+        if !self.is_destroyed.load(SeqCst) && self.fault.compare_exchange(0, status as u32, SeqCst, SeqCst).is_ok() {
+            self.device.abort(self.handle);
+        }
+    }
+
+    /// The default stream: the one of number 0.
+    pub(crate) fn default_stream(self: &Arc<Context>) -> Result<Arc<Stream>, Status> {
+        let mut stream = self.default_stream.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*stream {
+            Some(stream) => Ok(stream.clone()),
+            None => Ok(stream.insert(self.start_stream(0, true)?).clone()),
+        }
+    }
+
+    /// What a piece of work has to wait for beside what stands in its own stream: blocking streams and the default one keep order.
+    pub(crate) fn implicitly_before(&self, stream: &Stream) -> Result<Vec<Work>, Status> {
+        if !stream.is_blocking {
+            return Ok(Vec::new());
+        }
+        let default = self.default_stream.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(default) = default else { return Ok(Vec::new()) };
+        let others = if default.handle == stream.handle { self.streams(|other| other.is_blocking) } else { vec![default.clone()] };
+        if default.handle == stream.handle && others.iter().any(|other| other.capture().is_some()) {
+            return Err(Status::CaptureImplicit);
+        }
+        Ok(others.into_iter().filter_map(|stream| Some(Work::Behind { count: stream.unfinished()?, stream })).collect())
+    }
+
+    /// Waits for all that is in its streams.
+    pub(crate) fn synchronize(&self) -> Result<(), Status> {
+        self.refuse_while_capturing()?;
+        for stream in self.streams(|_| true) {
+            stream.wait(stream.taken());
+        }
+        self.check()
+    }
+
+    /// Refuses what cannot be captured, and could disturb a capture that goes on.
+    pub(crate) fn refuse_while_capturing(&self) -> Result<(), Status> {
+        let captures: Vec<Arc<Capture>> = self.streams(|_| true).iter().filter_map(|stream| stream.capture()).collect();
+        let forbidding: Vec<_> = captures.iter().filter(|capture| capture.forbids()).collect();
+        forbidding.iter().for_each(|capture| capture.invalidate());
+        if forbidding.is_empty() { Ok(()) } else { Err(Status::CaptureUnsupported) }
+    }
+
+    /// Ends all that runs, and gives back all that belongs to it.
+    pub(crate) fn destroy(&self) {
+        self.is_destroyed.store(true, SeqCst);
+        for stream in self.streams(|_| true) {
+            stream.set_capture(None);
+            self.device.abort(self.handle);
+            while !stream.wait_for(stream.taken(), END_AGAIN) {
+                self.device.abort(self.handle);
+            }
+            stream.close();
+        }
+        self.default_stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.driver.forget_all_of(self.handle);
+        self.memory().give_back_all(self.handle);
+    }
+
+    /// Makes a stream.
+    pub(crate) fn start_stream(self: &Arc<Context>, priority: i32, is_blocking: bool) -> Result<Arc<Stream>, Status> {
+        let stream = Stream::start(self, priority, is_blocking)?;
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(&stream));
+        Ok(stream)
+    }
+
+    /// Streams of this context.
+    pub(crate) fn streams(&self, is_meant: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.iter().filter_map(Weak::upgrade).filter(|stream| is_meant(stream)).collect()
+    }
+}

@@ -1,0 +1,226 @@
+//! The host device, and launches on it.
+//!
+//! Every launch gets a device queue of its own while it runs: the host device runs launches of one queue one after the other, and those of several queues beside each other. Queues of more
+//! urgent streams are more urgent.
+
+use crate::context::Context;
+use crate::options::Options;
+use crate::status::Status;
+use crate::table::Handle;
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::host::{HostConfig, HostDevice};
+use atoll_device::report::{Fault, FaultKind};
+use atoll_device::{Completion, Device as _, DeviceError, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Numerically lowest priority of a stream, which is the most urgent; 0 is the least.
+pub(crate) const PRIORITY_MIN: i32 = -2;
+
+/// Device queues per priority, the most urgent first: as many as the host device has.
+const QUEUES: [u32; 3] = [8, 8, 15];
+
+/// Dynamic and static shared memory of a block, as large GPUs have it.
+pub(crate) const SHARED_BYTES_MAX: u32 = 227 << 10;
+
+/// A device of the driver.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) ordinal: u32,
+    host: Mutex<HostDevice>,
+    /// Queues that no launch is in.
+    free: Mutex<Vec<u32>>,
+    freed: Condvar,
+    flying: Mutex<HashMap<LaunchId, Flight>>,
+    launches: AtomicU64,
+    verbose: bool,
+}
+
+/// A launch that is on its way.
+#[derive(Debug)]
+struct Flight {
+    queue: QueueId,
+    context: Handle,
+    answer: Sender<Result<(), Status>>,
+}
+
+/// A launch with everything that the device needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) grid: [u32; 3],
+    /// Static and dynamic.
+    pub(crate) shared_bytes: u32,
+    pub(crate) params: Vec<u8>,
+}
+
+impl Device {
+    /// Starts the compute units.
+    pub(crate) fn start(ordinal: u32, options: &Options) -> Result<Arc<Device>, DeviceError> {
+        let config = HostConfig {
+            name: format!("stand-in:{ordinal}"),
+            compute_units: options.compute_units,
+            // Memory has its addresses elsewhere (`memory`).
+            memory_bytes: 1 << 20,
+            constants_bytes: 1 << 20,
+            queues: QUEUES.iter().sum(),
+            queue_capacity: 1,
+            shared_bytes_max: SHARED_BYTES_MAX,
+            pin: false,
+            time_limit: options.time_limit.unwrap_or(Duration::MAX),
+            ..HostConfig::default()
+        };
+        let queues = config.queues;
+        let host = HostDevice::start(config)?;
+        let bell = host.completion_fd().try_clone_to_owned();
+        let bell = bell.map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
+        let device = Arc::new(Device {
+            ordinal,
+            host: Mutex::new(host),
+            free: Mutex::new((0..queues).collect()),
+            freed: Condvar::new(),
+            flying: Mutex::default(),
+            launches: AtomicU64::new(0),
+            verbose: options.verbose,
+        });
+        let completer = device.clone();
+        let thread = std::thread::Builder::new().name(format!("stand-in-{ordinal}")).spawn(move || completer.complete(&bell));
+        thread.map_err(|source| DeviceError::Os { what: "start a thread", source })?;
+        Ok(device)
+    }
+
+    pub(crate) fn load(&self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        lock(&self.host).load_module(image)
+    }
+
+    pub(crate) fn unload(&self, module: ModuleId) {
+        lock(&self.host).unload_module(module);
+    }
+
+    /// Runs a launch of a context to its end.
+    pub(crate) fn run(&self, context: &Context, priority: i32, module: ModuleId, order: &Order) -> Result<(), Status> {
+        let queue = self.take_queue(priority);
+        let outcome = self.run_in(QueueId(queue), context, module, order);
+        lock(&self.free).push(queue);
+        self.freed.notify_all();
+        outcome
+    }
+
+    /// Ends what runs of a context.
+    pub(crate) fn abort(&self, context: Handle) {
+        let launches: Vec<(LaunchId, QueueId)> = lock(&self.flying)
+            .iter()
+            .filter(|(_, flight)| flight.context == context)
+            .map(|(launch, flight)| (*launch, flight.queue))
+            .collect();
+        let mut host = lock(&self.host);
+        launches.into_iter().for_each(|(launch, queue)| host.abort(queue, launch));
+    }
+
+    fn run_in(&self, queue: QueueId, context: &Context, module: ModuleId, order: &Order) -> Result<(), Status> {
+        let launch = LaunchId(self.launches.fetch_add(1, Relaxed));
+        let record = LaunchRecord {
+            launch,
+            module,
+            kernel: 0,
+            grid: order.grid,
+            shared_bytes: order.shared_bytes,
+            // Pointers in the parameters are addresses already.
+            address_slots: 0,
+            evicted_word: DeviceOffset(0),
+            epoch_word: DeviceOffset(0),
+            epoch: Epoch(0),
+            preemptible: 0,
+            may_run_again: 0,
+        };
+        let (answer, answered) = channel();
+        lock(&self.flying).insert(launch, Flight { queue, context: context.handle, answer });
+        let mut host = lock(&self.host);
+        // Whoever ends a context first says so and then takes this lock to abort what is on its way.
+        let is_refused = context.is_over() || host.submit(queue, &record, &order.params).is_err();
+        drop(host);
+        if is_refused {
+            lock(&self.flying).remove(&launch);
+            return Err(Status::LaunchFailed);
+        }
+        answered.recv().unwrap_or(Err(Status::LaunchFailed))
+    }
+
+    /// Waits for a queue of a priority that nobody uses.
+    fn take_queue(&self, priority: i32) -> u32 {
+        let level = (priority.clamp(PRIORITY_MIN, 0) - PRIORITY_MIN) as usize;
+        let first: u32 = QUEUES[..level].iter().sum();
+        let range = first..first + QUEUES[level];
+        let mut free = lock(&self.free);
+        loop {
+            if let Some(place) = free.iter().position(|queue| range.contains(queue)) {
+                return free.swap_remove(place);
+            }
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Hands completions to those who wait for them, for as long as the process lives.
+    fn complete(&self, bell: &OwnedFd) {
+        loop {
+            while let Some((completion, fault)) = self.next_completion() {
+                let Some(flight) = lock(&self.flying).remove(&completion.launch) else { continue };
+                let _ = flight.answer.send(self.judge(&completion, fault));
+            }
+            // A wake-up that gets lost costs a moment, not the answer.
+            let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+            let _ = poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout));
+        }
+    }
+
+    fn next_completion(&self) -> Option<(Completion, Option<Fault>)> {
+        let mut host = lock(&self.host);
+        let completion = host.next_completion()?;
+        let report = host.report(completion.launch).unwrap_or_default();
+        drop(host);
+        show(&report.printed);
+        Some((completion, report.fault))
+    }
+
+    /// The driver's word for how a launch ended.
+    fn judge(&self, completion: &Completion, fault: Option<Fault>) -> Result<(), Status> {
+        match completion.status {
+            LaunchStatus::Complete | LaunchStatus::Evicted => return Ok(()),
+            LaunchStatus::Aborted => return Err(Status::LaunchFailed),
+            LaunchStatus::Failed => {}
+        }
+        let Some(fault) = fault else { return Err(Status::LaunchFailed) };
+        if self.verbose {
+            crate::driver::say(&fault);
+        }
+        Err(match fault.kind {
+            FaultKind::BadAddress { .. } | FaultKind::OutOfBounds => Status::IllegalAddress,
+            FaultKind::Misaligned => Status::MisalignedAddress,
+            FaultKind::BadInstruction { .. } => Status::IllegalInstruction,
+            FaultKind::Assert => Status::Assert,
+            FaultKind::TimeLimit { .. } => Status::LaunchTimeout,
+            FaultKind::Trap
+            | FaultKind::Unreachable
+            | FaultKind::Deadlock
+            | FaultKind::Refused { .. }
+            | FaultKind::Ended
+            | FaultKind::Lost { .. } => Status::LaunchFailed,
+        })
+    }
+}
+
+/// What kernels print goes where it goes on a GPU.
+fn show(printed: &str) {
+    use std::io::Write;
+    if !printed.is_empty() {
+        let _ = std::io::stdout().write_all(printed.as_bytes());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

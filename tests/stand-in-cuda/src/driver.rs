@@ -1,0 +1,222 @@
+//! Everything that there is one of in a process: options, devices, memory, and the tables of handles.
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::event::Event;
+use crate::graph::Graph;
+use crate::memory::Memory;
+use crate::module::{Function, Module};
+use crate::options::{Options, VARIABLE};
+use crate::status::Status;
+use crate::stream::Stream;
+use crate::table::{Handle, Table};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The driver of this process, once `cuInit` was called.
+static DRIVER: OnceLock<Result<Driver, Status>> = OnceLock::new();
+
+thread_local! {
+    /// The contexts of this thread, the current one last.
+    static CONTEXTS: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The driver.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) options: Options,
+    pub(crate) memory: Memory,
+    pub(crate) contexts: Table<Context>,
+    pub(crate) streams: Table<Stream>,
+    pub(crate) events: Table<Event>,
+    pub(crate) modules: Table<Module>,
+    pub(crate) functions: Table<Function>,
+    pub(crate) graphs: Table<Graph>,
+    /// Graphs that were instantiated.
+    pub(crate) executables: Table<Graph>,
+    /// How often each entry point was called that is to fail some time.
+    calls: Mutex<HashMap<&'static str, u64>>,
+    primaries: Mutex<Vec<Primary>>,
+}
+
+/// A device with its primary context.
+#[derive(Debug)]
+struct Primary {
+    handle: Handle,
+    /// How often it is retained; the context is there while that is not 0.
+    retained: u64,
+    device: Option<Arc<Device>>,
+}
+
+impl Driver {
+    /// `cuInit`: reads the options once in a process.
+    pub(crate) fn init() -> Result<(), Status> {
+        DRIVER.get_or_init(Driver::start).as_ref().map(drop).map_err(|status| *status)
+    }
+
+    /// The driver, where `cuInit` was called.
+    pub(crate) fn get() -> Result<&'static Driver, Status> {
+        DRIVER.get().ok_or(Status::NotInitialized)?.as_ref().map_err(|status| *status)
+    }
+
+    fn start() -> Result<Driver, Status> {
+        let text = std::env::var(VARIABLE).unwrap_or_default();
+        let options = Options::parse(&text).map_err(|error| {
+            say(&error);
+            Status::InvalidValue
+        })?;
+        if options.devices == 0 {
+            return Err(Status::NoDevice);
+        }
+        let primary = |_| Primary { handle: Handle::fresh(), retained: 0, device: None };
+        Ok(Driver {
+            memory: Memory::new(options.memory_bytes)?,
+            contexts: Table::default(),
+            streams: Table::default(),
+            events: Table::default(),
+            modules: Table::default(),
+            functions: Table::default(),
+            graphs: Table::default(),
+            executables: Table::default(),
+            calls: Mutex::default(),
+            primaries: Mutex::new((0..options.devices).map(primary).collect()),
+            options,
+        })
+    }
+
+    /// Whether this call of an entry point is one that is to fail.
+    pub(crate) fn fail_on_demand(&self, name: &'static str) -> Result<(), Status> {
+        if !self.options.failures.iter().any(|failure| failure.name == name) {
+            return Ok(());
+        }
+        let mut calls = lock(&self.calls);
+        let call = calls.entry(name).or_default();
+        *call += 1;
+        let failure = self.options.failures.iter().find(|failure| failure.name == name && failure.call == *call);
+        failure.map_or(Ok(()), |failure| Err(failure.status))
+    }
+
+    /// Whether there is such a device.
+    pub(crate) fn check_ordinal(&self, ordinal: i32) -> Result<u32, Status> {
+        u32::try_from(ordinal).ok().filter(|ordinal| *ordinal < self.options.devices).ok_or(Status::InvalidDevice)
+    }
+
+    /// The current context of this thread, if nothing is wrong with it.
+    pub(crate) fn current(&self) -> Result<Arc<Context>, Status> {
+        let handle = current_handle().ok_or(Status::InvalidContext)?;
+        let context = self.contexts.get(handle).map_err(|_| Status::ContextIsDestroyed)?;
+        context.check()?;
+        Ok(context)
+    }
+
+    /// A context by a handle that a caller gave.
+    pub(crate) fn context(&self, handle: Handle) -> Result<Arc<Context>, Status> {
+        self.contexts.get(handle).map_err(|_| Status::InvalidContext)
+    }
+
+    /// A stream; 0 and 1 are the default stream of the current context.
+    pub(crate) fn stream(&self, handle: Handle) -> Result<Arc<Stream>, Status> {
+        match handle.0 {
+            0 | 1 => self.current()?.default_stream(),
+            2 => Err(Status::NotSupported),
+            _ => self.streams.get(handle),
+        }
+    }
+
+    /// Retains the primary context of a device.
+    pub(crate) fn retain_primary(&'static self, ordinal: u32) -> Result<Handle, Status> {
+        self.refuse_if_exclusive()?;
+        let mut primaries = lock(&self.primaries);
+        let device = self.device(&mut primaries, ordinal)?;
+        let primary = &mut primaries[ordinal as usize];
+        if primary.retained == 0 {
+            self.contexts.put(primary.handle, Arc::new(Context::new(self, device, primary.handle, true)));
+        }
+        primary.retained += 1;
+        Ok(primary.handle)
+    }
+
+    /// Gives it back once; the last one destroys it.
+    pub(crate) fn release_primary(&self, ordinal: u32) -> Result<(), Status> {
+        let mut primaries = lock(&self.primaries);
+        let primary = &mut primaries[ordinal as usize];
+        primary.retained = primary.retained.checked_sub(1).ok_or(Status::InvalidContext)?;
+        if primary.retained == 0 {
+            self.contexts.remove(primary.handle)?.destroy();
+        }
+        Ok(())
+    }
+
+    /// Destroys it, however often it is retained.
+    pub(crate) fn reset_primary(&self, ordinal: u32) -> Result<(), Status> {
+        let mut primaries = lock(&self.primaries);
+        let primary = &mut primaries[ordinal as usize];
+        if std::mem::take(&mut primary.retained) > 0 {
+            self.contexts.remove(primary.handle)?.destroy();
+        }
+        Ok(())
+    }
+
+    /// Whether it is there.
+    pub(crate) fn is_primary_active(&self, ordinal: u32) -> bool {
+        lock(&self.primaries)[ordinal as usize].retained > 0
+    }
+
+    /// Makes another context.
+    pub(crate) fn create_context(&'static self, ordinal: u32) -> Result<Handle, Status> {
+        self.refuse_if_exclusive()?;
+        let device = self.device(&mut lock(&self.primaries), ordinal)?;
+        let handle = Handle::fresh();
+        self.contexts.put(handle, Arc::new(Context::new(self, device, handle, false)));
+        Ok(handle)
+    }
+
+    /// Forgets the objects of a context.
+    pub(crate) fn forget_all_of(&self, context: Handle) {
+        self.streams.drain(|stream| stream.context.handle == context);
+        self.events.drain(|event| event.context.handle == context);
+        self.functions.drain(|function| function.module.context.handle == context);
+        self.modules.drain(|module| module.context.handle == context);
+        self.graphs.drain(|graph| graph.context.handle == context);
+        self.executables.drain(|graph| graph.context.handle == context);
+    }
+
+    fn refuse_if_exclusive(&self) -> Result<(), Status> {
+        if self.options.compute_mode.is_available() { Ok(()) } else { Err(Status::DeviceUnavailable) }
+    }
+
+    /// The device of a number; its compute units start when it gets its first context.
+    fn device(&self, primaries: &mut [Primary], ordinal: u32) -> Result<Arc<Device>, Status> {
+        let device = &mut primaries[ordinal as usize].device;
+        if let Some(device) = device {
+            return Ok(device.clone());
+        }
+        let started = Device::start(ordinal, &self.options).map_err(|error| {
+            say(&error);
+            Status::OperatingSystem
+        })?;
+        Ok(device.insert(started).clone())
+    }
+}
+
+/// The handle of this thread's current context, whatever became of it.
+pub(crate) fn current_handle() -> Option<Handle> {
+    CONTEXTS.with_borrow(|contexts| contexts.last().copied())
+}
+
+/// Changes which contexts this thread has.
+pub(crate) fn change_contexts<R>(change: impl FnOnce(&mut Vec<Handle>) -> R) -> R {
+    CONTEXTS.with_borrow_mut(change)
+}
+
+/// Tells whoever runs the tests.
+pub(crate) fn say(what: &dyn Display) {
+    let _ = writeln!(std::io::stderr(), "stand-in CUDA driver: {what}");
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

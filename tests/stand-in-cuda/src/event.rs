@@ -1,0 +1,108 @@
+//! Events: moments in a stream.
+
+use crate::context::Context;
+use crate::graph::Captured;
+use crate::status::Status;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// When a stream got somewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Moment {
+    at: Mutex<Option<Instant>>,
+    came: Condvar,
+}
+
+impl Moment {
+    /// The stream is there.
+    pub(crate) fn come(&self) {
+        lock(&self.at).get_or_insert_with(Instant::now);
+        self.came.notify_all();
+    }
+
+    /// When that was, once it was.
+    pub(crate) fn at(&self) -> Option<Instant> {
+        *lock(&self.at)
+    }
+
+    pub(crate) fn wait(&self) {
+        let mut at = lock(&self.at);
+        while at.is_none() {
+            at = self.came.wait(at).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// What an event stands for.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Recorded {
+    /// Nothing yet, which counts as over.
+    #[default]
+    Never,
+    /// A moment of a stream.
+    Moment(Arc<Moment>),
+    /// A place in a capture.
+    Captured(Captured),
+}
+
+/// An event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) context: Arc<Context>,
+    /// Whether it keeps times.
+    pub(crate) keeps_time: bool,
+    recorded: Mutex<Recorded>,
+}
+
+impl Event {
+    pub(crate) fn new(context: Arc<Context>, keeps_time: bool) -> Event {
+        Event { context, keeps_time, recorded: Mutex::default() }
+    }
+
+    pub(crate) fn set(&self, recorded: Recorded) {
+        *lock(&self.recorded) = recorded;
+    }
+
+    pub(crate) fn recorded(&self) -> Recorded {
+        lock(&self.recorded).clone()
+    }
+
+    /// Whether all in front of it is done.
+    pub(crate) fn query(&self) -> Result<(), Status> {
+        match self.recorded() {
+            Recorded::Never => Ok(()),
+            Recorded::Moment(moment) => moment.at().map(drop).ok_or(Status::NotReady),
+            Recorded::Captured(_) => Err(Status::CapturedEvent),
+        }
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<(), Status> {
+        match self.recorded() {
+            Recorded::Never => Ok(()),
+            Recorded::Moment(moment) => {
+                moment.wait();
+                Ok(())
+            }
+            Recorded::Captured(_) => Err(Status::CapturedEvent),
+        }
+    }
+
+    /// Milliseconds from this event to a later one.
+    pub(crate) fn elapsed_ms(&self, end: &Event) -> Result<f32, Status> {
+        let (begin, end) = (self.time()?, end.time()?);
+        let sign = if end >= begin { 1.0 } else { -1.0 };
+        let between = end.max(begin).duration_since(end.min(begin));
+        Ok((between.as_secs_f64() * 1e3 * sign) as f32)
+    }
+
+    fn time(&self) -> Result<Instant, Status> {
+        match self.recorded() {
+            Recorded::Moment(moment) if self.keeps_time => moment.at().ok_or(Status::NotReady),
+            _ => Err(Status::InvalidHandle),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,170 @@
+//! Arguments that are pointers. Values of these types come from the program under test only, which promises with them what the driver's header says; so what is done here with them is
+//! all that is unsafe about the border.
+
+use crate::raw::Span;
+use crate::status::Status;
+use std::ffi::{CStr, c_char, c_void};
+
+/// Where the caller wants a value; null where it does not.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Out<T> {
+        *self
+    }
+}
+
+impl<T> Copy for Out<T> {}
+
+impl<T> Out<T> {
+    /// Writes a value that the caller has to take.
+    pub(crate) fn set(self, value: T) -> Result<(), Status> {
+        self.is_wanted()?;
+        self.set_if_wanted(value);
+        Ok(())
+    }
+
+    /// Writes a value that the caller may leave.
+    pub(crate) fn set_if_wanted(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: the caller gives null or a place for a value.
+            unsafe { self.0.write_unaligned(value) };
+        }
+    }
+
+    /// Refuses null, before anything is done.
+    pub(crate) fn is_wanted(self) -> Result<(), Status> {
+        if self.0.is_null() { Err(Status::InvalidValue) } else { Ok(()) }
+    }
+
+    /// Writes as many values as there is room for.
+    pub(crate) fn set_all(self, values: impl Iterator<Item = T>, room: usize) {
+        for (index, value) in values.take(room).enumerate() {
+            // SAFETY: the caller gives null or room for so many.
+            unsafe { self.0.add(index).write_unaligned(value) };
+        }
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+impl Out<c_char> {
+    /// Writes as much of a text as there is room for, and a zero. Returns the bytes written.
+    pub(crate) fn set_text(self, text: &str, room: usize) -> usize {
+        if self.0.is_null() || room == 0 {
+            return 0;
+        }
+        let bytes = text.as_bytes().iter().take(room - 1).chain(&[0]).map(|byte| *byte as c_char);
+        let count = text.len().min(room - 1) + 1;
+        self.set_all(bytes, room);
+        count
+    }
+}
+
+/// A value, or several in a row, that the caller has; or null.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct In<T>(*const T);
+
+impl<T: Copy> In<T> {
+    pub(crate) fn get(self) -> Result<T, Status> {
+        self.at(0)
+    }
+
+    /// One of several, of which the caller says or the function knows how many there are.
+    pub(crate) fn at(self, index: usize) -> Result<T, Status> {
+        if self.0.is_null() {
+            return Err(Status::InvalidValue);
+        }
+        // SAFETY: the caller gives null or as many values as it says.
+        Ok(unsafe { self.0.add(index).read_unaligned() })
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+impl<T> In<T> {
+    pub(crate) fn null() -> In<T> {
+        In(std::ptr::null())
+    }
+}
+
+impl In<c_char> {
+    /// Its first bytes as a number; texts and images of code have at least four.
+    pub(crate) fn as_words(self) -> In<u32> {
+        In(self.0.cast())
+    }
+
+    /// A zero-terminated text.
+    pub(crate) fn text(self) -> Result<String, Status> {
+        if self.0.is_null() {
+            return Err(Status::InvalidValue);
+        }
+        // SAFETY: the caller gives null or a zero-terminated text.
+        let text = unsafe { CStr::from_ptr(self.0) };
+        text.to_str().map(str::to_owned).map_err(|_| Status::InvalidValue)
+    }
+}
+
+/// A value whose meaning depends on others: a number, or where something lies.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct Pointer(pub(crate) *mut c_void);
+
+impl Pointer {
+    pub(crate) fn address(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// Memory of the caller that stays there until the work is done, as the header asks.
+    pub(crate) fn span(self, bytes: u64) -> Result<Span, Status> {
+        if self.0.is_null() {
+            return Err(Status::InvalidValue);
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { Span::new(self.address(), bytes) })
+    }
+
+    /// As a place for a value, or several.
+    pub(crate) fn as_out<T>(self) -> Out<T> {
+        Out(self.0.cast())
+    }
+
+    /// As the place of one of several values.
+    pub(crate) fn element<T>(self, index: usize) -> Out<T> {
+        Out(self.0.cast::<T>().wrapping_add(index))
+    }
+
+    /// As a value that the caller has.
+    pub(crate) fn as_in<T>(self) -> In<T> {
+        In(self.0.cast_const().cast())
+    }
+}
+
+/// A function of the program that a stream is to call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostCall {
+    function: extern "C" fn(*mut c_void),
+    data: Pointer,
+}
+
+// SAFETY: the header says that the function is called on a thread of the driver's.
+unsafe impl Send for HostCall {}
+// SAFETY: it is only called by the thread of its stream.
+unsafe impl Sync for HostCall {}
+
+impl HostCall {
+    pub(crate) fn new(function: extern "C" fn(*mut c_void), data: Pointer) -> HostCall {
+        HostCall { function, data }
+    }
+
+    pub(crate) fn call(&self) {
+        (self.function)(self.data.0);
+    }
+}

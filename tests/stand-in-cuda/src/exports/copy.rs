@@ -1,0 +1,131 @@
+//! Copies and fills.
+//!
+//! A copy that names a stream is done in its turn; one that does not, in that of the default stream, and waited for where the host is at one end. Memory of the program that the driver does
+//! not know is read before the call returns, and what is written there is waited for, as the driver does.
+
+use super::arguments::Pointer;
+use super::entry_points;
+use crate::driver::Driver;
+use crate::memory::Memory;
+use crate::raw::{Pattern, Span};
+use crate::status::Status;
+use crate::table::Handle;
+use crate::work::Work;
+use std::ffi::{c_uchar, c_uint, c_ushort};
+
+/// One end of a copy.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Device(u64),
+    Host(Pointer),
+    /// Whichever it is.
+    Unified(u64),
+}
+
+/// When a call returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Returns {
+    AtOnce,
+    WhenDone,
+}
+
+entry_points! { COPY:
+    fn cuMemcpyHtoD_v2(to: u64, from: Pointer, bytes: usize) {
+        copy(0, End::Host(from), End::Device(to), bytes, Returns::WhenDone)
+    }
+
+    fn cuMemcpyDtoH_v2(to: Pointer, from: u64, bytes: usize) {
+        copy(0, End::Device(from), End::Host(to), bytes, Returns::WhenDone)
+    }
+
+    fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) {
+        copy(0, End::Device(from), End::Device(to), bytes, Returns::AtOnce)
+    }
+
+    fn cuMemcpy(to: u64, from: u64, bytes: usize) {
+        copy(0, End::Unified(from), End::Unified(to), bytes, Returns::WhenDone)
+    }
+
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: Pointer, bytes: usize, stream: u64) {
+        copy(stream, End::Host(from), End::Device(to), bytes, Returns::AtOnce)
+    }
+
+    fn cuMemcpyDtoHAsync_v2(to: Pointer, from: u64, bytes: usize, stream: u64) {
+        copy(stream, End::Device(from), End::Host(to), bytes, Returns::AtOnce)
+    }
+
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+        copy(stream, End::Device(from), End::Device(to), bytes, Returns::AtOnce)
+    }
+
+    fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) {
+        copy(stream, End::Unified(from), End::Unified(to), bytes, Returns::AtOnce)
+    }
+
+    fn cuMemsetD8_v2(at: u64, value: c_uchar, count: usize) {
+        fill(0, at, Pattern::Byte(value), count)
+    }
+
+    fn cuMemsetD16_v2(at: u64, value: c_ushort, count: usize) {
+        fill(0, at, Pattern::Half(value), count)
+    }
+
+    fn cuMemsetD32_v2(at: u64, value: c_uint, count: usize) {
+        fill(0, at, Pattern::Word(value), count)
+    }
+
+    fn cuMemsetD8Async(at: u64, value: c_uchar, count: usize, stream: u64) {
+        fill(stream, at, Pattern::Byte(value), count)
+    }
+
+    fn cuMemsetD16Async(at: u64, value: c_ushort, count: usize, stream: u64) {
+        fill(stream, at, Pattern::Half(value), count)
+    }
+
+    fn cuMemsetD32Async(at: u64, value: c_uint, count: usize, stream: u64) {
+        fill(stream, at, Pattern::Word(value), count)
+    }
+}
+
+/// An end with its memory, and whether the driver does not know that.
+fn resolve(memory: &Memory, end: End, bytes: u64) -> Result<(Span, bool), Status> {
+    let known = |at: u64| memory.find(at).map(|_| memory.span(at, bytes)).transpose();
+    let of_program = |pointer: Pointer| Ok((pointer.span(bytes)?, true));
+    match end {
+        End::Device(at) => Ok((memory.span(at, bytes)?, false)),
+        End::Host(pointer) => known(pointer.address())?.map_or_else(|| of_program(pointer), |span| Ok((span, false))),
+        End::Unified(at) => {
+            let pointer = Pointer(std::ptr::with_exposed_provenance_mut(at as usize));
+            known(at)?.map_or_else(|| of_program(pointer), |span| Ok((span, false)))
+        }
+    }
+}
+
+fn copy(stream: u64, from: End, to: End, bytes: usize, returns: Returns) -> Result<(), Status> {
+    let driver = Driver::get()?;
+    let stream = driver.stream(Handle(stream))?;
+    stream.context.check()?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let (from, from_program) = resolve(&driver.memory, from, bytes as u64)?;
+    let (to, to_program) = resolve(&driver.memory, to, bytes as u64)?;
+    let is_captured = stream.capture().is_some();
+    if returns == Returns::WhenDone {
+        stream.context.refuse_while_capturing()?;
+    }
+    let is_read_now = from_program && returns == Returns::AtOnce && !is_captured;
+    stream.push(if is_read_now { Work::Put { bytes: from.to_vec().into(), to } } else { Work::Copy { from, to } })?;
+    if !is_captured && (returns == Returns::WhenDone || to_program) { stream.synchronize() } else { Ok(()) }
+}
+
+fn fill(stream: u64, at: u64, pattern: Pattern, count: usize) -> Result<(), Status> {
+    let driver = Driver::get()?;
+    let stream = driver.stream(Handle(stream))?;
+    stream.context.check()?;
+    let bytes = (count as u64).checked_mul(pattern.bytes()).filter(|_| at.is_multiple_of(pattern.bytes())).ok_or(Status::InvalidValue)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    stream.push(Work::Fill { span: driver.memory.span(at, bytes)?, pattern })
+}

@@ -1,0 +1,130 @@
+//! What the driver and its devices are.
+
+use super::arguments::Out;
+use super::entry_points;
+use crate::device::SHARED_BYTES_MAX;
+use crate::driver::Driver;
+use crate::module::SHARED_BYTES_UNASKED;
+use crate::status::Status;
+use std::ffi::{c_char, c_int, c_uint};
+
+/// Attributes end before this number; those that nobody needs are 0.
+const ATTRIBUTES_END: c_int = 150;
+
+entry_points! { DEVICE:
+    fn cuInit(flags: c_uint) {
+        if flags != 0 {
+            return Err(Status::InvalidValue);
+        }
+        Driver::init()
+    }
+
+    fn cuDriverGetVersion(version: Out<c_int>) {
+        // Also before `cuInit`; what the options say is known only then.
+        version.set(Driver::get().map_or(crate::options::Options::default().driver, |driver| driver.options.driver))
+    }
+
+    fn cuDeviceGetCount(count: Out<c_int>) {
+        count.set(Driver::get()?.options.devices as c_int)
+    }
+
+    fn cuDeviceGet(device: Out<c_int>, ordinal: c_int) {
+        Driver::get()?.check_ordinal(ordinal)?;
+        device.set(ordinal)
+    }
+
+    fn cuDeviceGetName(name: Out<c_char>, room: c_int, device: c_int) {
+        let driver = Driver::get()?;
+        let ordinal = driver.check_ordinal(device)?;
+        name.is_wanted()?;
+        name.set_text(&format!("Atoll stand-in {ordinal} (host CPU, no GPU)"), usize::try_from(room).map_err(|_| Status::InvalidValue)?);
+        Ok(())
+    }
+
+    fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: c_int) {
+        let ordinal = Driver::get()?.check_ordinal(device)?;
+        uuid.set(uuid_of(ordinal))
+    }
+
+    fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, device: c_int) {
+        let ordinal = Driver::get()?.check_ordinal(device)?;
+        uuid.set(uuid_of(ordinal))
+    }
+
+    fn cuDeviceGetPCIBusId(name: Out<c_char>, room: c_int, device: c_int) {
+        let ordinal = Driver::get()?.check_ordinal(device)?;
+        name.is_wanted()?;
+        name.set_text(&format!("0000:{ordinal:02x}:00.0"), usize::try_from(room).map_err(|_| Status::InvalidValue)?);
+        Ok(())
+    }
+
+    fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: c_int) {
+        let driver = Driver::get()?;
+        driver.check_ordinal(device)?;
+        bytes.set(driver.options.memory_bytes as usize)
+    }
+
+    fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, device: c_int) {
+        let driver = Driver::get()?;
+        driver.check_ordinal(device)?;
+        major.set(driver.options.capability as c_int / 10)?;
+        minor.set(driver.options.capability as c_int % 10)
+    }
+
+    fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_int, device: c_int) {
+        let driver = Driver::get()?;
+        let ordinal = driver.check_ordinal(device)?;
+        value.set(attribute_of(driver, attribute, ordinal)?)
+    }
+
+    fn cuDeviceCanAccessPeer(can: Out<c_int>, device: c_int, peer: c_int) {
+        let driver = Driver::get()?;
+        driver.check_ordinal(device)?;
+        driver.check_ordinal(peer)?;
+        can.set(0)
+    }
+}
+
+fn uuid_of(ordinal: u32) -> [u8; 16] {
+    let mut uuid = *b"atoll stand-in 0";
+    uuid[15] = ordinal as u8;
+    uuid
+}
+
+/// A number about a device, by its number in `cuda.h`.
+fn attribute_of(driver: &Driver, attribute: c_int, ordinal: u32) -> Result<c_int, Status> {
+    let options = &driver.options;
+    Ok(match attribute {
+        // Threads of a block; sizes of blocks and grids.
+        1..=3 => 1024,
+        4 => 64,
+        5 => c_int::MAX,
+        6 | 7 => 65_535,
+        // Shared memory of a block, constant memory, a warp, pitch, registers of a block, kHz, texture alignment.
+        8 => SHARED_BYTES_UNASKED as c_int,
+        9 => 65_536,
+        10 => 32,
+        11 => c_int::MAX,
+        12 | 82 => 65_536,
+        13 | 36 => 1_000_000,
+        14 => 512,
+        16 => options.compute_units as c_int,
+        17 => options.time_limit.is_some().into(),
+        20 => options.compute_mode as c_int,
+        33 => ordinal as c_int,
+        37 => 64,
+        38 => 1 << 20,
+        // Threads and blocks that a compute unit holds: one block.
+        39 => 1024,
+        106 => 1,
+        40 => 2,
+        75 => options.capability as c_int / 10,
+        76 => options.capability as c_int % 10,
+        81 | 97 => SHARED_BYTES_MAX as c_int,
+        // Copies beside kernels, mapped host memory, kernels beside each other, unified addresses, priorities, pageable memory, registered memory by its own address, cooperative
+        // launches, registration, page tables of the host, waits for long words and for missing bits.
+        15 | 19 | 31 | 41 | 78 | 88 | 91 | 92 | 93 | 94 | 95 | 99 | 100 | 122 | 123 => 1,
+        other if (1..ATTRIBUTES_END).contains(&other) => 0,
+        _ => return Err(Status::InvalidValue),
+    })
+}

@@ -1,0 +1,155 @@
+//! Who has which addresses. A device pointer is an address of this process, and memory that host and device share has one address for both.
+
+use crate::raw::{Pattern, Reservation, Span};
+use crate::status::Status;
+use crate::table::Handle;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Addresses for all memory of all devices; as long as nobody takes them they cost nothing.
+const RESERVED_BYTES: u64 = 1 << 38;
+
+/// What allocations are rounded up to. One page stays free behind each, so that what runs over the end of an allocation faults sooner or later.
+const PAGE_BYTES: u64 = 4096;
+
+/// Memory of a GPU is not zero when one gets it. Beyond so many bytes it is left as it is: nobody should pay for pages that are never touched.
+const DIRT: u8 = 0xcb;
+const DIRT_BYTES_MAX: u64 = 64 << 10;
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The device's; it counts against its size.
+    Device,
+    /// The host's, allocated here and not paged out.
+    Pinned,
+    /// The program's own, which was registered.
+    Registered,
+}
+
+/// A piece of memory that the driver knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allocation {
+    pub(crate) at: u64,
+    /// What was asked for.
+    pub(crate) bytes: u64,
+    pub(crate) kind: Kind,
+    pub(crate) context: Handle,
+    /// The device of its context.
+    pub(crate) device: u32,
+}
+
+/// All memory.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    reservation: Reservation,
+    device_bytes_max: u64,
+    taken: Mutex<BTreeMap<u64, Allocation>>,
+}
+
+impl Memory {
+    pub(crate) fn new(device_bytes_max: u64) -> Result<Memory, Status> {
+        Ok(Memory { reservation: Reservation::new(RESERVED_BYTES)?, device_bytes_max, taken: Mutex::default() })
+    }
+
+    /// Takes memory.
+    pub(crate) fn take(&self, bytes: u64, align: u64, kind: Kind, (context, device): (Handle, u32)) -> Result<u64, Status> {
+        if bytes == 0 {
+            return Err(Status::InvalidValue);
+        }
+        let mut taken = self.lock();
+        if kind == Kind::Device && used(&taken, device).saturating_add(pages(bytes)) > self.device_bytes_max {
+            return Err(Status::OutOfMemory);
+        }
+        let at = self.gap(&taken, bytes, align.max(PAGE_BYTES)).ok_or(Status::OutOfMemory)?;
+        self.reservation.take(at, pages(bytes))?;
+        taken.insert(at, Allocation { at, bytes, kind, context, device });
+        if kind == Kind::Device {
+            // SAFETY: just taken, and nobody else knows of it.
+            unsafe { Span::new(at, bytes.min(DIRT_BYTES_MAX)) }.fill(Pattern::Byte(DIRT));
+        }
+        Ok(at)
+    }
+
+    /// Notes memory of the program's own.
+    pub(crate) fn register(&self, at: u64, bytes: u64, context: (Handle, u32)) -> Result<(), Status> {
+        let mut taken = self.lock();
+        let end = at.checked_add(bytes).filter(|_| at != 0 && bytes > 0).ok_or(Status::InvalidValue)?;
+        if taken.range(..end).next_back().is_some_and(|(_, before)| before.at + before.bytes > at) {
+            return Err(Status::HostMemoryAlreadyRegistered);
+        }
+        taken.insert(at, Allocation { at, bytes, kind: Kind::Registered, context: context.0, device: context.1 });
+        Ok(())
+    }
+
+    /// Gives an allocation back by its first address.
+    pub(crate) fn give_back(&self, at: u64, kind: Kind) -> Result<(), Status> {
+        let mut taken = self.lock();
+        let allocation = taken.get(&at).copied().filter(|allocation| allocation.kind == kind);
+        let allocation = allocation.ok_or(if kind == Kind::Registered { Status::HostMemoryNotRegistered } else { Status::InvalidValue })?;
+        self.release(allocation)?;
+        taken.remove(&at);
+        Ok(())
+    }
+
+    /// Gives back all that belongs to a context.
+    pub(crate) fn give_back_all(&self, context: Handle) {
+        let mut taken = self.lock();
+        taken.retain(|_, allocation| allocation.context != context || self.release(*allocation).is_err());
+    }
+
+    /// What lies at an address.
+    pub(crate) fn find(&self, at: u64) -> Option<Allocation> {
+        let taken = self.lock();
+        let (_, &allocation) = taken.range(..=at).next_back()?;
+        (at < allocation.at + allocation.bytes).then_some(allocation)
+    }
+
+    /// Memory that the device may touch for a copy or a fill: inside one allocation.
+    pub(crate) fn span(&self, at: u64, bytes: u64) -> Result<Span, Status> {
+        let allocation = self.find(at).ok_or(Status::InvalidValue)?;
+        if bytes > allocation.at + allocation.bytes - at {
+            return Err(Status::InvalidValue);
+        }
+        // SAFETY: it lies in an allocation, which is only given back when its context is idle.
+        Ok(unsafe { Span::new(at, bytes) })
+    }
+
+    /// Bytes of a device that are free, and all it has.
+    pub(crate) fn free_and_total(&self, device: u32) -> (u64, u64) {
+        (self.device_bytes_max.saturating_sub(used(&self.lock(), device)), self.device_bytes_max)
+    }
+
+    /// The first free place that is large enough, a free page behind it included.
+    fn gap(&self, taken: &BTreeMap<u64, Allocation>, bytes: u64, align: u64) -> Option<u64> {
+        let mut at = self.reservation.base().checked_next_multiple_of(align)?;
+        let wanted = bytes.checked_next_multiple_of(PAGE_BYTES)?.checked_add(PAGE_BYTES)?;
+        for allocation in taken.range(self.reservation.base()..self.reservation.end()).map(|(_, allocation)| allocation) {
+            if allocation.at >= at.checked_add(wanted)? {
+                break;
+            }
+            at = at.max((allocation.at + pages(allocation.bytes) + PAGE_BYTES).checked_next_multiple_of(align)?);
+        }
+        (at.checked_add(wanted)? <= self.reservation.end()).then_some(at)
+    }
+
+    fn release(&self, allocation: Allocation) -> Result<(), Status> {
+        match allocation.kind {
+            Kind::Registered => Ok(()),
+            Kind::Device | Kind::Pinned => self.reservation.give_back(allocation.at, pages(allocation.bytes)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Allocation>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES)
+}
+
+fn used(taken: &BTreeMap<u64, Allocation>, device: u32) -> u64 {
+    let is_meant = |allocation: &&Allocation| allocation.kind == Kind::Device && allocation.device == device;
+    taken.values().filter(is_meant).map(|allocation| pages(allocation.bytes)).sum()
+}

@@ -1,0 +1,236 @@
+//! Modules: PTX text, its variables in device memory, and its kernels as native code, made for each block shape that they are launched with.
+
+mod variables;
+
+use crate::context::Context;
+use crate::driver::say;
+use crate::memory::Kind;
+use crate::options::Options;
+use crate::status::Status;
+use crate::table::Handle;
+use atoll_device::{ModuleId, ModuleImage};
+use atoll_kgraph::KernelFacts;
+use atoll_ptx::ItemKind;
+use atoll_target_host::{CpuLevel, HostError, KernelShape};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Beyond so many bytes of dynamic shared memory a kernel has to be told that it may have them.
+pub(crate) const SHARED_BYTES_UNASKED: u32 = 48 << 10;
+
+/// Largest parameter block that the host device takes.
+const PARAMS_BYTES_MAX: u64 = atoll_device::PARAMS_BYTES_MAX as u64;
+
+/// Why there is no module.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: Status,
+    /// What the error log gets.
+    pub(crate) log: String,
+}
+
+/// A kernel's name, and threads of a block in x, y, z.
+type Shape = (String, [u32; 3]);
+
+/// A loaded module.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) context: Arc<Context>,
+    tree: atoll_ptx::Module,
+    variables: HashMap<String, (u64, u64)>,
+    code: Mutex<HashMap<Shape, Arc<Code>>>,
+    verbose: bool,
+}
+
+/// Native code of a kernel for one block shape.
+#[derive(Debug)]
+pub(crate) struct Code {
+    context: Arc<Context>,
+    pub(crate) id: ModuleId,
+    pub(crate) facts: KernelFacts,
+}
+
+/// A kernel of a module.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) module: Arc<Module>,
+    pub(crate) handle: Handle,
+    pub(crate) name: String,
+    /// Offset and size of each parameter in the block.
+    pub(crate) params: Vec<(u64, u64)>,
+    /// What a launch may ask for as dynamic shared memory.
+    pub(crate) dynamic_shared_bytes_max: AtomicU32,
+}
+
+impl Module {
+    /// Reads a text, places its variables.
+    pub(crate) fn load(context: &Arc<Context>, text: &str, options: &Options) -> Result<Module, Refusal> {
+        let mut tree = atoll_ptx::parse(text).map_err(|errors| invalid(errors.to_string()))?;
+        check_header(&tree, options)?;
+        atoll_ptx::verify(&tree).map_err(|faults| invalid(faults.to_string()))?;
+        let variables = variables::place(&mut tree, context).map_err(|(status, log)| Refusal { status, log })?;
+        Ok(Module { context: context.clone(), tree, variables, code: Mutex::default(), verbose: options.verbose })
+    }
+
+    /// Address and size of a variable.
+    pub(crate) fn variable(&self, name: &str) -> Result<(u64, u64), Status> {
+        self.variables.get(name).copied().ok_or(Status::NotFound)
+    }
+
+    /// Gives the memory of its variables back.
+    pub(crate) fn give_back_variables(&self) {
+        for (at, _) in self.variables.values() {
+            // It can only fail where the context is gone, and has taken them with it.
+            let _ = self.context.memory().give_back(*at, Kind::Device);
+        }
+    }
+
+    /// The names of its kernels.
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.tree.kernels().map(|kernel| kernel.name.as_str())
+    }
+
+    /// A kernel of it.
+    pub(crate) fn function(self: &Arc<Module>, name: &str) -> Result<Function, Status> {
+        let kernel = self.tree.kernels().find(|kernel| kernel.name == name).ok_or(Status::NotFound)?;
+        let mut end = 0u64;
+        let params = kernel.params.iter().map(|param| {
+            let (at, bytes) = (end.next_multiple_of(u64::from(param.alignment().max(1))), param.bytes().unwrap_or(0));
+            end = at.saturating_add(bytes);
+            (at, bytes)
+        });
+        Ok(Function {
+            module: self.clone(),
+            handle: Handle::fresh(),
+            name: name.to_owned(),
+            params: params.collect(),
+            dynamic_shared_bytes_max: AtomicU32::new(SHARED_BYTES_UNASKED),
+        })
+    }
+
+    /// Native code of a kernel, made the first time.
+    fn code(&self, name: &str, block: [u32; 3]) -> Result<Arc<Code>, Status> {
+        let key = (name.to_owned(), block);
+        let mut code = self.code.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = code.get(&key) {
+            return Ok(known.clone());
+        }
+        let made = Arc::new(self.compile(&KernelShape { name: name.into(), block })?);
+        code.insert(key, made.clone());
+        Ok(made)
+    }
+
+    fn compile(&self, shape: &KernelShape) -> Result<Code, Status> {
+        let level = CpuLevel::of_this_machine().ok_or(Status::NotSupported)?;
+        let options = atoll_target_host::Options { threads: 1, ..Default::default() };
+        let object = atoll_target_host::compile(&self.tree, std::slice::from_ref(shape), level, &options).map_err(|error| {
+            if self.verbose {
+                say(&error);
+            }
+            refused(&error)
+        })?;
+        let kernel = object.kernels.first().ok_or(Status::Unknown)?;
+        let facts = KernelFacts {
+            name: shape.name.to_string(),
+            block: shape.block,
+            params_bytes: kernel.params_bytes,
+            shared_bytes: kernel.shared_static_bytes.next_multiple_of(16),
+            scratch_bytes: kernel.scratch_bytes,
+            ..KernelFacts::default()
+        };
+        let image = ModuleImage { domain: "", target: level.target_name(), code: &object.elf, kernels: std::slice::from_ref(&facts) };
+        let id = self.context.device.load(image).map_err(|error| {
+            if self.verbose {
+                say(&error);
+            }
+            Status::LaunchOutOfResources
+        })?;
+        Ok(Code { context: self.context.clone(), id, facts })
+    }
+}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        self.context.device.unload(self.id);
+    }
+}
+
+impl Function {
+    /// Native code for a block shape.
+    pub(crate) fn code(&self, block: [u32; 3]) -> Result<Arc<Code>, Status> {
+        self.module.code(&self.name, block)
+    }
+
+    /// Static shared memory.
+    pub(crate) fn shared_bytes(&self) -> Result<u32, Status> {
+        Ok(self.code(self.block_required().unwrap_or([32, 1, 1]))?.facts.shared_bytes)
+    }
+
+    /// Size of the parameter block; `None` where it is larger than can be launched.
+    pub(crate) fn params_bytes(&self) -> Option<usize> {
+        let end = self.params.iter().map(|(at, bytes)| at.saturating_add(*bytes)).max().unwrap_or(0);
+        (end <= PARAMS_BYTES_MAX).then_some(end as usize)
+    }
+
+    /// The block shape that the kernel insists on.
+    pub(crate) fn block_required(&self) -> Option<[u32; 3]> {
+        self.directive("reqntid")
+    }
+
+    /// Most threads of a block.
+    pub(crate) fn threads_max(&self) -> u32 {
+        let bound = self.block_required().or_else(|| self.directive("maxntid"));
+        bound.map_or(1024, |block| block.iter().product::<u32>().clamp(1, 1024))
+    }
+
+    /// Allows launches with more dynamic shared memory.
+    pub(crate) fn allow_shared(&self, bytes: u32) {
+        self.dynamic_shared_bytes_max.store(bytes, Relaxed);
+    }
+
+    fn directive(&self, name: &str) -> Option<[u32; 3]> {
+        let kernel = self.module.tree.function(&self.name)?;
+        let directive = kernel.attributes.iter().find(|attribute| attribute.name == name)?;
+        let at = |index: usize| directive.arguments.get(index).and_then(|number| number.parse().ok()).unwrap_or(1);
+        Some([at(0), at(1), at(2)])
+    }
+}
+
+/// Whether the device and the driver are new enough for a text.
+fn check_header(tree: &atoll_ptx::Module, options: &Options) -> Result<(), Refusal> {
+    let directive = |name: &str| {
+        tree.items.iter().find_map(|item| match &item.kind {
+            ItemKind::Directive(directive) if directive.name == name => directive.arguments.first(),
+            _ => None,
+        })
+    };
+    let version = directive("version").and_then(|text| text.split_once('.')).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    let version: (u32, u32) = version.ok_or_else(|| invalid("the text does not begin with .version".to_owned()))?;
+    if version > options.ptx {
+        let ((major, minor), (a, b)) = (version, options.ptx);
+        let log = format!("ptxas fatal   : Unsupported .version {major}.{minor}; current version is '{a}.{b}'");
+        return Err(Refusal { status: Status::UnsupportedPtxVersion, log });
+    }
+    let target = directive("target").ok_or_else(|| invalid("the text names no .target".to_owned()))?;
+    let number = target.strip_prefix("sm_").and_then(|text| text.trim_end_matches(char::is_alphabetic).parse::<u32>().ok());
+    match number {
+        Some(number) if number <= options.capability => Ok(()),
+        _ => Err(invalid(format!("ptxas fatal   : the target {target} is not for a device of sm_{}", options.capability))),
+    }
+}
+
+fn invalid(log: String) -> Refusal {
+    Refusal { status: Status::InvalidPtx, log }
+}
+
+/// The driver compiles a text when it is loaded, the stand-in when a kernel is launched; what it cannot do then it never will.
+fn refused(error: &HostError) -> Status {
+    match error {
+        HostError::NoSuchKernel { .. } => Status::NotFound,
+        HostError::BlockShape { .. } => Status::InvalidValue,
+        // The text was verified when it was loaded.
+        HostError::Malformed { .. } | HostError::Unsupported { .. } => Status::NotSupported,
+        HostError::Llvm { .. } | HostError::NoTarget(_) | HostError::Link(_) => Status::Unknown,
+    }
+}

@@ -1,0 +1,154 @@
+//! What the tests ask of the stand-in, in one environment variable.
+//!
+//! `ATOLL_STAND_IN_CUDA=memory=64M,units=2,ptx=8.0,fail=cuMemAlloc_v2@3`: words separated by commas.
+//!
+//! | word | meaning | default |
+//! |---|---|---|
+//! | `memory=64M` | device memory, with `K`, `M` or `G` | 1 GiB |
+//! | `units=2` | compute units | 2 per CPU, at least 4 |
+//! | `sm=90` | the compute capability | 9.0 |
+//! | `ptx=8.0` | the newest version of PTX that is taken | 8.7 |
+//! | `driver=12.8` | the version of CUDA that it says it speaks | 12.8 |
+//! | `devices=1` | devices; 0 is a driver without any | 1 |
+//! | `time=SECONDS` | how long a kernel may run before the launch times out | no limit |
+//! | `exclusive` | the device is in exclusive mode, and another process has it | |
+//! | `prohibited` | nobody may have the device | |
+//! | `fail=NAME@N` | the N-th call of an entry point fails with CUDA_ERROR_UNKNOWN, one that allocates with CUDA_ERROR_OUT_OF_MEMORY | |
+//! | `fail=NAME@N:CODE` | the same with another code; the word may be repeated | |
+//! | `verbose` | say on standard error why calls and kernels fail | |
+
+use crate::status::Status;
+use std::time::Duration;
+
+/// The environment variable.
+pub(crate) const VARIABLE: &str = "ATOLL_STAND_IN_CUDA";
+
+/// Most devices; enough to tell one from another.
+const DEVICES_MAX: u32 = 8;
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) memory_bytes: u64,
+    pub(crate) compute_units: u32,
+    /// Major times ten plus minor.
+    pub(crate) capability: u32,
+    /// Major and minor.
+    pub(crate) ptx: (u32, u32),
+    /// As the driver counts: 12080 is 12.8.
+    pub(crate) driver: i32,
+    pub(crate) devices: u32,
+    pub(crate) time_limit: Option<Duration>,
+    pub(crate) compute_mode: ComputeMode,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) verbose: bool,
+}
+
+/// Who may have contexts on the device, by the driver's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ComputeMode {
+    Default = 0,
+    Prohibited = 2,
+    /// One process, which is not this one.
+    ExclusiveProcess = 3,
+}
+
+impl ComputeMode {
+    /// Whether this process may.
+    pub(crate) fn is_available(self) -> bool {
+        self == ComputeMode::Default
+    }
+}
+
+/// A call that is to fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The entry point.
+    pub(crate) name: String,
+    /// Which call of it, from 1.
+    pub(crate) call: u64,
+    pub(crate) status: Status,
+}
+
+/// A word of the variable that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{VARIABLE}: `{0}` is not understood")]
+pub(crate) struct BadOption(String);
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            memory_bytes: 1 << 30,
+            compute_units: compute_units_default(),
+            capability: 90,
+            ptx: (8, 7),
+            driver: 12_080,
+            devices: 1,
+            time_limit: None,
+            compute_mode: ComputeMode::Default,
+            failures: Vec::new(),
+            verbose: false,
+        }
+    }
+}
+
+impl Options {
+    /// Reads the value of the variable.
+    pub(crate) fn parse(text: &str) -> Result<Options, BadOption> {
+        let mut options = Options::default();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            options.take(word).ok_or_else(|| BadOption(word.to_owned()))?;
+        }
+        Ok(options)
+    }
+
+    fn take(&mut self, word: &str) -> Option<()> {
+        match word.split_once('=') {
+            None if word == "exclusive" => self.compute_mode = ComputeMode::ExclusiveProcess,
+            None if word == "prohibited" => self.compute_mode = ComputeMode::Prohibited,
+            None if word == "verbose" => self.verbose = true,
+            Some(("memory", text)) => self.memory_bytes = bytes(text)?,
+            Some(("units", text)) => self.compute_units = text.parse().ok().filter(|units| *units > 0)?,
+            Some(("sm", text)) => self.capability = text.parse().ok()?,
+            Some(("ptx", text)) => self.ptx = version(text)?,
+            Some(("driver", text)) => {
+                self.driver = version(text).and_then(|(major, minor)| i32::try_from(major * 1000 + minor * 10).ok())?
+            }
+            Some(("devices", text)) => self.devices = text.parse().ok().filter(|devices| *devices <= DEVICES_MAX)?,
+            Some(("time", text)) => self.time_limit = Some(Duration::try_from_secs_f64(text.parse().ok()?).ok()?),
+            Some(("fail", text)) => self.failures.push(failure(text)?),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// Tests run beside each other, one per CPU, and have kernels that wait for another kernel of theirs.
+fn compute_units_default() -> u32 {
+    std::thread::available_parallelism().map_or(4, |cpus| (2 * cpus.get() as u32).clamp(4, 64))
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let (number, shift) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        b'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn version(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok().filter(|major| *major < 1000)?, minor.parse().ok().filter(|minor| *minor < 100)?))
+}
+
+fn failure(text: &str) -> Option<Failure> {
+    let (name, rest) = text.split_once('@')?;
+    let (call, status) = match rest.split_once(':') {
+        Some((call, code)) => (call, Status::of_number(code.parse().ok()?)?),
+        None if name.contains("Alloc") => (rest, Status::OutOfMemory),
+        None => (rest, Status::Unknown),
+    };
+    Some(Failure { name: name.to_owned(), call: call.parse().ok().filter(|call| *call > 0)?, status })
+}

@@ -1,0 +1,64 @@
+//! Handles: numbers that stand for objects, and are never used again.
+
+use crate::status::Status;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What a caller sees of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Handle(pub(crate) u64);
+
+/// The next one. They look like addresses that nobody has, so that a program which follows one ends there.
+static NEXT: AtomicU64 = AtomicU64::new(0x5c0d_a000_0000_0000);
+
+impl Handle {
+    /// A handle that no object had before.
+    pub(crate) fn fresh() -> Handle {
+        Handle(NEXT.fetch_add(16, Relaxed))
+    }
+}
+
+/// Objects of one kind by their handles.
+#[derive(Debug)]
+pub(crate) struct Table<T>(RwLock<HashMap<Handle, Arc<T>>>);
+
+impl<T> Default for Table<T> {
+    fn default() -> Table<T> {
+        Table(RwLock::default())
+    }
+}
+
+impl<T> Table<T> {
+    /// Adds an object.
+    pub(crate) fn put(&self, handle: Handle, object: Arc<T>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, object);
+    }
+
+    /// The object of a handle that a caller gave.
+    pub(crate) fn get(&self, handle: Handle) -> Result<Arc<T>, Status> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned().ok_or(Status::InvalidHandle)
+    }
+
+    /// Forgets an object.
+    pub(crate) fn remove(&self, handle: Handle) -> Result<Arc<T>, Status> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&handle).ok_or(Status::InvalidHandle)
+    }
+
+    /// Forgets all that `is_meant` names, and gives them back.
+    pub(crate) fn drain(&self, is_meant: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.extract_if(|_, object| is_meant(object)).map(|(_, object)| object).collect()
+    }
+
+    /// One that `is_meant` names.
+    pub(crate) fn find(&self, is_meant: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().find(|object| is_meant(object)).cloned()
+    }
+
+    /// The handle of an object.
+    pub(crate) fn handle_of(&self, object: &Arc<T>) -> Option<Handle> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.iter().find(|(_, known)| Arc::ptr_eq(known, object)).map(|(handle, _)| *handle)
+    }
+}

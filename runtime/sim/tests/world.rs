@@ -1,6 +1,6 @@
 //! Workloads on a simulated device: what must hold whatever the figures are.
 
-use atoll_core::{Class, LaunchProfile, POLICIES, policy_by_name};
+use atoll_core::{Class, LaunchProfile, POLICIES, PreemptLevel, policy_by_name};
 use atoll_sim::{
     Client, DEVICES, DeviceParameters, FaultCounts, Faults, Kernel, Load, Model, Occupied, Report, SimError, Simulation, Workload,
     device_by_name, simulate, watch,
@@ -164,6 +164,36 @@ fn each_fault_does_what_it_is_called() {
     let [stopped, waited] = [mi50(), v100].map(|device| run_with("reset", device, 1, stuck));
     assert!(waited.clients[0].latency_us.max > 80_000.0, "{:?}", waited.clients[0].latency_us);
     assert!(stopped.preemption.total_us.max < 1_000.0, "{:?}", stopped.preemption.total_us);
+}
+
+/// What a real-time call may wait for on a device from its arrival to its first block, in microseconds: what the device takes for each part of a preemption, and where running blocks cannot be
+/// stopped, the longest one of them.
+fn wait_us_max(device: &DeviceParameters) -> f64 {
+    let costs = device.costs;
+    let longest_wave_ns =
+        models().values().flat_map(|model| model.kernels.to_vec()).filter_map(|k| k.profile.wave_ns.iter().max().copied()).max();
+    let residue_ns = longest_wave_ns.unwrap_or(0) * (1000 + costs.contention_permille + costs.padding_permille) / 1000;
+    let residue_ns = if device.preempt_level == PreemptLevel::Interrupt { 0 } else { residue_ns };
+    (costs.launch_ns + costs.dispatch_ns + costs.flag_ns + costs.interrupt_ns + residue_ns) as f64 / 1e3
+}
+
+#[test]
+fn no_real_time_call_waits_for_best_effort_work_longer_than_the_device_says() {
+    // The host has too few compute units for this workload: real-time calls wait for each other.
+    let gpus = || DEVICES.iter().filter(|device| device.name != "host");
+    for policy in ["reset", "reef", "edf"] {
+        for device in gpus() {
+            let bound = wait_us_max(device);
+            for seed in 0..5 {
+                let preemption = run(policy, device, seed).preemption;
+                let waited = preemption.total_us.max;
+                assert!(preemption.count > 20 && waited <= bound, "{policy} on {}, seed {seed}: {waited} µs of {bound}", device.name);
+            }
+        }
+    }
+    // The bound means something: it is broken where nobody leaves who could be stopped.
+    let unread = Faults { failing_resets: 1.0, ..Faults::default() };
+    assert!(run_with("reset", mi50(), 1, unread).preemption.total_us.max > wait_us_max(mi50()));
 }
 
 #[test]

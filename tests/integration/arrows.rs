@@ -29,7 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("atoll-proxy-kernels", &["atoll-ptx", "atoll-kgraph", "atoll-passes"]),
     ("atoll-core", &[]),
-    ("atoll-device", &["atoll-core", "atoll-kgraph"]),
+    ("atoll-cuda", &[]),
+    ("atoll-device", &["atoll-core", "atoll-cuda", "atoll-kgraph"]),
     ("atoll-trace", &["atoll-core"]),
     ("atoll-engine", &["atoll-core", "atoll-device", "atoll-kgraph", "atoll-trace"]),
     ("atoll-sim", &["atoll-core", "atoll-kgraph"]),
@@ -43,7 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["atoll-control", "atoll-core", "atoll-engine", "atoll-kgraph", "atoll-protocol", "atoll-sealed", "atoll-store", "atoll-trace"],
     ),
     ("atoll-models", &["atoll-frontend"]),
-    ("gpu-probe", &[]),
+    ("gpu-probe", &["atoll-cuda"]),
     ("atoll-stand-in-cuda", &["atoll-core", "atoll-device", "atoll-kgraph", "atoll-ptx", "atoll-target-host"]),
 ];
 

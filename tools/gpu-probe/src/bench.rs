@@ -1,8 +1,9 @@
 //! What the probes share: the device, and timing of launches that wait in a full queue.
 
-use crate::driver::{Arg, Attribute, CudaError, Driver, Event, HostWords, Kernel, Module, OpenError, Stream};
+use crate::device::{self, ProbeError};
 use crate::report::DeviceFacts;
-use std::rc::Rc;
+use atoll_cuda::{Arg, Attribute, Context, CudaError, Event, HostWords, Kernel, Module, OpenError, Stream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Kernels that wait; see the file.
@@ -16,8 +17,8 @@ pub(crate) const QUEUED_LAUNCHES_MAX: u32 = 512;
 
 /// A device to probe.
 pub(crate) struct Bench {
-    /// The driver with a context.
-    pub(crate) driver: Rc<Driver>,
+    /// Its context.
+    pub(crate) context: Arc<Context>,
     /// Compute units of the device.
     pub(crate) compute_units: u32,
     /// Number of the highest stream priority.
@@ -27,34 +28,30 @@ pub(crate) struct Bench {
 impl Bench {
     /// Opens a device.
     pub(crate) fn open(device_index: u32) -> Result<Bench, OpenError> {
-        let driver = Driver::open(device_index)?;
-        let compute_units = positive(driver.attribute(Attribute::ComputeUnits)?);
-        let highest_priority = driver.highest_priority()?;
-        Ok(Bench { driver, compute_units, highest_priority })
+        let context = device::open(device_index)?;
+        let compute_units = context.gpu().attribute(Attribute::ComputeUnits)?;
+        let highest_priority = context.highest_priority()?;
+        Ok(Bench { context, compute_units, highest_priority })
     }
 
     /// What the driver says about the device.
-    pub(crate) fn facts(&self) -> Result<DeviceFacts, CudaError> {
-        let version = self.driver.version()?;
-        let (major, minor) = (self.driver.attribute(Attribute::ComputeMajor)?, self.driver.attribute(Attribute::ComputeMinor)?);
+    pub(crate) fn facts(&self) -> Result<DeviceFacts, ProbeError> {
+        let gpu = self.context.gpu();
+        let version = gpu.driver().version()?;
         Ok(DeviceFacts {
-            name: self.driver.device_name()?,
-            architecture: format!("sm_{major}{minor}"),
+            name: gpu.name()?,
+            architecture: format!("sm_{}", gpu.capability()?),
             compute_units: self.compute_units,
             // The newest drivers do not say any more; that is no reason to stop.
-            clock_mhz: self.driver.attribute(Attribute::ClockKilohertz).map_or(0, |khz| positive(khz) / 1000),
+            clock_mhz: gpu.attribute(Attribute::ClockKilohertz).map_or(0, |khz| khz / 1000),
             driver: format!("{}.{}", version / 1000, version % 1000 / 10),
         })
     }
 
     /// A stream of lowest or highest priority.
-    pub(crate) fn stream(&self, highest: bool) -> Result<Stream, CudaError> {
-        Stream::new(&self.driver, if highest { self.highest_priority } else { 0 })
+    pub(crate) fn stream(&self, highest: bool) -> Result<Stream, ProbeError> {
+        Ok(Stream::new(&self.context, if highest { self.highest_priority } else { 0 })?)
     }
-}
-
-fn positive(value: i32) -> u32 {
-    u32::try_from(value).unwrap_or(0)
 }
 
 /// Times launches behind a kernel that holds the stream until all of them are queued, so that the host's launch cost is not counted.
@@ -68,14 +65,14 @@ pub(crate) struct QueueTimer {
 
 impl QueueTimer {
     /// A timer with a stream of its own.
-    pub(crate) fn new(bench: &Bench) -> Result<QueueTimer, CudaError> {
-        let driver = &bench.driver;
+    pub(crate) fn new(bench: &Bench) -> Result<QueueTimer, ProbeError> {
+        let context = &bench.context;
         Ok(QueueTimer {
-            module: Module::load(driver, SPIN_PTX)?,
-            gate: HostWords::new(driver, 1)?,
+            module: Module::load(context, SPIN_PTX.as_bytes())?,
+            gate: HostWords::new(context, 1)?,
             stream: bench.stream(false)?,
-            before: Event::new(driver)?,
-            behind: Event::new(driver)?,
+            before: Event::new(context)?,
+            behind: Event::new(context)?,
         })
     }
 
@@ -84,9 +81,9 @@ impl QueueTimer {
         &self,
         count: u32,
         mut launch: impl FnMut(&Stream, u32) -> Result<(), CudaError>,
-    ) -> Result<f64, CudaError> {
+    ) -> Result<f64, ProbeError> {
         let count = count.clamp(1, QUEUED_LAUNCHES_MAX);
-        let hold: Kernel<'_> = self.module.kernel("hold")?;
+        let hold: Kernel = self.module.kernel("hold")?;
         self.gate.word(0).store(0, Ordering::Release);
         hold.launch(&self.stream, 1, 1, &[Arg::U64(self.gate.address()), Arg::U32(1), Arg::U64(HOLD_TIME_MAX_NS)])?;
         self.before.record(&self.stream)?;
@@ -96,6 +93,6 @@ impl QueueTimer {
         // Also after an error: what was queued still uses the caller's memory.
         let finished = self.stream.synchronize();
         queued.and(marked).and(finished)?;
-        Ok(self.behind.micros_since(&self.before)? / f64::from(count))
+        Ok(self.behind.nanos_since(&self.before)? as f64 / 1e3 / f64::from(count))
     }
 }

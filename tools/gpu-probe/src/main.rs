@@ -7,7 +7,7 @@
 
 mod bench;
 mod child;
-mod driver;
+mod device;
 mod probes;
 mod report;
 mod stats;
@@ -145,7 +145,7 @@ fn run_isolated(bench: &Bench, probe: &Probe, device_index: u32) -> Vec<Row> {
         }
         Err(error) => vec![Row::error("its process", error)],
     };
-    rows.push(match probes::sticky_error::increment(bench) {
+    rows.push(match probes::sticky_error::increment(&bench.context) {
         Ok(()) => Row::text("another process", "its context", "survives"),
         Err(error) => Row::error("another process", error),
     });

@@ -56,9 +56,11 @@ fn every_kernel_assembles() {
         eprintln!("SKIPPED: no ptxas found; set ATOLL_PTXAS to assemble the kernels");
         return;
     };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-    let files: Vec<_> = std::fs::read_dir(folder).expect("kernels").flatten().map(|entry| entry.path()).collect();
-    assert_eq!(files.len(), 7, "{files:?}");
+    // Those of its own, and those that it shares with the runtime.
+    let folders = ["kernels", "../../runtime/cuda/kernels"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("kernels").flatten()).map(|entry| entry.path());
+    let files: Vec<_> = files.collect();
+    assert_eq!(files.len(), 8, "{files:?}");
     for file in files {
         let ptx = std::fs::read_to_string(&file).expect("text");
         for architecture in ARCHITECTURES {

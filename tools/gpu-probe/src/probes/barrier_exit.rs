@@ -1,8 +1,9 @@
 //! Whether a barrier waits only for threads that have not exited. Where it does not, the kernel hangs, and the process is ended from outside.
 
 use crate::bench::Bench;
-use crate::driver::{Arg, CudaError, DeviceWords, Module};
+use crate::device::{DeviceWords, ProbeError};
 use crate::report::{Findings, Row};
+use atoll_cuda::{Arg, Module};
 
 const BARRIER_EXIT_PTX: &str = include_str!("../../kernels/barrier_exit.ptx");
 
@@ -17,18 +18,18 @@ fn expected(thread: u32, stay: u32) -> u32 {
 }
 
 /// Runs both kernels for every number of staying threads and compares all results.
-pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
-    let module = Module::load(&bench.driver, BARRIER_EXIT_PTX)?;
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
+    let module = Module::load(&bench.context, BARRIER_EXIT_PTX.as_bytes())?;
     let stream = bench.stream(false)?;
-    let out = DeviceWords::new(&bench.driver, (BLOCKS * THREADS) as usize)?;
-    let progress = DeviceWords::new(&bench.driver, BLOCKS as usize / 4)?;
+    let out = DeviceWords::new(&bench.context, (BLOCKS * THREADS) as usize)?;
+    let progress = DeviceWords::new(&bench.context, BLOCKS as usize / 4)?;
     for stay in STAYING {
-        out.fill(u32::MAX)?;
+        out.fill(u8::MAX)?;
         module.kernel("early_exit")?.launch(&stream, BLOCKS, THREADS, &[Arg::U64(out.address()), Arg::U32(stay)])?;
         stream.synchronize()?;
         found.push(Row::text(format!("{stay} of {THREADS} threads stay"), "values", verdict(&out.read()?, stay)));
 
-        out.fill(u32::MAX)?;
+        out.fill(u8::MAX)?;
         progress.fill(0)?;
         let args = [Arg::U64(out.address()), Arg::U32(stay), Arg::U64(progress.address())];
         module.kernel("counted_exit")?.launch(&stream, BLOCKS, THREADS, &args)?;

@@ -2,9 +2,10 @@
 
 use super::entry_check::Length;
 use crate::bench::{Bench, QueueTimer};
-use crate::driver::{Arg, CudaError, DeviceWords, Module};
+use crate::device::{DeviceWords, ProbeError};
 use crate::report::{Findings, Row};
 use crate::stats::median;
+use atoll_cuda::{Arg, Module};
 
 const DISPATCH_PTX: &str = include_str!("../../kernels/dispatch.ptx");
 
@@ -16,10 +17,10 @@ const TARGETS_US: [f64; 2] = [5.0, 20.0];
 const FORMS: [&str; 3] = ["alone", "direct", "table"];
 
 /// Compares a candidate launched alone with the same chosen in a launch, for all blocks and for half of them.
-pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     let blocks = bench.compute_units * 8;
-    let module = Module::load(&bench.driver, DISPATCH_PTX)?;
-    let data = DeviceWords::new(&bench.driver, blocks as usize * THREADS as usize)?;
+    let module = Module::load(&bench.context, DISPATCH_PTX.as_bytes())?;
+    let data = DeviceWords::new(&bench.context, blocks as usize * THREADS as usize)?;
     let timer = QueueTimer::new(bench)?;
     let time = |form: &str, rounds: u32, split: u32| {
         let kernel = module.kernel(form)?;

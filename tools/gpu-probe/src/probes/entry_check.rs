@@ -2,7 +2,7 @@
 
 use super::preemptible::{Preemptible, THREADS};
 use crate::bench::{Bench, QueueTimer};
-use crate::driver::CudaError;
+use crate::device::ProbeError;
 use crate::report::{Findings, Row};
 use crate::stats::median;
 
@@ -14,10 +14,10 @@ const DEPTH: u32 = 32;
 const FORMS: [&str; 5] = ["plain", "check", "barrier_unfenced", "barrier", "count"];
 
 /// Times all forms of one body at several lengths, in one wave of blocks and in four.
-pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     for blocks_per_unit in [8, 32] {
         let blocks = bench.compute_units * blocks_per_unit;
-        let kernels = Preemptible::new(&bench.driver, blocks, DEPTH)?;
+        let kernels = Preemptible::new(&bench.context, blocks, DEPTH)?;
         let timer = QueueTimer::new(bench)?;
         let time = |form: &str, rounds: u32| {
             // A block whose byte is set leaves at once, so every launch has bytes of its own.
@@ -56,7 +56,7 @@ pub(crate) struct Length {
 
 impl Length {
     /// Measures two points of the line.
-    pub(crate) fn calibrate(mut time: impl FnMut(u32) -> Result<f64, CudaError>) -> Result<Length, CudaError> {
+    pub(crate) fn calibrate(mut time: impl FnMut(u32) -> Result<f64, ProbeError>) -> Result<Length, ProbeError> {
         const FEW: u32 = 10;
         const MANY: u32 = 2_010;
         let mut median_of = |rounds| (0..5).map(|_| time(rounds)).collect::<Result<Vec<_>, _>>().map(|samples| median(&samples));

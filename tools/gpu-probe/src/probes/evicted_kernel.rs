@@ -2,7 +2,7 @@
 
 use super::preemptible::{Preemptible, THREADS};
 use crate::bench::{Bench, QueueTimer};
-use crate::driver::CudaError;
+use crate::device::ProbeError;
 use crate::report::{Findings, Row};
 use std::sync::atomic::Ordering;
 
@@ -11,10 +11,10 @@ const DEPTH: u32 = 64;
 const REPEATS: usize = 50;
 
 /// Evicts queues of kernels of several sizes, and compares with kernels that do nothing.
-pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     let grids = [1, bench.compute_units, 8 * bench.compute_units, 64 * bench.compute_units, 65_536];
     let largest = grids.into_iter().max().unwrap_or(1);
-    let kernels = Preemptible::new(&bench.driver, largest, 1)?;
+    let kernels = Preemptible::new(&bench.context, largest, 1)?;
     let timer = QueueTimer::new(bench)?;
     let (empty, barrier) = (kernels.module.kernel("empty")?, kernels.module.kernel("barrier")?);
     kernels.epoch.word(0).store(1, Ordering::Release);

@@ -4,8 +4,9 @@
 //! same for all routes, so differences are differences of the routes.
 
 use crate::bench::{Bench, HOLD_TIME_MAX_NS, SPIN_PTX};
-use crate::driver::{Arg, CudaError, DeviceWords, HostWords, Kernel, Module, Stream};
+use crate::device::{DeviceWords, ProbeError};
 use crate::report::{Findings, Row};
+use atoll_cuda::{Arg, FLAG_PTX, HostWords, Kernel, Module, Stream};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,7 @@ const ROUTES: [(Route, &str); 4] = [
 ];
 
 /// Measures every route, on an idle device and beside a kernel that fills it.
-pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     for (route, name) in ROUTES {
         for loaded in [false, true] {
             let case = format!("{name}, {}", if loaded { "under load" } else { "idle" });
@@ -55,7 +56,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> 
                 Err(error) => Row::error(case, error),
             };
             found.push(row);
-            bench.driver.synchronize()?;
+            bench.context.synchronize()?;
         }
     }
     Ok(())
@@ -70,8 +71,8 @@ struct Flag {
 }
 
 impl Flag {
-    fn new(bench: &Bench, route: Route) -> Result<Flag, CudaError> {
-        let (host, device) = (HostWords::new(&bench.driver, 1)?, DeviceWords::new(&bench.driver, 1)?);
+    fn new(bench: &Bench, route: Route) -> Result<Flag, ProbeError> {
+        let (host, device) = (HostWords::new(&bench.context, 1)?, DeviceWords::new(&bench.context, 1)?);
         Ok(Flag { route, host, device, stream: bench.stream(true)? })
     }
 
@@ -82,26 +83,26 @@ impl Flag {
         }
     }
 
-    fn set(&self, value: u32) -> Result<(), CudaError> {
+    fn set(&self, value: u32) -> Result<(), ProbeError> {
         match self.route {
             Route::Mapped => self.host.word(0).store(value, Ordering::Release),
-            Route::WriteValue => self.stream.write_value(&self.device, value)?,
+            Route::WriteValue => self.stream.write_word(self.device.memory(), 0, value)?,
             Route::Copy => {
                 self.host.word(0).store(value, Ordering::Release);
-                self.stream.copy_word(&self.device, &self.host)?;
+                self.stream.copy_word(self.device.memory(), 0, &self.host, 0)?;
             }
-            Route::Fill => self.stream.fill_word(&self.device, value)?,
+            Route::Fill => self.stream.fill_word(self.device.memory(), 0, value)?,
         }
         Ok(())
     }
 }
 
 /// Round-trip times in microseconds.
-fn measure(bench: &Bench, route: Route, loaded: bool) -> Result<Vec<f64>, CudaError> {
-    let module = Module::load(&bench.driver, SPIN_PTX)?;
-    let (echo, load) = (module.kernel("echo")?, Load::new(bench, &module)?);
+fn measure(bench: &Bench, route: Route, loaded: bool) -> Result<Vec<f64>, ProbeError> {
+    let echo = Module::load(&bench.context, FLAG_PTX.as_bytes())?.kernel("echo")?;
+    let load = Load::new(bench, &Module::load(&bench.context, SPIN_PTX.as_bytes())?)?;
     let echo_stream = bench.stream(false)?;
-    let answer = HostWords::new(&bench.driver, 1)?;
+    let answer = HostWords::new(&bench.context, 1)?;
     let flag = Flag::new(bench, route)?;
     let (word, back) = (Arg::U64(flag.address()), Arg::U64(answer.address()));
     echo.launch(&echo_stream, 1, 1, &[word, back, Arg::U32(1), Arg::U32(ROUNDS), Arg::U64(ECHO_TIME_MAX_NS)])?;
@@ -111,7 +112,7 @@ fn measure(bench: &Bench, route: Route, loaded: bool) -> Result<Vec<f64>, CudaEr
     Ok(samples?.get(WARM_UP..).unwrap_or_default().to_vec())
 }
 
-fn rounds(flag: &Flag, answer: &HostWords, load: Option<&Load<'_>>) -> Result<Vec<f64>, CudaError> {
+fn rounds(flag: &Flag, answer: &HostWords, load: Option<&Load>) -> Result<Vec<f64>, ProbeError> {
     let mut samples = Vec::new();
     for round in 1..=ROUNDS {
         load.map_or(Ok(()), Load::start)?;
@@ -125,26 +126,26 @@ fn rounds(flag: &Flag, answer: &HostWords, load: Option<&Load<'_>>) -> Result<Ve
 }
 
 /// Work that fills the device.
-struct Load<'m> {
-    kernel: Kernel<'m>,
+struct Load {
+    kernel: Kernel,
     stream: Stream,
     blocks: u32,
 }
 
-impl<'m> Load<'m> {
-    fn new(bench: &Bench, module: &'m Module) -> Result<Load<'m>, CudaError> {
+impl Load {
+    fn new(bench: &Bench, module: &Module) -> Result<Load, ProbeError> {
         Ok(Load { kernel: module.kernel("busy")?, stream: bench.stream(false)?, blocks: bench.compute_units * LOAD_BLOCKS_PER_UNIT })
     }
 
     /// Starts it and lets it fill the device.
-    fn start(&self) -> Result<(), CudaError> {
+    fn start(&self) -> Result<(), ProbeError> {
         self.kernel.launch(&self.stream, self.blocks, LOAD_THREADS, &[Arg::U64(LOAD_BLOCK_NS)])?;
         std::thread::sleep(LOAD_START_TIME);
         Ok(())
     }
 
-    fn wait(&self) -> Result<(), CudaError> {
-        self.stream.synchronize()
+    fn wait(&self) -> Result<(), ProbeError> {
+        Ok(self.stream.synchronize()?)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Whether a kernel can jump into another one by its address. PTX has no word for it, and `ptxas` takes it; it may fault, so it has a process of its own.
 
 use crate::bench::Bench;
-use crate::driver::{Arg, CudaError, DeviceWords, Module};
+use crate::device::{DeviceWords, ProbeError};
 use crate::report::{Findings, Row};
+use atoll_cuda::{Arg, Module};
 
 const INDIRECT_ENTRY_PTX: &str = include_str!("../../kernels/indirect_entry.ptx");
 
@@ -11,11 +12,11 @@ const BLOCKS: u32 = 64;
 const WRITTEN: u32 = 42;
 
 /// Takes the address of a kernel and jumps there from another one with the same parameters.
-pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
-    let module = Module::load(&bench.driver, INDIRECT_ENTRY_PTX)?;
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
+    let module = Module::load(&bench.context, INDIRECT_ENTRY_PTX.as_bytes())?;
     found.push(Row::text("jump to a kernel", "driver assembles it", "yes"));
     let stream = bench.stream(false)?;
-    let (address, out) = (DeviceWords::new(&bench.driver, 2)?, DeviceWords::new(&bench.driver, BLOCKS as usize)?);
+    let (address, out) = (DeviceWords::new(&bench.context, 2)?, DeviceWords::new(&bench.context, BLOCKS as usize)?);
     module.kernel("address_of_target")?.launch(&stream, 1, 1, &[Arg::U64(address.address())])?;
     stream.synchronize()?;
     let words = address.read()?;

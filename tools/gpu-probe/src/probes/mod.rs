@@ -11,7 +11,7 @@ mod read_cost;
 pub(crate) mod sticky_error;
 
 use crate::bench::Bench;
-use crate::driver::CudaError;
+use crate::device::ProbeError;
 use crate::report::Findings;
 
 /// One question to the device.
@@ -23,7 +23,7 @@ pub(crate) struct Probe {
     /// Whether it may hang or break the context, and so runs in a process of its own.
     pub(crate) isolated: bool,
     /// Runs it; rows found before an error count.
-    pub(crate) run: fn(&Bench, &mut Findings) -> Result<(), CudaError>,
+    pub(crate) run: fn(&Bench, &mut Findings) -> Result<(), ProbeError>,
 }
 
 /// All probes in the order they run.

@@ -1,7 +1,8 @@
 //! The kernels of `preemptible.ptx` and their parameters.
 
-use crate::driver::{Arg, CudaError, DeviceWords, Driver, HostWords, Module};
-use std::rc::Rc;
+use crate::device::{DeviceWords, ProbeError};
+use atoll_cuda::{Arg, Context, HostWords, Module};
+use std::sync::Arc;
 
 /// One body in several transformed forms.
 pub(crate) const PREEMPTIBLE_PTX: &str = include_str!("../../kernels/preemptible.ptx");
@@ -24,20 +25,20 @@ pub(crate) struct Preemptible {
 
 impl Preemptible {
     /// For launches of up to `blocks` blocks, `launches` of which have progress bytes of their own.
-    pub(crate) fn new(driver: &Rc<Driver>, blocks: u32, launches: u32) -> Result<Preemptible, CudaError> {
+    pub(crate) fn new(context: &Arc<Context>, blocks: u32, launches: u32) -> Result<Preemptible, ProbeError> {
         let progress_words = (blocks as usize * launches as usize).div_ceil(4);
         Ok(Preemptible {
-            module: Module::load(driver, PREEMPTIBLE_PTX)?,
-            epoch: HostWords::new(driver, 1)?,
-            evicted: DeviceWords::new(driver, 1)?,
-            data: DeviceWords::new(driver, blocks as usize * THREADS as usize)?,
-            progress: DeviceWords::new(driver, progress_words)?,
+            module: Module::load(context, PREEMPTIBLE_PTX.as_bytes())?,
+            epoch: HostWords::new(context, 1)?,
+            evicted: DeviceWords::new(context, 1)?,
+            data: DeviceWords::new(context, blocks as usize * THREADS as usize)?,
+            progress: DeviceWords::new(context, progress_words)?,
             blocks,
         })
     }
 
     /// Forgets which blocks ran.
-    pub(crate) fn clear_progress(&self) -> Result<(), CudaError> {
+    pub(crate) fn clear_progress(&self) -> Result<(), ProbeError> {
         self.progress.fill(0)
     }
 

@@ -1,9 +1,10 @@
 //! What a block pays for reading the epoch word, by where the word is.
 
 use crate::bench::{Bench, QueueTimer};
-use crate::driver::{Arg, CudaError, DeviceWords, HostWords, Module};
+use crate::device::{DeviceWords, ProbeError};
 use crate::report::{Findings, Row};
 use crate::stats::median;
+use atoll_cuda::{Arg, FLAG_PTX, HostWords, Module};
 
 const READ_COST_PTX: &str = include_str!("../../kernels/read_cost.ptx");
 
@@ -15,14 +16,14 @@ const DEPTH: u32 = 16;
 const THREADS: u32 = 128;
 
 /// Latency of a read, and its share in the time of a block in full grids.
-pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), CudaError> {
-    let driver = &bench.driver;
-    let module = Module::load(driver, READ_COST_PTX)?;
-    let (host, device, sink) = (HostWords::new(driver, 1)?, DeviceWords::new(driver, 1)?, DeviceWords::new(driver, 2)?);
+pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
+    let context = &bench.context;
+    let module = Module::load(context, READ_COST_PTX.as_bytes())?;
+    let (host, device, sink) = (HostWords::new(context, 1)?, DeviceWords::new(context, 1)?, DeviceWords::new(context, 2)?);
     let stream = bench.stream(false)?;
     let places = [("word in mapped host memory", host.address()), ("word in device memory", device.address())];
 
-    let chain = module.kernel("read_chain")?;
+    let chain = Module::load(context, FLAG_PTX.as_bytes())?.kernel("read_chain")?;
     for (place, address) in places {
         let mut samples = Vec::new();
         for _ in 0..REPEATS {

@@ -1,0 +1,107 @@
+//! The primary context of a device, current on whatever thread needs it.
+
+use crate::driver::{Driver, Gpu};
+use crate::error::CudaError;
+use crate::functions::{Functions, Status};
+use crate::handle::Handle;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+thread_local! {
+    /// The number of the context that is current on this thread; 0 where none is.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A device's primary context, which lives at least as long as this.
+#[derive(Debug)]
+pub struct Context {
+    gpu: Gpu,
+    handle: Handle,
+    /// A number of its own: the driver may give a later context the same handle.
+    number: u64,
+}
+
+impl Context {
+    pub(crate) fn retain(gpu: Gpu) -> Result<Arc<Context>, CudaError> {
+        static RETAINED: AtomicU64 = AtomicU64::new(0);
+        let mut handle = Handle::NULL;
+        let retain = gpu.driver.functions.context_retain;
+        // SAFETY: writes one handle to the address given.
+        gpu.driver.check("cuDevicePrimaryCtxRetain", unsafe { retain(&mut handle, gpu.ordinal) })?;
+        let number = RETAINED.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Arc::new(Context { gpu, handle, number }))
+    }
+
+    /// The device it is on.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Waits for everything in it.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        // SAFETY: takes no arguments.
+        self.call("cuCtxSynchronize", |f| unsafe { (f.context_sync)() })
+    }
+
+    /// The number of the highest stream priority; 0 is the lowest.
+    pub fn highest_priority(&self) -> Result<i32, CudaError> {
+        let (mut lowest, mut highest) = (0, 0);
+        // SAFETY: writes two ints to the addresses given.
+        self.call("cuCtxGetStreamPriorityRange", |f| unsafe { (f.priority_range)(&mut lowest, &mut highest) })?;
+        Ok(highest)
+    }
+
+    /// Device memory that is free, and all of it.
+    pub fn memory_bytes(&self) -> Result<(u64, u64), CudaError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two numbers to the addresses given.
+        self.call("cuMemGetInfo", |f| unsafe { (f.memory_info)(&mut free, &mut total) })?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Destroys everything in it; handles made before are dead, and their release then fails, which is not looked at.
+    pub fn reset(&self) -> Result<(), CudaError> {
+        CURRENT.set(0);
+        let reset = self.driver().functions.context_reset;
+        // SAFETY: takes a device number; handles into the context are only passed back to the driver, which checks them.
+        self.driver().check("cuDevicePrimaryCtxReset", unsafe { reset(self.gpu.ordinal) })
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.gpu.driver
+    }
+
+    /// Calls a function of the driver with this context current.
+    pub(crate) fn call(&self, name: &'static str, call: impl FnOnce(&Functions) -> Status) -> Result<(), CudaError> {
+        self.enter()?;
+        self.driver().check(name, call(&self.driver().functions))
+    }
+
+    /// The same where there is nobody to hear of a refusal: a handle of a broken context is gone anyway.
+    pub(crate) fn release(&self, call: impl FnOnce(&Functions) -> Status) {
+        if self.enter().is_ok() {
+            call(&self.driver().functions);
+        }
+    }
+
+    fn enter(&self) -> Result<(), CudaError> {
+        if CURRENT.get() == self.number {
+            return Ok(());
+        }
+        // SAFETY: the handle is that of a context that is retained.
+        self.driver().check("cuCtxSetCurrent", unsafe { (self.driver().functions.context_set)(self.handle) })?;
+        CURRENT.set(self.number);
+        Ok(())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if CURRENT.get() == self.number {
+            CURRENT.set(0);
+        }
+        // SAFETY: takes a device number, and undoes one retain.
+        unsafe { (self.driver().functions.context_release)(self.gpu.ordinal) };
+    }
+}

@@ -1,0 +1,178 @@
+//! Modules and their kernels.
+
+use crate::context::Context;
+use crate::error::{CudaError, status};
+use crate::handle::Handle;
+use crate::stream::Stream;
+use std::ffi::{CString, c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+/// Text of its compiler that the driver gives back.
+const LOG_BYTES_MAX: usize = 16 << 10;
+
+/// `CU_JIT_ERROR_LOG_BUFFER`
+const JIT_ERROR_LOG_BUFFER: c_int = 5;
+/// `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`
+const JIT_ERROR_LOG_BYTES: c_int = 6;
+
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`
+const MAX_DYNAMIC_SHARED_BYTES: c_int = 8;
+
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`, `CU_LAUNCH_PARAM_END`
+const PARAM_POINTER: usize = 1;
+const PARAM_SIZE: usize = 2;
+const PARAM_END: usize = 0;
+
+/// Why code was not loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}{}{log}", if log.is_empty() { "" } else { "\n" })]
+pub struct LoadError {
+    /// What the driver answered.
+    pub error: CudaError,
+    /// What its compiler says.
+    pub log: String,
+}
+
+/// Code on a device. Kernels of it keep it loaded.
+#[derive(Clone, Debug)]
+pub struct Module(Arc<Loaded>);
+
+#[derive(Debug)]
+struct Loaded {
+    context: Arc<Context>,
+    handle: Handle,
+}
+
+impl Module {
+    /// Loads PTX text, which the driver compiles, or machine code.
+    pub fn load(context: &Arc<Context>, code: &[u8]) -> Result<Module, LoadError> {
+        let mut image = code.to_vec();
+        // The end of a text; behind machine code, which says itself how long it is, it does no harm.
+        image.push(0);
+        let mut log = vec![0_u8; LOG_BYTES_MAX];
+        let mut options = [JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BYTES];
+        // The size stands where a pointer would.
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES_MAX - 1)];
+        let mut handle = Handle::NULL;
+        // SAFETY: the image is zero-terminated or ELF, and read during the call only; there are as many values as options, and the log is as long as the second says.
+        let loaded = context.call("cuModuleLoadDataEx", |f| unsafe {
+            (f.module_load)(&mut handle, image.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
+        });
+        let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
+        loaded.map_err(|error| LoadError { error, log: String::from_utf8_lossy(text).trim().to_owned() })?;
+        Ok(Module(Arc::new(Loaded { context: context.clone(), handle })))
+    }
+
+    /// A kernel of it, ready to run: one that is loaded at its first launch would wait for kernels that run.
+    pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
+        let context = &self.0.context;
+        let not_found = || CudaError { call: "cuModuleGetFunction", code: 500, name: "CUDA_ERROR_NOT_FOUND".to_owned() };
+        let text = CString::new(name).map_err(|_| not_found())?;
+        let mut handle = Handle::NULL;
+        // SAFETY: the name is zero-terminated and read during the call only; the module is loaded.
+        context.call("cuModuleGetFunction", |f| unsafe { (f.module_function)(&mut handle, self.0.handle, text.as_ptr()) })?;
+        // SAFETY: the handle is the one just returned.
+        let ready = context.call("cuFuncLoad", |f| f.function_load.map_or(0, |load| unsafe { load(handle) }));
+        ready.or_else(|error| if error.code == status::NOT_SUPPORTED { Ok(()) } else { Err(error) })?;
+        Ok(Kernel { module: self.0.clone(), handle })
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours and not used again.
+        self.context.release(|f| unsafe { (f.module_unload)(self.handle) });
+    }
+}
+
+/// A kernel of a loaded module.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    module: Arc<Loaded>,
+    handle: Handle,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg {
+    /// A `.u32` parameter.
+    U32(u32),
+    /// A `.u64` parameter.
+    U64(u64),
+}
+
+/// How a kernel is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchShape {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block.
+    pub shared_bytes: u32,
+}
+
+impl Kernel {
+    /// Lets launches have so much dynamic shared memory; what is above the default has to be asked for.
+    pub fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: the kernel is loaded.
+        self.module.context.call("cuFuncSetAttribute", |f| unsafe { (f.function_set)(self.handle, MAX_DYNAMIC_SHARED_BYTES, bytes) })
+    }
+
+    /// Launches a one-dimensional grid.
+    pub fn launch(&self, stream: &Stream, blocks: u32, threads: u32, args: &[Arg]) -> Result<(), CudaError> {
+        let shape = LaunchShape { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 };
+        self.launch_with(stream, shape, &packed(args))
+    }
+
+    /// Launches with a parameter block, naturally aligned and as long as the kernel's.
+    pub fn launch_with(&self, stream: &Stream, shape: LaunchShape, params: &[u8]) -> Result<(), CudaError> {
+        let LaunchShape { grid, block, shared_bytes } = shape;
+        let mut bytes = params.len();
+        let mut extra = [
+            ptr::without_provenance_mut(PARAM_POINTER),
+            params.as_ptr().cast_mut().cast::<c_void>(),
+            ptr::without_provenance_mut(PARAM_SIZE),
+            (&raw mut bytes).cast::<c_void>(),
+            ptr::without_provenance_mut(PARAM_END),
+        ];
+        // SAFETY: kernel and stream are alive; the driver copies the parameters, whose size it is told, before it returns.
+        self.module.context.call("cuLaunchKernel", |f| unsafe {
+            let [x, y, z] = grid;
+            let [width, height, depth] = block;
+            (f.launch)(self.handle, x, y, z, width, height, depth, shared_bytes, stream.handle, ptr::null_mut(), extra.as_mut_ptr())
+        })
+    }
+}
+
+/// A parameter block: each at a multiple of its size.
+fn packed(args: &[Arg]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = Vec::new();
+    for arg in args {
+        match *arg {
+            Arg::U32(value) => {
+                bytes.resize(bytes.len().next_multiple_of(4), 0);
+                bytes.extend(value.to_ne_bytes());
+            }
+            Arg::U64(value) => {
+                bytes.resize(bytes.len().next_multiple_of(8), 0);
+                bytes.extend(value.to_ne_bytes());
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_aligned() {
+        assert_eq!(packed(&[]), []);
+        let bytes = packed(&[Arg::U32(1), Arg::U64(2), Arg::U32(3), Arg::U32(4)]);
+        assert_eq!(bytes, [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]);
+    }
+}

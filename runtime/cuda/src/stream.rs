@@ -1,0 +1,170 @@
+//! Streams, and events in them.
+
+use crate::context::Context;
+use crate::error::{CudaError, status};
+use crate::functions::Functions;
+use crate::handle::Handle;
+use crate::memory::{DeviceMemory, HostWords, TransferError};
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+
+/// `CU_STREAM_NON_BLOCKING`: no implicit order with the default stream.
+const STREAM_NON_BLOCKING: c_uint = 1;
+
+/// A stream.
+#[derive(Debug)]
+pub struct Stream {
+    context: Arc<Context>,
+    pub(crate) handle: Handle,
+}
+
+impl Stream {
+    /// A stream without order towards others; a lower number is a higher priority.
+    pub fn new(context: &Arc<Context>, priority: i32) -> Result<Stream, CudaError> {
+        let mut handle = Handle::NULL;
+        let create = |f: &Functions| {
+            // SAFETY: writes one handle to the address given.
+            unsafe { (f.stream_create)(&mut handle, STREAM_NON_BLOCKING, priority as c_int) }
+        };
+        context.call("cuStreamCreateWithPriority", create)?;
+        Ok(Stream { context: context.clone(), handle })
+    }
+
+    /// Waits for everything in it.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        // SAFETY: the stream is alive.
+        self.context.call("cuStreamSynchronize", |f| unsafe { (f.stream_sync)(self.handle) })
+    }
+
+    /// Copies into device memory, and waits for it.
+    pub fn write(&self, to: &DeviceMemory, at: u64, bytes: &[u8]) -> Result<(), TransferError> {
+        let address = to.range(at, bytes.len() as u64)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range is the memory's; the bytes are borrowed until the stream was waited for.
+        let begun = self
+            .context
+            .call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, bytes.as_ptr().cast(), bytes.len(), self.handle) });
+        Ok(self.settled(begun)?)
+    }
+
+    /// Copies out of device memory, and waits for it.
+    pub fn read(&self, from: &DeviceMemory, at: u64, bytes: &mut [u8]) -> Result<(), TransferError> {
+        let address = from.range(at, bytes.len() as u64)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range is the memory's; the bytes are borrowed until the stream was waited for.
+        let begun = self
+            .context
+            .call("cuMemcpyDtoHAsync", |f| unsafe { (f.copy_to_host)(bytes.as_mut_ptr().cast(), address, bytes.len(), self.handle) });
+        Ok(self.settled(begun)?)
+    }
+
+    /// Copies within device memory, and waits for it.
+    pub fn copy(&self, memory: &DeviceMemory, from: u64, to: u64, bytes: u64) -> Result<(), TransferError> {
+        let (source, destination) = (memory.range(from, bytes)?, memory.range(to, bytes)?);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges are the memory's.
+        let begun =
+            self.context.call("cuMemcpyDtoDAsync", |f| unsafe { (f.copy_on_device)(destination, source, bytes as usize, self.handle) });
+        Ok(self.settled(begun)?)
+    }
+
+    /// Sets bytes of device memory, and waits for it.
+    pub fn fill(&self, memory: &DeviceMemory, at: u64, value: u8, bytes: u64) -> Result<(), TransferError> {
+        let address = memory.range(at, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range is the memory's.
+        let begun = self.context.call("cuMemsetD8Async", |f| unsafe { (f.fill_bytes)(address, value, bytes as usize, self.handle) });
+        Ok(self.settled(begun)?)
+    }
+
+    /// Writes a word by a stream memory operation, which needs no compute unit. Does not wait.
+    pub fn write_word(&self, memory: &DeviceMemory, at: u64, value: u32) -> Result<(), TransferError> {
+        let address = memory.range(at, 4)?;
+        // SAFETY: the word is the memory's; flags 0 order the write behind what is in the stream.
+        Ok(self.context.call("cuStreamWriteValue32", |f| unsafe { (f.write_value)(self.handle, address, value, 0) })?)
+    }
+
+    /// Sets a word by a fill. Does not wait.
+    pub fn fill_word(&self, memory: &DeviceMemory, at: u64, value: u32) -> Result<(), TransferError> {
+        let address = memory.range(at, 4)?;
+        // SAFETY: the word is the memory's.
+        Ok(self.context.call("cuMemsetD32Async", |f| unsafe { (f.fill_words)(address, value, 1, self.handle) })?)
+    }
+
+    /// Copies a word of host memory to device memory. Does not wait: the host's word is read some time before the stream was waited for, and must live so long.
+    pub fn copy_word(&self, memory: &DeviceMemory, at: u64, from: &HostWords, index: usize) -> Result<(), TransferError> {
+        let (address, word) = (memory.range(at, 4)?, from.word(index).as_ptr());
+        // SAFETY: the word on the device is the memory's; that of the host is pinned, and freeing pinned memory waits for what uses it.
+        Ok(self.context.call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, word.cast(), 4, self.handle) })?)
+    }
+
+    /// Waits whether or not a transfer was begun: what was in front of it may use the same memory.
+    fn settled(&self, begun: Result<(), CudaError>) -> Result<(), CudaError> {
+        let ended = self.synchronize();
+        begun.and(ended)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours and not used again; work in the stream still completes.
+        self.context.release(|f| unsafe { (f.stream_destroy)(self.handle) });
+    }
+}
+
+/// A timed event.
+#[derive(Debug)]
+pub struct Event {
+    context: Arc<Context>,
+    handle: Handle,
+}
+
+impl Event {
+    /// An event that was not recorded yet.
+    pub fn new(context: &Arc<Context>) -> Result<Event, CudaError> {
+        let mut handle = Handle::NULL;
+        // SAFETY: writes one handle to the address given.
+        context.call("cuEventCreate", |f| unsafe { (f.event_create)(&mut handle, 0) })?;
+        Ok(Event { context: context.clone(), handle })
+    }
+
+    /// Marks the place in a stream.
+    pub fn record(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: both are alive.
+        self.context.call("cuEventRecord", |f| unsafe { (f.event_record)(self.handle, stream.handle) })
+    }
+
+    /// Whether the place was passed.
+    pub fn is_passed(&self) -> Result<bool, CudaError> {
+        // SAFETY: the event is alive.
+        match self.context.call("cuEventQuery", |f| unsafe { (f.event_query)(self.handle) }) {
+            Ok(()) => Ok(true),
+            Err(error) if error.code == status::NOT_READY => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Nanoseconds from an earlier event to this one, 0 where they are the other way round; both must have been passed. The driver counts in half microseconds.
+    pub fn nanos_since(&self, earlier: &Event) -> Result<u64, CudaError> {
+        let mut milliseconds = 0.0_f32;
+        // SAFETY: writes one float to the address given; both events are alive.
+        self.context.call("cuEventElapsedTime", |f| unsafe { (f.event_elapsed)(&mut milliseconds, earlier.handle, self.handle) })?;
+        // A conversion that keeps to the range of its type.
+        Ok((f64::from(milliseconds) * 1e6) as u64)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours and not used again.
+        self.context.release(|f| unsafe { (f.event_destroy)(self.handle) });
+    }
+}

@@ -103,7 +103,7 @@ impl Rig {
     /// Loads the kernels and notes what they give when nobody disturbs them.
     fn load(&mut self, bundle: &Bundle, target: &str) -> Result<()> {
         let kernels = &bundle.target(target).context("a target")?.kernels;
-        let image = ModuleImage { domain: "local", target, code: bundle.code(target).context("code")?, kernels };
+        let image = ModuleImage { domain: "local", target, code: bundle.code(target).context("code")?, ptx: None, kernels };
         let module = self.device.load_module(image)?;
         for (kernel, facts) in (0..).zip(kernels) {
             let is_harmless = !matches!(facts.rerun, None | Some(RerunFact::Never(_)));

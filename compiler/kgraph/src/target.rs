@@ -64,6 +64,27 @@ pub struct TargetImage {
     pub launches: Vec<Option<LaunchSpec>>,
 }
 
+/// Compute capabilities of NVIDIA GPUs with the names of their target images, ascending: from Turing on; older ones no current assembler knows.
+pub const NVIDIA_TARGETS: [(u32, &str); 12] = [
+    (75, "nvidia-sm_75"),
+    (80, "nvidia-sm_80"),
+    (86, "nvidia-sm_86"),
+    (87, "nvidia-sm_87"),
+    (88, "nvidia-sm_88"),
+    (89, "nvidia-sm_89"),
+    (90, "nvidia-sm_90"),
+    (100, "nvidia-sm_100"),
+    (103, "nvidia-sm_103"),
+    (110, "nvidia-sm_110"),
+    (120, "nvidia-sm_120"),
+    (121, "nvidia-sm_121"),
+];
+
+/// The target images that a GPU of a compute capability runs, best first: its own, and those of older ones by their PTX.
+pub fn nvidia_targets(capability: u32) -> Vec<String> {
+    NVIDIA_TARGETS.iter().rev().filter(|(of, _)| *of <= capability).map(|(_, name)| (*name).to_owned()).collect()
+}
+
 /// Index of a kernel in a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

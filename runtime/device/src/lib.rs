@@ -7,19 +7,25 @@
 //! - [`report`]: what a launch left behind for people: why it failed, what it printed.
 //! - [`ring`], [`shm`]: the command ring, in memory that two processes share.
 //! - [`host`]: the device that runs native code on CPU cores; [`executor`]: the same in a process of its own.
+//! - [`cuda`]: an NVIDIA GPU, where the driver is.
 //!
 //! Invariants: every launch that [`Device::submit`] took gets exactly one completion, in submission order within its queue, also when the device is lost. A launch holds its
 //! place in the device queue until its completion was taken, so completions never pile up and nothing here grows without bound.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod doorbell;
 pub mod executor;
 mod extent;
 pub mod host;
 pub mod record;
+mod refusal;
 pub mod report;
 pub mod ring;
 pub mod shm;
 
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaConfig, CudaDevice};
 pub use executor::{ExecutorConfig, ExecutorDevice, ExecutorPool};
 pub use host::{CheckedBuffer, HostConfig, HostDevice};
 pub use record::*;
@@ -109,8 +115,10 @@ pub struct ModuleImage<'a> {
     pub domain: &'a str,
     /// The target the code is for.
     pub target: &'a str,
-    /// An ELF object for host targets, PTX text for NVIDIA.
+    /// An ELF object for host targets; PTX text or machine code for NVIDIA.
     pub code: &'a [u8],
+    /// The PTX that the code was made from, where it is at hand: what a newer GPU than the code is for takes.
+    pub ptx: Option<&'a [u8]>,
     /// The kernels in it; a launch names one by index.
     pub kernels: &'a [atoll_kgraph::KernelFacts],
 }
@@ -176,6 +184,12 @@ pub enum DeviceError {
     /// The module cannot be loaded; the text says why.
     #[error("cannot load the module: {0}")]
     BadModule(String),
+    /// There is no such device, or it cannot be used; the text says why and what helps.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The device's driver refused a call that should have worked; its own words.
+    #[error("the device's driver refuses: {0}")]
+    Driver(String),
     /// The device is gone: a sticky error, a dead executor.
     #[error("the device is lost: {0}")]
     Lost(String),

@@ -101,7 +101,8 @@ fn stop(device: &ExecutorDevice) {
 fn a_stopped_executor_that_should_load_is_found() {
     let mut device = device();
     stop(&device);
-    let image = atoll_device::ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), kernels: &suite::rig::facts() };
+    let image =
+        atoll_device::ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &suite::rig::facts() };
     device.begin_load(image).expect("nothing waits");
     // It may have been stopped before it could say that it runs; then the other bound counts.
     let short = ExecutorConfig { answer_within: Duration::from_secs(2), ..config(Wanted::default()) };
@@ -171,7 +172,8 @@ fn the_jail_says_what_it_lacks() {
     assert!(limits.lines().any(|line| line.starts_with("Max file size") && line.contains(" 0 ")), "{limits}");
     drop(rig);
     let mut device = device();
-    let image = atoll_device::ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), kernels: &suite::rig::facts() };
+    let image =
+        atoll_device::ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &suite::rig::facts() };
     device.load_module(image).expect("the kernels");
     let lacks = device.jail_lacks().expect("it runs");
     assert!(lacks.iter().all(|what| what.starts_with("landlock: ")), "{lacks:?}");
@@ -201,7 +203,8 @@ fn dropping_an_executor_leaves_nothing() {
 fn a_program_that_is_no_executor_is_refused_with_its_status() {
     let config = ExecutorConfig { program: "/bin/false".into(), arguments: Vec::new(), ..config(Wanted::default()) };
     let mut device = ExecutorDevice::start(config).expect("a process");
-    let image = atoll_device::ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), kernels: &suite::rig::facts() };
+    let image =
+        atoll_device::ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &suite::rig::facts() };
     let error = device.load_module(image).unwrap_err().to_string();
     assert!(error.contains("ended by itself, with status 1"), "{error}");
     let config = ExecutorConfig { program: "/nowhere".into(), ..self::config(Wanted::default()) };

@@ -22,7 +22,7 @@ conforms!(make);
 /// What loading says about code; the device must go on after it.
 fn refusal(target: &str, code: &[u8]) -> String {
     let mut device = device(Wanted::default());
-    match device.load_module(ModuleImage { domain: "suite", target, code, kernels: &facts() }) {
+    match device.load_module(ModuleImage { domain: "suite", target, code, ptx: None, kernels: &facts() }) {
         Err(DeviceError::BadModule(why)) => why,
         other => panic!("{other:?}"),
     }
@@ -38,9 +38,11 @@ fn garbage_is_not_loaded() {
     for cut in (64..code.len()).step_by(97) {
         let mut device = device(Wanted { compute_units: 1, queue_capacity: 1 });
         // Section headers are of no interest to a loader, so a cut behind the last segment may load.
-        let _ = device.load_module(ModuleImage { domain: "suite", target: v3, code: &code[..cut], kernels: &facts() }).map_err(|e| {
-            assert!(matches!(e, DeviceError::BadModule(_)), "{e}");
-        });
+        let _ = device.load_module(ModuleImage { domain: "suite", target: v3, code: &code[..cut], ptx: None, kernels: &facts() }).map_err(
+            |e| {
+                assert!(matches!(e, DeviceError::BadModule(_)), "{e}");
+            },
+        );
     }
 }
 
@@ -50,7 +52,7 @@ fn damaged_objects_are_refused_or_loaded_and_nothing_worse() {
     for at in (0..kernels().len().min(4096)).chain(kernels().len().saturating_sub(3000)..kernels().len()) {
         let mut code = kernels().to_vec();
         code[at] ^= if at % 2 == 0 { 0xff } else { 0x11 };
-        match device.load_module(ModuleImage { domain: "suite", target: "host-x86-64-v3", code: &code, kernels: &facts() }) {
+        match device.load_module(ModuleImage { domain: "suite", target: "host-x86-64-v3", code: &code, ptx: None, kernels: &facts() }) {
             Ok(module) => device.unload_module(module),
             Err(DeviceError::BadModule(_)) => refused += 1,
             Err(error) => panic!("byte {at}: {error}"),
@@ -71,7 +73,7 @@ fn a_kernel_that_cannot_be_had_is_named() {
         let mut wanted = facts();
         change(&mut wanted[0]);
         device(Wanted::default())
-            .load_module(ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), kernels: &wanted })
+            .load_module(ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &wanted })
             .unwrap_err()
             .to_string()
     };

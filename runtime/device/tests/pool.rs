@@ -75,7 +75,7 @@ const NAMES: [&str; 2] = ["one", "two"];
 impl Two {
     fn new() -> Two {
         let mut pool = pool(Wanted::default());
-        let image = |domain| ModuleImage { domain, target: "host-x86-64-v3", code: kernels(), kernels: &[] };
+        let image = |domain| ModuleImage { domain, target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &[] };
         let modules = NAMES.map(|domain| pool.load_module(ModuleImage { kernels: &facts(), ..image(domain) }).expect("the kernels"));
         Two { pool, modules, launches: 0, ended: Vec::new() }
     }
@@ -262,7 +262,7 @@ fn a_domain_whose_executors_keep_dying_is_unavailable() {
         }
     });
     assert!(cause.contains("SIGKILL") && losses >= 5, "{cause}, {losses}");
-    let image = ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), kernels: &facts() };
+    let image = ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
     assert!(matches!(two.pool.load_module(image), Err(DeviceError::DomainLost(_))));
     two.runs(1);
 }

@@ -335,7 +335,13 @@ impl KernelDevice for HostBench {
             scratch_bytes: native.scratch_bytes,
             ..KernelFacts::default()
         };
-        let image = ModuleImage { domain: "", target: self.level.target_name(), code: &object.elf, kernels: std::slice::from_ref(&facts) };
+        let image = ModuleImage {
+            domain: "",
+            target: self.level.target_name(),
+            code: &object.elf,
+            ptx: None,
+            kernels: std::slice::from_ref(&facts),
+        };
         let module = self.device.load_module(image)?;
         let own_params = parameter_count(&function, appended.begin());
         Ok(HostKernel { module, function, facts, appended, block: kernel.block, own_params })

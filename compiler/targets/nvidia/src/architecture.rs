@@ -1,27 +1,12 @@
 //! The GPUs that code is assembled for.
 
+use atoll_kgraph::NVIDIA_TARGETS;
 use std::fmt;
 use std::str::FromStr;
 
 /// A compute capability: 75 for `sm_75`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Architecture(u32);
-
-/// Architectures with the names of their target images, from Turing on: older ones no current assembler knows.
-const ALL: [(u32, &str); 12] = [
-    (75, "nvidia-sm_75"),
-    (80, "nvidia-sm_80"),
-    (86, "nvidia-sm_86"),
-    (87, "nvidia-sm_87"),
-    (88, "nvidia-sm_88"),
-    (89, "nvidia-sm_89"),
-    (90, "nvidia-sm_90"),
-    (100, "nvidia-sm_100"),
-    (103, "nvidia-sm_103"),
-    (110, "nvidia-sm_110"),
-    (120, "nvidia-sm_120"),
-    (121, "nvidia-sm_121"),
-];
 
 /// A name that is no architecture.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +19,7 @@ impl Architecture {
 
     /// Every architecture, oldest first.
     pub fn all() -> impl Iterator<Item = Architecture> {
-        ALL.into_iter().map(|(sm, _)| Architecture(sm))
+        NVIDIA_TARGETS.into_iter().map(|(sm, _)| Architecture(sm))
     }
 
     /// 75 for `sm_75`.
@@ -44,7 +29,7 @@ impl Architecture {
 
     /// The name of the target image: `nvidia-sm_75`.
     pub fn target_name(self) -> &'static str {
-        ALL.into_iter().find(|(sm, _)| *sm == self.0).map_or("nvidia-sm_75", |(_, name)| name)
+        NVIDIA_TARGETS.into_iter().find(|(sm, _)| *sm == self.0).map_or("nvidia-sm_75", |(_, name)| name)
     }
 }
 

@@ -173,7 +173,7 @@ fn load(side: &mut DeviceSide, module: u32, target: &str, code_bytes: u64, facts
     let (code, facts) = bytes.split_at(code_bytes as usize);
     let kernels: Vec<KernelFacts> =
         serde_json::from_slice(facts).map_err(|error| DeviceError::BadModule(format!("its facts cannot be read: {error}")))?;
-    side.load_module(ModuleId(module), ModuleImage { domain: "", target, code, kernels: &kernels })
+    side.load_module(ModuleId(module), ModuleImage { domain: "", target, code, ptx: None, kernels: &kernels })
 }
 
 fn answer(channel: &Channel, answer: &Answer) -> Result<(), ServeError> {

@@ -5,31 +5,13 @@ use super::module::{Kernel, Module};
 use super::reports::Draft;
 use super::space::KernelSpace;
 use crate::record::{Command, LaunchRecord, PARAMS_BYTES_MAX};
+use crate::refusal::{Refusal, checked_blocks, rebase};
 use crate::shm::Region;
 use atoll_core::Epoch;
 use atoll_kgraph::target::preempt_params;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-/// Why a command cannot be run. The engine checks all of this before; so it is a bug of ours, or a peer that broke the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
-    #[error("no such module is loaded")]
-    Module,
-    #[error("the module has no such kernel")]
-    Kernel,
-    #[error("the parameter block is shorter than the kernel's, or longer than any may be")]
-    Params,
-    #[error("an address slot lies outside the parameter block or holds no offset of the device's memory")]
-    Address,
-    #[error("more blocks than can be counted")]
-    Grid,
-    #[error("less shared memory than the kernel wants or more than a compute unit has")]
-    Shared,
-    #[error("the epoch word, evicted word or progress map lies outside the device's memory")]
-    PreemptWords,
-}
 
 /// A parameter block; kernels may load vectors from it.
 #[repr(C, align(64))]
@@ -69,18 +51,14 @@ impl Launch {
         let record = command.record;
         let module = modules.get(&record.module.0).ok_or(Refusal::Module)?.clone();
         let facts = &module.kernel(record.kernel).ok_or(Refusal::Kernel)?.facts;
-        let blocks = record.grid.iter().try_fold(1u64, |n, g| n.checked_mul(u64::from(*g))).ok_or(Refusal::Grid)?;
-        if command.params_bytes < facts.params_bytes || command.params_bytes as usize > PARAMS_BYTES_MAX {
-            return Err(Refusal::Params);
-        }
-        if record.shared_bytes < facts.shared_bytes || record.shared_bytes > shared_bytes_max {
-            return Err(Refusal::Shared);
-        }
+        let params_bytes = command.params_bytes as usize;
+        let blocks = checked_blocks(&record, params_bytes, facts, shared_bytes_max)?;
         let preempt = match facts.preempt_offset {
             Some(offset) if record.preemptible == 1 => Some(Preempt::find(&command, offset, blocks, &space.memory)?),
             _ => None,
         };
-        let params = Params(rebase(&command, space)?);
+        let mut params = Params(command.params);
+        rebase(&mut params.0, params_bytes, record.address_slots, |offset| space.address(offset))?;
         Ok(Launch { record, blocks, module, space: space.clone(), params, preempt, bounds, draft: Draft::default() })
     }
 
@@ -181,21 +159,6 @@ impl Preempt {
 fn unflatten(linear: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
     let (x, y) = (u64::from(x.max(1)), u64::from(y.max(1)));
     [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]
-}
-
-/// The parameter block with addresses in place of offsets.
-fn rebase(command: &Command, space: &KernelSpace) -> Result<[u64; PARAMS_BYTES_MAX / 8], Refusal> {
-    let mut params = command.params;
-    let mut slots = command.record.address_slots;
-    while slots != 0 {
-        let slot = slots.trailing_zeros() as usize;
-        slots &= slots - 1;
-        if (slot + 1) * 8 > command.params_bytes as usize {
-            return Err(Refusal::Address);
-        }
-        params[slot] = space.address(params[slot]).ok_or(Refusal::Address)?;
-    }
-    Ok(params)
 }
 
 /// Index of the first of `count` bytes at `at` that is not 1, eight at a time where they are.

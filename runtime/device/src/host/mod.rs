@@ -53,6 +53,8 @@ use crate::{
     SubmitError,
 };
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
+#[cfg(feature = "cuda")]
+pub(crate) use compute_unit::now_ns;
 pub(crate) use device_side::DeviceSide;
 pub(crate) use engine_side::EngineSide;
 pub(crate) use link::Link;

@@ -13,7 +13,7 @@ pub use chunks::*;
 pub use interrupt::*;
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
-use atoll_device::{Completion, DeviceError, FaultKind, LaunchStatus, ModuleId, ModuleImage, SubmitError};
+use atoll_device::{Completion, DeviceError, FaultKind, LaunchStatus, ModuleId, SubmitError};
 use atoll_kgraph::host_abi::TrapCode;
 use rig::{ARENAS_SHARED_BYTES, Kernel, Launch, Param, Rig, Wanted};
 use std::collections::HashMap;
@@ -462,12 +462,10 @@ pub fn a_launch_that_makes_no_sense_fails(make: Make) {
 
 pub fn modules_come_and_go(make: Make) {
     let mut rig = make(Wanted::default());
-    let target = rig.device.info().targets.last().unwrap().clone();
     let counts = rig.alloc(4);
     let first = rig.module;
     for round in 0..20 {
-        let module =
-            rig.device.load_module(ModuleImage { domain: "suite", target: &target, code: rig::kernels(), kernels: &rig::facts() }).unwrap();
+        let module = rig.load().unwrap();
         assert_ne!(module, first);
         rig.module = module;
         assert_eq!(rig.run(0, &Launch::spin(1, counts, 0)).status, LaunchStatus::Complete);

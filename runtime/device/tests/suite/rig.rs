@@ -1,7 +1,7 @@
 //! A device with the suite's kernels, and short ways to launch them.
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::{Completion, Device, HostConfig, LaunchRecord, ModuleId, ModuleImage, SubmitError};
+use atoll_device::{Completion, Device, DeviceError, HostConfig, LaunchRecord, ModuleId, ModuleImage, SubmitError};
 use atoll_kgraph::KernelFacts;
 use atoll_kgraph::host_abi::TrapCode;
 use std::sync::OnceLock;
@@ -117,6 +117,8 @@ pub struct Launch {
 pub struct Rig {
     pub device: Box<dyn Device>,
     pub module: ModuleId,
+    /// What the kernels are for the device.
+    pub code: &'static [u8],
     launches: u64,
     /// Where the memory of its domain begins.
     base: u64,
@@ -125,12 +127,17 @@ pub struct Rig {
 
 impl Rig {
     /// Loads the kernels into a device.
-    pub fn new(mut device: Box<dyn Device>, code: &[u8]) -> Rig {
-        let target = device.info().targets.last().expect("a target").clone();
-        let image = ModuleImage { domain: "suite", target: &target, code, kernels: &facts() };
-        let module = device.load_module(image).expect("the suite's kernels");
-        let base = device.domain("suite").expect("a domain").0;
-        Rig { device, module, launches: 0, base, used_bytes: 0 }
+    pub fn new(device: Box<dyn Device>, code: &'static [u8]) -> Rig {
+        let mut rig = Rig { device, module: ModuleId(0), code, launches: 0, base: 0, used_bytes: 0 };
+        rig.module = rig.load().expect("the suite's kernels");
+        rig.base = rig.device.domain("suite").expect("a domain").0;
+        rig
+    }
+
+    /// Loads the kernels once more.
+    pub fn load(&mut self) -> Result<ModuleId, DeviceError> {
+        let target = self.device.info().targets.last().expect("a target").clone();
+        self.device.load_module(ModuleImage { domain: "suite", target: &target, code: self.code, ptx: None, kernels: &facts() })
     }
 
     /// Zeroed device memory.

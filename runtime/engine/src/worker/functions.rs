@@ -213,9 +213,10 @@ impl Worker {
 
     /// Begins to load the code.
     fn begin_code(&mut self, function: &Arc<Function>) -> Result<LoadStep, EngineError> {
-        let code = function.bundle.code(&function.target).unwrap_or_default();
-        let domain = function.key.tenant.as_str();
-        let answer = self.device.begin_load(ModuleImage { domain, target: &function.target, code, kernels: &function.image().kernels });
+        let Function { bundle, target, key, .. } = &**function;
+        let (code, ptx) = (bundle.code(target).unwrap_or_default(), bundle.ptx(target));
+        let image = ModuleImage { domain: key.tenant.as_str(), target, code, ptx, kernels: &function.image().kernels };
+        let answer = self.device.begin_load(image);
         Ok(LoadStep::Continue(Stage::Code { module: self.check(answer)? }))
     }
 

@@ -116,7 +116,7 @@ impl Worker {
             Err(reason) => return tracing::info!(tenant = %key.0, %reason, "real-time launches run unpadded"),
         };
         let kernels_facts = [kernel];
-        let image = ModuleImage { domain: key.0.as_str(), target: &key.1, code: &code, kernels: &kernels_facts };
+        let image = ModuleImage { domain: key.0.as_str(), target: &key.1, code: &code, ptx: None, kernels: &kernels_facts };
         let begun = self.device.begin_load(image);
         let id = match self.check(begun) {
             Ok(id) => id,

@@ -1,0 +1,222 @@
+//! The thread that sees launches end.
+
+use super::clock::Clock;
+use super::error;
+use super::queue::Slot;
+use crate::doorbell::FdBell;
+use crate::host::{Reports, now_ns};
+use crate::{Completion, DeviceError, Fault, FaultKind, LaunchReport, LaunchStatus};
+use atoll_core::{DeviceOffset, LaunchId, QueueId};
+use atoll_cuda::{Context, CudaError, Event, Stream};
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How long it asks without a pause: no kernel is shorter than a few microseconds.
+const EAGER_NS: u64 = 20_000;
+
+/// It pauses for one part in so many of what it has waited.
+const PAUSE_DIVISOR: u64 = 16;
+
+/// Longest pause.
+const PAUSE_NS_MAX: u64 = 200_000;
+
+/// A launch on its way.
+#[derive(Debug)]
+pub(super) enum Flight {
+    /// It is in its stream.
+    Run(Run),
+    /// It is not, for a reason; it ends when those in front of it have.
+    Refused(LaunchId, Fault),
+}
+
+/// A launch in a stream.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) launch: LaunchId,
+    /// The kernel's name.
+    pub(super) kernel: String,
+    pub(super) slot: Slot,
+    /// Compute units that it can keep busy.
+    pub(super) units: u64,
+    /// Where the engine looks for the evicted word, of launches that have one.
+    pub(super) evicted_word: Option<DeviceOffset>,
+    pub(super) submitted_ns: u64,
+}
+
+/// A launch that ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) queue: QueueId,
+    pub(super) completion: Completion,
+    pub(super) slot: Option<Slot>,
+    pub(super) evicted_word: Option<DeviceOffset>,
+}
+
+/// What the thread looks at, of a queue.
+#[derive(Debug)]
+struct Lane {
+    flights: VecDeque<Flight>,
+    clock: Clock,
+}
+
+/// The thread's state.
+#[derive(Debug)]
+pub(super) struct Poller {
+    lanes: Vec<Lane>,
+    inbox: Receiver<(QueueId, Flight)>,
+    outbox: Sender<Ended>,
+    bell: FdBell,
+    bell_rang: Arc<AtomicU32>,
+    reports: Arc<Reports>,
+    lost: Arc<OnceLock<String>>,
+}
+
+impl Poller {
+    #[expect(clippy::too_many_arguments, reason = "both ends of what the device's two threads share are made in one place")]
+    pub(super) fn new(
+        context: &Arc<Context>,
+        queues: u32,
+        inbox: Receiver<(QueueId, Flight)>,
+        outbox: Sender<Ended>,
+        bell: FdBell,
+        bell_rang: Arc<AtomicU32>,
+        reports: Arc<Reports>,
+        lost: Arc<OnceLock<String>>,
+    ) -> Result<Poller, DeviceError> {
+        let lane = |_| Ok(Lane { flights: VecDeque::new(), clock: start_clock(context)? });
+        let lanes = (0..queues).map(lane).collect::<Result<_, CudaError>>()?;
+        Ok(Poller { lanes, inbox, outbox, bell, bell_rang, reports, lost })
+    }
+
+    /// Until the device is dropped and everything it was given has ended.
+    pub(super) fn run(mut self) {
+        let mut waited_since_ns = now_ns();
+        while self.listen() {
+            let told = (0..self.lanes.len()).filter(|queue| self.look(*queue)).count();
+            if told > 0 {
+                waited_since_ns = now_ns();
+                self.bell.ring(&self.bell_rang);
+            } else {
+                pause(now_ns().saturating_sub(waited_since_ns));
+            }
+        }
+    }
+
+    /// Takes what was submitted; sleeps while there is nothing to wait for. False at the end.
+    fn listen(&mut self) -> bool {
+        let mut is_idle = self.lanes.iter().all(|lane| lane.flights.is_empty());
+        loop {
+            let next = match is_idle {
+                true => self.inbox.recv().map_err(|_| TryRecvError::Disconnected),
+                false => self.inbox.try_recv(),
+            };
+            match next {
+                Ok((queue, flight)) => self.lanes[queue.0 as usize].flights.push_back(flight),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return !is_idle,
+            }
+            is_idle = false;
+        }
+    }
+
+    /// Whether the oldest launch of a queue has ended; if so, tells.
+    fn look(&mut self, queue: usize) -> bool {
+        let Some(front) = self.lanes[queue].flights.front() else { return false };
+        let is_over = match front {
+            Flight::Refused(..) => Ok(true),
+            Flight::Run(_) if self.lost.get().is_some() => Ok(true),
+            Flight::Run(run) => run.slot.ended.is_passed(),
+        };
+        match is_over {
+            Ok(false) => return false,
+            Ok(true) => {}
+            Err(error) => self.lose(&error),
+        }
+        if self.lost.get().is_some() {
+            // What runs on the device nobody can ask any more: everything ends, the oldest of each queue first.
+            (0..self.lanes.len()).for_each(|queue| self.abandon(queue));
+            return true;
+        }
+        if let Some(flight) = self.lanes[queue].flights.pop_front() {
+            self.tell(queue, flight);
+        }
+        true
+    }
+
+    /// The first error of the context is the one to tell.
+    fn lose(&self, error: &CudaError) {
+        let cause = if error.is_kernel_fault() { error::fault(error) } else { error.to_string() };
+        let fronts = self.lanes.iter().filter_map(|lane| match lane.flights.front()? {
+            Flight::Run(run) => Some(format!("`{}`", run.kernel)),
+            Flight::Refused(..) => None,
+        });
+        let names: Vec<String> = fronts.collect();
+        let cause = if names.is_empty() { cause } else { format!("{cause}; {} may have run then", names.join(" and ")) };
+        // It may have been lost by the engine's thread meanwhile, which is as good a cause.
+        let _ = self.lost.set(cause);
+    }
+
+    fn abandon(&mut self, queue: usize) {
+        for (place, flight) in std::mem::take(&mut self.lanes[queue].flights).into_iter().enumerate() {
+            match flight {
+                Flight::Refused(..) => self.tell(queue, flight),
+                Flight::Run(run) => {
+                    let cause = self.lost.get().cloned().unwrap_or_default();
+                    let fault = Fault::of_kernel(FaultKind::Lost { cause, may_have_run: place == 0 }, &run.kernel);
+                    self.fail(queue, run.launch, fault);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, queue: usize, flight: Flight) {
+        let Run { launch, kernel, mut slot, units, evicted_word, submitted_ns } = match flight {
+            Flight::Refused(launch, fault) => return self.fail(queue, launch, fault),
+            Flight::Run(run) => run,
+        };
+        let status = if evicted_word.is_some() && slot.is_evicted() { LaunchStatus::Evicted } else { LaunchStatus::Complete };
+        match self.lanes[queue].clock.place(&slot.began, &mut slot.ended, submitted_ns, now_ns()) {
+            Ok(span) => {
+                let busy_ns = (span.ended_ns - span.started_ns).saturating_mul(units);
+                let (started_ns, ended_ns) = (span.started_ns, span.ended_ns);
+                let completion = Completion { launch, status, started_ns, ended_ns, busy_ns, reexecuted_blocks: 0 };
+                self.send(Ended { queue: QueueId(queue as u32), completion, slot: Some(slot), evicted_word });
+            }
+            Err(error) => {
+                self.lose(&error);
+                let cause = self.lost.get().cloned().unwrap_or_default();
+                self.fail(queue, launch, Fault::of_kernel(FaultKind::Lost { cause, may_have_run: true }, &kernel));
+            }
+        }
+    }
+
+    fn fail(&mut self, queue: usize, launch: LaunchId, fault: Fault) {
+        self.reports.put(launch, LaunchReport { fault: Some(fault), ..LaunchReport::default() });
+        let completion = Completion::unrun(launch, LaunchStatus::Failed);
+        self.send(Ended { queue: QueueId(queue as u32), completion, slot: None, evicted_word: None });
+    }
+
+    fn send(&self, ended: Ended) {
+        // Nobody listens while the device is dropped.
+        let _ = self.outbox.send(ended);
+    }
+}
+
+/// An event that passed just now.
+fn start_clock(context: &Arc<Context>) -> Result<Clock, CudaError> {
+    let (stream, event) = (Stream::new(context, 0)?, Event::new(context)?);
+    event.record(&stream)?;
+    stream.synchronize()?;
+    Ok(Clock::new(event, now_ns()))
+}
+
+/// Leaves the CPU to others for a while, the longer the longer it was waited.
+fn pause(waited_ns: u64) {
+    match waited_ns {
+        0..EAGER_NS => std::hint::spin_loop(),
+        _ => std::thread::sleep(Duration::from_nanos((waited_ns / PAUSE_DIVISOR).min(PAUSE_NS_MAX))),
+    }
+}

@@ -1,0 +1,403 @@
+//! An NVIDIA GPU, driven through the CUDA driver's API, which is loaded when the device is started ([`atoll_cuda`]).
+//!
+//! ```text
+//! engine's thread                         driver                              completion thread
+//! submit ── event, kernel, event ──▶ a stream per device queue
+//!        ── the launch's slot ───────────────────────────────────────────────▶ asks for the oldest event of each queue
+//! store_epoch ── one store ────────▶ epoch words in mapped host memory ──▶ kernels
+//!             ── write value ──────▶ service stream ──▶ the word in device memory
+//! write, read, copy, fill ─────────▶ service stream, waited for
+//! next_completion ◀────────────────── channel, eventfd ◀───────────────────────
+//! ```
+//!
+//! **The offset space** is one reservation of device memory, which begins at offset 0. There is no other part for constants: the engine places them in the same memory, and
+//! nothing keeps a kernel from writing to one of its own process. Offsets in address slots become addresses when a launch is submitted ([`launch`](self)).
+//!
+//! **Queues** are streams; queue 0 has the highest priority of the context, the last one the lowest. Blocks that wait go in that order; blocks that run are never stopped, so the level is
+//! [`PreemptLevel::Deactivate`]. A queue holds as many launches as it has slots; a slot is two timed events and a word in host memory, reserved when the device starts.
+//!
+//! **Epochs.** A kernel finds its task's epoch word where reading it costs the device least without being late: which of two places that is, is measured when the device starts (`flag`).
+//! The word in device memory is written in either case, by a stream that has nothing else to do, so that it says the truth to copies and to kernels that several tasks share. Where kernels
+//! look at mapped host memory, raising an epoch is one store.
+//!
+//! **Completions.** The evicted word of a launch lies in its slot, in host memory: a block that leaves writes there, nobody has to copy it, and the launch's second event says that it can be read
+//! (design D5 a). One thread asks for the events; it waits a sixteenth of what it has waited, so an end is seen late by a few hundredths of a kernel's time at most. `started_ns` and `ended_ns` come from the events,
+//! moved to the host's clock (`clock`). `busy_ns` is an estimate from above: the time between the events, on as many compute units as the launch has blocks. It counts what two queues did at once twice.
+//!
+//! **Faults.** What a kernel does wrong ends the context: every later call fails, every launch in flight ends as failed, and the device is lost with its memory. So kernels that may fault belong into
+//! an executor process (design D11).
+
+mod clock;
+mod completion;
+mod error;
+mod flag;
+mod launch;
+mod module;
+mod queue;
+mod words;
+
+pub use flag::{FlagRoute, FlagRoutes, RouteCost};
+
+use crate::doorbell::FdBell;
+use crate::host::{Reports, now_ns};
+use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
+use atoll_cuda::{Attribute, Context, DeviceMemory, Driver, Stream, TransferError};
+use completion::{Ended, Flight, Poller, Run};
+use launch::{Bound, Refusal};
+use module::Module;
+use queue::Queue;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use words::EpochWords;
+
+/// How long dropping a device waits for what it still runs.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a call that failed waits to hear which launch may have done it.
+const VERDICT_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// Memory that is left to the driver: for code, for stacks of threads, for its own.
+const SPARE_BYTES: u64 = 512 << 20;
+
+/// What a CUDA device is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaConfig {
+    /// Which device, counted as the driver does.
+    pub index: u32,
+    /// The driver's library; the installed one where none is named.
+    pub library: Option<PathBuf>,
+    /// Device memory to reserve; what is free, but for a spare half gigabyte, where nothing is said.
+    pub memory_bytes: Option<u64>,
+    /// Device queues; 0 is the most urgent.
+    pub queues: u32,
+    /// Launches a device queue takes.
+    pub queue_capacity: u32,
+    /// Where kernels look for epochs; measured where nothing is said.
+    pub flag_route: Option<FlagRoute>,
+}
+
+impl Default for CudaConfig {
+    fn default() -> CudaConfig {
+        CudaConfig { index: 0, library: None, memory_bytes: None, queues: 2, queue_capacity: 4, flag_route: None }
+    }
+}
+
+/// An NVIDIA GPU, in this process.
+#[derive(Debug)]
+pub struct CudaDevice {
+    info: DeviceInfo,
+    context: Arc<Context>,
+    memory: DeviceMemory,
+    /// For epochs and transfers, which need the engine's thread and so never meet.
+    service: Stream,
+    epochs: EpochWords,
+    /// What was measured, where it was.
+    flag_routes: Option<FlagRoutes>,
+    modules: HashMap<ModuleId, Module>,
+    modules_loaded: u32,
+    queues: Vec<Queue>,
+    /// `None` once the device is being dropped.
+    flights: Option<Sender<(QueueId, Flight)>>,
+    ended: Receiver<Ended>,
+    bell: FdBell,
+    bell_rang: Arc<AtomicU32>,
+    reports: Arc<Reports>,
+    lost: Arc<OnceLock<String>>,
+}
+
+impl CudaDevice {
+    /// Enters a device's context and reserves its memory.
+    pub fn start(config: &CudaConfig) -> Result<CudaDevice, DeviceError> {
+        if config.queues == 0 || config.queue_capacity == 0 {
+            return Err(DeviceError::Unavailable("a device needs a queue, and a queue room for a launch".to_owned()));
+        }
+        let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from)?;
+        let context = driver.gpu(config.index)?.enter()?;
+        let memory = reserve(&context, config.memory_bytes)?;
+        let info = describe(&context, config, memory.bytes())?;
+        let highest = context.highest_priority()?;
+        let queues =
+            (0..config.queues).map(|queue| Queue::new(&context, stream_priority(queue, config.queues, highest), config.queue_capacity));
+        let queues = queues.collect::<Result<Vec<_>, _>>()?;
+        let bell = FdBell::new().map_err(|source| DeviceError::Os { what: "create an eventfd", source })?;
+        let ring = bell.try_clone().map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
+        let (bell_rang, reports, lost) = (Arc::new(AtomicU32::new(0)), Arc::new(Reports::default()), Arc::new(OnceLock::new()));
+        let (flights, inbox) = channel();
+        let (outbox, ended) = channel();
+        let poller = Poller::new(&context, config.queues, inbox, outbox, ring, bell_rang.clone(), reports.clone(), lost.clone())?;
+        let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));
+        thread.spawn(move || poller.run()).map_err(|source| DeviceError::Os { what: "start the completion thread", source })?;
+        let service = Stream::new(&context, highest)?;
+        let flag_routes = match config.flag_route {
+            Some(_) => None,
+            None => Some(FlagRoutes::measure(&context, &service).map_err(|error| DeviceError::Driver(format!("flag routes: {error}")))?),
+        };
+        let route = config.flag_route.or(flag_routes.map(|routes| routes.chosen)).unwrap_or(FlagRoute::Mapped);
+        Ok(CudaDevice {
+            epochs: EpochWords::new(&context, route)?,
+            service,
+            flag_routes,
+            info,
+            context,
+            memory,
+            modules: HashMap::new(),
+            modules_loaded: 0,
+            queues,
+            flights: Some(flights),
+            ended,
+            bell,
+            bell_rang,
+            reports,
+            lost,
+        })
+    }
+
+    /// What raising and reading a flag costs here, if it was measured.
+    pub fn flag_routes(&self) -> Option<&FlagRoutes> {
+        self.flag_routes.as_ref()
+    }
+
+    /// Notes that the context is gone, if that is what an answer says.
+    fn note(&self, error: &DeviceError) {
+        if let DeviceError::Lost(why) = error {
+            self.lose(why);
+        }
+    }
+
+    fn lose(&self, why: &str) {
+        // The completion thread knows whose launches run. It hears of a fault while one of them is in flight, if later than a call that was made meanwhile.
+        let deadline = Instant::now() + VERDICT_TIME_MAX;
+        while self.lost.get().is_none() && self.queues.iter().any(Queue::is_busy) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        if self.lost.set(why.to_owned()).is_ok() {
+            self.bell.ring(&self.bell_rang);
+        }
+    }
+
+    /// The end of a transfer.
+    fn transferred(&self, answer: Result<(), TransferError>) -> Result<(), DeviceError> {
+        answer.map_err(DeviceError::from).inspect_err(|error| self.note(error))
+    }
+
+    fn alive(&self) -> Result<(), DeviceError> {
+        self.lost.get().map_or(Ok(()), |why| Err(DeviceError::Lost(why.clone())))
+    }
+
+    /// Puts a launch into its stream, or says why that cannot be.
+    fn launch(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<Flight, Refusal> {
+        let Bound { kernel, shape, params, epoch_slot, evicted_slot, blocks } =
+            launch::bind(record, params, &self.modules, &self.memory, self.info.shared_bytes_max)?;
+        let mut params = params;
+        if let Some(slot) = epoch_slot {
+            let address = self.epochs.address(record.epoch_word, &self.service, &self.memory)?;
+            params.put_address(slot, address);
+        }
+        let queue = &mut self.queues[queue.0 as usize];
+        let slot = queue.take_slot();
+        if let Some(at) = evicted_slot {
+            params.put_address(at, slot.evicted_address());
+        }
+        let units = blocks.min(u64::from(self.info.compute_units));
+        let begun = kernel.allow(shape.shared_bytes).and_then(|()| slot.launch(&queue.stream, &kernel.handle, shape, &params.to_bytes()));
+        match begun {
+            Ok(()) => {
+                let evicted_word = evicted_slot.map(|_| record.evicted_word);
+                Ok(Flight::Run(Run {
+                    launch: record.launch,
+                    kernel: kernel.facts.name.clone(),
+                    slot,
+                    units,
+                    evicted_word,
+                    submitted_ns: now_ns(),
+                }))
+            }
+            Err(error) => {
+                queue.give_slot(slot);
+                Err(Refusal::Driver(error))
+            }
+        }
+    }
+
+    fn take(&mut self, ended: Ended) -> Completion {
+        let Ended { queue, completion, slot, evicted_word } = ended;
+        self.queues[queue.0 as usize].ended(slot);
+        // Where everybody else looks for it.
+        if let Some(word) = evicted_word.filter(|_| completion.status == LaunchStatus::Evicted) {
+            let written = self.service.fill_word(&self.memory, word.0, 1);
+            // A refusal is heard of, and nothing more can be done here.
+            let _ = self.transferred(written);
+        }
+        completion
+    }
+}
+
+/// Queue 0 has the highest priority, the last one the lowest, 0.
+fn stream_priority(queue: u32, queues: u32, highest: i32) -> i32 {
+    let below = i64::from(queues.saturating_sub(1).max(1));
+    let priority = i64::from(highest) * (below - i64::from(queue)).max(0) / below;
+    priority as i32
+}
+
+fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, DeviceError> {
+    let (free, total) = context.memory_bytes()?;
+    let bytes = wanted.unwrap_or_else(|| free.saturating_sub(SPARE_BYTES.min(free / 8)));
+    let bytes = bytes - bytes % 256;
+    DeviceMemory::new(context, bytes).map_err(|error| match error.is_out_of_memory() {
+        true => DeviceError::Unavailable(format!(
+            "the GPU has no {bytes} bytes of memory in one piece: {free} of its {total} are free; end what else uses it, or set a memory limit"
+        )),
+        false => error.into(),
+    })
+}
+
+fn describe(context: &Context, config: &CudaConfig, memory_bytes: u64) -> Result<DeviceInfo, DeviceError> {
+    let gpu = context.gpu();
+    Ok(DeviceInfo {
+        name: format!("cuda:{}", config.index),
+        targets: atoll_kgraph::nvidia_targets(gpu.capability()?),
+        compute_units: gpu.attribute(Attribute::ComputeUnits)?,
+        memory_bytes,
+        constants_base: DeviceOffset(memory_bytes),
+        constants_bytes: 0,
+        constants_granule: 1,
+        shared_bytes_max: gpu.attribute(Attribute::SharedBytesMax)?,
+        preempt_level: PreemptLevel::Deactivate,
+        can_abort: false,
+        queues: config.queues,
+        queue_capacity: config.queue_capacity,
+        time_limit: None,
+    })
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.alive()?;
+        let module = Module::load(&self.context, &self.info, image).inspect_err(|error| self.note(error))?;
+        let id = ModuleId(self.modules_loaded);
+        self.modules_loaded += 1;
+        self.modules.insert(id, module);
+        Ok(id)
+    }
+
+    fn unload_module(&mut self, module: ModuleId) {
+        self.modules.remove(&module);
+    }
+
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.alive()?;
+        self.transferred(self.service.write(&self.memory, at.0, bytes))?;
+        self.epochs.written(at, bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.alive()?;
+        self.transferred(self.service.read(&self.memory, at.0, bytes))
+    }
+
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.alive()?;
+        self.transferred(self.service.copy(&self.memory, from.0, to.0, bytes))?;
+        self.epochs.forget(to, bytes);
+        Ok(())
+    }
+
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        self.alive()?;
+        self.transferred(self.service.fill(&self.memory, at.0, value, bytes))?;
+        self.epochs.filled(at, value, bytes);
+        Ok(())
+    }
+
+    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        self.epochs.store(word, epoch);
+        if let Err(error) = self.transferred(self.epochs.write_through(word, epoch, &self.service, &self.memory)) {
+            tracing::error!(%error, at = word.0, "an epoch is not raised in device memory");
+        }
+    }
+
+    /// # Panics
+    /// If the device has no such queue.
+    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        if self.lost.get().is_some() {
+            return Err(SubmitError::Lost);
+        }
+        if !self.queues[queue.0 as usize].has_room() {
+            return Err(SubmitError::Full);
+        }
+        let flight = match self.launch(queue, record, params) {
+            Ok(flight) => flight,
+            Err(Refusal::Driver(error)) if error.is_kernel_fault() => {
+                self.lose(&error::fault(&error));
+                return Err(SubmitError::Lost);
+            }
+            Err(refusal) => Flight::Refused(record.launch, launch::fault(record, &self.modules, &refusal)),
+        };
+        self.queues[queue.0 as usize].begun();
+        let flights = self.flights.as_ref().expect("taken away by `drop` alone");
+        flights.send((queue, flight)).map_err(|_| SubmitError::Lost)
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        let ended = self.ended.try_recv().ok().or_else(|| {
+            // A ring may have come between looking and silencing.
+            self.bell.silence(&self.bell_rang).then(|| self.ended.try_recv().ok()).flatten()
+        })?;
+        Some(self.take(ended))
+    }
+
+    fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
+        self.reports.take(launch)
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.lost.get().cloned()
+    }
+
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+impl Drop for CudaDevice {
+    /// Waits for what runs: nothing that a kernel uses may go before it.
+    fn drop(&mut self) {
+        self.epochs.raise_all();
+        self.flights = None;
+        loop {
+            match self.ended.recv_timeout(DRAIN_TIME_MAX) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    tracing::error!(device = self.info.name, "a kernel does not end; freeing the device's memory waits for it");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_queue_is_the_most_urgent() {
+        let priorities = |queues, highest| (0..queues).map(|queue| stream_priority(queue, queues, highest)).collect::<Vec<_>>();
+        assert_eq!(priorities(1, -5), [-5]);
+        assert_eq!(priorities(2, -5), [-5, 0]);
+        assert_eq!(priorities(3, -5), [-5, -2, 0]);
+        assert_eq!(priorities(2, 0), [0, 0]);
+    }
+}

@@ -1,0 +1,58 @@
+//! What every device checks of a launch before it runs it.
+
+use crate::record::{LaunchRecord, PARAMS_BYTES_MAX};
+use atoll_kgraph::KernelFacts;
+
+/// Why a launch cannot be run. The engine checks all of this before; so it is a bug of ours, or a peer that broke the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("no such module is loaded")]
+    Module,
+    #[error("the module has no such kernel")]
+    Kernel,
+    #[error("the parameter block is shorter than the kernel's, or longer than any may be")]
+    Params,
+    #[error("an address slot lies outside the parameter block or holds no offset of the device's memory")]
+    Address,
+    #[error("more blocks than can be counted")]
+    Grid,
+    #[error("less shared memory than the kernel wants or more than a compute unit has")]
+    Shared,
+    #[error("the epoch word, evicted word or progress map lies outside the device's memory")]
+    PreemptWords,
+}
+
+/// Checks a launch against its kernel, and counts its blocks.
+pub(crate) fn checked_blocks(
+    record: &LaunchRecord,
+    params_bytes: usize,
+    facts: &KernelFacts,
+    shared_bytes_max: u32,
+) -> Result<u64, Refusal> {
+    let blocks = record.grid.iter().try_fold(1u64, |n, g| n.checked_mul(u64::from(*g))).ok_or(Refusal::Grid)?;
+    if params_bytes < facts.params_bytes as usize || params_bytes > PARAMS_BYTES_MAX {
+        return Err(Refusal::Params);
+    }
+    if record.shared_bytes < facts.shared_bytes || record.shared_bytes > shared_bytes_max {
+        return Err(Refusal::Shared);
+    }
+    Ok(blocks)
+}
+
+/// Puts addresses in place of the offsets that a parameter block holds, zero behind its end.
+pub(crate) fn rebase(
+    params: &mut [u64; PARAMS_BYTES_MAX / 8],
+    params_bytes: usize,
+    mut slots: u64,
+    address: impl Fn(u64) -> Option<u64>,
+) -> Result<(), Refusal> {
+    while slots != 0 {
+        let slot = slots.trailing_zeros() as usize;
+        slots &= slots - 1;
+        if (slot + 1) * 8 > params_bytes {
+            return Err(Refusal::Address);
+        }
+        params[slot] = address(params[slot]).ok_or(Refusal::Address)?;
+    }
+    Ok(())
+}

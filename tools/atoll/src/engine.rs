@@ -1,29 +1,35 @@
 //! Starting a device and an engine, as the common flags say.
 
 use crate::compiler;
+use crate::failure::user_error;
 use crate::output::{parse_bytes, parse_seconds};
 use anyhow::Context;
+use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
 use atoll_device::host::{HostConfig, HostDevice};
+#[cfg(feature = "cuda")]
+use atoll_device::{CudaConfig, CudaDevice};
 use atoll_device::{Device, ExecutorConfig, ExecutorPool};
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
+use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Flags of every command that runs models in its own process.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Device and scheduling")]
 pub(crate) struct EngineArgs {
-    /// What runs the kernels
-    #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
-    device: DeviceKind,
+    /// What runs the kernels: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Host)]
+    device: DeviceName,
 
-    /// Compute units of the device; on the host one thread each [default: one per CPU]
+    /// Compute units of the host device, one thread each [default: one per CPU]
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
@@ -47,7 +53,7 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "POLICY", default_value = RESIDENCY_POLICY_DEFAULT, value_parser = residency_policy_names())]
     residency_policy: String,
 
-    /// End a launch as failed that runs for longer
+    /// End a launch as failed that runs for longer; on the host device
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     time_limit: f64,
 
@@ -60,11 +66,36 @@ pub(crate) struct EngineArgs {
     queue_capacity: Option<NonZeroUsize>,
 }
 
-/// A kind of device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DeviceKind {
-    /// CPU cores as compute units
+/// A device, as flags name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceName {
+    /// CPU cores as compute units.
     Host,
+    /// An NVIDIA GPU, by its number.
+    Cuda(u32),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceName, String> {
+        match text.split_once(':').unwrap_or((text, "0")) {
+            ("host", _) if text == "host" => Ok(DeviceName::Host),
+            ("cuda", index) => {
+                index.parse().map(DeviceName::Cuda).map_err(|_| format!("`{index}` is no number of a GPU; they are counted from 0"))
+            }
+            _ => Err(format!("there is no device {text}; there are host, and cuda or cuda:N for NVIDIA GPUs")),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceName::Host => f.write_str("host"),
+            DeviceName::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
 }
 
 /// Where kernels run.
@@ -114,13 +145,27 @@ fn parse_overcommit(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Starts an engine on the host device in this process.
-pub(crate) fn host_engine(compute_units: u32, policy: &str, device_queue_capacity: u32) -> anyhow::Result<Engine> {
+/// Starts an engine on a device in this process; of host devices with so many compute units.
+pub(crate) fn bench_engine(device: DeviceName, compute_units: u32, policy: &str, device_queue_capacity: u32) -> anyhow::Result<Engine> {
     raise_descriptor_limit();
-    let device = HostDevice::start(HostConfig { compute_units, ..HostConfig::default() }).context("cannot start the host device")?;
+    let device = match device {
+        DeviceName::Host => Isolation::None.host_device(HostConfig { compute_units, ..HostConfig::default() })?,
+        DeviceName::Cuda(index) => cuda_device(index, None, device_queue_capacity)?,
+    };
     let padding = compiler::padding_service();
     let config = EngineConfig { policy: policy.into(), device_queue_capacity, padding, ..EngineConfig::default() };
-    Ok(Engine::start(Box::new(device), config)?)
+    Ok(Engine::start(device, config)?)
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_device(index: u32, memory_bytes: Option<u64>, queue_capacity: u32) -> anyhow::Result<Box<dyn Device>> {
+    let config = CudaConfig { index, memory_bytes, queue_capacity, ..CudaConfig::default() };
+    Ok(Box::new(CudaDevice::start(&config).with_context(|| format!("cannot start cuda:{index}"))?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda_device(_index: u32, _memory_bytes: Option<u64>, _queue_capacity: u32) -> anyhow::Result<Box<dyn Device>> {
+    anyhow::bail!("this program was built without NVIDIA GPUs: build it with `--features cuda`")
 }
 
 impl EngineArgs {
@@ -142,7 +187,7 @@ impl EngineArgs {
 
     fn start_with(&self, default: Isolation, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
         raise_descriptor_limit();
-        let device = self.device(self.isolation.unwrap_or(default))?;
+        let device = self.device(default)?;
         let info = device.info();
         tracing::info!(device = info.name, compute_units = info.compute_units, memory_bytes = info.memory_bytes, preempt_level = ?info.preempt_level, policy = self.policy, "starting");
         Ok(Engine::start(device, EngineConfig { memory_quotas, ..self.config() })?)
@@ -162,9 +207,16 @@ impl EngineArgs {
         }
     }
 
-    fn device(&self, isolation: Isolation) -> anyhow::Result<Box<dyn Device>> {
+    fn device(&self, default: Isolation) -> anyhow::Result<Box<dyn Device>> {
         match self.device {
-            DeviceKind::Host => isolation.host_device(self.host_config()),
+            DeviceName::Host => self.isolation.unwrap_or(default).host_device(self.host_config()),
+            DeviceName::Cuda(_) if self.isolation == Some(Isolation::Process) => {
+                Err(user_error("GPUs are driven from this process alone: leave `--isolation process` out"))
+            }
+            DeviceName::Cuda(_) if self.compute_units.is_some() => {
+                Err(user_error("a GPU has the compute units it has: leave `--compute-units` out"))
+            }
+            DeviceName::Cuda(index) => cuda_device(index, self.memory_limit, DEVICE_QUEUE_CAPACITY_DEFAULT),
         }
     }
 

@@ -1,12 +1,13 @@
 //! `atoll bench disb`
 
-mod host;
 mod plots;
+mod real;
 mod watch;
 
 use crate::artifact;
 use crate::drawing::Gantt;
-use crate::failure::{Blame, users};
+use crate::engine::DeviceName;
+use crate::failure::{Blame, user_error, users};
 use crate::output::{Align, Table, print, print_json};
 use crate::profiler;
 use crate::random::Random;
@@ -41,7 +42,7 @@ const YARDSTICK: &str = "rt-only";
 
 const EXAMPLES: &str = "\
 On sim:mi50 and the like, profiles are pairs of files as REEF published them: NAME.graph.json, the kernels in their order, and NAME.profile.json, their times on the device.
-On the host device models really run, and sim:host predicts that from what `atoll profile` measured; both take models by --map.
+On host and cuda models really run, and sim:host predicts that from what `atoll profile` measured; both take models by --map.
 
 Examples:
   atoll bench disb --device sim:mi50 --profiles reef-mi50
@@ -64,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
 
-    /// The device: host, or in virtual time sim:mi50, sim:v100, sim:a100, sim:h100 or sim:host
+    /// The device: host, cuda or cuda:N; or in virtual time sim:mi50, sim:v100, sim:a100, sim:h100 or sim:host
     #[arg(long, value_name = "DEVICE", default_value = "sim:mi50")]
     device: String,
 
@@ -72,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     profiles: Option<PathBuf>,
 
-    /// What stands for a model that the workload names: a profile of the folder (those of DISB are known by the names of REEF's files), or on host and sim:host a .kg or .onnx file
+    /// What stands for a model that the workload names: a profile of the folder (those of DISB are known by the names of REEF's files), or on host, cuda and sim:host a .kg or .onnx file
     #[arg(long, value_name = "MODEL=NAME|FILE")]
     map: Vec<String>,
 
@@ -133,7 +134,7 @@ struct Settings {
 
 /// Where workloads run.
 enum Place {
-    Host(BTreeMap<String, Arc<Bundle>>),
+    Real(DeviceName, BTreeMap<String, Arc<Bundle>>),
     Simulated(DeviceParameters, BTreeMap<String, Model>),
 }
 
@@ -184,7 +185,7 @@ impl Place {
         drawn: Option<&Option<Range<u64>>>,
     ) -> Result<(Report, Option<Gantt>)> {
         match self {
-            Place::Host(bundles) => host::run(workload, policy, bundles, settings, drawn),
+            Place::Real(device, bundles) => real::run(*device, workload, policy, bundles, settings, drawn),
             Place::Simulated(device, models) => {
                 let Settings { capacity: queue_capacity, faults, seed, as_disb, .. } = *settings;
                 let simulation = Simulation { policy, device: *device, queue_capacity, workload, models, faults, seed, as_disb };
@@ -200,8 +201,8 @@ impl Place {
 
 fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Place> {
     let wanted: BTreeSet<&str> = workloads.iter().flat_map(|workload| &workload.clients).map(|client| client.model.as_str()).collect();
-    if args.device == "host" {
-        return Ok(Place::Host(bundles(args, &wanted)?));
+    if !args.device.starts_with("sim:") {
+        return Ok(Place::Real(args.device.parse().map_err(user_error)?, bundles(args, &wanted)?));
     }
     let mut device = device(args).blame_user()?;
     if device.name == "host" {
@@ -215,7 +216,7 @@ fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Plac
 fn device(args: &Args) -> Result<DeviceParameters> {
     let known = || DEVICES.iter().map(|device| format!("sim:{}", device.name)).collect::<Vec<_>>().join(", ");
     let device = args.device.strip_prefix("sim:").and_then(device_by_name);
-    let mut device = *device.with_context(|| format!("there is no device {}; there are host, {}", args.device, known()))?;
+    let mut device = *device.with_context(|| format!("there is no device {}; there are host, cuda:N, {}", args.device, known()))?;
     for text in &args.cost {
         let (name, factor) = text.split_once('=').with_context(|| format!("--cost {text} is not COST=X"))?;
         let factor: f64 = factor.parse().with_context(|| format!("--cost {text}"))?;

@@ -1,10 +1,10 @@
-//! A workload on the host device, in real time.
+//! A workload on a device, in real time.
 
 use super::watch::Watch;
 use super::{Settings, plots};
 use crate::commands::bench::load::Workload as Caller;
 use crate::drawing::Gantt;
-use crate::engine::host_engine;
+use crate::engine::{DeviceName, bench_engine};
 use anyhow::Result;
 use atoll_core::{Class, PolicyEntry};
 use atoll_engine::{EngineStatistics, Histogram, InvokeError};
@@ -47,13 +47,14 @@ struct Run {
 
 /// Runs a workload under a policy; the models by the names that the workload uses.
 pub(super) fn run(
+    device: DeviceName,
     workload: &Workload,
     policy: &'static PolicyEntry,
     bundles: &BTreeMap<String, Arc<Bundle>>,
     settings: &Settings,
     drawn: Option<&Option<Range<u64>>>,
 ) -> Result<(Report, Option<Gantt>)> {
-    let engine = host_engine(settings.compute_units, policy.name, settings.capacity)?;
+    let engine = bench_engine(device, settings.compute_units, policy.name, settings.capacity)?;
     let handle = engine.handle();
     let mut clients = Vec::new();
     for (number, client) in workload.clients.iter().enumerate() {

@@ -139,7 +139,8 @@ impl Module {
             scratch_bytes: kernel.scratch_bytes,
             ..KernelFacts::default()
         };
-        let image = ModuleImage { domain: "", target: level.target_name(), code: &object.elf, kernels: std::slice::from_ref(&facts) };
+        let image =
+            ModuleImage { domain: "", target: level.target_name(), code: &object.elf, ptx: None, kernels: std::slice::from_ref(&facts) };
         let id = self.context.device.load(image).map_err(|error| {
             if self.verbose {
                 say(&error);

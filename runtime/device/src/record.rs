@@ -7,7 +7,7 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 pub const COMMAND_WORDS: usize = 9 + PARAMS_BYTES_MAX / 8;
 
 /// 64-bit words of a [`Completion`] in a ring.
-pub const COMPLETION_WORDS: usize = 6;
+pub const COMPLETION_WORDS: usize = 7;
 
 /// Largest parameter block of a launch in bytes: 64 slots, what `address_slots` can mark.
 pub const PARAMS_BYTES_MAX: usize = 512;
@@ -56,6 +56,8 @@ pub struct Completion {
     pub busy_ns: u64,
     /// Times a block of it was stopped midway for more urgent work, and had to begin again.
     pub reexecuted_blocks: u64,
+    /// Of the busy time, what such blocks had run when they were stopped, as far as the device can tell.
+    pub discarded_ns: u64,
 }
 
 /// How a launch ended.
@@ -207,20 +209,21 @@ impl Command {
 impl Completion {
     /// Of a launch that ended without running.
     pub fn unrun(launch: LaunchId, status: LaunchStatus) -> Completion {
-        Completion { launch, status, started_ns: 0, ended_ns: 0, busy_ns: 0, reexecuted_blocks: 0 }
+        Completion { launch, status, started_ns: 0, ended_ns: 0, busy_ns: 0, reexecuted_blocks: 0, discarded_ns: 0 }
     }
 
     /// As words for a ring.
     pub fn to_words(&self) -> [u64; COMPLETION_WORDS] {
-        [self.launch.0, self.status as u64, self.started_ns, self.ended_ns, self.busy_ns, self.reexecuted_blocks]
+        let Completion { started_ns, ended_ns, busy_ns, reexecuted_blocks, discarded_ns, .. } = *self;
+        [self.launch.0, self.status as u64, started_ns, ended_ns, busy_ns, reexecuted_blocks, discarded_ns]
     }
 
     /// From a ring; `None` for a status that does not exist.
     pub fn from_words(words: &[u64; COMPLETION_WORDS]) -> Option<Completion> {
         let statuses = [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted];
         let status = statuses.into_iter().find(|s| *s as u64 == words[1])?;
-        let &[launch, _, started_ns, ended_ns, busy_ns, reexecuted_blocks] = words;
-        Some(Completion { launch: LaunchId(launch), status, started_ns, ended_ns, busy_ns, reexecuted_blocks })
+        let &[launch, _, started_ns, ended_ns, busy_ns, reexecuted_blocks, discarded_ns] = words;
+        Some(Completion { launch: LaunchId(launch), status, started_ns, ended_ns, busy_ns, reexecuted_blocks, discarded_ns })
     }
 }
 
@@ -257,9 +260,10 @@ mod tests {
         assert_eq!(Command::new(&record, &[0; PARAMS_BYTES_MAX + 1]).params_bytes, PARAMS_BYTES_MAX as u32 + 1);
 
         for status in [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted] {
-            let completion = Completion { launch: LaunchId(1), status, started_ns: 2, ended_ns: 3, busy_ns: 4, reexecuted_blocks: 5 };
+            let completion =
+                Completion { launch: LaunchId(1), status, started_ns: 2, ended_ns: 3, busy_ns: 4, reexecuted_blocks: 5, discarded_ns: 6 };
             assert_eq!(Completion::from_words(&completion.to_words()), Some(completion));
         }
-        assert_eq!(Completion::from_words(&[1, 4, 0, 0, 0, 0]), None);
+        assert_eq!(Completion::from_words(&[1, 4, 0, 0, 0, 0, 0]), None);
     }
 }

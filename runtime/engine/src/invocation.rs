@@ -39,6 +39,8 @@ pub(crate) struct Invocation {
     pub(crate) failure: Option<InvokeError>,
     /// Its arrival evicted launches of others.
     pub(crate) preempted_others: bool,
+    /// The epoch that was raised when somebody else's arrival evicted it last, and when.
+    pub(crate) evicted_for_others: Option<(Epoch, Nanos)>,
     pub(crate) times: Times,
     /// One record a stage.
     pub(crate) stages: Vec<StageRecord>,
@@ -101,6 +103,7 @@ impl Invocation {
             epoch: Epoch(0),
             may_have_run: false,
             preempted_others: false,
+            evicted_for_others: None,
             times: Times { entered: clock::now(), ..Times::default() },
             evicted: EvictedRuns::default(),
             padding: None,

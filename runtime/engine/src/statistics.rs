@@ -48,6 +48,8 @@ pub struct EngineStatistics {
     pub aborted_launches: u64,
     /// Times blocks were stopped midway for more urgent ones, and had to begin again.
     pub reexecuted_blocks: u64,
+    /// How long these had run, summed over the compute units.
+    pub discarded_ns: u64,
     /// Modules on the device in which kernels of several functions share launches.
     pub padding_modules: u64,
     /// Kernels in them.
@@ -58,6 +60,10 @@ pub struct EngineStatistics {
     pub preemption_latency: Histogram,
     /// From the submission of such an invocation until nothing that had to leave for it was left on the device.
     pub drain_latency: Histogram,
+    /// Of that, from the raised epoch until a launch was off the device of which no block had begun.
+    pub flag_latency: Histogram,
+    /// The same of launches of which blocks were stopped midway.
+    pub interrupt_latency: Histogram,
 }
 
 /// One function since it was loaded.

@@ -182,7 +182,7 @@ impl Poller {
             Ok(span) => {
                 let busy_ns = (span.ended_ns - span.started_ns).saturating_mul(units);
                 let (started_ns, ended_ns) = (span.started_ns, span.ended_ns);
-                let completion = Completion { launch, status, started_ns, ended_ns, busy_ns, reexecuted_blocks: 0 };
+                let completion = Completion { launch, status, started_ns, ended_ns, busy_ns, reexecuted_blocks: 0, discarded_ns: 0 };
                 self.send(Ended { queue: QueueId(queue as u32), completion, slot: Some(slot), evicted_word });
             }
             Err(error) => {

@@ -139,6 +139,7 @@ struct Active {
     /// Chunks in a row that came back as they were given, without having been interrupted.
     fruitless: u32,
     reexecuted_blocks: u64,
+    discarded_ns: u64,
 }
 
 impl DeviceQueue {
@@ -223,9 +224,9 @@ impl DeviceQueue {
         };
         let launch = active.launch.record.launch;
         self.reports.put(launch, active.launch.draft.finish());
-        let Active { ended_ns, busy_ns, reexecuted_blocks, .. } = active;
+        let Active { ended_ns, busy_ns, reexecuted_blocks, discarded_ns, .. } = active;
         let started_ns = active.started_ns.unwrap_or(ended_ns);
-        self.report(Completion { launch, status, started_ns, ended_ns, busy_ns, reexecuted_blocks })
+        self.report(Completion { launch, status, started_ns, ended_ns, busy_ns, reexecuted_blocks, discarded_ns })
     }
 
     fn report(&mut self, completion: Completion) -> Result<(), Corrupt> {
@@ -256,6 +257,7 @@ impl Active {
             largest: 0,
             fruitless: 0,
             reexecuted_blocks: 0,
+            discarded_ns: 0,
         }
     }
 
@@ -345,6 +347,9 @@ impl Active {
         }
         if was_interrupted {
             self.reexecuted_blocks += u64::from(outcome.stopped_at < outcome.given.end);
+            // The blocks in front of the one that was stopped took what blocks of the launch take.
+            let finished = outcome.stopped_at - outcome.given.start;
+            self.discarded_ns += outcome.busy_ns().saturating_sub(finished * self.block_ns.unwrap_or(0));
         } else {
             self.measure(outcome);
             self.fruitless = if is_fruitless { self.fruitless + 1 } else { 0 };

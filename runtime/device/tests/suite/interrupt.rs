@@ -56,7 +56,9 @@ pub fn an_interrupted_block_runs_again(make: Make) {
         held.rig.wait_for(held.log, round + 1);
     }
     held.open_gate();
-    assert_eq!(end(held.rig.wait()), (launch, LaunchStatus::Complete, 19));
+    let completion = held.rig.wait();
+    assert_eq!(end(completion), (launch, LaunchStatus::Complete, 19));
+    assert!(completion.discarded_ns > 0 && completion.discarded_ns < completion.busy_ns, "{completion:?}");
     assert_eq!(held.rig.u32(held.log), 20, "it began so many times");
     assert_eq!(held.rig.u32(held.preempt.evicted_word), 0);
 }

@@ -82,8 +82,11 @@ pub(crate) struct Worker {
     /// Launches that were told to leave for a real-time invocation and are still there, with when that came.
     drains: Vec<(Nanos, Vec<LaunchId>)>,
     drain_latency: Histogram,
-    /// By the word of the device.
+    flag_latency: Histogram,
+    interrupt_latency: Histogram,
+    /// By the word of the device, as the next one.
     reexecuted_blocks: u64,
+    discarded_ns: u64,
     recorder: Recorder,
 }
 
@@ -163,7 +166,10 @@ impl Worker {
             preemption_latency: Histogram::default(),
             drains: Vec::new(),
             drain_latency: Histogram::default(),
+            flag_latency: Histogram::default(),
+            interrupt_latency: Histogram::default(),
             reexecuted_blocks: 0,
+            discarded_ns: 0,
             recorder: Recorder::new(),
         }
     }
@@ -318,6 +324,7 @@ impl Worker {
         let launch = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
         let InFlight { task, step, epoch: issued, .. } = launch;
         self.note_drained(completion.launch, now);
+        self.note_left(task, completion);
         let may_leave = issued.is_raised_by(self.invocation(task).epoch);
         let completion = &self.shared_launch_ended(completion, may_leave, now);
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
@@ -325,6 +332,7 @@ impl Worker {
         let busy_ns_max =
             u64::from(self.shared.device.compute_units).saturating_mul(now.0.saturating_sub(invocation.submission.submitted.0));
         self.reexecuted_blocks = self.reexecuted_blocks.saturating_add(completion.reexecuted_blocks);
+        self.discarded_ns = self.discarded_ns.saturating_add(completion.discarded_ns.min(busy_ns_max));
         let started = invocation.note_launch(place, completion, busy_ns_max, now);
         if invocation.is_real_time()
             && let Some(started) = started

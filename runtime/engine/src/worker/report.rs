@@ -59,11 +59,14 @@ impl Worker {
             retries: self.retries,
             aborted_launches: counters.aborted_launches,
             reexecuted_blocks: self.reexecuted_blocks,
+            discarded_ns: self.discarded_ns,
             padding_modules,
             padding_candidates,
             rt_start_latency: self.rt_start_latency.clone(),
             preemption_latency: self.preemption_latency.clone(),
             drain_latency: self.drain_latency.clone(),
+            flag_latency: self.flag_latency.clone(),
+            interrupt_latency: self.interrupt_latency.clone(),
         }
     }
 

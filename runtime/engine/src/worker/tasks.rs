@@ -13,7 +13,7 @@ use crate::invocation::Invocation;
 use crate::request::{InvocationResult, OutputTensor, PendingReply};
 use atoll_core::residency::ItemId;
 use atoll_core::{Action, DeviceOffset, Epoch, Event, LaunchId, Nanos, Outcome, QueueId, TaskId, TaskSpec};
-use atoll_device::{DeviceError, Fault, FaultKind, LaunchReport, SubmitError};
+use atoll_device::{Completion, DeviceError, Fault, FaultKind, LaunchReport, LaunchStatus, SubmitError};
 use std::sync::Arc;
 
 /// What fails without a fault was refused by the scheduler, which knows what can be.
@@ -53,8 +53,12 @@ impl Worker {
     /// Notes whether a real-time invocation evicts others, by the actions that followed on its arrival.
     pub(super) fn note_preemptions(&mut self, task: TaskId, before: usize) {
         if self.invocation(task).is_real_time() {
-            let raised = |action: &Action| if let Action::RaiseEpoch { task, .. } = action { Some(*task) } else { None };
-            let evicted: Vec<TaskId> = self.actions.range(before.min(self.actions.len())..).filter_map(raised).collect();
+            let raised = |action: &Action| if let Action::RaiseEpoch { task, epoch } = action { Some((*task, *epoch)) } else { None };
+            let raised: Vec<(TaskId, Epoch)> = self.actions.range(before.min(self.actions.len())..).filter_map(raised).collect();
+            let (evicted, now): (Vec<TaskId>, Nanos) = (raised.iter().map(|(task, _)| *task).collect(), clock::now());
+            for (task, epoch) in raised {
+                self.invocation(task).evicted_for_others = Some((epoch, now));
+            }
             self.invocation(task).preempted_others = !evicted.is_empty();
             let submitted = self.invocation(task).submission.submitted;
             let leaving: Vec<LaunchId> =
@@ -62,6 +66,19 @@ impl Worker {
             if !leaving.is_empty() {
                 self.drains.push((submitted, leaving));
             }
+        }
+    }
+
+    /// Notes how soon a launch was off the device, by the device's own stamp, if its task had been evicted for others and nothing else happened to it since.
+    pub(super) fn note_left(&mut self, task: TaskId, completion: &Completion) {
+        let invocation = self.invocation(task);
+        let since = invocation.evicted_for_others.filter(|(epoch, _)| *epoch == invocation.epoch).map(|(_, at)| at);
+        let Some(since) = since.filter(|_| completion.status == LaunchStatus::Evicted) else { return };
+        let took_ns = completion.ended_ns.saturating_sub(since.0);
+        if completion.reexecuted_blocks > 0 {
+            self.interrupt_latency.record(took_ns);
+        } else if completion.busy_ns == 0 {
+            self.flag_latency.record(took_ns);
         }
     }
 

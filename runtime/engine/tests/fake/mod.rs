@@ -486,6 +486,7 @@ impl State {
             ended_ns: now_ns(),
             busy_ns: launch.busy_ns,
             reexecuted_blocks: 0,
+            discarded_ns: 0,
         })
     }
 

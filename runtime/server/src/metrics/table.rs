@@ -153,6 +153,9 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_reexecuted_blocks_total", "Times blocks were stopped midway for more urgent ones and had to begin again", |s, out| {
         out.integer(&[], s.engine.reexecuted_blocks);
     }),
+    counter("atoll_discarded_seconds_total", "Compute-unit time of blocks that were stopped midway, until then", |s, out| {
+        out.number(&[], s.engine.discarded_ns as f64 / 1e9);
+    }),
     gauge("atoll_padding_modules", "Modules on the device in which kernels of several functions share launches", |s, out| {
         out.integer(&[], s.engine.padding_modules);
     }),
@@ -169,6 +172,20 @@ pub(super) const METRICS: &[Metric] = &[
         "From the submission of a real-time invocation that evicts others until nothing that had to leave was left on the device",
         |s, out| {
             engine_histogram(out, &[], &s.engine.drain_latency);
+        },
+    ),
+    histogram(
+        "atoll_flag_latency_seconds",
+        "From a raised epoch until a launch was off the device of which no block had begun",
+        |s, out| {
+            engine_histogram(out, &[], &s.engine.flag_latency);
+        },
+    ),
+    histogram(
+        "atoll_interrupt_latency_seconds",
+        "From a raised epoch until a launch was off the device of which blocks were stopped",
+        |s, out| {
+            engine_histogram(out, &[], &s.engine.interrupt_latency);
         },
     ),
     histogram("atoll_rt_start_latency_seconds", "From the submission of any real-time invocation to its first block", |s, out| {

@@ -177,6 +177,7 @@ impl Run {
         });
         let clients = clients.collect();
         let busy_ns = after.device.busy_ns.unwrap_or(0) - before.device.busy_ns.unwrap_or(0);
+        let preemptions = after.preemption_latency.count();
         let capacity_ns = workload.duration_ns as f64 * f64::from(after.device.compute_units);
         Report {
             variant: workload.variant(as_disb),
@@ -186,12 +187,12 @@ impl Run {
             clients,
             // The calls that warmed it up came one after the other and evicted nobody.
             preemption: PreemptionReport {
-                count: after.preemption_latency.count(),
+                count: preemptions,
                 total_us: distribution(&after.preemption_latency),
-                flag_us: None,
+                flag_us: median(&after.flag_latency),
                 drain_us: distribution(&after.drain_latency),
-                interrupt_us: None,
-                restore_us: None,
+                interrupt_us: median(&after.interrupt_latency),
+                restore_us: Some((after.discarded_ns - before.discarded_ns) as f64 / 1e3 / preemptions.max(1) as f64),
                 reexecuted_blocks: after.reexecuted_blocks - before.reexecuted_blocks,
             },
             padded_launches: after.padded_launches - before.padded_launches,
@@ -200,6 +201,11 @@ impl Run {
             utilisation: busy_ns as f64 / capacity_ns,
         }
     }
+}
+
+/// In microseconds; nothing where nothing was measured.
+fn median(histogram: &Histogram) -> Option<f64> {
+    (histogram.count() > 0).then(|| histogram.quantile_ns(0.5) as f64 / 1e3)
 }
 
 fn distribution(histogram: &Histogram) -> Distribution {

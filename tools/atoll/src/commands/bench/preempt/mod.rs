@@ -7,6 +7,7 @@ use crate::output::{Align, Table, print, print_json};
 use anyhow::Result;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_device::host::HostConfig;
+use atoll_engine::Histogram;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use stage::{Bundles, Sample, Setting, measure};
@@ -94,7 +95,13 @@ struct Row {
     wake_us: Quantiles,
     /// Until the last best-effort launch that was told to leave had left.
     drain_us: Quantiles,
-    /// Blocks that were stopped midway, in all.
+    /// From the raised epoch until a launch of which no block had begun was off the device; nothing where there was none.
+    flag_us: Option<Quantiles>,
+    /// The same of launches of which blocks were stopped midway.
+    interrupt_us: Option<Quantiles>,
+    /// Compute-unit time of such blocks, which they take again, per request.
+    restore_us: f64,
+    /// How many they were, in all.
     reexecuted_blocks: u64,
 }
 
@@ -146,7 +153,11 @@ fn row(setting: Setting<'_>, samples: &[Sample], statistics: &atoll_engine::Engi
     let Setting { queued, kernel_us, clients, capacity, policy } = setting;
     let waits = sorted_us(samples.iter().map(|sample| sample.started_ns.saturating_sub(sample.entered_ns)));
     let wakes = sorted_us(samples.iter().map(|sample| sample.entered_ns));
-    let drain = |q| statistics.drain_latency.quantile_ns(q) as f64 / 1e3;
+    let of = |histogram: &Histogram| {
+        let us = |q| histogram.quantile_ns(q) as f64 / 1e3;
+        Quantiles { p50: us(0.5), p99: us(0.99) }
+    };
+    let some = |histogram: &Histogram| (histogram.count() > 0).then(|| of(histogram));
     Row {
         queued,
         kernel_us,
@@ -158,7 +169,10 @@ fn row(setting: Setting<'_>, samples: &[Sample], statistics: &atoll_engine::Engi
         p99_us: quantile(&waits, 0.99),
         max_us: quantile(&waits, 1.0),
         wake_us: Quantiles { p50: quantile(&wakes, 0.5), p99: quantile(&wakes, 0.99) },
-        drain_us: Quantiles { p50: drain(0.5), p99: drain(0.99) },
+        drain_us: of(&statistics.drain_latency),
+        flag_us: some(&statistics.flag_latency),
+        interrupt_us: some(&statistics.interrupt_latency),
+        restore_us: statistics.discarded_ns as f64 / 1e3 / samples.len().max(1) as f64,
         reexecuted_blocks: statistics.reexecuted_blocks,
     }
 }
@@ -188,6 +202,9 @@ fn text(report: &Report) -> String {
         ("max µs", Right),
         ("wake p50", Right),
         ("drain p50", Right),
+        ("flag p50", Right),
+        ("interrupt p50", Right),
+        ("restore", Right),
         ("run again", Right),
     ]);
     for row in &report.rows {
@@ -203,6 +220,9 @@ fn text(report: &Report) -> String {
             us(row.max_us),
             us(row.wake_us.p50),
             us(row.drain_us.p50),
+            row.flag_us.map_or_else(String::new, |flag| us(flag.p50)),
+            row.interrupt_us.map_or_else(String::new, |interrupt| us(interrupt.p50)),
+            us(row.restore_us),
             row.reexecuted_blocks.to_string(),
         ]);
     }

@@ -249,6 +249,8 @@ fn kernels_look_where_it_was_measured_to_be_best() {
         assert_eq!(rig.run(1, &Launch::spin_preemptible(1, counts, 0, preempt)).status, LaunchStatus::Complete);
         rig.device.fill(preempt.progress, 0, 1).expect("memory");
         rig.device.store_epoch(preempt.epoch_word, Epoch(1));
+        // Behind the write, which nobody else waits for.
+        assert_eq!(rig.u32(preempt.epoch_word), 1);
         assert_eq!(rig.run(1, &Launch::spin_preemptible(1, counts, 0, preempt)).status, LaunchStatus::Evicted);
     }
 }

@@ -12,6 +12,9 @@ use atoll_kgraph::KernelFacts;
 use std::path::{Path, PathBuf};
 use suite::rig::{Kernel, Launch, Param, Preempt, Rig, Wanted};
 
+/// Names a GPU of this machine, as `cuda:0`, to run the suite on; otherwise it runs on the stand-in.
+const DEVICE: &str = "ATOLL_TEST_DEVICE";
+
 const KERNELS: &str = include_str!("kernels/kernels.ptx");
 
 /// The stand-in, which cargo puts beside the tests' folder.
@@ -24,8 +27,10 @@ fn stand_in() -> PathBuf {
 
 fn config(wanted: Wanted) -> CudaConfig {
     let Wanted { queue_capacity, .. } = wanted;
+    let gpu: Option<u32> = std::env::var(DEVICE).ok().and_then(|name| name.strip_prefix("cuda:")?.parse().ok());
     CudaConfig {
-        library: Some(stand_in()),
+        index: gpu.unwrap_or(0),
+        library: gpu.is_none().then(stand_in),
         memory_bytes: Some(64 << 20),
         queue_capacity,
         flag_route: Some(FlagRoute::Mapped),

@@ -8,6 +8,7 @@ use crate::status::Status;
 use crate::stream::Stream;
 use crate::table::Handle;
 use crate::work::Work;
+use atoll_kgraph::DiskCache;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -38,6 +39,11 @@ impl Context {
 
     pub(crate) fn memory(&self) -> &Memory {
         &self.driver.memory
+    }
+
+    /// Where native code of kernels is kept.
+    pub(crate) fn code_cache(&self) -> Option<Arc<DiskCache>> {
+        self.driver.cache.clone()
     }
 
     /// Takes memory that belongs to the context.

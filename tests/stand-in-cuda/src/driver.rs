@@ -10,11 +10,15 @@ use crate::options::{Options, VARIABLE};
 use crate::status::Status;
 use crate::stream::Stream;
 use crate::table::{Handle, Table};
+use atoll_kgraph::DiskCache;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Most native code that is kept.
+const CACHE_BYTES_MAX: u64 = 256 << 20;
 
 /// The driver of this process, once `cuInit` was called.
 static DRIVER: OnceLock<Result<Driver, Status>> = OnceLock::new();
@@ -29,6 +33,8 @@ thread_local! {
 pub(crate) struct Driver {
     pub(crate) options: Options,
     pub(crate) memory: Memory,
+    /// Where native code of kernels is kept.
+    pub(crate) cache: Option<Arc<DiskCache>>,
     pub(crate) contexts: Table<Context>,
     pub(crate) streams: Table<Stream>,
     pub(crate) events: Table<Event>,
@@ -74,6 +80,7 @@ impl Driver {
         let primary = |_| Primary { handle: Handle::fresh(), retained: 0, device: None };
         Ok(Driver {
             memory: Memory::new(options.memory_bytes)?,
+            cache: options.cache.clone().map(|folder| Arc::new(DiskCache::new(folder, "o", CACHE_BYTES_MAX))),
             contexts: Table::default(),
             streams: Table::default(),
             events: Table::default(),

@@ -123,7 +123,7 @@ impl Module {
 
     fn compile(&self, shape: &KernelShape) -> Result<Code, Status> {
         let level = CpuLevel::of_this_machine().ok_or(Status::NotSupported)?;
-        let options = atoll_target_host::Options { threads: 1, ..Default::default() };
+        let options = atoll_target_host::Options { threads: 1, cache: self.context.code_cache(), ..Default::default() };
         let object = atoll_target_host::compile(&self.tree, std::slice::from_ref(shape), level, &options).map_err(|error| {
             if self.verbose {
                 say(&error);

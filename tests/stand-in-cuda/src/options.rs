@@ -11,6 +11,7 @@
 //! | `driver=12.8` | the version of CUDA that it says it speaks | 12.8 |
 //! | `devices=1` | devices; 0 is a driver without any | 1 |
 //! | `time=SECONDS` | how long a kernel may run before the launch times out | no limit |
+//! | `cache=FOLDER` | where native code of kernels is kept, so that no two processes compile the same one | |
 //! | `exclusive` | the device is in exclusive mode, and another process has it | |
 //! | `prohibited` | nobody may have the device | |
 //! | `fail=NAME@N` | the N-th call of an entry point fails with CUDA_ERROR_UNKNOWN, one that allocates with CUDA_ERROR_OUT_OF_MEMORY | |
@@ -18,6 +19,7 @@
 //! | `verbose` | say on standard error why calls and kernels fail | |
 
 use crate::status::Status;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The environment variable.
@@ -39,6 +41,7 @@ pub(crate) struct Options {
     pub(crate) driver: i32,
     pub(crate) devices: u32,
     pub(crate) time_limit: Option<Duration>,
+    pub(crate) cache: Option<PathBuf>,
     pub(crate) compute_mode: ComputeMode,
     pub(crate) failures: Vec<Failure>,
     pub(crate) verbose: bool,
@@ -85,6 +88,7 @@ impl Default for Options {
             driver: 12_080,
             devices: 1,
             time_limit: None,
+            cache: None,
             compute_mode: ComputeMode::Default,
             failures: Vec::new(),
             verbose: false,
@@ -116,6 +120,7 @@ impl Options {
             }
             Some(("devices", text)) => self.devices = text.parse().ok().filter(|devices| *devices <= DEVICES_MAX)?,
             Some(("time", text)) => self.time_limit = Some(Duration::try_from_secs_f64(text.parse().ok()?).ok()?),
+            Some(("cache", text)) => self.cache = Some(text.into()),
             Some(("fail", text)) => self.failures.push(failure(text)?),
             _ => return None,
         }

@@ -14,6 +14,7 @@ mod compiler;
 mod control;
 mod drawing;
 mod engine;
+mod expected;
 mod failure;
 mod invoker;
 mod logging;

@@ -131,11 +131,16 @@ const ELEMENTS_MAX: usize = 1 << 30;
 pub(crate) fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for output in outputs {
-        // Names of tensors may hold anything; names of files may not.
-        let name: String = output.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
-        npy::write(&folder.join(format!("{name}.npy")), output).blame_user()?;
+        npy::write(&saved_as(folder, output), output).blame_user()?;
     }
     Ok(())
+}
+
+/// The file of a tensor in a folder.
+pub(crate) fn saved_as(folder: &Path, tensor: &Tensor) -> PathBuf {
+    // Names of tensors may hold anything; names of files may not.
+    let name: String = tensor.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    folder.join(format!("{name}.npy"))
 }
 
 /// What there is to say of outputs, for people.

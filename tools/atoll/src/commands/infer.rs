@@ -2,6 +2,7 @@
 
 use crate::client::URL_DEFAULT;
 use crate::engine::EngineArgs;
+use crate::expected::compare;
 use crate::failure::user_error;
 use crate::invoker::{Invoker, Local, Remote, Terms};
 use crate::output::{milliseconds, print, print_json};
@@ -19,6 +20,7 @@ Examples:
   atoll infer --model resnet50.kg
   atoll infer --model magika.onnx --input bytes=features.npy --top 3
   atoll infer --model magika --url localhost:8000 --priority 1 --save answers/
+  atoll infer --model resnet50.kg --save host/ && atoll infer --model resnet50.kg --device cuda --expect host/
   atoll infer --model bert.kg --shape input_ids=1,64 --repeat 20 --json";
 
 /// Ask a model: one in a file, in this process, or one of a running daemon.
@@ -56,6 +58,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 
+    /// Folder of outputs that an earlier call saved; fail where they differ by more than rounding
+    #[arg(long, value_name = "DIR")]
+    expect: Option<PathBuf>,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -80,14 +86,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(folder) = &args.save {
         save(folder, &answer.outputs)?;
     }
+    let difference = args.expect.as_ref().map(|folder| compare(folder, &answer.outputs)).transpose()?;
     let summaries: Vec<Summary> = answer.outputs.iter().map(|output| summary(output, args.top)).collect();
     if args.json {
         let milliseconds: Vec<f64> = times.iter().map(|t| milliseconds(*t)).collect();
         return print_json(
-            &json!({ "model": args.model, "milliseconds": milliseconds, "preemptions": answer.preemptions, "outputs": summaries }),
+            &json!({ "model": args.model, "milliseconds": milliseconds, "preemptions": answer.preemptions, "outputs": summaries, "difference": difference }),
         );
     }
-    Ok(print(&text(&summaries, &times))?)
+    let expected =
+        difference.map_or(String::new(), |difference| format!("as expected, but for a relative difference of {difference:.1e}\n"));
+    Ok(print(&(text(&summaries, &times) + &expected))?)
 }
 
 /// A path is a file; anything else is a name.

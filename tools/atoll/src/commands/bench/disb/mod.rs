@@ -120,6 +120,10 @@ pub(crate) struct Args {
     /// Print JSON, with every client's distribution and the parts of preemptions
     #[arg(long)]
     json: bool,
+
+    /// Write that JSON into a file, beside what is printed
+    #[arg(long, value_name = "FILE.json")]
+    save: Option<PathBuf>,
 }
 
 /// What holds for every run.
@@ -164,6 +168,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if let Some(pictures) = &pictures {
         pictures.latencies(&reports)?;
+    }
+    if let Some(path) = &args.save {
+        std::fs::write(path, serde_json::to_string_pretty(&reports)? + "\n").with_context(|| path.display().to_string())?;
     }
     if args.json {
         return print_json(&reports);

@@ -1,0 +1,76 @@
+//! Outputs held against those of an earlier call, on another device or of another version.
+
+use crate::failure::Blame;
+use crate::npy;
+use crate::tensors::saved_as;
+use anyhow::{Context, Result, ensure};
+use atoll_protocol::{Tensor, to_f64};
+use std::path::Path;
+
+/// Largest relative difference that two devices may have: what rounding adds up to in a model.
+const TOLERANCE: f64 = 1e-3;
+
+/// Compares outputs with the files that `--save` wrote, and tells the largest relative difference, ‖a−b‖/‖b‖.
+pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
+    let mut worst = 0.0f64;
+    for output in outputs {
+        let expected = npy::read(&saved_as(folder, output), &output.name).blame_user().context("the outputs that are expected")?;
+        ensure!(
+            (expected.datatype, &expected.shape) == (output.datatype, &output.shape),
+            "output {} is {} {:?}, expected is {} {:?}",
+            output.name,
+            output.datatype,
+            output.shape,
+            expected.datatype,
+            expected.shape
+        );
+        let difference = relative_difference(&to_f64(output.datatype, &output.bytes), &to_f64(expected.datatype, &expected.bytes));
+        ensure!(
+            difference <= TOLERANCE,
+            "output {} differs by {difference:.1e} from what is expected; {TOLERANCE:.0e} is allowed",
+            output.name
+        );
+        worst = worst.max(difference);
+    }
+    Ok(worst)
+}
+
+/// Elements that are not finite have to be the same in both.
+fn relative_difference(values: &[f64], expected: &[f64]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let pairs = || values.iter().zip(expected).filter(|(value, expected)| value.is_finite() || expected.is_finite());
+    let error = norm(&mut pairs().map(|(value, expected)| value - expected)) / norm(&mut pairs().map(|(_, e)| *e)).max(f64::MIN_POSITIVE);
+    if error.is_finite() { error } else { f64::INFINITY }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensors::save;
+    use atoll_protocol::DataType;
+
+    fn tensor(values: [f32; 3]) -> Tensor {
+        Tensor::new("y", DataType::Fp32, vec![3], values.map(f32::to_le_bytes).concat()).unwrap()
+    }
+
+    #[test]
+    fn outputs_may_differ_by_rounding_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path(), &[tensor([1.0, -2.0, 3.0])]).unwrap();
+        let compare = |values| compare(folder.path(), &[tensor(values)]);
+        assert_eq!(compare([1.0, -2.0, 3.0]).unwrap(), 0.0);
+        assert!(compare([1.0, -2.0, 3.000_1]).unwrap() > 0.0);
+        for wrong in [[1.0, -2.0, 3.1], [1.0, f32::NAN, 3.0], [1.0, f32::INFINITY, 3.0]] {
+            assert!(compare(wrong).unwrap_err().to_string().contains("differs by"));
+        }
+    }
+
+    #[test]
+    fn outputs_that_are_not_there_or_of_another_shape_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(compare(folder.path(), &[tensor([0.0; 3])]).is_err());
+        let short = Tensor::new("y", DataType::Fp32, vec![1], vec![0; 4]).unwrap();
+        save(folder.path(), &[short]).unwrap();
+        assert!(compare(folder.path(), &[tensor([0.0; 3])]).unwrap_err().to_string().contains("expected is FP32 [1]"));
+    }
+}

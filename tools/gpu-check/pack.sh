@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Packs what a machine with an NVIDIA GPU needs to be checked, and nothing of which it has to have but the driver:
+#
+#   tools/gpu-check/pack.sh [FOLDER]     makes FOLDER (default target/gpu-check) and FOLDER.tar.gz
+#
+# Inside: the check itself, the program without LLVM, the probe, the devices' conformance suite, and small models as bundles, with weights from a seed. PROFILE=dev packs debug builds.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+folder=${1:-target/gpu-check}
+profile=${PROFILE:-release}
+target=${CARGO_TARGET_DIR:-target}
+built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
+bytes_max=$((64 << 20))
+
+# The models of DISB's workloads, so small that all of them fit.
+models="resnet152 densenet201 vgg19 inception_v3 distilbert"
+width=0.125
+image=64
+
+rm -rf "$folder"
+mkdir -p "$folder/bin" "$folder/models"
+
+echo "bundles"
+cargo build --quiet --profile "$profile" -p atoll -p atoll-models ${ATOLL_BIN_FEATURES:-}
+onnx=$(mktemp -d)
+trap 'rm -rf "$onnx"' EXIT
+for model in $models; do
+    size=$([ "$model" = inception_v3 ] && echo 107 || { [ "$model" = distilbert ] && echo 19 || echo "$image"; })
+    "$built/atoll-models" "$model" --width "$width" --image "$size" --seed 7 -o "$onnx/$model.onnx"
+    "$built/atoll" compile "$onnx/$model.onnx" --target nvidia:sm_75,host-x86-64-v3 -o "$folder/models/$model.kg" >/dev/null
+done
+
+echo "programs"
+# After the bundles: this is another build of the same program.
+cargo build --quiet --profile "$profile" -p atoll --no-default-features --features cuda
+cargo build --quiet --profile "$profile" -p gpu-probe
+suite=$(cargo test --quiet --profile "$profile" -p atoll-device --test cuda --no-run --message-format json | sed -n 's/.*"name":"cuda".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
+cp "$built/atoll" "$built/gpu-probe" "$folder/bin/"
+cp "$suite" "$folder/bin/conformance"
+# The program under its name is again the one that everybody else expects there.
+cargo build --quiet --profile "$profile" -p atoll ${ATOLL_BIN_FEATURES:-}
+[ "$profile" = dev ] || strip "$folder"/bin/*
+cp tools/gpu-check/gpu-check "$folder/"
+
+for program in "$folder"/bin/*; do
+    if ldd "$program" | grep -qiE 'llvm|libcuda'; then
+        echo "$program links what the machine may not have:" >&2
+        ldd "$program" >&2
+        exit 1
+    fi
+done
+bytes=$(du -sb "$folder" | cut -f1)
+if [ "$profile" != dev ] && [ "$bytes" -gt "$bytes_max" ]; then
+    echo "$folder has $bytes bytes, $bytes_max is the limit" >&2
+    exit 1
+fi
+tar -C "$(dirname "$folder")" -czf "$folder.tar.gz" "$(basename "$folder")"
+echo "$folder: $bytes bytes in $(find "$folder" -type f | wc -l) files; carry $folder.tar.gz, unpack it and run gpu-check"

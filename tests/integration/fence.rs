@@ -12,7 +12,7 @@ use atoll_target_nvidia::find_ptxas;
 use atoll_tests::stopping::Random;
 use atoll_tests::{full, skip};
 use atoll_workbench::{
-    Arg, BenchError, Buffer, HostBench, HostKernel, HostOptions, InterpBench, InterpKernel, Kernel, KernelDevice, Launch,
+    Arg, BenchError, Buffer, HostBench, HostOptions, InterpBench, InterpKernel, Kernel, KernelDevice, Launch, LoadedKernel,
 };
 use std::ops::Range;
 
@@ -181,7 +181,7 @@ impl Ground {
     }
 
     /// Launches a kernel with one of the patterns all around; gives what it left in its region.
-    fn run(&mut self, kernel: &HostKernel, attack: &Attack, grid: u32, before: &[Buffer], pattern: usize) -> Result<(End, Vec<u8>)> {
+    fn run(&mut self, kernel: &LoadedKernel, attack: &Attack, grid: u32, before: &[Buffer], pattern: usize) -> Result<(End, Vec<u8>)> {
         let mut buffers = before.to_vec();
         let fence = HostBench::fence(&buffers);
         let inside = |range: &Range<u64>| range.start as usize..range.end as usize;

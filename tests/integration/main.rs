@@ -8,6 +8,7 @@ mod cancel;
 mod chaos;
 mod control;
 mod corpus;
+mod cuda;
 mod dkp;
 mod executors;
 mod faults;

@@ -14,7 +14,7 @@ use atoll_tests::corpus::{Inputs, cases, ptx_files};
 use atoll_tests::stopping::Random;
 use atoll_tests::walk::Walk;
 use atoll_tests::{built_small, full};
-use atoll_workbench::{Buffer, Evictions, HostBench, HostKernel, HostOptions, Kernel, KernelDevice};
+use atoll_workbench::{Buffer, Evictions, HostBench, HostOptions, Kernel, KernelDevice, LoadedKernel};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,14 +87,14 @@ impl Bench {
     }
 
     /// Compiling takes longer than launching, so a kernel is loaded once for all of its launches.
-    fn with_loaded<R>(&mut self, kernel: &Kernel<'_>, launch: impl FnOnce(&mut Bench, &HostKernel) -> Result<R>) -> Result<R> {
+    fn with_loaded<R>(&mut self, kernel: &Kernel<'_>, launch: impl FnOnce(&mut Bench, &LoadedKernel) -> Result<R>) -> Result<R> {
         let loaded = self.host.load(kernel)?;
         let result = launch(self, &loaded);
         self.host.unload(loaded);
         result
     }
 
-    fn run(&mut self, kernel: &HostKernel, inputs: &Inputs, evictions: &Evictions) -> Result<Done> {
+    fn run(&mut self, kernel: &LoadedKernel, inputs: &Inputs, evictions: &Evictions) -> Result<Done> {
         let mut buffers = inputs.buffers.clone();
         let outcome = match evictions.after.is_empty() {
             true => self.host.launch(kernel, &inputs.launch, &mut buffers, 1),
@@ -127,7 +127,7 @@ impl Bench {
     }
 
     /// Compares what a loaded kernel does with what is expected, undisturbed and, where it can be preempted, evicted and resumed.
-    fn launch_both_ways(&mut self, kernel: &HostKernel, report: &KernelReport, inputs: &Inputs, expected: &Done) -> Result<()> {
+    fn launch_both_ways(&mut self, kernel: &LoadedKernel, report: &KernelReport, inputs: &Inputs, expected: &Done) -> Result<()> {
         let undisturbed = self.run(kernel, inputs, &Evictions::default()).context("undisturbed")?;
         compare(expected, &undisturbed, true).context("undisturbed")?;
         if report.preempt_offset().is_some() {

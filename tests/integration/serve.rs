@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use atoll_tests::{python, root, trained, trained_models};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -30,6 +31,11 @@ impl Daemon {
     }
 
     pub(crate) fn start_with(repository: &Path, cache: &Path, options: &[&str]) -> Result<Daemon> {
+        Daemon::start_in(repository, cache, options, &[])
+    }
+
+    /// The same with some variables of its environment.
+    pub(crate) fn start_in(repository: &Path, cache: &Path, options: &[&str], environment: &[(&'static str, OsString)]) -> Result<Daemon> {
         let ready = cache.join("ready");
         let _ = std::fs::remove_file(&ready);
         let log = std::fs::File::options().create(true).append(true).open(cache.join(LOG))?;
@@ -44,6 +50,7 @@ impl Daemon {
             .env("XDG_RUNTIME_DIR", cache)
             .env("XDG_STATE_HOME", cache)
             .env_remove("ATOLL_CONTROL_SOCKET")
+            .envs(environment.iter().cloned())
             .stdin(Stdio::null())
             .stderr(log)
             .stdout(Stdio::null())
@@ -87,7 +94,7 @@ impl Drop for Daemon {
     }
 }
 
-fn conformance(daemon: &Daemon) -> Result<()> {
+pub(crate) fn conformance(daemon: &Daemon) -> Result<()> {
     let script = root().join("tests/python/triton_conformance.py");
     let output = Command::new(python()).arg(script).arg(&daemon.http).arg(trained_models()).output()?;
     ensure!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

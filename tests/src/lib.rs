@@ -168,19 +168,26 @@ fn read_case(seed: u64, folder: &Path) -> Result<Case> {
     Ok(Case { seed, inputs: read(file.inputs)?, outputs: read(file.outputs)? })
 }
 
-/// Compiles for this machine.
+/// Compiles for this machine's CPU.
 pub fn compile(model: &Model, folder: &Path) -> Result<Arc<Bundle>> {
+    compile_for(model, folder, atoll_pipeline::Target::this_host())
+}
+
+/// Compiles for a target.
+pub fn compile_for(model: &Model, folder: &Path, target: atoll_pipeline::Target) -> Result<Arc<Bundle>> {
     let path = folder.join(format!("{}.kg", model.name));
-    let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::this_host()], ..Default::default() };
+    let options = atoll_pipeline::CompileOptions { targets: vec![target], ..Default::default() };
     atoll_pipeline::compile(&model.path, &path, &options, &atoll_pipeline::Silent).with_context(|| format!("compiling {}", model.name))?;
     Ok(Bundle::open(&path)?)
 }
 
 /// A model loaded into an engine of its own.
 pub struct Loaded {
-    engine: Engine,
+    /// `None` where the engine is another's.
+    engine: Option<Engine>,
     /// For statistics and for more functions.
     pub handle: EngineHandle,
+    key: FunctionKey,
     bundle: Arc<Bundle>,
 }
 
@@ -188,11 +195,21 @@ impl Loaded {
     /// Starts an engine with two compute units and loads the bundle as `model`.
     pub fn start(bundle: &Arc<Bundle>, config: EngineConfig) -> Result<Loaded> {
         let device = HostDevice::start(HostConfig { compute_units: 2, ..HostConfig::default() })?;
-        let engine = Engine::start(Box::new(device), config)?;
-        let handle = engine.handle();
-        handle
-            .load(bundle.clone(), FunctionOptions { key: FunctionKey::local("model"), class: Class::BestEffort, queue_capacity: None })?;
-        Ok(Loaded { engine, handle, bundle: bundle.clone() })
+        Loaded::start_in(Engine::start(Box::new(device), config)?, bundle)
+    }
+
+    /// The same in an engine that runs.
+    pub fn start_in(engine: Engine, bundle: &Arc<Bundle>) -> Result<Loaded> {
+        let (handle, key) = (engine.handle(), FunctionKey::local("model"));
+        handle.load(bundle.clone(), FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None })?;
+        Ok(Loaded { engine: Some(engine), handle, key, bundle: bundle.clone() })
+    }
+
+    /// Another model in the same engine.
+    pub fn beside(&self, bundle: &Arc<Bundle>, options: FunctionOptions) -> Result<Loaded> {
+        let key = options.key.clone();
+        self.handle.load(bundle.clone(), options)?;
+        Ok(Loaded { engine: None, handle: self.handle.clone(), key, bundle: bundle.clone() })
     }
 
     /// Runs one case.
@@ -204,7 +221,7 @@ impl Loaded {
                 Ok(InputTensor { shape: tensor.shape.clone(), bytes: tensor.bytes.clone() })
             })
             .collect::<Result<_>>()?;
-        let request = InvocationRequest { function: FunctionKey::local("model"), inputs, class: None, priority: 0, deadline: None };
+        let request = InvocationRequest { function: self.key.clone(), inputs, class: None, priority: 0, deadline: None };
         let (answer, answered) = mpsc::channel();
         self.handle.submit(request, Box::new(move |result| drop(answer.send(result))));
         Ok(answered.recv()??)
@@ -226,7 +243,9 @@ impl Loaded {
 
     /// Ends the engine.
     pub fn stop(self) {
-        self.engine.shutdown();
+        if let Some(engine) = self.engine {
+            engine.shutdown();
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::error::{CudaError, status};
 use crate::functions::{Functions, Status};
 use libloading::Library;
+use std::error::Error;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 use std::ptr;
@@ -147,7 +148,11 @@ impl std::fmt::Debug for Driver {
 
 fn open_library(path: &Path) -> Result<Library, OpenError> {
     // SAFETY: the driver's library is meant to be loaded like this; its initialisers have no preconditions.
-    unsafe { Library::new(path) }.map_err(|error| OpenError::NoLibrary { name: path.display().to_string(), why: error.to_string() })
+    unsafe { Library::new(path) }.map_err(|error| {
+        // The loader's own words, where it has some.
+        let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        OpenError::NoLibrary { name: path.display().to_string(), why }
+    })
 }
 
 /// Device attributes by their numbers in `cuda.h`.

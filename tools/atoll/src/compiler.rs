@@ -1,5 +1,6 @@
 //! The compiler, where this program was built with it.
 
+use crate::engine::DeviceName;
 use anyhow::Result;
 use atoll_server::CompilerService;
 use std::path::Path;
@@ -8,9 +9,9 @@ use std::sync::Arc;
 #[cfg(feature = "compiler")]
 pub(crate) use with::{ProgressBars, padding_service, service};
 
-/// The compiler for a daemon; `None` if this program was built without.
+/// The compiler for a daemon with a device; `None` if this program was built without.
 #[cfg(not(feature = "compiler"))]
-pub(crate) fn service() -> Option<Arc<dyn CompilerService>> {
+pub(crate) fn service(_device: DeviceName) -> Option<Arc<dyn CompilerService>> {
     None
 }
 
@@ -20,11 +21,11 @@ pub(crate) fn padding_service() -> Option<Arc<dyn atoll_engine::PaddingService>>
     None
 }
 
-/// Compiles a model for this machine into a bundle, with a progress bar.
+/// Compiles a model for a device of this machine into a bundle, with a progress bar.
 #[cfg_attr(not(feature = "compiler"), expect(unused_variables, reason = "there is nothing to do with them"))]
-pub(crate) fn compile_for_this_machine(model: &Path, bundle: &Path) -> Result<()> {
+pub(crate) fn compile_for(device: DeviceName, model: &Path, bundle: &Path) -> Result<()> {
     #[cfg(feature = "compiler")]
-    return with::compile_for_this_machine(model, bundle);
+    return with::compile_for(device, model, bundle);
     #[cfg(not(feature = "compiler"))]
     Err(without())
 }
@@ -37,7 +38,7 @@ pub(crate) fn without() -> anyhow::Error {
 
 #[cfg(feature = "compiler")]
 mod with {
-    use super::{Arc, CompilerService, Path, Result};
+    use super::{Arc, CompilerService, DeviceName, Path, Result};
     use crate::cache;
     use crate::failure::Blame;
     use crate::profiler;
@@ -50,17 +51,22 @@ mod with {
     use atoll_server::{CompileFailure, CompileProgress};
     use indicatif::{ProgressBar, ProgressStyle};
 
-    /// The compiler as the daemon calls it: native code for this machine only, because that is where it runs.
+    /// The compiler as the daemon calls it: code for its device only, because that is where it runs.
     struct Service {
         options: CompileOptions,
     }
 
-    pub(crate) fn service() -> Option<Arc<dyn CompilerService>> {
-        Some(Arc::new(Service { options: options() }))
+    pub(crate) fn service(device: DeviceName) -> Option<Arc<dyn CompilerService>> {
+        Some(Arc::new(Service { options: options(device) }))
     }
 
-    fn options() -> CompileOptions {
-        CompileOptions { targets: vec![Target::this_host()], kernel_cache: cache::kernels(), ..CompileOptions::default() }
+    fn options(device: DeviceName) -> CompileOptions {
+        let target = match device {
+            DeviceName::Host => Target::this_host(),
+            // PTX that every GPU's driver takes, whichever is in this machine.
+            DeviceName::Cuda(_) => Target::NVIDIA,
+        };
+        CompileOptions { targets: vec![target], kernel_cache: cache::kernels(), ..CompileOptions::default() }
     }
 
     impl CompilerService for Service {
@@ -101,9 +107,9 @@ mod with {
         }
     }
 
-    pub(super) fn compile_for_this_machine(model: &Path, bundle: &Path) -> Result<()> {
+    pub(super) fn compile_for(device: DeviceName, model: &Path, bundle: &Path) -> Result<()> {
         let bars = ProgressBars::new(model);
-        let compiled = compile(model, bundle, &options(), &bars);
+        let compiled = compile(model, bundle, &options(device), &bars);
         bars.finish();
         compiled.with_context(|| format!("cannot compile {}", model.display())).blame_user()?;
         Ok(())

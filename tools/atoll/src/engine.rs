@@ -175,6 +175,11 @@ impl EngineArgs {
         self.compute_units
     }
 
+    /// The device, as the flag names it.
+    pub(crate) fn device_name(&self) -> DeviceName {
+        self.device
+    }
+
     /// Starts the engine for this program's own use.
     pub(crate) fn start(&self) -> anyhow::Result<Engine> {
         self.start_with(Isolation::None, MemoryQuotas::default())

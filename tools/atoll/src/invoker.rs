@@ -68,7 +68,7 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn start(model: &Path, engine: &EngineArgs) -> Result<Local> {
-        let bundle = artifact::open(model)?;
+        let bundle = artifact::open(model, engine.device_name())?;
         let engine = engine.start()?;
         let handle = engine.handle();
         let name = bundle.graph().name.clone();

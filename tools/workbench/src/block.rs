@@ -12,6 +12,13 @@ pub fn parameter_count(kernel: &Function, appended_at: Option<u32>) -> usize {
     }
 }
 
+/// Size of a kernel's parameter block.
+#[cfg(feature = "cuda")]
+pub(crate) fn parameter_bytes(kernel: &Function) -> u64 {
+    let last = kernel.params.last().and_then(|param| param.bytes()).unwrap_or(0);
+    Offsets::of(kernel).0.last().map_or(0, |at| at + last)
+}
+
 /// Byte offsets of a kernel's parameters.
 struct Offsets(Vec<u64>);
 

@@ -4,21 +4,28 @@
 //! what the kernel wrote, so any two devices can be asked the same thing and compared.
 //!
 //! - [`HostBench`]: the host device, native code (`compiler/targets/host` below `runtime/device`);
+//! - `CudaBench`: an NVIDIA GPU, where the program was built with the feature `cuda`;
 //! - [`InterpBench`]: the interpreter (`compiler/interp`), the oracle of everything else.
 //!
 //! What it is not: a runtime. One launch at a time, nothing is shared, nothing is scheduled; functions and models go through the engine.
 
 mod appended;
 mod block;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod device;
 mod error;
 mod fence;
 mod host;
 mod interp;
 
 pub use block::{ParameterBlock, parameter_count};
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaBench, CudaMachine};
+pub use device::{Compiled, DeviceBench, Evictions, LoadedKernel, Machine};
 pub use error::BenchError;
 pub use fence::Fence;
-pub use host::{Evictions, HostBench, HostKernel, HostOptions};
+pub use host::{HostBench, HostMachine, HostOptions};
 pub use interp::{InterpBench, InterpKernel, InterpLaunch};
 
 use atoll_passes::KernelReport;

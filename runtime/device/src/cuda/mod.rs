@@ -42,8 +42,9 @@ use crate::doorbell::FdBell;
 use crate::host::{Reports, now_ns};
 use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
-use atoll_cuda::{Attribute, Context, DeviceMemory, Driver, Stream, TransferError};
+use atoll_cuda::{Attribute, Context, DeviceMemory, Driver, Gpu, Stream, TransferError};
 use completion::{Ended, Flight, Poller, Run};
+use flag::MeasureError;
 use launch::{Bound, Refusal};
 use module::Module;
 use queue::Queue;
@@ -136,7 +137,7 @@ impl CudaDevice {
         let service = Stream::new(&context, highest)?;
         let flag_routes = match config.flag_route {
             Some(_) => None,
-            None => Some(FlagRoutes::measure(&context, &service).map_err(|error| DeviceError::Driver(format!("flag routes: {error}")))?),
+            None => measured(&context, &service)?,
         };
         let route = config.flag_route.or(flag_routes.map(|routes| routes.chosen)).unwrap_or(FlagRoute::Mapped);
         Ok(CudaDevice {
@@ -156,6 +157,11 @@ impl CudaDevice {
             reports,
             lost,
         })
+    }
+
+    /// The GPU, for those who want to know more about it.
+    pub fn gpu(&self) -> &Gpu {
+        self.context.gpu()
     }
 
     /// What raising and reading a flag costs here, if it was measured.
@@ -243,6 +249,19 @@ fn stream_priority(queue: u32, queues: u32, highest: i32) -> i32 {
     let below = i64::from(queues.saturating_sub(1).max(1));
     let priority = i64::from(highest) * (below - i64::from(queue)).max(0) / below;
     priority as i32
+}
+
+/// What raising and reading a flag costs. A driver that does not take the kernels of that may take others, as machine code.
+fn measured(context: &Arc<Context>, service: &Stream) -> Result<Option<FlagRoutes>, DeviceError> {
+    match FlagRoutes::measure(context, service) {
+        Ok(routes) => Ok(Some(routes)),
+        Err(MeasureError::Load(error)) => {
+            tracing::warn!(%error, "where kernels best look for epochs cannot be measured; they look in host memory");
+            Ok(None)
+        }
+        Err(MeasureError::Driver(error) | MeasureError::Transfer(TransferError::Driver(error))) => Err(error.into()),
+        Err(error) => Err(DeviceError::Driver(error.to_string())),
+    }
 }
 
 fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, DeviceError> {

@@ -3,13 +3,15 @@
 #[cfg(feature = "compiler")]
 mod cancel;
 mod checks;
+#[cfg(feature = "cuda")]
+mod gpu;
 #[cfg(feature = "compiler")]
 mod interrupt;
 mod jail;
 #[cfg(feature = "compiler")]
 mod trial;
 
-use crate::engine::EngineArgs;
+use crate::engine::{DeviceName, EngineArgs};
 use crate::output::{print, print_json};
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -19,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   atoll doctor
   atoll doctor --json
+  atoll doctor --device cuda:1
 
 Exits with 1 if models cannot run on this machine. What a device can do is told by its measured effect, not by its word.";
 
@@ -77,8 +80,13 @@ impl Finding {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut findings = checks::all();
     if !args.quick && findings.iter().all(|finding| finding.state != State::Bad) {
-        findings.push(jail::finding(&args.engine));
-        findings.extend(trials(args));
+        match args.engine.device_name() {
+            DeviceName::Host => {
+                findings.push(jail::finding(&args.engine));
+                findings.extend(trials(args));
+            }
+            DeviceName::Cuda(index) => findings.push(gpu(index)),
+        }
     }
     if args.json {
         print_json(&findings)?;
@@ -89,6 +97,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("models cannot run on this machine as it is");
     }
     Ok(())
+}
+
+#[cfg(feature = "cuda")]
+fn gpu(index: u32) -> Finding {
+    gpu::finding(index)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu(_: u32) -> Finding {
+    Finding::bad("GPU", "this program was built without NVIDIA GPUs", "build it with the cargo feature `cuda`")
 }
 
 #[cfg(feature = "compiler")]

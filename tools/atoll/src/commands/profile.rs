@@ -57,7 +57,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let bundle = artifact::open(&args.model)?;
+    let bundle = artifact::open(&args.model, args.engine.device_name())?;
     let engine = args.engine.start()?;
     let handle = engine.handle();
     let function = invoker::load(&handle, &bundle, &bundle.graph().name, Class::RealTime)?;

@@ -129,10 +129,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if !config.host.is_loopback() {
         tracing::warn!(host = %config.host, "everybody who reaches this address can use the models and load and unload them");
     }
+    let compiler = compiler::service(engine.device_name());
     let engine = engine.start_isolated(config.control.as_ref().map(|control| control.access.memory_quotas()).unwrap_or_default())?;
     let served = runtime.block_on(async {
         let control = config.control.as_ref().map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
-        let server = Server::bind(config, Arc::new(engine.handle()), compiler::service()).await.map_err(blame)?;
+        let server = Server::bind(config, Arc::new(engine.handle()), compiler).await.map_err(blame)?;
         // Scripts read these lines; people read the log.
         print(&format!("http {}\nmetrics {}\n{control}", server.http_address()?, server.metrics_address()?))?;
         tracing::info!(http = %server.http_address()?, metrics = %server.metrics_address()?, "listening");

@@ -143,7 +143,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !(args.rate > 0.0 && args.rate <= 1e6 && args.duration > 0.0 && args.duration <= 86_400.0) {
         return Err(user_error("--rate is above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds"));
     }
-    let (rt, be) = (artifact::open(&args.rt)?, artifact::open(&args.be)?);
+    let device = args.engine.device_name();
+    let (rt, be) = (artifact::open(&args.rt, device)?, artifact::open(&args.be, device)?);
     let engine = args.engine.start()?;
     let handle = engine.handle();
     let mut working_set = WorkingSet::new(be.weights().len(), handle.device_info().compute_units as usize);

@@ -104,7 +104,7 @@ fn here(args: &Args) -> Result<Vec<(&'static str, Distribution)>> {
     let model = folder.path().join("null.onnx");
     std::fs::write(&model, build_onnx("null", &BuildOptions::default()).context("building the null model")?)?;
     let bundle = repository.join("null.kg");
-    crate::compiler::compile_for_this_machine(&model, &bundle)?;
+    crate::compiler::compile_for(args.engine.device_name(), &model, &bundle)?;
 
     let local = Invoker::Local(Local::start(&bundle, &args.engine)?);
     let in_process = measure(args, &local)?;

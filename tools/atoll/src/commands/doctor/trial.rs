@@ -3,8 +3,8 @@
 use super::Finding;
 use super::interrupt::Interruption;
 use crate::commands::bench::Workload;
-use crate::compiler::compile_for_this_machine;
-use crate::engine::EngineArgs;
+use crate::compiler::compile_for;
+use crate::engine::{DeviceName, EngineArgs};
 use anyhow::{Context, Result};
 use atoll_engine::{Class, EngineStatistics};
 use atoll_kgraph::Bundle;
@@ -55,7 +55,7 @@ fn bundle(folder: &Path, name: &str, options: &BuildOptions) -> Result<Arc<Bundl
     let model = folder.join(name).with_extension("onnx");
     std::fs::write(&model, build_onnx(name, options).context("building the model")?)?;
     let bundle = model.with_extension("kg");
-    compile_for_this_machine(&model, &bundle)?;
+    compile_for(DeviceName::Host, &model, &bundle)?;
     Ok(Bundle::open(&bundle)?)
 }
 

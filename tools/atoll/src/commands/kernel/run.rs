@@ -2,20 +2,25 @@
 
 use super::argument::{Arguments, Memory, Use};
 use crate::cache;
+use crate::engine::DeviceName;
 use crate::failure::{Blame, user_error};
 use crate::output::{milliseconds, parse_bytes, parse_seconds, print, print_json};
 use crate::samples::Distribution;
 use crate::tensors::{Summary, summary};
 use anyhow::{Context, Result};
+#[cfg(feature = "cuda")]
+use atoll_device::CudaConfig;
 use atoll_device::{Fault, FaultKind};
 use atoll_passes::{FenceForm, KernelReport, PassOptions, Rerun, analyze_idempotence, transform_with};
 use atoll_protocol::to_f64;
 use atoll_ptx::{FunctionKind, Module, Name};
+#[cfg(feature = "cuda")]
+use atoll_workbench::CudaBench;
 use atoll_workbench::{BenchError, Buffer, HostBench, HostOptions, InterpBench, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
-use clap::ValueEnum;
 use serde_json::json;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -35,13 +40,36 @@ Examples:
   atoll kernel run scan.ptx --grid 1 --block 128 --shared 1K --device interp --arg inout:u32:128:arange
   atoll kernel run scan.ptx --grid 1 --block 128 --pass inject_preempt_flag,shared_to_dynamic --arg inout:u32:128:arange";
 
+/// Device memory beside the buffers, for the progress maps of large grids.
+const SPARE_BYTES: u64 = 64 << 20;
+
 /// Where a kernel runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DeviceName {
-    /// This machine's cores, native code
-    Host,
-    /// The interpreter: slow, checks every access
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The interpreter.
     Interp,
+    /// A device.
+    On(DeviceName),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        match text {
+            "interp" => Ok(Place::Interp),
+            _ => text.parse().map(Place::On).map_err(|error| format!("{error}, and interp for the interpreter")),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Interp => f.write_str("interp"),
+            Place::On(device) => device.fmt(f),
+        }
+    }
 }
 
 /// Run one kernel of a PTX file, print what it wrote and how long it took.
@@ -71,9 +99,9 @@ pub(crate) struct Args {
     #[arg(long = "arg", value_name = "ARG")]
     args: Vec<String>,
 
-    /// Where to run it
-    #[arg(long, value_enum, default_value_t = DeviceName::Host)]
-    device: DeviceName,
+    /// Where to run it: host, this machine's cores, as native code; cuda or cuda:N, an NVIDIA GPU; interp, the interpreter, which is slow and checks every access
+    #[arg(long, value_name = "DEVICE", default_value_t = Place::On(DeviceName::Host))]
+    device: Place,
 
     /// Compute units of the host device [default: one per CPU]
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
@@ -128,8 +156,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let launch = Launch { grid: args.grid, shared_bytes, args: arguments.args.clone() };
     let kernel = Kernel { module: &module, entry: &entry, report: report.as_ref(), block: args.block };
     let ran = match args.device {
-        DeviceName::Host => on_host(&kernel, &launch, &mut arguments.buffers, args),
-        DeviceName::Interp => on(&mut InterpBench::default(), &kernel, &launch, &mut arguments.buffers, args.repeat).blame_user(),
+        Place::On(DeviceName::Host) => on_host(&kernel, &launch, &mut arguments.buffers, args),
+        Place::On(DeviceName::Cuda(index)) => on_gpu(index, &kernel, &launch, &mut arguments.buffers, args),
+        Place::Interp => on(&mut InterpBench::default(), &kernel, &launch, &mut arguments.buffers, args.repeat).blame_user(),
     }?;
     let written: Vec<(&Memory, Vec<f64>, Summary)> = outputs(&arguments, args)?;
     if args.json { print_json(&as_json(args, &entry, &ran, &written)) } else { Ok(print(&text(&ran, &written))?) }
@@ -141,7 +170,7 @@ fn transform(module: &mut Module, entry: &str, args: &Args) -> Result<Option<Ker
         return Ok(None);
     }
     // On the host, comparing costs less than masking, and a trap says where.
-    let fence_form = if args.device == DeviceName::Host { FenceForm::Trap } else { FenceForm::Mask };
+    let fence_form = if args.device == Place::On(DeviceName::Host) { FenceForm::Trap } else { FenceForm::Mask };
     let mut options = PassOptions { fence_form, ..PassOptions::default() };
     options.blocks.insert(Name::new(entry), args.block);
     // Every argument has memory of its own here, so none overlaps another.
@@ -177,7 +206,7 @@ fn entry(module: &Module, args: &Args) -> Result<String> {
 
 /// Runs it as native code. A launch that faults is run once more with every access checked, which finds the thread and the address where that is not known yet.
 fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
-    let memory_bytes = HostBench::bytes_for(buffers) + (64 << 20);
+    let memory_bytes = HostBench::bytes_for(buffers) + SPARE_BYTES;
     let time_limit = Duration::from_secs_f64(args.time_limit);
     let options = HostOptions { compute_units: args.threads, memory_bytes, time_limit, check: args.check };
     let before = buffers.to_vec();
@@ -195,6 +224,25 @@ fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &
         Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
         other => other.blame_user(),
     }
+}
+
+/// Runs it on a GPU.
+#[cfg(feature = "cuda")]
+fn on_gpu(index: u32, kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
+    if args.check {
+        return Err(user_error("a GPU cannot bound accesses: leave --check out, or try --device host or interp"));
+    }
+    let config = CudaConfig { index, ..CudaConfig::default() };
+    let mut bench = CudaBench::start(config, CudaBench::bytes_for(buffers) + SPARE_BYTES).blame_user()?;
+    match on(&mut bench, kernel, launch, buffers, args.repeat) {
+        Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
+        other => other.blame_user(),
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu(_: u32, _: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Result<Ran> {
+    Err(user_error("this program was built without NVIDIA GPUs: build it with the cargo feature `cuda`"))
 }
 
 /// The user's kernel failed. What it printed before is shown all the same.
@@ -243,7 +291,7 @@ fn as_json(args: &Args, entry: &str, ran: &Ran, written: &[(&Memory, Vec<f64>, S
         .collect();
     json!({
         "kernel": entry,
-        "device": args.device.to_possible_value().map(|v| v.get_name().to_owned()),
+        "device": args.device.to_string(),
         "grid": args.grid,
         "block": args.block,
         "compile_milliseconds": milliseconds(ran.compile),

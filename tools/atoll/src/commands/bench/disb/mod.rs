@@ -209,13 +209,14 @@ impl Place {
 fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Place> {
     let wanted: BTreeSet<&str> = workloads.iter().flat_map(|workload| &workload.clients).map(|client| client.model.as_str()).collect();
     if !args.device.starts_with("sim:") {
-        return Ok(Place::Real(args.device.parse().map_err(user_error)?, bundles(args, &wanted)?));
+        let device = args.device.parse().map_err(user_error)?;
+        return Ok(Place::Real(device, bundles(args, &wanted, device)?));
     }
     let mut device = device(args).blame_user()?;
     if device.name == "host" {
         device.compute_units = compute_units;
         let profiled = |(name, bundle): (String, Arc<Bundle>)| Ok((name.clone(), profile(&name, &bundle, compute_units)?));
-        return Ok(Place::Simulated(device, bundles(args, &wanted)?.into_iter().map(profiled).collect::<Result<_>>()?));
+        return Ok(Place::Simulated(device, bundles(args, &wanted, DeviceName::Host)?.into_iter().map(profiled).collect::<Result<_>>()?));
     }
     Ok(Place::Simulated(device, models(args, &wanted, device.compute_units).blame_user()?))
 }
@@ -280,13 +281,13 @@ fn mapped(args: &Args) -> Result<BTreeMap<&str, &str>> {
 }
 
 /// The models that the workloads name, to be run.
-fn bundles(args: &Args, wanted: &BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Bundle>>> {
+fn bundles(args: &Args, wanted: &BTreeSet<&str>, device: DeviceName) -> Result<BTreeMap<String, Arc<Bundle>>> {
     let files = mapped(args).blame_user()?;
     let open = |model: &&str| {
         let file = files
             .get(model)
             .with_context(|| format!("there is no model {model} here: say which file stands for it, as --map {model}=FILE.kg"));
-        Ok((model.to_string(), artifact::open(Path::new(file.blame_user()?))?))
+        Ok((model.to_string(), artifact::open(Path::new(file.blame_user()?), device)?))
     };
     wanted.iter().map(open).collect()
 }

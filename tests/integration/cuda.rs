@@ -1,0 +1,171 @@
+//! NVIDIA GPUs from end to end, on the stand-in for the CUDA driver: models that the daemon compiled, the daemon itself, and what it says where the driver refuses.
+
+use super::serve::{Daemon, LOG, atoll, conformance};
+use anyhow::{Context, Result, ensure};
+use atoll_device::{CudaConfig, CudaDevice};
+use atoll_engine::{Class, Engine, EngineConfig, FunctionKey, FunctionOptions};
+use atoll_tests::{Loaded, built_small, compile_for, oracle, stand_in, trained};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long best-effort work may take to be preempted once; far beyond what it takes.
+const PREEMPTED_WITHIN: Duration = Duration::from_secs(60);
+
+fn engine(config: EngineConfig) -> Result<Engine> {
+    let gpu = CudaConfig { library: Some(stand_in::library()?), memory_bytes: Some(256 << 20), ..CudaConfig::default() };
+    Ok(Engine::start(Box::new(CudaDevice::start(&gpu)?), config)?)
+}
+
+/// A model for the GPU alone, and what ONNX Runtime says of it.
+#[test]
+fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let model = built_small("squeezenet", folder.path())?;
+    let bundle = compile_for(&model, folder.path(), atoll_pipeline::Target::NVIDIA)?;
+    let cases = oracle(&model, &[3], folder.path())?;
+    for evict_at_random in [None, Some(5)] {
+        let loaded = Loaded::start_in(engine(EngineConfig { evict_at_random, ..EngineConfig::default() })?, &bundle)?;
+        let result = loaded.check(&model, &cases[0])?;
+        ensure!((result.preemptions > 0) == evict_at_random.is_some(), "under {evict_at_random:?}: {} evictions", result.preemptions);
+        loaded.stop();
+    }
+    Ok(())
+}
+
+#[test]
+fn best_effort_work_makes_way_and_both_are_right() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (be, rt) = (built_small("squeezenet", folder.path())?, trained("magika", &[("unk__214", 1)])?);
+    let [be_bundle, rt_bundle] = [&be, &rt].map(|model| compile_for(model, folder.path(), atoll_pipeline::Target::NVIDIA));
+    let (be_case, rt_case) = (oracle(&be, &[1], folder.path())?.remove(0), oracle(&rt, &[1], folder.path())?.remove(0));
+    let loaded = Loaded::start_in(engine(EngineConfig { policy: "reset".into(), ..EngineConfig::default() })?, &be_bundle?)?;
+    let real_time =
+        loaded.beside(&rt_bundle?, FunctionOptions { key: FunctionKey::local("urgent"), class: Class::RealTime, queue_capacity: None })?;
+    let begun = Instant::now();
+    let preemptions = std::thread::scope(|scope| {
+        let best_effort = scope.spawn(|| -> Result<u32> {
+            let mut preemptions = 0;
+            while preemptions == 0 && begun.elapsed() < PREEMPTED_WITHIN {
+                preemptions += loaded.check(&be, &be_case)?.preemptions;
+            }
+            Ok(preemptions)
+        });
+        while !best_effort.is_finished() {
+            real_time.check(&rt, &rt_case)?;
+        }
+        best_effort.join().expect("it does not panic")
+    })?;
+    ensure!(preemptions > 0, "nothing was preempted");
+    loaded.stop();
+    Ok(())
+}
+
+#[test]
+fn the_daemon_serves_on_a_gpu() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository)?;
+    std::fs::copy(trained("magika", &[])?.path, repository.join("magika.onnx"))?;
+    stand_in::install(folder.path())?;
+    let daemon = Daemon::start_in(&repository, folder.path(), &["--device", "cuda:0"], &environment(folder.path(), ""))?;
+    conformance(&daemon)?;
+    let log = std::fs::read_to_string(folder.path().join(LOG))?;
+    ensure!(log.contains("cuda:0"), "another device: {log}");
+    Ok(())
+}
+
+/// Where programs find the stand-in, and what it is to do.
+fn environment(folder: &Path, options: &str) -> [(&'static str, std::ffi::OsString); 2] {
+    [("LD_LIBRARY_PATH", folder.into()), (stand_in::OPTIONS, options.into())]
+}
+
+/// What `atoll infer` says on a GPU that behaves in some way.
+fn infer(bundle: &Path, folder: &Path, options: &str) -> Result<(bool, String)> {
+    let program = atoll();
+    let output = stand_in::command(&program, folder, options)?.args(["infer", "--device", "cuda", "--model"]).arg(bundle).output()?;
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)))
+}
+
+#[test]
+fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bundle = compile_for(&built_small("squeezenet", folder.path())?, folder.path(), atoll_pipeline::Target::NVIDIA)?;
+    let (works, said) = infer(bundle.path(), folder.path(), "")?;
+    ensure!(works, "{said}");
+    for (options, words) in [
+        ("devices=0", "the NVIDIA driver finds no device"),
+        ("prohibited", "device 0 is in prohibited mode"),
+        ("exclusive", "device 0 is in exclusive mode and another process has it"),
+        ("ptx=6.0", "which needs a driver for CUDA"),
+        ("fail=cuMemAlloc_v2@1", "bytes of memory in one piece"),
+    ] {
+        let (works, said) = infer(bundle.path(), folder.path(), options)?;
+        ensure!(!works && said.contains(words) && !said.contains("panicked"), "{options}: {said}");
+    }
+    let nowhere = tempfile::tempdir()?;
+    let output = std::process::Command::new(atoll())
+        .env("LD_LIBRARY_PATH", nowhere.path())
+        .args(["infer", "--device", "cuda", "--model"])
+        .arg(bundle.path())
+        .output()
+        .context("atoll")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    // On a machine with a GPU it works.
+    ensure!(output.status.success() || said.contains("no NVIDIA driver here") || said.contains("finds no device"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn doctor_says_where_kernels_look_for_epochs() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let output = stand_in::command(&atoll(), folder.path(), "units=3")?.args(["doctor", "--device", "cuda"]).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(said.contains("3 compute units") && said.contains("kernels look for epochs in "), "{said}");
+    Ok(())
+}
+
+/// A kernel that adds 1 to each element, and one that stores where no memory is.
+const KERNELS: &str = "\
+.version 6.3
+.target sm_75
+.address_size 64
+.visible .entry increment(.param .u64 data)
+{
+	.reg .b32 %i, %value;
+	.reg .b64 %at, %offset;
+	mov.u32 %i, %tid.x;
+	mul.wide.u32 %offset, %i, 4;
+	ld.param.u64 %at, [data];
+	add.s64 %at, %at, %offset;
+	ld.global.u32 %value, [%at];
+	add.u32 %value, %value, 1;
+	st.global.u32 [%at], %value;
+	ret;
+}
+.visible .entry astray(.param .u64 data)
+{
+	.reg .b64 %at;
+	mov.u64 %at, 16;
+	st.global.u64 [%at], %at;
+	ret;
+}
+";
+
+#[test]
+fn single_kernels_run_on_a_gpu_and_a_fault_is_told() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("kernels.ptx");
+    std::fs::write(&file, KERNELS)?;
+    let run = |entry: &str| -> Result<(bool, String)> {
+        let output = stand_in::command(&atoll(), folder.path(), "")?
+            .args(["kernel", "run", "--device", "cuda", "--grid", "1", "--block", "32", "--arg", "inout:u32:32:arange", "--entry", entry])
+            .arg(&file)
+            .output()?;
+        Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)))
+    };
+    let (works, said) = run("increment")?;
+    ensure!(works && said.contains("first  1 2 3 4"), "{said}");
+    let (works, said) = run("astray")?;
+    ensure!(!works && said.contains("kernel 'astray' faulted: a kernel accessed memory that is not there"), "{said}");
+    Ok(())
+}

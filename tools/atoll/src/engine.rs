@@ -221,7 +221,14 @@ impl EngineArgs {
             DeviceName::Cuda(_) if self.compute_units.is_some() => {
                 Err(user_error("a GPU has the compute units it has: leave `--compute-units` out"))
             }
-            DeviceName::Cuda(index) => cuda_device(index, self.memory_limit, DEVICE_QUEUE_CAPACITY_DEFAULT),
+            DeviceName::Cuda(index) => {
+                if default == Isolation::Process && self.isolation.is_none() {
+                    tracing::warn!(
+                        "no process stands between tenants on a GPU yet: their kernels share its memory, and one that faults ends it for all until the daemon is started again"
+                    );
+                }
+                cuda_device(index, self.memory_limit, DEVICE_QUEUE_CAPACITY_DEFAULT)
+            }
         }
     }
 

@@ -128,9 +128,6 @@ impl Bundle {
         // SAFETY: bundles are immutable by contract: writers rename a finished file into place and never change one. A process that truncates a mapped
         // file ends this one with SIGBUS, as with every mapped library.
         let map = unsafe { Mmap::map(&file) }.map_err(io_error)?;
-        // All of it is about to be hashed: the disk reads ahead of that. Advice, which may be refused.
-        #[cfg(unix)]
-        let _ = map.advise(memmap2::Advice::WillNeed);
         let loader = Loader { path, map: &map };
         let members = loader.members()?;
         let manifest_bytes = loader.member(&members, "manifest.json")?;

@@ -243,10 +243,14 @@ fn policies_are_compared_on_a_simulated_device() {
     assert_eq!((&reports[0]["policy"], &reports[0]["clients"][0]["class"]), (&"reef".into(), &"real-time".into()));
     assert!(reports[0]["padded_launches"].as_u64() > Some(0) && reports[1]["padded_launches"] == 0, "{reports}");
     assert!(reports[0]["preemption"]["total_us"]["p50"].as_f64() > Some(0.0));
+    let faulty = stdout(&atoll(&[&common[..], &["--policy", "reset", "--fault", "dead-clients=0.5,failing-resets=1"]].concat()));
+    assert!(faulty.contains("failing-resets") && faulty.lines().count() == 4, "{faulty}");
     for (more, expected) in [
-        (vec!["--device", "sim:mi5"], "there is no device sim:mi5; there are host, sim:mi50"),
+        (vec!["--device", "sim:mi5"], "there is no device sim:mi5; there are host, cuda:N, sim:mi50"),
         (vec!["--policy", "fastest"], "there is no policy fastest; there are reset"),
         (vec!["--cost", "luck=2"], "there is no cost luck; there are launch"),
+        (vec!["--fault", "luck=1"], "there is no fault luck; there are late-completions"),
+        (vec!["--fault", "stuck-kernels=2"], "--fault stuck-kernels=2: a share is from 0 to 1"),
         (vec!["--workload", "F"], "there is no workload F; there are A, B, C, D, E, and files"),
         (vec!["--workload", "C"], "model densenet201-imagenet"),
         (vec!["--map", "vgg"], "--map vgg is not MODEL=NAME"),

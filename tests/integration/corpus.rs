@@ -1,11 +1,12 @@
 //! Kernels of other compilers: read, printed, run, and compared with NumPy.
 
 use anyhow::{Context, Result, bail, ensure};
+use atoll_kgraph::DType;
 use atoll_ptx::Module;
 use atoll_target_nvidia::{AssembleError, find_ptxas};
-use atoll_tests::corpus::{Argument, Case, Inputs, Tolerance, cases, folder, ptx_files};
+use atoll_tests::corpus::{Argument, Case, Tolerance, cases, folder, ptx_files};
 use atoll_tests::{python, skip};
-use atoll_workbench::{Buffer, HostBench, HostOptions, Kernel, KernelDevice, Outcome};
+use atoll_workbench::{Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Outcome};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 use serde_json::{Value, json};
@@ -94,7 +95,7 @@ impl Recording {
         let mut args = Vec::new();
         for argument in case.arguments()? {
             args.push(match argument {
-                Argument::Literal { ty, value } if ty.starts_with('f') => json!({ "value": value }),
+                Argument::Literal { ty: DType::F16 | DType::Bf16 | DType::F32 | DType::F64, value } => json!({ "value": value }),
                 Argument::Literal { value, .. } => json!({ "value": value as i64 }),
                 Argument::Memory { usage, ty, shape, .. } => {
                     let (before, after) = buffers.next().context("a buffer for each argument")?;
@@ -145,8 +146,8 @@ fn the_host_device_agrees_with_numpy() -> Result<()> {
     let mut recording = Recording::default();
     let mut failures = Vec::new();
     for case in cases()? {
-        for ptx in case.ptx_files()? {
-            let module = &modules[&ptx];
+        for ptx in &case.ptx {
+            let module = &modules[ptx];
             for launch in 0..case.launches.len() {
                 let inputs = case.inputs(launch)?;
                 let name = ptx.file_name().unwrap_or_default().to_string_lossy();
@@ -155,7 +156,7 @@ fn the_host_device_agrees_with_numpy() -> Result<()> {
                     Ok((outcome, _)) if outcome.printed != case.printed => {
                         failures.push(format!("{} ({name}) printed {:?}", case.name, outcome.printed))
                     }
-                    Ok((_, after)) => recording.note(&case, &ptx, &inputs, &after)?,
+                    Ok((_, after)) => recording.note(&case, ptx, &inputs, &after)?,
                     Err(error) => failures.push(format!("{} ({name}, block {:?}): {error}", case.name, inputs.block)),
                 }
             }

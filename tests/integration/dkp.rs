@@ -7,12 +7,14 @@ use atoll_kgraph::dkp::{CandidateFacts, Range, lay_out};
 use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
 use atoll_pipeline::Target;
 use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, NotPadded, candidate_facts, dkp_modules};
-use atoll_ptx::{FunctionKind, Item, ItemKind, Module};
-use atoll_tests::corpus::{self, Inputs};
+use atoll_ptx::Module;
+use atoll_tests::corpus;
 use atoll_tests::stopping::Random;
 use atoll_tests::walk::Walk;
 use atoll_tests::{built_small, full};
-use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count};
+use atoll_workbench::{
+    Arg, Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count, without_others,
+};
 
 const CANDIDATES: &str = include_str!("../dkp/candidates.ptx");
 
@@ -162,7 +164,7 @@ struct Foreign {
 impl Foreign {
     fn new(name: String, source: &Module, entry: &str, inputs: Inputs) -> Result<Foreign> {
         // The other kernels of a model's module would be kept once per candidate.
-        let source = only(source, entry);
+        let source = without_others(source, entry);
         let mut prepared = source.clone();
         let blocks = [(entry.into(), inputs.block)].into();
         let report = transform_with(&mut prepared, CANDIDATE_PASSES, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
@@ -212,21 +214,15 @@ impl Foreign {
     }
 }
 
-/// A module without the other kernels.
-fn only(module: &Module, entry: &str) -> Module {
-    let is_other = |item: &Item| matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.name != entry);
-    Module { items: module.items.iter().filter(|item| !is_other(item)).cloned().collect(), trailing: module.trailing.clone() }
-}
-
 type Addresses = Vec<(usize, usize, u64)>;
 
 /// Every kernel of the corpus that can be a candidate, in each of its shapes, with shapes compiled in. Results that depend on the order of blocks cannot be compared.
 fn foreign() -> Result<Vec<Foreign>> {
     let mut found = Vec::new();
     for case in corpus::cases()?.into_iter().filter(|case| case.compare.is_none()) {
-        for path in case.ptx_files()? {
+        for path in &case.ptx {
             let name = format!("{} ({})", case.name, path.file_name().unwrap_or_default().to_string_lossy());
-            let source = atoll_ptx::parse(&std::fs::read_to_string(&path)?).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+            let source = atoll_ptx::parse(&std::fs::read_to_string(path)?).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
             for launch in 0..case.launches.len() {
                 found.push(Foreign::new(name.clone(), &source, &case.name, case.inputs(launch)?)?);
             }
@@ -241,7 +237,7 @@ fn of_models(names: &[&str], random: &mut Random) -> Result<Vec<Foreign>> {
     let mut found = Vec::new();
     for name in names {
         Walk::new(&built_small(name, folder.path())?, Target::NVIDIA, folder.path(), random)?.each_kernel(&mut |trial| {
-            let inputs = Inputs { launch: trial.launch.clone(), block: trial.block, buffers: trial.buffers.clone() };
+            let inputs = Inputs::bytes(trial.launch.clone(), trial.block, trial.buffers.clone());
             found.push(Foreign::new(format!("{} ({name})", trial.entry), trial.module, trial.entry, inputs)?);
             Ok(())
         })?;

@@ -4,11 +4,11 @@ use anyhow::{Context, Result, ensure};
 use atoll_kgraph::{Bundle, InvocationLayout, node_may_run_again};
 use atoll_passes::{Rerun, analyze_idempotence};
 use atoll_pipeline::Target;
-use atoll_tests::corpus::{self, Inputs};
+use atoll_tests::corpus;
 use atoll_tests::stopping::{Random, Stopping, Trial, differences};
 use atoll_tests::walk::Walk;
 use atoll_tests::{built, built_small, full, trained};
-use atoll_workbench::{Arg, Buffer, Launch};
+use atoll_workbench::{Arg, Buffer, Inputs, Launch};
 use std::path::Path;
 
 /// Least share of the models' kernel nodes that must be proven, in percent.
@@ -234,12 +234,12 @@ fn proven_nodes_of_models_are_stopped_anywhere_and_run_again() -> Result<()> {
 fn kernels_of_the_corpus_are_stopped_anywhere_and_run_again() -> Result<()> {
     let mut tally = Tally::default();
     for (number, case) in corpus::cases()?.iter().enumerate() {
-        let files = case.ptx_files()?;
+        let files = &case.ptx;
         // Compilers take turns unless everything is to be run.
         let turn = number % files.len().max(1);
         for (_, file) in files.iter().enumerate().filter(|(index, _)| full() || *index == turn) {
             let module = atoll_ptx::parse(&std::fs::read_to_string(file)?)?;
-            let Inputs { launch, block, buffers } = case.inputs(0)?;
+            let Inputs { launch, block, buffers, .. } = case.inputs(0)?;
             let trial = Trial { module: &module, entry: &case.name, block, launch, buffers };
             let stopping = Stopping { rounds: 2, blocks: u64::MAX, steps: STEPS_MAX, seed: seed() + number as u64 };
             tally.stop(&trial, &stopping, &format!("{} of {}", case.name, file.display()))?;

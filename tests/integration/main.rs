@@ -6,6 +6,7 @@ mod bad_input;
 mod benchmark_functions;
 mod cancel;
 mod chaos;
+mod compare;
 mod control;
 mod corpus;
 mod cuda;

@@ -9,12 +9,12 @@ use atoll_passes::{
     transform_with,
 };
 use atoll_pipeline::Target;
-use atoll_ptx::{FunctionKind, Item, ItemKind, Module};
-use atoll_tests::corpus::{Inputs, cases, ptx_files};
+use atoll_ptx::Module;
+use atoll_tests::corpus::{cases, ptx_files};
 use atoll_tests::stopping::Random;
 use atoll_tests::walk::Walk;
 use atoll_tests::{built_small, full};
-use atoll_workbench::{Buffer, Evictions, HostBench, HostOptions, Kernel, KernelDevice, LoadedKernel};
+use atoll_workbench::{Buffer, Evictions, HostBench, HostOptions, Inputs, Kernel, KernelDevice, LoadedKernel, without_others};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -168,14 +168,6 @@ impl Bench {
     }
 }
 
-/// A module with one of its kernels: what a pass does to the others of a whole model would be done again for each of them.
-fn without_others(module: &Module, entry: &str) -> Module {
-    let is_other = |item: &Item| matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.name != entry);
-    let mut alone = module.clone();
-    alone.items.retain(|item| !is_other(item));
-    alone
-}
-
 fn compare(expected: &Done, found: &Done, with_prints: bool) -> Result<()> {
     for (expected, found) in expected.buffers.iter().zip(&found.buffers) {
         if let Some(at) = expected.bytes.iter().zip(&found.bytes).position(|(a, b)| a != b) {
@@ -197,8 +189,8 @@ fn transformed_kernels_do_what_they_did() -> Result<()> {
     let selections = selections();
     let mut failures = Vec::new();
     for (index, case) in cases()?.iter().enumerate() {
-        for (which, path) in case.ptx_files()?.into_iter().enumerate() {
-            let module = &modules[&path];
+        for (which, path) in case.ptx.iter().enumerate() {
+            let module = &modules[path];
             // A sample: one shape, with all passes together or single passes in turn.
             let turn = index + which;
             let shapes = if full() { (0..case.launches.len()).collect() } else { vec![turn % case.launches.len()] };
@@ -246,7 +238,7 @@ fn transformed_kernels_of_models_do_what_they_did() -> Result<()> {
         for target in targets.into_iter().enumerate().filter(|(index, _)| full() || *index == number).map(|(_, target)| target) {
             let mut walk = Walk::new(&built_small(name, folder.path())?, target, folder.path(), &mut Random::new(bench.seed))?;
             walk.each_kernel(&mut |trial| {
-                let inputs = Inputs { launch: trial.launch.clone(), block: trial.block, buffers: trial.buffers.clone() };
+                let inputs = Inputs::bytes(trial.launch.clone(), trial.block, trial.buffers.clone());
                 let expected = bench.plain(trial.module, trial.entry, &inputs)?;
                 kernels += 1;
                 for (turn, passes) in selections.iter().enumerate() {

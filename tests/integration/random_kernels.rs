@@ -2,8 +2,8 @@
 //!
 //! A few hundred in every run, ten thousand with `ATOLL_TEST_FULL=1`. `ATOLL_KERNEL_SEED=7` runs the one that failed, `ATOLL_KERNEL_SEED=1..500` a range.
 
-use atoll_tests::random_kernel::RandomKernel;
-use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, InterpBench, Kernel, KernelDevice, Launch};
+use atoll_workbench::random_kernel::{ENTRY, RandomKernel};
+use atoll_workbench::{HostBench, HostOptions, InterpBench, Kernel, Verdict, compare};
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
@@ -19,48 +19,22 @@ const FAILURES_MAX: usize = 5;
 /// The seed of the first one.
 const FIRST: u64 = 1;
 
-/// What a device made of a kernel: the content of the buffers, or why there is none.
-fn outcome<D: KernelDevice>(device: &mut D, random: &RandomKernel) -> Result<Vec<Vec<u8>>, String> {
-    let module = atoll_ptx::parse(&random.ptx()).map_err(|e| e.to_string())?;
-    let kernel = Kernel { module: &module, entry: "k", report: None, block: random.block };
-    let buffer = |name: &str, bytes, writable| Buffer { name: name.into(), bytes, writable };
-    let mut buffers = vec![
-        buffer("input", random.input(), false),
-        buffer("cells", random.cells(), true),
-        buffer("output", vec![0; random.out_bytes()], true),
-    ];
-    let launch = Launch { grid: random.grid, shared_bytes: random.shared_bytes(), args: (0..3).map(Arg::buffer).collect() };
-    let loaded = device.load(&kernel).map_err(|e| e.to_string())?;
-    let result = device.launch(&loaded, &launch, &mut buffers, 1);
-    device.unload(loaded);
-    result.map_err(|e| e.to_string())?;
-    Ok(buffers.into_iter().map(|b| b.bytes).collect())
-}
-
 /// What is wrong with a kernel on the two devices, if anything.
 fn disagreement(host: &mut HostBench, seed: u64, random: &RandomKernel) -> Option<String> {
     let mut interp = InterpBench::default();
     interp.options.seed = seed % 3;
-    let expected = match outcome(&mut interp, random) {
-        Ok(buffers) => buffers,
-        Err(error) => return Some(format!("the interpreter: {error}")),
+    let module = match atoll_ptx::parse(&random.ptx()) {
+        Ok(module) => module,
+        Err(error) => return Some(error.to_string()),
     };
-    let found = match outcome(host, random) {
-        Ok(buffers) => buffers,
-        Err(error) => return Some(format!("the host: {error}")),
-    };
-    let (name, at) = ["input", "cells", "output"].iter().zip(expected.iter().zip(&found)).find_map(|(name, (a, b))| {
-        let at = a.iter().zip(b).position(|(a, b)| a != b)?;
-        Some((name, at))
-    })?;
-    let index = ["input", "cells", "output"].iter().position(|n| n == name)?;
-    let word = |bytes: &[u8]| bytes[at / 4 * 4..].iter().take(4).rev().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    Some(format!(
-        "`{name}` differs at byte {at} (of {} threads): the interpreter has {}, the host {}",
-        random.threads(),
-        word(&expected[index]),
-        word(&found[index])
-    ))
+    let inputs = random.inputs();
+    let kernel = Kernel { module: &module, entry: ENTRY, report: None, block: inputs.block };
+    match compare(host, &mut interp, &kernel, &inputs) {
+        Verdict::Equal | Verdict::Close(_) | Verdict::Unordered => None,
+        Verdict::Different(difference) => Some(difference.to_string()),
+        Verdict::Refused(error) | Verdict::Failed(error) => Some(format!("the host: {error}")),
+        Verdict::NoReference(error) => Some(format!("the interpreter: {error}")),
+    }
 }
 
 #[test]
@@ -113,13 +87,6 @@ fn failure(host: &mut HostBench, seed: u64) -> Option<String> {
     Some(format!(
         "{why}\nreplay with ATOLL_KERNEL_SEED={seed}; shrunk from {before} to {after} statements, grid and block {shape:?}, in {}:\n{}",
         file.display(),
-        body(&small.ptx())
+        small.body()
     ))
-}
-
-/// The part of the text that is the kernel's own.
-fn body(text: &str) -> &str {
-    let begin = text.find("bar.sync 0;\n").map_or(0, |at| at + 12);
-    let end = text[begin..].find("\n    bar.sync 0;\n    ld.shared.u32 %a0, [cells]").map_or(text.len(), |at| begin + at);
-    &text[begin..end]
 }

@@ -5,7 +5,6 @@
 pub mod chaos;
 pub mod corpus;
 pub mod http;
-pub mod random_kernel;
 pub mod stand_in;
 pub mod stopping;
 pub mod walk;

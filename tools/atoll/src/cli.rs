@@ -51,7 +51,6 @@ pub(crate) enum Command {
     Usage(commands::usage::Args),
     Top(commands::top::Args),
     Trace(commands::trace::Args),
-    #[cfg(feature = "compiler")]
     Kernel(commands::kernel::Args),
     #[cfg(feature = "compiler")]
     Ptx(commands::ptx::Args),

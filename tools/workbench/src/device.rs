@@ -11,7 +11,7 @@ use atoll_kgraph::KernelFacts;
 use atoll_kgraph::target::preempt_params;
 use atoll_ptx::Function;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The one queue that is used.
 const QUEUE: QueueId = QueueId(0);
@@ -45,6 +45,9 @@ pub trait Machine {
     /// The device.
     type Device: Device;
 
+    /// See [`KernelDevice::hears`].
+    const HEARS: bool = true;
+
     /// The device.
     fn device(&mut self) -> &mut Self::Device;
 
@@ -67,6 +70,7 @@ pub struct DeviceBench<M> {
     memory_bytes: u64,
     launches: u64,
     epoch: Epoch,
+    patience: Option<Duration>,
 }
 
 /// A kernel on a device.
@@ -83,14 +87,21 @@ pub struct LoadedKernel {
 }
 
 /// Device memory that buffers of so many bytes take.
+#[cfg(any(feature = "host", feature = "cuda"))]
 pub(crate) fn device_bytes(buffers_bytes: u64) -> u64 {
     buffers_bytes.saturating_add(BUFFERS_BEGIN)
 }
 
 impl<M: Machine> DeviceBench<M> {
     /// On a device with [`device_bytes`] of memory.
+    #[cfg(any(feature = "host", feature = "cuda"))]
     pub(crate) fn on(machine: M, buffers_bytes: u64) -> DeviceBench<M> {
-        DeviceBench { machine, memory_bytes: device_bytes(buffers_bytes), launches: 0, epoch: Epoch(0) }
+        DeviceBench { machine, memory_bytes: device_bytes(buffers_bytes), launches: 0, epoch: Epoch(0), patience: None }
+    }
+
+    /// Gives a launch up that has not ended by then ([`BenchError::Stuck`]). For devices that cannot stop one; such a bench is good for nothing more, and dropping it may wait.
+    pub fn with_patience(self, patience: Duration) -> DeviceBench<M> {
+        DeviceBench { patience: Some(patience), ..self }
     }
 
     /// Bytes of device memory that a launch on these buffers takes at most. Pages that nobody touches cost nothing.
@@ -254,9 +265,13 @@ impl<M: Machine> DeviceBench<M> {
     }
 
     fn wait(&mut self, kernel: &LoadedKernel, outcome: &mut Outcome) -> Result<Completion, BenchError> {
+        let begun = Instant::now();
         let completion = loop {
             if let Some(completion) = self.machine.device().next_completion() {
                 break completion;
+            }
+            if let Some(patience) = self.patience.filter(|patience| begun.elapsed() > *patience) {
+                return Err(BenchError::Stuck { entry: kernel.facts.name.clone(), seconds: patience.as_secs() });
             }
             let fd = self.machine.device().completion_fd();
             // A wake-up that gets lost costs a moment, not the answer.
@@ -363,6 +378,10 @@ impl<M: Machine> KernelDevice for DeviceBench<M> {
 
     fn unload(&mut self, kernel: LoadedKernel) {
         self.machine.device().unload_module(kernel.module);
+    }
+
+    fn hears(&self) -> bool {
+        M::HEARS
     }
 }
 

@@ -49,6 +49,7 @@ pub enum BenchError {
         reason: atoll_passes::NotFenced,
     },
     /// The host target refused the kernel.
+    #[cfg(feature = "host")]
     #[error(transparent)]
     Host(#[from] atoll_target_host::HostError),
     /// The interpreter refused the kernel.
@@ -67,6 +68,14 @@ pub enum BenchError {
         fault: Box<atoll_device::Fault>,
         /// What the kernel had printed.
         printed: String,
+    },
+    /// The launch does not end.
+    #[error("kernel `{entry}` has not ended after {seconds} s, and this device cannot stop it")]
+    Stuck {
+        /// The kernel.
+        entry: String,
+        /// How long it was waited for.
+        seconds: u64,
     },
     /// This machine cannot run native code.
     #[error("this CPU is below x86-64-v3, no native code is made for it; use the interpreter")]

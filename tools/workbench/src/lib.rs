@@ -3,33 +3,44 @@
 //! A [`KernelDevice`] loads a kernel for a block shape and launches it on buffers. Buffers live with the caller: a launch takes their content to the device and brings back
 //! what the kernel wrote, so any two devices can be asked the same thing and compared.
 //!
-//! - [`HostBench`]: the host device, native code (`compiler/targets/host` below `runtime/device`);
+//! - `HostBench`: the host device, native code (`compiler/targets/host` below `runtime/device`), where the program was built with LLVM;
 //! - `CudaBench`: an NVIDIA GPU, where the program was built with the feature `cuda`;
 //! - [`InterpBench`]: the interpreter (`compiler/interp`), the oracle of everything else.
+//!
+//! What they are compared on is here too, because a program carries it to machines where nothing is built: kernels of other compilers ([`corpus`]) and random ones
+//! ([`random_kernel`]), and the comparison itself ([`compare`]).
 //!
 //! What it is not: a runtime. One launch at a time, nothing is shared, nothing is scheduled; functions and models go through the engine.
 
 mod appended;
 mod block;
+mod compare;
+pub mod corpus;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod device;
 mod error;
 mod fence;
+#[cfg(feature = "host")]
 mod host;
 mod interp;
+mod random;
+pub mod random_kernel;
 
 pub use block::{ParameterBlock, parameter_count};
+pub use compare::{Agreement, Difference, NotRun, Runner, Verdict, compare};
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaBench, CudaMachine};
 pub use device::{Compiled, DeviceBench, Evictions, LoadedKernel, Machine};
 pub use error::BenchError;
 pub use fence::Fence;
+#[cfg(feature = "host")]
 pub use host::{HostBench, HostMachine, HostOptions};
 pub use interp::{InterpBench, InterpKernel, InterpLaunch};
 
+use atoll_kgraph::DType;
 use atoll_passes::KernelReport;
-use atoll_ptx::Module;
+use atoll_ptx::{FunctionKind, ItemKind, Module};
 use std::time::Duration;
 
 /// Most times one launch is repeated; a limit on what a mistyped number costs.
@@ -98,6 +109,29 @@ pub struct Buffer {
     pub writable: bool,
 }
 
+/// What a launch takes, and what may be asked of its results.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// Grid, shared memory, arguments.
+    pub launch: Launch,
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Memory.
+    pub buffers: Vec<Buffer>,
+    /// What the elements of each buffer are.
+    pub elements: Vec<DType>,
+    /// How well devices have to agree on what the buffers hold afterwards.
+    pub agreement: Agreement,
+}
+
+impl Inputs {
+    /// A launch on buffers of which nothing is known but their bytes.
+    pub fn bytes(launch: Launch, block: [u32; 3], buffers: Vec<Buffer>) -> Inputs {
+        let elements = vec![DType::U8; buffers.len()];
+        Inputs { launch, block, buffers, elements, agreement: Agreement::Exact }
+    }
+}
+
 /// What a launch did besides writing buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -124,4 +158,16 @@ pub trait KernelDevice {
 
     /// Forgets a kernel.
     fn unload(&mut self, kernel: Self::Loaded);
+
+    /// Whether what kernels print comes back with the outcome. The driver of a GPU writes it to standard output.
+    fn hears(&self) -> bool {
+        true
+    }
+}
+
+/// A module without its kernels but one: on a device that compiles whole modules, what one costs.
+pub fn without_others(module: &Module, entry: &str) -> Module {
+    let mut alone = module.clone();
+    alone.items.retain(|item| !matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.name != entry));
+    alone
 }

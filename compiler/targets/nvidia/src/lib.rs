@@ -95,6 +95,11 @@ pub fn portable_text(module: &Module, architecture: Architecture) -> Result<Stri
             return Err(NvidiaError::TooNew { declared, wanted: architecture });
         }
     }
+    Ok(lowest_text(module))
+}
+
+/// The text of a module under the lowest `.version` that it needs, for the GPUs that it was written for.
+pub fn lowest_text(module: &Module) -> String {
     let lowest = lowest_version(module).filter(|&lowest| declared_version(module).is_some_and(|declared| lowest < declared));
-    Ok(lowest.map_or_else(|| atoll_ptx::print(module), |lowest| atoll_ptx::print(&version::with_version(module, lowest))))
+    lowest.map_or_else(|| atoll_ptx::print(module), |lowest| atoll_ptx::print(&version::with_version(module, lowest)))
 }

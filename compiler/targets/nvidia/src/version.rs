@@ -126,7 +126,7 @@ const OPCODES: [&str; 77] = [
 ];
 
 /// Opcodes of the list above that are younger than 6.0, and younger opcodes.
-const YOUNGER_OPCODES: [(&str, PtxVersion); 11] = [
+const YOUNGER_OPCODES: [(&str, PtxVersion); 13] = [
     ("activemask", v(6, 2)),
     ("brx", v(6, 0)),
     ("bmsk", v(7, 6)),
@@ -134,10 +134,12 @@ const YOUNGER_OPCODES: [(&str, PtxVersion); 11] = [
     ("createpolicy", v(7, 4)),
     ("ldmatrix", v(6, 5)),
     ("mbarrier", v(7, 0)),
+    ("mma", v(7, 0)),
     ("nanosleep", v(6, 3)),
     ("redux", v(7, 0)),
     ("szext", v(7, 6)),
     ("tanh", v(7, 0)),
+    ("wmma", v(7, 0)),
 ];
 
 /// Modifiers that every version since 6.0 knows, types aside.
@@ -251,7 +253,7 @@ const MODIFIERS: [&str; 106] = [
 ];
 
 /// Younger modifiers.
-const YOUNGER_MODIFIERS: [(&str, PtxVersion); 12] = [
+const YOUNGER_MODIFIERS: [(&str, PtxVersion); 24] = [
     ("NaN", v(7, 0)),
     ("relu", v(7, 0)),
     ("async", v(7, 0)),
@@ -264,6 +266,19 @@ const YOUNGER_MODIFIERS: [(&str, PtxVersion); 12] = [
     ("x2", v(6, 5)),
     ("x4", v(6, 5)),
     ("trans", v(6, 5)),
+    // Of products of matrices; other shapes and types are not known here.
+    ("a", v(6, 0)),
+    ("c", v(6, 0)),
+    ("col", v(6, 0)),
+    ("d", v(6, 0)),
+    ("load", v(6, 0)),
+    ("m16n16k16", v(6, 0)),
+    ("m16n8k16", v(7, 0)),
+    ("m16n8k32", v(7, 0)),
+    ("m16n8k8", v(7, 0)),
+    ("mma", v(6, 0)),
+    ("row", v(6, 0)),
+    ("store", v(6, 0)),
 ];
 
 /// Opcodes whose half-precision or `bf16` form is younger than the opcode.
@@ -324,11 +339,12 @@ fn names_young_register(operand: &Operand) -> bool {
 }
 
 fn needed_by_modifier(opcode: &str, modifier: &Name) -> Option<PtxVersion> {
-    use ScalarType::{B128, Bf16, Bf16x2, F16, F16x2, Tf32};
+    use ScalarType::{B128, Bf16, Bf16x2, F16, F16x2, F64, Tf32};
     match ScalarType::from_name(modifier) {
         Some(F16 | F16x2) => Some(HALF_FORMS.iter().find(|(name, _)| *name == opcode).map_or(v(6, 0), |(_, version)| *version)),
         Some(Bf16 | Bf16x2) => Some(v(7, 8)),
         Some(Tf32) => Some(v(7, 0)),
+        Some(F64) if opcode == "mma" => Some(v(7, 8)),
         Some(B128) => None,
         Some(_) => Some(v(6, 0)),
         None if MODIFIERS.contains(&modifier.as_str()) => Some(v(6, 0)),

@@ -7,7 +7,6 @@ pub(crate) mod doctor;
 pub(crate) mod functions;
 pub(crate) mod infer;
 pub(crate) mod inspect;
-#[cfg(feature = "compiler")]
 pub(crate) mod kernel;
 pub(crate) mod models;
 pub(crate) mod object;
@@ -38,7 +37,6 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Usage(args) => usage::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(args),
-        #[cfg(feature = "compiler")]
         Command::Kernel(args) => kernel::run(args),
         #[cfg(feature = "compiler")]
         Command::Ptx(args) => ptx::run(args),

@@ -1,6 +1,8 @@
 //! `atoll kernel run`
 
 use super::argument::{Arguments, Memory, Use};
+use super::place::{self, Place};
+#[cfg(feature = "compiler")]
 use crate::cache;
 use crate::engine::DeviceName;
 use crate::failure::{Blame, user_error};
@@ -8,19 +10,21 @@ use crate::output::{milliseconds, parse_bytes, parse_seconds, print, print_json}
 use crate::samples::Distribution;
 use crate::tensors::{Summary, summary};
 use anyhow::{Context, Result};
-#[cfg(feature = "cuda")]
-use atoll_device::CudaConfig;
-use atoll_device::{Fault, FaultKind};
+#[cfg(any(feature = "compiler", feature = "cuda"))]
+use atoll_device::Fault;
+#[cfg(feature = "compiler")]
+use atoll_device::FaultKind;
 use atoll_passes::{FenceForm, KernelReport, PassOptions, Rerun, analyze_idempotence, transform_with};
 use atoll_protocol::to_f64;
 use atoll_ptx::{FunctionKind, Module, Name};
 #[cfg(feature = "cuda")]
 use atoll_workbench::CudaBench;
-use atoll_workbench::{BenchError, Buffer, HostBench, HostOptions, InterpBench, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
+use atoll_workbench::{BenchError, Buffer, InterpBench, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
+#[cfg(feature = "compiler")]
+use atoll_workbench::{HostBench, HostOptions};
 use serde_json::json;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -41,36 +45,8 @@ Examples:
   atoll kernel run scan.ptx --grid 1 --block 128 --pass inject_preempt_flag,shared_to_dynamic --arg inout:u32:128:arange";
 
 /// Device memory beside the buffers, for the progress maps of large grids.
+#[cfg(any(feature = "compiler", feature = "cuda"))]
 const SPARE_BYTES: u64 = 64 << 20;
-
-/// Where a kernel runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The interpreter.
-    Interp,
-    /// A device.
-    On(DeviceName),
-}
-
-impl FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Place, String> {
-        match text {
-            "interp" => Ok(Place::Interp),
-            _ => text.parse().map(Place::On).map_err(|error| format!("{error}, and interp for the interpreter")),
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Interp => f.write_str("interp"),
-            Place::On(device) => device.fmt(f),
-        }
-    }
-}
 
 /// Run one kernel of a PTX file, print what it wrote and how long it took.
 #[derive(Debug, clap::Args)]
@@ -205,6 +181,7 @@ fn entry(module: &Module, args: &Args) -> Result<String> {
 }
 
 /// Runs it as native code. A launch that faults is run once more with every access checked, which finds the thread and the address where that is not known yet.
+#[cfg(feature = "compiler")]
 fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
     let memory_bytes = HostBench::bytes_for(buffers) + SPARE_BYTES;
     let time_limit = Duration::from_secs_f64(args.time_limit);
@@ -226,14 +203,18 @@ fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &
     }
 }
 
+#[cfg(not(feature = "compiler"))]
+fn on_host(_: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Result<Ran> {
+    Err(place::without_compiler())
+}
+
 /// Runs it on a GPU.
 #[cfg(feature = "cuda")]
 fn on_gpu(index: u32, kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
     if args.check {
         return Err(user_error("a GPU cannot bound accesses: leave --check out, or try --device host or interp"));
     }
-    let config = CudaConfig { index, ..CudaConfig::default() };
-    let mut bench = CudaBench::start(config, CudaBench::bytes_for(buffers) + SPARE_BYTES).blame_user()?;
+    let mut bench = place::cuda_bench(index, CudaBench::bytes_for(buffers) + SPARE_BYTES).blame_user()?;
     match on(&mut bench, kernel, launch, buffers, args.repeat) {
         Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
         other => other.blame_user(),
@@ -242,10 +223,11 @@ fn on_gpu(index: u32, kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffe
 
 #[cfg(not(feature = "cuda"))]
 fn on_gpu(_: u32, _: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Result<Ran> {
-    Err(user_error("this program was built without NVIDIA GPUs: build it with the cargo feature `cuda`"))
+    Err(place::without_gpus())
 }
 
 /// The user's kernel failed. What it printed before is shown all the same.
+#[cfg(any(feature = "compiler", feature = "cuda"))]
 fn failed(fault: &Fault, printed: &str, more: &str) -> anyhow::Error {
     match print(printed) {
         Ok(()) => user_error(format!("{fault}{more}")),

@@ -65,7 +65,7 @@ pub(super) const ALONE: &[&str] = &[
     "add.s16x2 $r, $r, $r;",
     "min.relu.s16x2 $r, $r, $r;",
     "max.u16x2 $r, $r, $r;",
-    "vadd4.s32.s32.s32.sat $r, $r, $r, 0;",
+    "vadd4.s32.s32.s32.sat $r, $r, $r, $r;",
     "vabsdiff2.u32.u32.u32.add $r, $r, $r, $r;",
     "cvt.pack.sat.u8.s32.b32 $r, $r, $r, $r;",
     "cvt.pack.sat.s16.s32 $r, $r, $r;",
@@ -213,7 +213,7 @@ pub(super) const ALONE: &[&str] = &[
     "max.NaN.f32 $f, $f, $f;",
     // The sign of a NaN shows in a number here, too.
     "cvt.rn.f32.s32 %fs, $r; min.xorsign.abs.f32 $f, %fs, 0fC0400000;",
-    "max.ftz.NaN.abs.f32 $f, $f, $f, $f;",
+    "max.ftz.NaN.f32 $f, $f, $f;",
     "cvt.rn.f32.s32 %fs, $r; copysign.f32 $f, %fs, $f;",
     "slct.f32.s32 $f, $f, $f, $r;",
     "abs.f32 $f, $f;",
@@ -361,7 +361,7 @@ pub(super) const BLOCK: &[&str] = &[
 /// The same where every warp is full and nobody has left: barriers of some warps, and products of matrices.
 pub(super) const WHOLE: &[&str] = &[
     "{ st.shared.u32 [%slot], $r; setp.lt.u32 %u0, %threads, 64; @%u0 bra past; setp.ge.u32 %u1, %t, 64; @%u1 bra past; setp.lt.u32 %u0, %t, 32; \
-     @%u0 bra first; bar.sync 8, 64; ld.shared.u32 $r, [%slot-128]; bra past; first: bar.arrive 8, 64; past: bar.sync 0; }",
+     @%u0 bra first; bar.sync 8, 64; ld.shared.u32 $r, [%slot+-128]; bra past; first: bar.arrive 8, 64; past: bar.sync 0; }",
     "{ st.shared.u32 [%slot], $r; setp.lt.u32 %u0, %threads, 64; @%u0 bra past; setp.ge.u32 %u1, %t, 64; @%u1 bra past; bar.sync 9, 64; \
      xor.b32 %a0, %t, 32; shl.b32 %a0, %a0, 2; mov.u32 %a1, slots; add.u32 %a0, %a0, %a1; ld.shared.u32 $r, [%a0]; past: bar.sync 0; }",
     "{ setp.lt.u32 %u0, %threads, 64; @%u0 bra past; setp.ge.u32 %u1, %t, 64; @%u1 bra past; bar.red.popc.u32 $r, 10, 64, $p; past: bar.sync 0; }",
@@ -391,8 +391,18 @@ pub(super) const MODULE: &str = "\
     ld.param.b32 %r1, [b];
     setp.lt.u32 %p, %r0, %r1;
     @%p shf.l.wrap.b32 %r0, %r1, %r0, 9;
-    @!%p vabsdiff4.u32.u32.u32 %r0, %r1, %r0, 0;
+    @!%p vabsdiff4.u32.u32.u32 %r0, %r1, %r0, %r1;
     st.param.b32 [result], %r0;
+    ret;
+}
+
+.func (.reg .b64 result) widen(.reg .b64 a, .reg .b32 b)
+{
+    .reg .pred %p;
+    mad.wide.s32 result, b, b, a;
+    setp.lt.s32 %p, b, 0;
+    @%p ret;
+    not.b64 result, result;
     ret;
 }
 
@@ -419,16 +429,6 @@ again:
     bra again;
 done:
     st.param.b32 [result], %r2;
-    ret;
-}
-
-.func (.reg .b64 result) widen(.reg .b64 a, .reg .b32 b)
-{
-    .reg .pred %p;
-    mad.wide.s32 result, b, b, a;
-    setp.lt.s32 %p, b, 0;
-    @%p ret;
-    not.b64 result, result;
     ret;
 }
 

@@ -6,42 +6,20 @@
 
 mod templates;
 
+use crate::random::Random;
+use crate::{Agreement, Arg, Buffer, Inputs, Launch};
+use atoll_kgraph::DType;
 use std::fmt::Write as _;
 use templates::{ALONE, BEGIN, BLOCK, CELL_WORDS, DYNAMIC_BYTES, END, MODULE, OUT_BYTES, TOGETHER, WHOLE};
 
 /// Deepest nesting of branches and loops: masks and counters are declared for so many.
 const DEPTH_MAX: usize = 4;
 
+/// The name of every random kernel.
+pub const ENTRY: &str = "k";
+
 /// Most statements of a kernel, before it is shrunk.
 const STATEMENTS_MAX: u64 = 40;
-
-/// A small generator (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// The next number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next_u64() % bound
-    }
-
-    fn one_of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len() as u64) as usize]
-    }
-}
 
 /// How often a loop runs.
 #[derive(Clone, Debug)]
@@ -134,7 +112,7 @@ enum Who {
     Some,
 }
 
-/// A kernel with the shape of its launch and its input.
+/// A kernel with the shape of its launch.
 #[derive(Clone, Debug)]
 pub struct RandomKernel {
     /// What made it.
@@ -162,18 +140,25 @@ impl RandomKernel {
         RandomKernel { seed, grid, block, statements }
     }
 
-    /// Threads of the launch.
-    pub fn threads(&self) -> usize {
-        self.grid.iter().chain(&self.block).map(|n| *n as usize).product()
+    /// What it is launched with: what it reads, the cells of the atomics, and what it writes.
+    pub fn inputs(&self) -> Inputs {
+        let threads: usize = self.grid.iter().chain(&self.block).map(|n| *n as usize).product();
+        let buffer = |name: &str, bytes, writable| Buffer { name: name.into(), bytes, writable };
+        Inputs {
+            launch: Launch { grid: self.grid, shared_bytes: DYNAMIC_BYTES, args: (0..3).map(Arg::buffer).collect() },
+            block: self.block,
+            buffers: vec![
+                buffer("input", self.input(), false),
+                buffer("cells", self.cells(), true),
+                buffer("output", vec![0; threads * OUT_BYTES], true),
+            ],
+            elements: vec![DType::U32; 3],
+            agreement: Agreement::Exact,
+        }
     }
 
-    /// Bytes of the output.
-    pub fn out_bytes(&self) -> usize {
-        self.threads() * OUT_BYTES
-    }
-
-    /// What the kernel reads: 1040 bytes, integers of all sizes and likely floats.
-    pub fn input(&self) -> Vec<u8> {
+    /// 1040 bytes, integers of all sizes and likely floats.
+    fn input(&self) -> Vec<u8> {
         let mut random = Random::new(self.seed ^ 0xDA7A);
         let word = |at: usize, random: &mut Random| -> u32 {
             let any = random.next_u64();
@@ -189,23 +174,25 @@ impl RandomKernel {
     }
 
     /// What the cells of the atomics hold at first. The last two are sums of floats.
-    pub fn cells(&self) -> Vec<u8> {
+    fn cells(&self) -> Vec<u8> {
         let mut random = Random::new(self.seed ^ 0xCE11);
         let mut word = |at: usize| if at < CELL_WORDS - 2 { random.next_u64() } else { 0 };
         (0..CELL_WORDS).flat_map(|at| word(at).to_le_bytes()).collect()
     }
 
-    /// Dynamic shared memory of the launch.
-    pub fn shared_bytes(&self) -> u32 {
-        DYNAMIC_BYTES
-    }
-
-    /// Its text; the entry is `k`, with the input, the cells and the output as parameters.
+    /// Its text; the entry is [`ENTRY`], with the input, the cells and the output as parameters.
     pub fn ptx(&self) -> String {
         let mut writer = Writer { text: format!("// seed {}\n{MODULE}{BEGIN}", self.seed), labels: 0, loops: vec![] };
         writer.list(&self.statements, 0);
         writer.text.push_str(END);
         writer.stores();
+        writer.text
+    }
+
+    /// The part of its text that no other has.
+    pub fn body(&self) -> String {
+        let mut writer = Writer { text: String::new(), labels: 0, loops: vec![] };
+        writer.list(&self.statements, 0);
         writer.text
     }
 

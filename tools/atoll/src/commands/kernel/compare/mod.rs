@@ -1,0 +1,138 @@
+//! `atoll kernel compare`
+
+mod pair;
+mod report;
+mod trial;
+
+use super::place::Place;
+use crate::failure::{Blame, user_error};
+use crate::output::{parse_seconds, print};
+use anyhow::{Context, Result, ensure};
+use atoll_workbench::corpus::Corpus;
+use indicatif::ProgressBar;
+use pair::Pair;
+use report::Report;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use trial::{Task, tasks};
+
+/// What runs where neither random kernels nor a corpus were asked for.
+const SEEDS: Range<u64> = 1..301;
+
+const EXAMPLES: &str = "\
+Each kernel runs on the device and on what it is compared with, on the same memory. Integers have to be the same bit for bit, and so has everything in random kernels; floating-point
+numbers of the corpus may differ by what its cases allow. What a device refuses is told with its words and counted apart. The exit status is 1 if anything differs, fails or was left out.
+
+Examples:
+  atoll kernel compare --device cuda:0 --random 1..301 --corpus tests/kernels
+  atoll kernel compare --device cuda:0 --corpus tests/kernels --case saxpy,softmax_rows
+  atoll kernel compare --device host --random 17
+  atoll kernel compare --device cuda:0 --against cuda:1 --duration-max 60 --save compared.json";
+
+/// Run many kernels on a device and in the interpreter, and tell where they differ.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The device to try: cuda or cuda:N, host, interp
+    #[arg(long, value_name = "DEVICE")]
+    device: Place,
+
+    /// What it is compared with
+    #[arg(long, value_name = "DEVICE", default_value_t = Place::Interp)]
+    against: Place,
+
+    /// Random kernels, by their seeds: one, or FIRST..END, which leaves END out [default: 1..301 where there is no --corpus]
+    #[arg(long, value_name = "SEEDS", value_parser = parse_seeds)]
+    random: Option<Range<u64>>,
+
+    /// Kernels of a folder with `cases.toml` and `ptx/`, each with all launches of its case
+    #[arg(long, value_name = "FOLDER")]
+    corpus: Option<PathBuf>,
+
+    /// Of the corpus these kernels alone
+    #[arg(long = "case", value_name = "NAME[,NAME…]", value_delimiter = ',', requires = "corpus")]
+    cases: Vec<String>,
+
+    /// Begin no kernel later than this; the rest is counted as left out
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    duration_max: Option<f64>,
+
+    /// Write what was found to a file, as JSON
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let corpus = args.corpus.as_ref().map(|folder| Corpus::open(folder)).transpose().blame_user()?;
+    let seeds = args.random.clone().or_else(|| corpus.is_none().then_some(SEEDS)).unwrap_or_default();
+    let tasks = tasks(seeds, corpus.as_ref().map_or(&[], |corpus| &corpus.cases), &args.cases)?;
+    let mut pair = Pair::start(args.device, args.against)?;
+    let mut report = Report::new(args.device, args.against, args.corpus.as_deref());
+    let began = Instant::now();
+    let deadline = args.duration_max.map(|seconds| began + Duration::from_secs_f64(seconds));
+    let bar = ProgressBar::new(tasks.len() as u64);
+    for task in &tasks {
+        bar.inc(1);
+        if pair.is_lost() || deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            report.leave_out(task.group(), task.launches());
+            continue;
+        }
+        for line in compare(task, &mut pair, &mut report)? {
+            bar.suspend(|| print(&line))?;
+        }
+    }
+    bar.finish_and_clear();
+    report.seconds = began.elapsed().as_secs_f64();
+    if let Some(path) = &args.save {
+        std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n").with_context(|| path.display().to_string())?;
+    }
+    print(&report.to_string())?;
+    ensure!(report.is_well(), "{} does not do what {} does, or not all of it was tried", args.device, args.against);
+    Ok(())
+}
+
+/// Compares all launches of a task; what is worth a line comes back.
+fn compare(task: &Task<'_>, pair: &mut Pair, report: &mut Report) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for trial in task.trials()? {
+        if pair.is_lost() {
+            report.leave_out(task.group(), 1);
+            continue;
+        }
+        let verdict = pair.compare(&trial)?;
+        let shrunk = match task {
+            Task::Random(seed) if report.is_worth_shrinking(&verdict) => Some(pair.shrink(*seed)?),
+            _ => None,
+        };
+        lines.extend(report.note(task, &trial.name, verdict, shrunk));
+    }
+    Ok(lines)
+}
+
+/// `17`, or `1..301`.
+fn parse_seeds(text: &str) -> Result<Range<u64>> {
+    let number = |text: &str| text.parse::<u64>().ok().with_context(|| format!("`{text}` is no seed; expected 17 or 1..301"));
+    let seeds = match text.split_once("..") {
+        Some((first, end)) => number(first)?..number(end)?,
+        None => {
+            let seed = number(text)?;
+            seed..seed.checked_add(1).context("the last number is no seed")?
+        }
+    };
+    if seeds.is_empty() { Err(user_error(format!("there is no seed from {} on and below {}", seeds.start, seeds.end))) } else { Ok(seeds) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_one_or_a_range() {
+        assert_eq!(parse_seeds("17").unwrap(), 17..18);
+        assert_eq!(parse_seeds("1..301").unwrap(), 1..301);
+        for text in ["", "x", "3..3", "5..2", "1..", "-1", "18446744073709551615"] {
+            assert!(parse_seeds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Where single kernels run, as flags name it.
+
+use crate::engine::DeviceName;
+#[cfg(not(all(feature = "compiler", feature = "cuda")))]
+use crate::failure::user_error;
+use anyhow::{Context, Result};
+#[cfg(feature = "cuda")]
+use atoll_device::CudaConfig;
+#[cfg(feature = "cuda")]
+use atoll_workbench::CudaBench;
+#[cfg(feature = "compiler")]
+use atoll_workbench::{HostBench, HostOptions};
+use atoll_workbench::{InterpBench, Runner};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Where a kernel runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The interpreter.
+    Interp,
+    /// A device.
+    On(DeviceName),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        match text {
+            "interp" => Ok(Place::Interp),
+            _ => text.parse().map(Place::On).map_err(|error| format!("{error}, and interp for the interpreter")),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Interp => f.write_str("interp"),
+            Place::On(device) => device.fmt(f),
+        }
+    }
+}
+
+impl Place {
+    /// Starts it, for kernels with so many bytes of buffers. Launches that it cannot stop are given up when they have taken so long.
+    pub(crate) fn start(self, buffers_bytes: u64, patience: Duration) -> Result<Box<dyn Runner>> {
+        let started = match self {
+            Place::Interp => return Ok(Box::new(InterpBench::default())),
+            Place::On(DeviceName::Host) => host(buffers_bytes, patience),
+            Place::On(DeviceName::Cuda(index)) => cuda(index, buffers_bytes, patience),
+        };
+        started.with_context(|| format!("cannot start {self}"))
+    }
+}
+
+#[cfg(feature = "compiler")]
+fn host(buffers_bytes: u64, patience: Duration) -> Result<Box<dyn Runner>> {
+    let options = HostOptions { memory_bytes: buffers_bytes, time_limit: patience, ..HostOptions::default() };
+    Ok(Box::new(HostBench::start(options)?))
+}
+
+#[cfg(not(feature = "compiler"))]
+fn host(_: u64, _: Duration) -> Result<Box<dyn Runner>> {
+    Err(without_compiler())
+}
+
+/// Why there is no host device for single kernels.
+#[cfg(not(feature = "compiler"))]
+pub(super) fn without_compiler() -> anyhow::Error {
+    user_error("this program was built without LLVM, so it makes no code for CPUs; use interp, or a GPU")
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(index: u32, buffers_bytes: u64, patience: Duration) -> Result<Box<dyn Runner>> {
+    Ok(Box::new(cuda_bench(index, buffers_bytes)?.with_patience(patience)))
+}
+
+/// A GPU for single kernels.
+#[cfg(feature = "cuda")]
+pub(super) fn cuda_bench(index: u32, buffers_bytes: u64) -> Result<CudaBench> {
+    Ok(CudaBench::start(CudaConfig { index, ..CudaConfig::default() }, buffers_bytes)?)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(_: u32, _: u64, _: Duration) -> Result<Box<dyn Runner>> {
+    Err(without_gpus())
+}
+
+/// Why there are no GPUs.
+#[cfg(not(feature = "cuda"))]
+pub(super) fn without_gpus() -> anyhow::Error {
+    user_error("this program was built without NVIDIA GPUs: build it with the cargo feature `cuda`")
+}

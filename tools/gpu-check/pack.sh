@@ -3,7 +3,8 @@
 #
 #   tools/gpu-check/pack.sh [FOLDER]     makes FOLDER (default target/gpu-check) and FOLDER.tar.gz
 #
-# Inside: the check itself, the program without LLVM, the probe, the devices' conformance suite, and small models as bundles, with weights from a seed. PROFILE=dev packs debug builds.
+# Inside: the check itself, the program without LLVM, the probe, the devices' conformance suite, the corpus of kernels, and small models as bundles, with weights from a seed. PROFILE=dev packs
+# debug builds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,7 +20,7 @@ width=0.125
 image=64
 
 rm -rf "$folder"
-mkdir -p "$folder/bin" "$folder/models"
+mkdir -p "$folder/bin" "$folder/kernels" "$folder/models"
 
 echo "bundles"
 cargo build --quiet --profile "$profile" -p atoll -p atoll-models ${ATOLL_BIN_FEATURES:-}
@@ -42,6 +43,7 @@ cp "$suite" "$folder/bin/conformance"
 cargo build --quiet --profile "$profile" -p atoll ${ATOLL_BIN_FEATURES:-}
 [ "$profile" = dev ] || strip "$folder"/bin/*
 cp tools/gpu-check/gpu-check "$folder/"
+cp -r tests/kernels/cases.toml tests/kernels/ptx "$folder/kernels/"
 
 for program in "$folder"/bin/*; do
     if ldd "$program" | grep -qiE 'llvm|libcuda'; then

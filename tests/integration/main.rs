@@ -15,6 +15,7 @@ mod executors;
 mod faults;
 mod fence;
 mod functions;
+mod gpu_check;
 mod gpu_probe;
 mod idempotence;
 mod interruptions;

@@ -1,0 +1,73 @@
+//! `tools/gpu-check/gpu-check` as a whole, on the stand-in driver and with what cargo built: a folder as `pack.sh` makes it, but of links, and one small model under all names.
+
+use super::serve::atoll;
+use anyhow::{Context, Result, ensure};
+use atoll_pipeline::{CompileOptions, Silent, Target, compile};
+use atoll_tests::{built_small, corpus, program, root, skip, stand_in};
+use serde_json::Value;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// The models of the check.
+const MODELS: [&str; 5] = ["resnet152", "densenet201", "vgg19", "inception_v3", "distilbert"];
+
+#[test]
+fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
+    let Some(conformance) = conformance()? else {
+        skip("the conformance suite of NVIDIA GPUs is not built: cargo test -p atoll-device --test cuda --no-run");
+        return Ok(());
+    };
+    let folder = tempfile::tempdir()?;
+    let packed = folder.path().join("gpu-check");
+    pack(&packed, &conformance)?;
+    let results = folder.path().join("results");
+    let code = folder.path().join("code");
+    // Each part of the check is a process, and compiles the same kernels.
+    let options = format!("cache={}", code.display());
+    let output =
+        stand_in::command(&packed.join("gpu-check"), folder.path(), &options)?.args(["--quick", "--output"]).arg(&results).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && said.contains("THIS IS THE STAND-IN DRIVER"), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(results.join("gpu-check.json"))?)?;
+    ensure!(report["failed"] == Value::Array(vec![]) && report["figures_mean_nothing"] == true, "{said}");
+    ensure!(report["conformance"]["passed"].as_u64().is_some_and(|tests| tests > 20), "{said}");
+    ensure!(report["kernels"]["random"]["equal"] == 20, "{said}");
+    let models = report["models"].as_array().context("no models")?;
+    ensure!(models.len() == MODELS.len() && models.iter().all(|model| model["cuda"].is_object()), "{said}");
+    ensure!(report["probe"]["rows"].is_array() && report["disb"]["A"].is_array(), "{said}");
+    Ok(())
+}
+
+/// A folder as it is carried.
+fn pack(folder: &Path, conformance: &Path) -> Result<()> {
+    let (bin, models) = (folder.join("bin"), folder.join("models"));
+    std::fs::create_dir_all(&bin)?;
+    std::fs::create_dir(&models)?;
+    // The script looks for the rest beside itself, so it is no link.
+    std::fs::copy(root().join("tools/gpu-check/gpu-check"), folder.join("gpu-check"))?;
+    symlink(corpus::folder(), folder.join("kernels"))?;
+    symlink(atoll(), bin.join("atoll"))?;
+    symlink(program("gpu-probe"), bin.join("gpu-probe"))?;
+    symlink(conformance, bin.join("conformance"))?;
+    let bundle = folder.join("model.kg");
+    let options = CompileOptions { targets: vec![Target::NVIDIA, Target::this_host()], ..CompileOptions::default() };
+    compile(&built_small("squeezenet", folder)?.path, &bundle, &options, &Silent)?;
+    MODELS.iter().try_for_each(|name| symlink(&bundle, models.join(format!("{name}.kg"))))?;
+    Ok(())
+}
+
+/// The newest program that cargo made of the conformance suite, `deps/cuda-…`.
+fn conformance() -> Result<Option<PathBuf>> {
+    let is_suite = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("cuda-") && path.extension().is_none()
+    };
+    let mut suites = Vec::new();
+    for entry in std::fs::read_dir(program("deps"))? {
+        let path = entry?.path();
+        if is_suite(&path) {
+            suites.push((std::fs::metadata(&path)?.modified()?, path));
+        }
+    }
+    Ok(suites.into_iter().max().map(|(_, path)| path))
+}

@@ -6,12 +6,12 @@ use crate::device::ProbeError;
 use crate::report::{Findings, Row};
 use crate::stats::median;
 
-const TARGETS_US: [f64; 5] = [2.0, 5.0, 10.0, 20.0, 50.0];
+const TARGETS_US: [f64; 6] = [2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 const REPEATS: usize = 40;
 /// Launches in the queue at a time.
 const DEPTH: u32 = 32;
 /// Forms of the kernel, the untransformed one first.
-const FORMS: [&str; 5] = ["plain", "check", "barrier_unfenced", "barrier", "count"];
+const FORMS: [&str; 6] = ["plain", "check", "barrier_unfenced", "barrier", "count", "loops"];
 
 /// Times all forms of one body at several lengths, in one wave of blocks and in four.
 pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {

@@ -43,7 +43,7 @@ pub(crate) const PROBES: [Probe; 8] = [
     Probe { name: "read-cost", about: "what a block pays for reading the flag", isolated: false, run: read_cost::run },
     Probe {
         name: "entry-check",
-        about: "overhead of the entry check and of the progress byte on kernels of 2 to 50 us",
+        about: "overhead of the entry check, the progress byte and checks in loops on kernels of 2 to 100 us",
         isolated: false,
         run: entry_check::run,
     },

@@ -2,7 +2,8 @@
 
 mod stage;
 
-use crate::engine::{Isolation, policy_names};
+use crate::engine::{DeviceName, Isolation, policy_names};
+use crate::failure::user_error;
 use crate::output::{Align, Table, print, print_json};
 use anyhow::Result;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
@@ -22,8 +23,11 @@ Examples:
   atoll bench preempt
   atoll bench preempt --queued 10,10000 --kernel-us 1000 --clients 1 --capacity 4 --policy reset
   atoll bench preempt --isolation process --count 1000 --json
+  atoll bench preempt --device cuda:0 --queued 10,1000 --kernel-us 20,100,1000 --json
 
 Best-effort clients keep all compute units busy with kernels that take a given time; real-time requests, whose one kernel has a block for every compute unit, come at random.
+On a GPU best-effort blocks take every thread of a compute unit, so that no other fits beside them. What runs there is never stopped: until the last block has left (drain) is the residue of
+the kernel that ran, and until a launch that had not begun has left (flag) is what the preemption itself takes.
 Every number of queued kernels is measured with every kernel length; numbers of clients and capacities with 1000 kernels of 1000 µs, one client, capacity 4.
 Times are from the request reaching the scheduler to its first block running.";
 
@@ -55,7 +59,11 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = NonZeroU32::new(300).expect("not zero"))]
     count: NonZeroU32,
 
-    /// Compute units of the device [default: one per CPU]
+    /// What is measured: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Host)]
+    device: DeviceName,
+
+    /// Compute units of the host device [default: one per CPU]
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
@@ -74,6 +82,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Serialize)]
 struct Report {
+    device: String,
     compute_units: u32,
     isolation: Isolation,
     rows: Vec<Row>,
@@ -112,7 +121,8 @@ struct Quantiles {
 }
 
 impl Args {
-    fn units(&self) -> u32 {
+    /// Compute units of the host device.
+    fn host_units(&self) -> u32 {
         self.compute_units.map_or_else(|| HostConfig::default().compute_units, NonZeroU32::get)
     }
 
@@ -134,6 +144,9 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.device != DeviceName::Host && (args.compute_units.is_some() || args.isolation != Isolation::None) {
+        return Err(user_error("--compute-units and --isolation are for the host device"));
+    }
     let mut bundles = Bundles::calibrated(args)?;
     let settings = args.settings();
     // Not drawn where nobody watches.
@@ -145,7 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let report = Report { compute_units: args.units(), isolation: args.isolation, rows };
+    let report = Report { device: args.device.to_string(), compute_units: bundles.units(), isolation: args.isolation, rows };
     if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
 }
 
@@ -226,7 +239,7 @@ fn text(report: &Report) -> String {
             row.reexecuted_blocks.to_string(),
         ]);
     }
-    format!("{} compute units\n{table}", report.compute_units)
+    format!("{}, {} compute units\n{table}", report.device, report.compute_units)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A device and an engine with best-effort clients that keep it busy, and a real-time function to disturb them with.
 
 use super::Args;
+use crate::engine::{DeviceName, bench_engine};
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
@@ -31,6 +32,10 @@ const PAUSE_US: (u64, u64) = (1_500, 4_000);
 const CALIBRATION_ROUNDS: u32 = 200_000;
 const CALIBRATIONS: u32 = 15;
 
+/// Blocks that leave no thread of a GPU's compute unit to another: two on those with 2048 threads; on smaller ones the second waits for the first.
+const GPU_BLOCKS_PER_UNIT: u32 = 2;
+const GPU_BLOCK_THREADS: u32 = 1024;
+
 /// What stands on one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting<'a> {
@@ -52,21 +57,38 @@ pub(super) struct Sample {
     pub(super) started_ns: u64,
 }
 
-/// Bundles by kernels and rounds: the same ones are used by many rows.
+/// What a kernel takes of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    blocks: u32,
+    threads: u32,
+}
+
+/// Bundles by shape, kernels and rounds: the same ones are used by many rows.
 #[derive(Debug)]
 pub(super) struct Bundles {
-    blocks: u32,
+    target: Target,
+    /// A block for every compute unit.
+    urgent: Shape,
+    /// All of the device.
+    work: Shape,
     rounds_per_us: f64,
-    made: HashMap<(u32, u32), Arc<Bundle>>,
+    made: HashMap<(Shape, u32, u32), Arc<Bundle>>,
 }
 
 impl Bundles {
     /// Finds out how fast the kernel is where nothing else runs.
     pub(super) fn calibrated(args: &Args) -> Result<Bundles> {
-        let mut bundles = Bundles { blocks: args.units(), rounds_per_us: 1.0, made: HashMap::new() };
         let engine = start(args, "reset", DEVICE_QUEUE_CAPACITY_DEFAULT)?;
         let handle = engine.handle();
-        load(&handle, "work", &bundles.of(1, CALIBRATION_ROUNDS)?, Class::RealTime)?;
+        let units = handle.device_info().compute_units;
+        let urgent = Shape { blocks: units, threads: 32 };
+        let (target, work) = match args.device {
+            DeviceName::Host => (Target::this_host(), urgent),
+            DeviceName::Cuda(_) => (Target::NVIDIA, Shape { blocks: GPU_BLOCKS_PER_UNIT * units, threads: GPU_BLOCK_THREADS }),
+        };
+        let mut bundles = Bundles { target, urgent, work, rounds_per_us: 1.0, made: HashMap::new() };
+        load(&handle, "work", &bundles.of(work, 1, CALIBRATION_ROUNDS)?, Class::RealTime)?;
         let runs: Result<Vec<u64>> = (0..CALIBRATIONS).map(|_| call(&handle, "work").map(|result| result.timing.compute_ns)).collect();
         engine.shutdown();
         let fastest_ns = runs?.into_iter().min().unwrap_or(0).max(1);
@@ -75,12 +97,16 @@ impl Bundles {
     }
 
     fn lasting(&mut self, kernels: u32, kernel_us: u32) -> Result<Arc<Bundle>> {
-        self.of(kernels, (f64::from(kernel_us) * self.rounds_per_us).max(1.0) as u32)
+        self.of(self.work, kernels, (f64::from(kernel_us) * self.rounds_per_us).max(1.0) as u32)
     }
 
-    /// A graph of so many kernels, one after the other, each with a block for every compute unit.
-    fn of(&mut self, kernels: u32, rounds: u32) -> Result<Arc<Bundle>> {
-        if let Some(bundle) = self.made.get(&(kernels, rounds)) {
+    pub(super) fn units(&self) -> u32 {
+        self.urgent.blocks
+    }
+
+    /// A graph of so many kernels, one after the other.
+    fn of(&mut self, shape: Shape, kernels: u32, rounds: u32) -> Result<Arc<Bundle>> {
+        if let Some(bundle) = self.made.get(&(shape, kernels, rounds)) {
             return Ok(bundle.clone());
         }
         let folder = tempfile::tempdir()?;
@@ -88,22 +114,22 @@ impl Bundles {
         let (manifest, path) = (folder.path().join("work.toml"), folder.path().join("work.kg"));
         let text = format!(
             "name = \"work\"\nptx = [\"work.ptx\"]\n[buffers]\ny = {{ kind = \"output\", dtype = \"u32\", shape = [1] }}\n[[step]]\nrepeat = {kernels}\n\
-             steps = [{{ kernel = \"work\", grid = [{}], block = [32], args = [\"y\", {rounds}], writes = [\"y\"] }}]\n",
-            self.blocks
+             steps = [{{ kernel = \"work\", grid = [{}], block = [{}], args = [\"y\", {rounds}], writes = [\"y\"] }}]\n",
+            shape.blocks, shape.threads
         );
         std::fs::write(&manifest, text)?;
-        let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
+        let options = CompileOptions { targets: vec![self.target], ..CompileOptions::default() };
         pack(&manifest, &path, &options, &Silent)?;
         // Mapped, it outlives its file.
         let bundle = Bundle::open(&path)?;
-        self.made.insert((kernels, rounds), bundle.clone());
+        self.made.insert((shape, kernels, rounds), bundle.clone());
         Ok(bundle)
     }
 }
 
 /// Disturbs best-effort work so many times; the statistics are those of the engine afterwards.
 pub(super) fn measure(args: &Args, setting: Setting<'_>, bundles: &mut Bundles, seed: u64) -> Result<(Vec<Sample>, EngineStatistics)> {
-    let (urgent, work) = (bundles.of(1, 1)?, bundles.lasting(setting.queued, setting.kernel_us)?);
+    let (urgent, work) = (bundles.of(bundles.urgent, 1, 1)?, bundles.lasting(setting.queued, setting.kernel_us)?);
     let engine = start(args, setting.policy, setting.capacity)?;
     let handle = engine.handle();
     load(&handle, "urgent", &urgent, Class::RealTime)?;
@@ -175,7 +201,10 @@ fn keep_busy(handle: &EngineHandle, function: &FunctionKey, stop: &AtomicBool) {
 }
 
 fn start(args: &Args, policy: &str, capacity: u32) -> Result<Engine> {
-    let host = HostConfig { compute_units: args.units(), memory_bytes: 1 << 30, queue_capacity: capacity, ..HostConfig::default() };
+    if args.device != DeviceName::Host {
+        return bench_engine(args.device, 0, policy, capacity);
+    }
+    let host = HostConfig { compute_units: args.host_units(), memory_bytes: 1 << 30, queue_capacity: capacity, ..HostConfig::default() };
     let config = EngineConfig { policy: policy.into(), device_queue_capacity: capacity, ..EngineConfig::default() };
     let device = args.isolation.host_device(host)?;
     Ok(Engine::start(device, config)?)

@@ -253,9 +253,10 @@ const MODIFIERS: [&str; 106] = [
 ];
 
 /// Younger modifiers.
-const YOUNGER_MODIFIERS: [(&str, PtxVersion); 24] = [
+const YOUNGER_MODIFIERS: [(&str, PtxVersion); 25] = [
     ("NaN", v(7, 0)),
     ("relu", v(7, 0)),
+    ("rna", v(7, 0)),
     ("async", v(7, 0)),
     ("commit_group", v(7, 0)),
     ("wait_group", v(7, 0)),

@@ -3,6 +3,7 @@
 use crate::driver::OpenError;
 use crate::handle::Handle;
 use crate::memory::DevicePtr;
+use crate::partition::Resource;
 use libloading::{Library, Symbol};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -65,6 +66,8 @@ driver_functions! {
         memory_alloc = "cuMemAlloc_v2": fn(*mut DevicePtr, usize);
         memory_free = "cuMemFree_v2": fn(DevicePtr);
         host_alloc = "cuMemHostAlloc": fn(*mut *mut c_void, usize, c_uint);
+        host_register = "cuMemHostRegister_v2" | "cuMemHostRegister": fn(*mut c_void, usize, c_uint);
+        host_unregister = "cuMemHostUnregister": fn(*mut c_void);
         host_free = "cuMemFreeHost": fn(*mut c_void);
         host_device_pointer = "cuMemHostGetDevicePointer_v2": fn(*mut DevicePtr, *mut c_void, c_uint);
         fill_bytes = "cuMemsetD8Async": fn(DevicePtr, u8, usize, Handle);
@@ -85,5 +88,11 @@ driver_functions! {
     }
     optional {
         function_load = "cuFuncLoad": fn(Handle);
+        device_resource = "cuDeviceGetDevResource": fn(c_int, *mut Resource, c_int);
+        resource_split = "cuDevSmResourceSplitByCount": fn(*mut Resource, *mut c_uint, *const Resource, *mut Resource, c_uint, c_uint);
+        resource_describe = "cuDevResourceGenerateDesc": fn(*mut Handle, *mut Resource, c_uint);
+        green_create = "cuGreenCtxCreate": fn(*mut Handle, Handle, c_int, c_uint);
+        green_destroy = "cuGreenCtxDestroy": fn(Handle);
+        green_stream = "cuGreenCtxStreamCreate": fn(*mut Handle, Handle, c_uint, c_int);
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! - [`Driver`]: the library and its entry points, one table ([`functions`](self)) from which their types and their loading follow.
 //! - [`Gpu`]: a device as the driver counts them, before anything is done with it; [`Context`]: its primary context, retained.
-//! - [`Module`], [`Kernel`], [`Stream`], [`Event`], [`DeviceMemory`], [`HostWords`]: owning handles, each of which keeps alive what it needs.
+//! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`], [`DeviceMemory`], [`HostWords`], [`HostMemory`]: owning handles, each of which keeps alive what it needs.
 //!
 //! What it is not: it schedules nothing, chooses nothing and retries nothing. Every call says what the driver answered, by number and name.
 //!
 //! Invariants: a handle is destroyed once, by its owner. Any thread may use any handle: the context is made current where it is not. No call of the host's memory by the driver outlives the
-//! borrow it was given, except [`HostWords`], which are only touched by atomics. What a kernel does to device memory and to host words is the kernel's business, as it is on any device.
+//! borrow it was given, except [`HostWords`] and [`HostMemory`], to which there are no references but to atomics. What a kernel does to device memory and to host words is the kernel's business, as it is on any device.
 
 mod context;
 mod driver;
@@ -16,13 +16,15 @@ mod functions;
 mod handle;
 mod memory;
 mod module;
+mod partition;
 mod stream;
 
 pub use context::Context;
 pub use driver::{Attribute, ComputeMode, Driver, Gpu, OpenError};
 pub use error::{CudaError, status};
-pub use memory::{DeviceMemory, DevicePtr, HostWords, OutOfBounds, TransferError};
+pub use memory::{DeviceMemory, DevicePtr, HostMemory, HostWords, OutOfBounds, TransferError};
 pub use module::{Arg, Kernel, LaunchShape, LoadError, Module};
+pub use partition::{Partition, PartitionError};
 pub use stream::{Event, Stream};
 
 /// Kernels that measure how fast a flag reaches a kernel (`echo`), and what it costs to read it (`read_chain`); their parameters stand in the text.

@@ -10,12 +10,12 @@ use std::sync::atomic::AtomicU32;
 /// What the driver calls a pointer to device memory.
 pub type DevicePtr = u64;
 
-/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`, and the same of memory that is registered.
 const HOST_ALLOC_MAPPED: c_uint = 3;
 
 /// An access that does not lie in its memory: the caller's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{bytes} bytes at {at} lie outside {memory_bytes} bytes of device memory")]
+#[error("{bytes} bytes at {at} lie outside {memory_bytes} bytes of memory")]
 pub struct OutOfBounds {
     /// Where it begins.
     pub at: u64,
@@ -133,5 +133,54 @@ impl Drop for HostWords {
     fn drop(&mut self) {
         // SAFETY: the memory is ours and not used again; the call waits for kernels that use it.
         self.context.release(|f| unsafe { (f.host_free)(self.memory.cast()) });
+    }
+}
+
+/// Memory of this process that was there before, pinned and made known to the device: for transfers, and for words that kernels look at.
+#[derive(Debug)]
+pub struct HostMemory {
+    context: Arc<Context>,
+    memory: *mut c_void,
+    address: DevicePtr,
+    bytes: u64,
+}
+
+// SAFETY: nothing here touches the memory; transfers copy to and from it as another process might.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above.
+unsafe impl Sync for HostMemory {}
+
+impl HostMemory {
+    /// Makes memory known.
+    ///
+    /// # Safety
+    /// The bytes from `memory` on are mapped for reading and writing until this is dropped, and no references into them are ever made but to atomics.
+    pub unsafe fn register(context: &Arc<Context>, memory: *mut c_void, bytes: u64) -> Result<HostMemory, CudaError> {
+        // SAFETY: the caller says that the range is mapped.
+        context.call("cuMemHostRegister", |f| unsafe { (f.host_register)(memory, bytes as usize, HOST_ALLOC_MAPPED) })?;
+        let mut host = HostMemory { context: context.clone(), memory, address: 0, bytes };
+        // SAFETY: the memory was registered as mapped; writes one address to the address given.
+        context.call("cuMemHostGetDevicePointer", |f| unsafe { (f.host_device_pointer)(&mut host.address, memory, 0) })?;
+        Ok(host)
+    }
+
+    /// The address of its first byte as kernels see it.
+    pub fn address(&self) -> DevicePtr {
+        self.address
+    }
+
+    /// Where bytes lie that are inside.
+    pub(crate) fn range(&self, at: u64, bytes: u64) -> Result<*mut c_void, OutOfBounds> {
+        match at.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(self.memory.wrapping_byte_add(at as usize)),
+            _ => Err(OutOfBounds { at, bytes, memory_bytes: self.bytes }),
+        }
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        // SAFETY: it was registered, and what was begun with it was waited for.
+        self.context.release(|f| unsafe { (f.host_unregister)(self.memory) });
     }
 }

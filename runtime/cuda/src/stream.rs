@@ -4,7 +4,8 @@ use crate::context::Context;
 use crate::error::{CudaError, status};
 use crate::functions::Functions;
 use crate::handle::Handle;
-use crate::memory::{DeviceMemory, HostWords, TransferError};
+use crate::memory::{DeviceMemory, HostMemory, HostWords, TransferError};
+use crate::partition::Partition;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ const STREAM_NON_BLOCKING: c_uint = 1;
 pub struct Stream {
     context: Arc<Context>,
     pub(crate) handle: Handle,
+    /// What it runs on, where that is not the whole device; gone after it.
+    _partition: Option<Arc<Partition>>,
 }
 
 impl Stream {
@@ -27,7 +30,20 @@ impl Stream {
             unsafe { (f.stream_create)(&mut handle, STREAM_NON_BLOCKING, priority as c_int) }
         };
         context.call("cuStreamCreateWithPriority", create)?;
-        Ok(Stream { context: context.clone(), handle })
+        Ok(Stream { context: context.clone(), handle, _partition: None })
+    }
+
+    /// The same on compute units of a partition alone.
+    pub fn in_partition(partition: &Arc<Partition>, priority: i32) -> Result<Stream, CudaError> {
+        let context = &partition.context;
+        let mut handle = Handle::NULL;
+        let create = |f: &Functions| match f.green_stream {
+            // SAFETY: the partition is alive; writes one handle to the address given.
+            Some(create) => unsafe { create(&mut handle, partition.handle, STREAM_NON_BLOCKING, priority as c_int) },
+            None => status::NOT_SUPPORTED,
+        };
+        context.call("cuGreenCtxStreamCreate", create)?;
+        Ok(Stream { context: context.clone(), handle, _partition: Some(partition.clone()) })
     }
 
     /// Waits for everything in it.
@@ -59,6 +75,29 @@ impl Stream {
         let begun = self
             .context
             .call("cuMemcpyDtoHAsync", |f| unsafe { (f.copy_to_host)(bytes.as_mut_ptr().cast(), address, bytes.len(), self.handle) });
+        Ok(self.settled(begun)?)
+    }
+
+    /// Copies from registered memory into device memory, and waits for it.
+    pub fn write_from(&self, to: &DeviceMemory, at: u64, from: &HostMemory, from_at: u64, bytes: u64) -> Result<(), TransferError> {
+        let (address, source) = (to.range(at, bytes)?, from.range(from_at, bytes)?);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges lie in their memory, which lives until the stream was waited for.
+        let begun = self.context.call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, source, bytes as usize, self.handle) });
+        Ok(self.settled(begun)?)
+    }
+
+    /// Copies from device memory into registered memory, and waits for it.
+    pub fn read_into(&self, from: &DeviceMemory, at: u64, to: &HostMemory, to_at: u64, bytes: u64) -> Result<(), TransferError> {
+        let (address, destination) = (from.range(at, bytes)?, to.range(to_at, bytes)?);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges lie in their memory, which lives until the stream was waited for.
+        let begun =
+            self.context.call("cuMemcpyDtoHAsync", |f| unsafe { (f.copy_to_host)(destination, address, bytes as usize, self.handle) });
         Ok(self.settled(begun)?)
     }
 

@@ -6,8 +6,8 @@
 //! - [`record`]: what crosses between the engine and a device, and how it is laid out in a ring.
 //! - [`report`]: what a launch left behind for people: why it failed, what it printed.
 //! - [`ring`], [`shm`]: the command ring, in memory that two processes share.
-//! - [`host`]: the device that runs native code on CPU cores; [`executor`]: the same in a process of its own.
-//! - [`cuda`]: an NVIDIA GPU, where the driver is.
+//! - [`host`]: the device that runs native code on CPU cores. [`cuda`]: an NVIDIA GPU, where the driver is.
+//! - [`executor`]: either of them in a process of its own.
 //!
 //! Invariants: every launch that [`Device::submit`] took gets exactly one completion, in submission order within its queue, also when the device is lost. A launch holds its
 //! place in the device queue until its completion was taken, so completions never pile up and nothing here grows without bound.
@@ -26,7 +26,7 @@ pub mod shm;
 
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaConfig, CudaDevice};
-pub use executor::{ExecutorConfig, ExecutorDevice, ExecutorPool};
+pub use executor::{DeviceConfig, ExecutorConfig, ExecutorDevice, ExecutorPool};
 pub use host::{CheckedBuffer, HostConfig, HostDevice};
 pub use record::*;
 pub use report::{Fault, FaultKind, LaunchReport};
@@ -296,6 +296,17 @@ pub trait Device: Send {
     /// Gives the memory of a constant back, which no launch in flight reads. Nobody sees it any more, and nobody else will find in it what was there.
     fn release_constant(&mut self, _at: DeviceOffset) {}
 
+    /// Whether all constants were lost since this was asked last, on a device where they lie in memory that an executor takes along. Until it was asked, no domain gets memory anew; afterwards
+    /// they are to be written again. The completion descriptor becomes readable when that happens.
+    fn take_constants_lost(&mut self) -> bool {
+        false
+    }
+
+    /// Whether all of the device is being replaced, so that nothing can be written to it now. The completion descriptor becomes readable when that changes.
+    fn is_away(&self) -> bool {
+        false
+    }
+
     /// Lets kernels of a domain read constants, as far as they could not before; [`Device::sees_constants`] says when they can. On devices that keep domains apart.
     fn show_constants(&mut self, _domain: &str, _constants: &[DeviceOffset]) {}
 
@@ -306,6 +317,9 @@ pub trait Device: Send {
     fn sees_constants(&self, _domain: &str) -> bool {
         true
     }
+
+    /// Launches will carry this epoch word, or share their kernels with some that do: where they look for it is settled now, and the same for all. Not needed for a task whose kernels run alone.
+    fn watch_epoch(&mut self, _word: DeviceOffset) {}
 
     /// Sets an epoch word; queued launches of older epochs then leave. Never waits.
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch);

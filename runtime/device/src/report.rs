@@ -83,6 +83,11 @@ pub enum FaultKind {
     },
     /// The device ended while it ran.
     Ended,
+    /// It did what ended the device, since nothing else ran there; or a launch of the same task did that was in flight with it.
+    Fatal {
+        /// How the device was lost.
+        cause: String,
+    },
     /// The device was lost before it ended.
     Lost {
         /// How the device was lost.
@@ -157,7 +162,7 @@ impl fmt::Display for What<'_> {
             FaultKind::TimeLimit { limit_ns } => write!(f, "it ran for longer than its limit of {}", Seconds(*limit_ns)),
             FaultKind::Refused { reason } => f.write_str(reason),
             FaultKind::Ended => f.write_str("the device ended while it ran"),
-            FaultKind::Lost { cause, .. } => f.write_str(cause),
+            FaultKind::Fatal { cause } | FaultKind::Lost { cause, .. } => f.write_str(cause),
         }
     }
 }

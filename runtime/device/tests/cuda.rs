@@ -5,6 +5,9 @@
 #[macro_use]
 mod suite;
 
+#[path = "cuda/executor.rs"]
+mod executor;
+
 use atoll_core::{Epoch, PreemptLevel};
 use atoll_device::cuda::FlagRoute;
 use atoll_device::{CudaConfig, CudaDevice, Device, DeviceError, FaultKind, LaunchStatus, ModuleImage, SubmitError};
@@ -83,8 +86,11 @@ fn the_device_describes_itself() {
 
 #[test]
 fn what_runs_at_the_raise_finishes_and_the_rest_leaves() {
+    what_runs_at_the_raise_finishes(make(Wanted::default()));
+}
+
+fn what_runs_at_the_raise_finishes(mut rig: Rig) {
     const BLOCKS: u32 = 50_000;
-    let mut rig = make(Wanted::default());
     let (log, gate) = (rig.alloc(4 + u64::from(BLOCKS) * 4), rig.alloc(4));
     let mut preempt = rig.preempt(BLOCKS.into());
     let note = |tag, until, preempt| Launch::note_preemptible(BLOCKS, log, tag, gate, until, preempt);
@@ -112,7 +118,10 @@ fn what_runs_at_the_raise_finishes_and_the_rest_leaves() {
 
 #[test]
 fn an_epoch_word_is_what_was_last_written_wherever_it_is_kept() {
-    let mut rig = make(Wanted::default());
+    an_epoch_word_is_what_was_last_written(make(Wanted::default()));
+}
+
+fn an_epoch_word_is_what_was_last_written(mut rig: Rig) {
     let (counts, spare) = (rig.alloc(4), rig.alloc(4));
     let preempt = rig.preempt(1);
     let ends = |rig: &mut Rig, epoch, why: &str| {
@@ -220,7 +229,7 @@ fn fault_here() {
     let first = rig.wait();
     assert_eq!(first.status, LaunchStatus::Failed);
     let fault = rig.device.report(first.launch).and_then(|report| report.fault).expect("a fault");
-    assert!(matches!(&fault.kind, FaultKind::Lost { may_have_run: true, .. }), "{fault:?}");
+    assert!(matches!(&fault.kind, FaultKind::Fatal { .. }), "nothing else ran: {fault:?}");
     let lost = rig.device.lost().expect("it is gone");
     assert!(lost.contains("the GPU's context ended with it") && lost.contains("`fault_at` may have run then"), "{lost}");
     while let Some(completion) = rig.device.next_completion() {
@@ -238,6 +247,26 @@ fn a_fault_loses_the_device_and_every_launch_is_answered() {
         std::process::Command::new(program).args(["--exact", "fault_here", "--ignored", "--nocapture"]).output().expect("a process");
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+}
+
+#[test]
+fn a_part_of_a_gpu_is_a_device() {
+    let whole = device(Wanted::default()).info().compute_units;
+    let part = CudaConfig { compute_units: Some(1), ..config_of_one() };
+    let device = CudaDevice::start(&part).expect("a part");
+    let units = device.info().compute_units;
+    assert!(units >= 1 && units < whole, "{units} of {whole}");
+    assert_eq!(device.smallest_partition().expect("it can be divided"), units);
+    let mut rig = Rig::new(Box::new(device), KERNELS.as_bytes());
+    let counts = rig.alloc(4000);
+    for queue in [0, 1] {
+        rig.device.fill(counts, 0, 4000).expect("memory");
+        assert_eq!(rig.run(queue, &Launch::spin(1000, counts, 0)).status, LaunchStatus::Complete);
+        assert!(rig.u32s(counts, 1000).iter().all(|count| *count == 1));
+    }
+    let beyond = CudaConfig { compute_units: Some(whole + 1), ..config_of_one() };
+    let refused = CudaDevice::start(&beyond).expect_err("it is larger than the whole").to_string();
+    assert_eq!(refused, format!("the GPU has {whole} compute units, not {}", whole + 1));
 }
 
 #[test]

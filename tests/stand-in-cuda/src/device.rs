@@ -208,6 +208,7 @@ impl Device {
             | FaultKind::Deadlock
             | FaultKind::Refused { .. }
             | FaultKind::Ended
+            | FaultKind::Fatal { .. }
             | FaultKind::Lost { .. } => Status::LaunchFailed,
         })
     }

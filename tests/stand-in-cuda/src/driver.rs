@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::device::Device;
 use crate::event::Event;
+use crate::exports::Green;
 use crate::graph::Graph;
 use crate::memory::Memory;
 use crate::module::{Function, Module};
@@ -41,6 +42,9 @@ pub(crate) struct Driver {
     pub(crate) modules: Table<Module>,
     pub(crate) functions: Table<Function>,
     pub(crate) graphs: Table<Graph>,
+    /// Partitions of compute units, and what is known of those that are to be made.
+    pub(crate) greens: Table<Green>,
+    pub(crate) descriptions: Table<()>,
     /// Graphs that were instantiated.
     pub(crate) executables: Table<Graph>,
     /// How often each entry point was called that is to fail some time.
@@ -88,6 +92,8 @@ impl Driver {
             functions: Table::default(),
             graphs: Table::default(),
             executables: Table::default(),
+            greens: Table::default(),
+            descriptions: Table::default(),
             calls: Mutex::default(),
             primaries: Mutex::new((0..options.devices).map(primary).collect()),
             options,
@@ -165,6 +171,12 @@ impl Driver {
             self.contexts.remove(primary.handle)?.destroy();
         }
         Ok(())
+    }
+
+    /// A device's primary context, while it is retained.
+    pub(crate) fn primary(&self, ordinal: u32) -> Result<Arc<Context>, Status> {
+        let handle = lock(&self.primaries)[ordinal as usize].handle;
+        self.context(handle)
     }
 
     /// Whether it is there.

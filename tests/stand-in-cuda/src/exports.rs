@@ -9,6 +9,7 @@ mod copy;
 mod device;
 mod event;
 mod graph;
+mod green;
 mod launch;
 mod lookup;
 mod memory;
@@ -16,6 +17,7 @@ mod module;
 mod stream;
 
 pub(crate) use arguments::HostCall;
+pub(crate) use green::Green;
 
 use crate::driver::{Driver, say};
 use crate::status::Status;
@@ -45,12 +47,13 @@ macro_rules! entry_points {
 use entry_points;
 
 /// All entry points.
-const TABLES: [&[(&str, Address)]; 10] = [
+const TABLES: [&[(&str, Address)]; 11] = [
     context::CONTEXT,
     copy::COPY,
     device::DEVICE,
     event::EVENT,
     graph::GRAPH,
+    green::GREEN,
     launch::LAUNCH,
     lookup::LOOKUP,
     memory::MEMORY,

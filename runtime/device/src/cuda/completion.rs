@@ -43,6 +43,8 @@ pub(super) struct Run {
     pub(super) units: u64,
     /// Where the engine looks for the evicted word, of launches that have one.
     pub(super) evicted_word: Option<DeviceOffset>,
+    /// The epoch word, by which launches of a task are known.
+    pub(super) task: DeviceOffset,
     pub(super) submitted_ns: u64,
 }
 
@@ -137,7 +139,8 @@ impl Poller {
         }
         if self.lost.get().is_some() {
             // What runs on the device nobody can ask any more: everything ends, the oldest of each queue first.
-            (0..self.lanes.len()).for_each(|queue| self.abandon(queue));
+            let is_of_one = self.is_of_one_task();
+            (0..self.lanes.len()).for_each(|queue| self.abandon(queue, is_of_one));
             return true;
         }
         if let Some(flight) = self.lanes[queue].flights.pop_front() {
@@ -159,13 +162,24 @@ impl Poller {
         let _ = self.lost.set(cause);
     }
 
-    fn abandon(&mut self, queue: usize) {
+    /// Whether all that is in flight belongs to one task, which then did whatever was done.
+    fn is_of_one_task(&self) -> bool {
+        let mut tasks = self.lanes.iter().flat_map(|lane| &lane.flights).filter_map(|flight| match flight {
+            Flight::Run(run) => Some(run.task),
+            Flight::Refused(..) => None,
+        });
+        let first = tasks.next();
+        tasks.all(|task| Some(task) == first)
+    }
+
+    fn abandon(&mut self, queue: usize, is_of_one: bool) {
         for (place, flight) in std::mem::take(&mut self.lanes[queue].flights).into_iter().enumerate() {
             match flight {
                 Flight::Refused(..) => self.tell(queue, flight),
                 Flight::Run(run) => {
                     let cause = self.lost.get().cloned().unwrap_or_default();
-                    let fault = Fault::of_kernel(FaultKind::Lost { cause, may_have_run: place == 0 }, &run.kernel);
+                    let kind = if is_of_one { FaultKind::Fatal { cause } } else { FaultKind::Lost { cause, may_have_run: place == 0 } };
+                    let fault = Fault::of_kernel(kind, &run.kernel);
                     self.fail(queue, run.launch, fault);
                 }
             }
@@ -173,7 +187,7 @@ impl Poller {
     }
 
     fn tell(&mut self, queue: usize, flight: Flight) {
-        let Run { launch, kernel, mut slot, units, evicted_word, submitted_ns } = match flight {
+        let Run { launch, kernel, mut slot, units, evicted_word, submitted_ns, .. } = match flight {
             Flight::Refused(launch, fault) => return self.fail(queue, launch, fault),
             Flight::Run(run) => run,
         };

@@ -1,7 +1,7 @@
 //! The driver's answers as errors of a device.
 
 use crate::DeviceError;
-use atoll_cuda::{CudaError, OpenError, TransferError, status};
+use atoll_cuda::{CudaError, OpenError, PartitionError, TransferError, status};
 
 impl From<OpenError> for DeviceError {
     fn from(error: OpenError) -> DeviceError {
@@ -14,6 +14,15 @@ impl From<CudaError> for DeviceError {
         match error.is_kernel_fault() {
             true => DeviceError::Lost(fault(&error)),
             false => DeviceError::Driver(error.to_string()),
+        }
+    }
+}
+
+impl From<PartitionError> for DeviceError {
+    fn from(error: PartitionError) -> DeviceError {
+        match error {
+            PartitionError::Driver(error) => error.into(),
+            refusal => DeviceError::Unavailable(refusal.to_string()),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! wanted is the cheapest read of those that are raised in time.
 
 use atoll_cuda::{Arg, Context, DeviceMemory, FLAG_PTX, HostWords, Kernel, LoadError, Module, Stream, TransferError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_millis(200);
 const ECHO_NS_MAX: u64 = 2_000_000_000;
 
 /// Where kernels look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlagRoute {
     /// In host memory, where raising is one store.
@@ -35,7 +35,7 @@ pub enum FlagRoute {
 }
 
 /// What a route costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteCost {
     /// From the raise until the host sees a kernel's answer to it.
     pub visible_ns: u64,
@@ -44,7 +44,7 @@ pub struct RouteCost {
 }
 
 /// The routes of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlagRoutes {
     /// `None` where the route does not work.
     pub mapped: Option<RouteCost>,

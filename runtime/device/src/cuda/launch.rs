@@ -4,6 +4,7 @@ use super::module::{Kernel, Module};
 use crate::record::{LaunchRecord, PARAMS_BYTES_MAX};
 use crate::refusal::{self, checked_blocks, rebase};
 use crate::{Fault, FaultKind, ModuleId};
+use atoll_core::DeviceOffset;
 use atoll_cuda::{CudaError, DeviceMemory, LaunchShape, TransferError};
 use atoll_kgraph::preempt_params;
 use std::collections::HashMap;
@@ -68,26 +69,31 @@ pub(super) struct Bound<'m> {
     pub(super) shape: LaunchShape,
     pub(super) params: Params,
     pub(super) blocks: u64,
-    /// The slot of the epoch word, of kernels that look at it.
-    pub(super) epoch_slot: Option<usize>,
     /// The slot of the evicted word, of launches that say whether a block left.
     pub(super) evicted_slot: Option<usize>,
 }
 
-/// Checks a launch and binds it to the device.
+/// The kernel of a launch.
+pub(super) fn kernel<'m>(record: &LaunchRecord, modules: &'m HashMap<ModuleId, Module>) -> Result<&'m Kernel, refusal::Refusal> {
+    let module = modules.get(&record.module).ok_or(refusal::Refusal::Module)?;
+    module.kernel(record.kernel).ok_or(refusal::Refusal::Kernel)
+}
+
+/// Checks a launch and binds it to the device. `find` says where an epoch word is found that is not in device memory.
 pub(super) fn bind<'m>(
     record: &LaunchRecord,
     params: &[u8],
-    modules: &'m HashMap<ModuleId, Module>,
+    kernel: &'m Kernel,
     memory: &DeviceMemory,
     shared_bytes_max: u32,
+    find: impl Fn(DeviceOffset) -> Option<u64>,
 ) -> Result<Bound<'m>, refusal::Refusal> {
-    let module = modules.get(&record.module).ok_or(refusal::Refusal::Module)?;
-    let kernel = module.kernel(record.kernel).ok_or(refusal::Refusal::Kernel)?;
     let blocks = checked_blocks(record, params.len(), &kernel.facts, shared_bytes_max)?;
     // What the kernel does not declare, the driver does not take.
     let mut params = Params::new(&params[..kernel.facts.params_bytes as usize])?;
-    let looks = kernel.facts.preempt_offset.map(|offset| slot_of(record, offset + preempt_params::EPOCH_WORD)).transpose()?;
+    if let Some(offset) = kernel.facts.preempt_offset {
+        slot_of(record, offset + preempt_params::EPOCH_WORD)?;
+    }
     let tells = kernel.facts.preempt_offset.filter(|_| record.preemptible == 1);
     if let Some(offset) = tells {
         let progress = params.words[slot_of(record, offset + preempt_params::PROGRESS)?];
@@ -97,12 +103,11 @@ pub(super) fn bind<'m>(
             return Err(refusal::Refusal::PreemptWords);
         }
     }
-    let epoch_slot = looks.filter(|slot| params.words[*slot] == record.epoch_word.0 && memory.range(record.epoch_word.0, 4).is_ok());
     let evicted_slot = tells.map(|offset| slot_of(record, offset + preempt_params::EVICTED_WORD)).transpose()?;
     let bytes = params.bytes;
-    rebase(&mut params.words, bytes, record.address_slots, |offset| memory.range(offset, 0).ok())?;
+    rebase(&mut params.words, bytes, record.address_slots, |offset| find(DeviceOffset(offset)).or_else(|| memory.range(offset, 0).ok()))?;
     let shape = LaunchShape { grid: record.grid, block: kernel.facts.block, shared_bytes: record.shared_bytes };
-    Ok(Bound { kernel, shape, params, blocks, epoch_slot, evicted_slot })
+    Ok(Bound { kernel, shape, params, blocks, evicted_slot })
 }
 
 /// The slot of an appended parameter, which is an address.

@@ -14,18 +14,18 @@
 //! nothing keeps a kernel from writing to one of its own process. Offsets in address slots become addresses when a launch is submitted ([`launch`](self)).
 //!
 //! **Queues** are streams; queue 0 has the highest priority of the context, the last one the lowest. Blocks that wait go in that order; blocks that run are never stopped, so the level is
-//! [`PreemptLevel::Deactivate`]. A queue holds as many launches as it has slots; a slot is two timed events and a word in host memory, reserved when the device starts.
+//! [`PreemptLevel::Deactivate`]. Where the device is to run on a part of the GPU, they are streams of a partition. A queue holds as many launches as it has slots; a slot is two timed events and a word in host memory, reserved when the device starts.
 //!
 //! **Epochs.** A kernel finds its task's epoch word where reading it costs the device least without being late: which of two places that is, is measured when the device starts (`flag`).
-//! The word in device memory is written in either case, by a stream that has nothing else to do, so that it says the truth to copies and to kernels that several tasks share. Where kernels
-//! look at mapped host memory, raising an epoch is one store.
+//! The word in device memory is written in either case, by a stream that has nothing else to do, so that it says the truth to copies. Where kernels look at mapped host memory, raising an epoch is
+//! one store. All kernels of a task look at the same place, also those that it shares with others: one that left and a later one that did not would otherwise be seen.
 //!
 //! **Completions.** The evicted word of a launch lies in its slot, in host memory: a block that leaves writes there, nobody has to copy it, and the launch's second event says that it can be read
 //! (design D5 a). One thread asks for the events; it waits a sixteenth of what it has waited, so an end is seen late by a few hundredths of a kernel's time at most. `started_ns` and `ended_ns` come from the events,
 //! moved to the host's clock (`clock`). `busy_ns` is an estimate from above: the time between the events, on as many compute units as the launch has blocks. It counts what two queues did at once twice.
 //!
 //! **Faults.** What a kernel does wrong ends the context: every later call fails, every launch in flight ends as failed, and the device is lost with its memory. So kernels that may fault belong into
-//! an executor process (design D11).
+//! an executor process (design D11), which has this device and shares its epoch words with the daemon (`shared`).
 
 mod clock;
 mod completion;
@@ -34,20 +34,24 @@ mod flag;
 mod launch;
 mod module;
 mod queue;
+mod shared;
+pub(crate) mod word_table;
 mod words;
 
 pub use flag::{FlagRoute, FlagRoutes, RouteCost};
+pub(crate) use shared::{LoadedModule, Loader, SharedCuda};
 
 use crate::doorbell::FdBell;
-use crate::host::{Reports, now_ns};
+use crate::host::{LinkShape, Reports, now_ns};
 use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
-use atoll_cuda::{Attribute, Context, DeviceMemory, Driver, Gpu, Stream, TransferError};
+use atoll_cuda::{Attribute, Context, DeviceMemory, Driver, Gpu, Partition, Stream, TransferError};
 use completion::{Ended, Flight, Poller, Run};
 use flag::MeasureError;
 use launch::{Bound, Refusal};
 use module::Module;
 use queue::Queue;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -66,8 +70,12 @@ const VERDICT_TIME_MAX: Duration = Duration::from_millis(100);
 /// Memory that is left to the driver: for code, for stacks of threads, for its own.
 const SPARE_BYTES: u64 = 512 << 20;
 
+/// How long a launch may run where nothing is said; far above any kernel of an inference.
+const TIME_LIMIT_DEFAULT: Duration = Duration::from_secs(10);
+
 /// What a CUDA device is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CudaConfig {
     /// Which device, counted as the driver does.
     pub index: u32,
@@ -75,24 +83,48 @@ pub struct CudaConfig {
     pub library: Option<PathBuf>,
     /// Device memory to reserve; what is free, but for a spare half gigabyte, where nothing is said.
     pub memory_bytes: Option<u64>,
+    /// Compute units to run on, in a partition of their own; the driver may round them up. All, where nothing is said.
+    pub compute_units: Option<u32>,
     /// Device queues; 0 is the most urgent.
     pub queues: u32,
     /// Launches a device queue takes.
     pub queue_capacity: u32,
     /// Where kernels look for epochs; measured where nothing is said.
     pub flag_route: Option<FlagRoute>,
+    /// How long a launch may run before the executor that has it is replaced. Nothing but the end of its process ends a kernel, so in this process there is no limit.
+    pub time_limit: Duration,
 }
 
 impl Default for CudaConfig {
     fn default() -> CudaConfig {
-        CudaConfig { index: 0, library: None, memory_bytes: None, queues: 2, queue_capacity: 4, flag_route: None }
+        CudaConfig {
+            index: 0,
+            library: None,
+            memory_bytes: None,
+            compute_units: None,
+            queues: 2,
+            queue_capacity: 4,
+            flag_route: None,
+            time_limit: TIME_LIMIT_DEFAULT,
+        }
     }
+}
+
+/// What a GPU says of itself, and the memory that was reserved on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GpuFacts {
+    targets: Vec<String>,
+    compute_units: u32,
+    pub(crate) memory_bytes: u64,
+    shared_bytes_max: u32,
 }
 
 /// An NVIDIA GPU, in this process.
 #[derive(Debug)]
 pub struct CudaDevice {
     info: DeviceInfo,
+    facts: GpuFacts,
     context: Arc<Context>,
     memory: DeviceMemory,
     /// For epochs and transfers, which need the engine's thread and so never meet.
@@ -115,17 +147,16 @@ pub struct CudaDevice {
 impl CudaDevice {
     /// Enters a device's context and reserves its memory.
     pub fn start(config: &CudaConfig) -> Result<CudaDevice, DeviceError> {
-        if config.queues == 0 || config.queue_capacity == 0 {
-            return Err(DeviceError::Unavailable("a device needs a queue, and a queue room for a launch".to_owned()));
-        }
+        config.link_shape()?;
         let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from)?;
         let context = driver.gpu(config.index)?.enter()?;
         let memory = reserve(&context, config.memory_bytes)?;
-        let info = describe(&context, config, memory.bytes())?;
+        let partition = config.compute_units.map(|units| Partition::new(&context, units)).transpose()?;
+        let facts = describe(&context, partition.as_deref(), memory.bytes())?;
+        let info = facts.clone().info(config);
         let highest = context.highest_priority()?;
-        let queues =
-            (0..config.queues).map(|queue| Queue::new(&context, stream_priority(queue, config.queues, highest), config.queue_capacity));
-        let queues = queues.collect::<Result<Vec<_>, _>>()?;
+        let queue = |queue| Queue::new(&context, partition.as_ref(), stream_priority(queue, config.queues, highest), config.queue_capacity);
+        let queues = (0..config.queues).map(queue).collect::<Result<Vec<_>, _>>()?;
         let bell = FdBell::new().map_err(|source| DeviceError::Os { what: "create an eventfd", source })?;
         let ring = bell.try_clone().map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
         let (bell_rang, reports, lost) = (Arc::new(AtomicU32::new(0)), Arc::new(Reports::default()), Arc::new(OnceLock::new()));
@@ -145,6 +176,7 @@ impl CudaDevice {
             service,
             flag_routes,
             info,
+            facts,
             context,
             memory,
             modules: HashMap::new(),
@@ -164,9 +196,27 @@ impl CudaDevice {
         self.context.gpu()
     }
 
+    /// The fewest compute units that a part of the GPU can have; an error says why there are no parts.
+    pub fn smallest_partition(&self) -> Result<u32, DeviceError> {
+        Ok(Partition::new(&self.context, 1)?.compute_units())
+    }
+
+    /// What it is, for those who have it in another process.
+    pub(crate) fn facts(&self) -> &GpuFacts {
+        &self.facts
+    }
+
     /// What raising and reading a flag costs here, if it was measured.
     pub fn flag_routes(&self) -> Option<&FlagRoutes> {
         self.flag_routes.as_ref()
+    }
+
+    /// Takes a module in that was loaded, by whichever thread.
+    fn adopt(&mut self, module: Module) -> ModuleId {
+        let id = ModuleId(self.modules_loaded);
+        self.modules_loaded += 1;
+        self.modules.insert(id, module);
+        id
     }
 
     /// Notes that the context is gone, if that is what an answer says.
@@ -198,13 +248,12 @@ impl CudaDevice {
 
     /// Puts a launch into its stream, or says why that cannot be.
     fn launch(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<Flight, Refusal> {
-        let Bound { kernel, shape, params, epoch_slot, evicted_slot, blocks } =
-            launch::bind(record, params, &self.modules, &self.memory, self.info.shared_bytes_max)?;
-        let mut params = params;
-        if let Some(slot) = epoch_slot {
-            let address = self.epochs.address(record.epoch_word, &self.service, &self.memory)?;
-            params.put_address(slot, address);
+        let kernel = launch::kernel(record, &self.modules)?;
+        if kernel.facts.preempt_offset.is_some() {
+            watch(&mut self.epochs, record.epoch_word, &self.service, &self.memory)?;
         }
+        let Bound { kernel, shape, mut params, evicted_slot, blocks } =
+            launch::bind(record, params, kernel, &self.memory, self.info.shared_bytes_max, |word| self.epochs.find(word))?;
         let queue = &mut self.queues[queue.0 as usize];
         let slot = queue.take_slot();
         if let Some(at) = evicted_slot {
@@ -221,6 +270,7 @@ impl CudaDevice {
                     slot,
                     units,
                     evicted_word,
+                    task: record.epoch_word,
                     submitted_ns: now_ns(),
                 }))
             }
@@ -242,6 +292,12 @@ impl CudaDevice {
         }
         completion
     }
+}
+
+/// Sees that an epoch word is where kernels look for epochs; one outside the memory is found elsewhere.
+fn watch(epochs: &mut EpochWords, word: DeviceOffset, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
+    let is_word = word.0.is_multiple_of(4) && memory.range(word.0, 4).is_ok();
+    if is_word { epochs.watch(word, service, memory) } else { Ok(()) }
 }
 
 /// Queue 0 has the highest priority, the last one the lowest, 0.
@@ -276,23 +332,46 @@ fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, 
     })
 }
 
-fn describe(context: &Context, config: &CudaConfig, memory_bytes: u64) -> Result<DeviceInfo, DeviceError> {
+fn describe(context: &Context, partition: Option<&Partition>, memory_bytes: u64) -> Result<GpuFacts, DeviceError> {
     let gpu = context.gpu();
-    Ok(DeviceInfo {
-        name: format!("cuda:{}", config.index),
+    let all = || gpu.attribute(Attribute::ComputeUnits);
+    Ok(GpuFacts {
         targets: atoll_kgraph::nvidia_targets(gpu.capability()?),
-        compute_units: gpu.attribute(Attribute::ComputeUnits)?,
+        compute_units: partition.map_or_else(all, |partition| Ok(partition.compute_units()))?,
         memory_bytes,
-        constants_base: DeviceOffset(memory_bytes),
-        constants_bytes: 0,
-        constants_granule: 1,
         shared_bytes_max: gpu.attribute(Attribute::SharedBytesMax)?,
-        preempt_level: PreemptLevel::Deactivate,
-        can_abort: false,
-        queues: config.queues,
-        queue_capacity: config.queue_capacity,
-        time_limit: None,
     })
+}
+
+impl CudaConfig {
+    /// Rings for its launches. What runs on compute units, nobody tells.
+    pub(crate) fn link_shape(&self) -> Result<LinkShape, DeviceError> {
+        let shape = LinkShape { queues: self.queues, capacity: self.queue_capacity, compute_units: 0 };
+        let wrong = "a device has 1 to 31 queues, and each has room for 1 to 65536 launches";
+        if shape.is_possible() { Ok(shape) } else { Err(DeviceError::Unavailable(wrong.to_owned())) }
+    }
+}
+
+impl GpuFacts {
+    /// The device that a configuration makes of it.
+    pub(crate) fn info(self, config: &CudaConfig) -> DeviceInfo {
+        let GpuFacts { targets, compute_units, memory_bytes, shared_bytes_max } = self;
+        DeviceInfo {
+            name: format!("cuda:{}", config.index),
+            targets,
+            compute_units,
+            memory_bytes,
+            constants_base: DeviceOffset(memory_bytes),
+            constants_bytes: 0,
+            constants_granule: 1,
+            shared_bytes_max,
+            preempt_level: PreemptLevel::Deactivate,
+            can_abort: false,
+            queues: config.queues,
+            queue_capacity: config.queue_capacity,
+            time_limit: None,
+        }
+    }
 }
 
 impl Device for CudaDevice {
@@ -303,10 +382,7 @@ impl Device for CudaDevice {
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
         self.alive()?;
         let module = Module::load(&self.context, &self.info, image).inspect_err(|error| self.note(error))?;
-        let id = ModuleId(self.modules_loaded);
-        self.modules_loaded += 1;
-        self.modules.insert(id, module);
-        Ok(id)
+        Ok(self.adopt(module))
     }
 
     fn unload_module(&mut self, module: ModuleId) {
@@ -316,7 +392,7 @@ impl Device for CudaDevice {
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.alive()?;
         self.transferred(self.service.write(&self.memory, at.0, bytes))?;
-        self.epochs.written(at, bytes);
+        self.epochs.changed(|words, set| words.written(at, bytes, set));
         Ok(())
     }
 
@@ -328,15 +404,21 @@ impl Device for CudaDevice {
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         self.alive()?;
         self.transferred(self.service.copy(&self.memory, from.0, to.0, bytes))?;
-        self.epochs.forget(to, bytes);
+        self.epochs.changed(|words, _| words.forget(to, bytes));
         Ok(())
     }
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
         self.alive()?;
         self.transferred(self.service.fill(&self.memory, at.0, value, bytes))?;
-        self.epochs.filled(at, value, bytes);
+        self.epochs.changed(|words, set| words.filled(at, value, bytes, set));
         Ok(())
+    }
+
+    fn watch_epoch(&mut self, word: DeviceOffset) {
+        let answer = watch(&mut self.epochs, word, &self.service, &self.memory);
+        // A refusal is heard of, and kernels look at device memory then.
+        let _ = self.transferred(answer);
     }
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {

@@ -1,6 +1,6 @@
 //! A device queue: a stream, and the slots of the launches it may hold.
 
-use atoll_cuda::{Context, CudaError, Event, HostWords, Kernel, LaunchShape, Stream};
+use atoll_cuda::{Context, CudaError, Event, HostWords, Kernel, LaunchShape, Partition, Stream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -51,11 +51,21 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(context: &Arc<Context>, priority: i32, capacity: u32) -> Result<Queue, CudaError> {
+    /// On a partition, where there is one.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        partition: Option<&Arc<Partition>>,
+        priority: i32,
+        capacity: u32,
+    ) -> Result<Queue, CudaError> {
         let words = Arc::new(HostWords::new(context, capacity as usize)?);
         let slot = |index| Ok(Slot { began: Event::new(context)?, ended: Event::new(context)?, words: words.clone(), index });
         let slots = (0..capacity as usize).map(slot).collect::<Result<_, CudaError>>()?;
-        Ok(Queue { stream: Stream::new(context, priority)?, slots, in_flight: 0, capacity })
+        let stream = match partition {
+            None => Stream::new(context, priority)?,
+            Some(partition) => Stream::in_partition(partition, priority)?,
+        };
+        Ok(Queue { stream, slots, in_flight: 0, capacity })
     }
 
     pub(super) fn has_room(&self) -> bool {

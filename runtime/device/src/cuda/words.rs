@@ -1,60 +1,129 @@
-//! Epoch words in host memory that the device sees, beside those in device memory.
+//! Epoch words in host memory that the device sees, beside those in device memory ([`WordTable`]).
 //!
-//! The engine names an epoch word by its offset in device memory. The first launch that carries one gets it a word of host memory too, and finds that in its parameters. From then on both change together:
-//! whatever the engine writes to the one is written to the other.
+//! In the process of the engine, an epoch word gets one of host memory when it is first heard of, and launches find that in their parameters. In an executor, the words are shared with the daemon, which
+//! raises them itself and says which is whose; here is only seen that device memory says the same.
 
 use super::flag::FlagRoute;
+use super::word_table::{WORDS_MAX, WordTable};
+use crate::shm::Region;
 use atoll_core::{DeviceOffset, Epoch};
-use atoll_cuda::{Context, CudaError, DeviceMemory, HostWords, Stream, TransferError, status};
+use atoll_cuda::{Context, CudaError, DeviceMemory, HostMemory, HostWords, Stream, TransferError, status};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
-
-/// Words in host memory. Instances of functions keep theirs, so this is far above what is used; beyond it kernels look at device memory.
-const WORDS_MAX: usize = 1 << 14;
 
 /// Which epoch words lie in host memory too.
 #[derive(Debug)]
 pub(super) struct EpochWords {
-    words: HostWords,
-    /// Offset in device memory to index of the word.
-    by_offset: BTreeMap<u64, usize>,
-    free: Vec<usize>,
+    words: Words,
     route: FlagRoute,
     /// Whether streams can write values on this device.
     writes_values: Cell<bool>,
 }
 
-impl EpochWords {
-    pub(super) fn new(context: &Arc<Context>, route: FlagRoute) -> Result<EpochWords, CudaError> {
-        let free = (0..WORDS_MAX).rev().collect();
-        let words = HostWords::new(context, WORDS_MAX)?;
-        Ok(EpochWords { words, by_offset: BTreeMap::new(), free, route, writes_values: Cell::new(true) })
+#[derive(Debug)]
+enum Words {
+    /// Of this process.
+    Own { words: HostWords, table: WordTable },
+    /// Of the daemon.
+    Shared(SharedWords),
+}
+
+/// Words that another process raises.
+#[derive(Debug)]
+pub(super) struct SharedWords {
+    /// Registered with the device from its beginning on.
+    region: Arc<Region>,
+    memory: Arc<HostMemory>,
+    /// Where the first word is.
+    at: u64,
+    /// Offset in device memory to index of the word, and what device memory says.
+    bound: BTreeMap<u64, (usize, u32)>,
+}
+
+impl SharedWords {
+    pub(super) fn new(region: Arc<Region>, memory: Arc<HostMemory>, at: u64) -> SharedWords {
+        SharedWords { region, memory, at, bound: BTreeMap::new() }
     }
 
-    /// Where a kernel is to look, for a word that lies in device memory.
-    pub(super) fn address(&mut self, word: DeviceOffset, service: &Stream, memory: &DeviceMemory) -> Result<u64, TransferError> {
-        if let Some(&index) = self.by_offset.get(&word.0) {
-            return Ok(self.address_of(index));
+    /// A word; `None` where the daemon names one that is not there.
+    fn word(&self, index: usize) -> Option<&AtomicU32> {
+        self.region.word(self.at + index as u64 * 4).filter(|_| index < WORDS_MAX)
+    }
+}
+
+impl EpochWords {
+    pub(super) fn new(context: &Arc<Context>, route: FlagRoute) -> Result<EpochWords, CudaError> {
+        let words = HostWords::new(context, WORDS_MAX)?;
+        Ok(EpochWords { words: Words::Own { words, table: WordTable::new() }, route, writes_values: Cell::new(true) })
+    }
+
+    /// The same with words that another process raises.
+    pub(super) fn shared(&self, words: SharedWords) -> EpochWords {
+        EpochWords { words: Words::Shared(words), route: self.route, writes_values: self.writes_values.clone() }
+    }
+
+    /// Sees that a word that lies in device memory has one of host memory, if that is where kernels are to look and there is one left.
+    pub(super) fn watch(&mut self, word: DeviceOffset, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
+        if let (FlagRoute::Mapped, Words::Own { words, table }) = (self.route, &mut self.words)
+            && table.find(word).is_none()
+        {
+            let value = read_word(word, service, memory)?;
+            if let Some(index) = table.bind(word) {
+                words.word(index).store(value, Release);
+            }
         }
-        let in_memory = memory.address() + word.0;
-        let index = match self.route {
-            FlagRoute::StreamWrite => return Ok(in_memory),
-            FlagRoute::Mapped => self.free.pop(),
+        Ok(())
+    }
+
+    /// Where kernels find a word, unless that is in device memory.
+    pub(super) fn find(&self, word: DeviceOffset) -> Option<u64> {
+        if self.route == FlagRoute::StreamWrite {
+            return None;
+        }
+        match &self.words {
+            Words::Own { words, table } => Some(words.address() + table.find(word)? as u64 * 4),
+            Words::Shared(shared) => Some(shared.memory.address() + shared.at + shared.bound.get(&word.0)?.0 as u64 * 4),
+        }
+    }
+
+    /// Gives an offset a word that is shared, and sets that to what device memory says.
+    pub(super) fn bind(&mut self, word: DeviceOffset, index: usize, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
+        let Words::Shared(shared) = &mut self.words else { return Ok(()) };
+        let value = read_word(word, service, memory)?;
+        // Whoever had it before has none now.
+        shared.bound.retain(|_, (other, _)| *other != index);
+        if let Some(in_host) = shared.word(index) {
+            in_host.store(value, Release);
+            shared.bound.insert(word.0, (index, value));
+        }
+        Ok(())
+    }
+
+    /// Writes through what was raised by the other process. Does not wait.
+    pub(super) fn follow(&mut self, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
+        let Words::Shared(shared) = &self.words else { return Ok(()) };
+        let now = |(offset, (index, said)): (&u64, &(usize, u32))| {
+            let value = shared.word(*index)?.load(Acquire);
+            (value != *said).then_some((*offset, value))
         };
-        let Some(index) = index else { return Ok(in_memory) };
-        let mut bytes = [0; 4];
-        service.read(memory, word.0, &mut bytes)?;
-        self.words.word(index).store(u32::from_ne_bytes(bytes), Release);
-        self.by_offset.insert(word.0, index);
-        Ok(self.address_of(index))
+        let raised: Vec<(u64, u32)> = shared.bound.iter().filter_map(now).collect();
+        for (offset, value) in raised {
+            self.write_through(DeviceOffset(offset), Epoch(value), service, memory)?;
+            let Words::Shared(shared) = &mut self.words else { return Ok(()) };
+            shared.bound.entry(offset).and_modify(|(_, said)| *said = value);
+        }
+        Ok(())
     }
 
     /// Raises a word for kernels that look at host memory.
     pub(super) fn store(&self, word: DeviceOffset, epoch: Epoch) {
-        if let Some(&index) = self.by_offset.get(&word.0) {
-            self.words.word(index).store(epoch.0, Release);
+        if let Words::Own { words, table } = &self.words
+            && let Some(index) = table.find(word)
+        {
+            words.word(index).store(epoch.0, Release);
         }
     }
 
@@ -75,59 +144,25 @@ impl EpochWords {
         service.fill_word(memory, word.0, epoch.0)
     }
 
-    /// Device memory was written.
-    pub(super) fn written(&mut self, at: DeviceOffset, bytes: &[u8]) {
-        for (offset, index) in self.touched(at.0, bytes.len() as u64) {
-            let within = (offset - at.0) as usize;
-            let word = bytes.get(within..within + 4).and_then(|word| word.try_into().ok());
-            self.set(offset, index, word.map(u32::from_ne_bytes));
+    /// Device memory was changed: what words of this process follow. The daemon sees to those that it shares.
+    pub(super) fn changed(&mut self, change: impl FnOnce(&mut WordTable, &dyn Fn(usize, u32))) {
+        if let Words::Own { words, table } = &mut self.words {
+            change(table, &|index, value| words.word(index).store(value, Release));
         }
-    }
-
-    /// Device memory was filled.
-    pub(super) fn filled(&mut self, at: DeviceOffset, value: u8, bytes: u64) {
-        for (offset, index) in self.touched(at.0, bytes) {
-            let is_whole = offset >= at.0 && at.0 + bytes - offset >= 4;
-            self.set(offset, index, is_whole.then_some(u32::from_ne_bytes([value; 4])));
-        }
-    }
-
-    /// Device memory was changed in a way nobody followed.
-    pub(super) fn forget(&mut self, at: DeviceOffset, bytes: u64) {
-        self.touched(at.0, bytes).into_iter().for_each(|(offset, index)| self.set(offset, index, None));
     }
 
     /// Has every launch leave that can.
     pub(super) fn raise_all(&self) {
-        for &index in self.by_offset.values() {
-            let word = self.words.word(index);
-            let raised = Epoch(word.load(Acquire)).out_of_reach();
-            word.store(raised.0, Release);
+        let raise = |word: &AtomicU32| word.store(Epoch(word.load(Acquire)).out_of_reach().0, Release);
+        match &self.words {
+            Words::Own { words, table } => table.indices().for_each(|index| raise(words.word(index))),
+            Words::Shared(shared) => shared.bound.values().filter_map(|(index, _)| shared.word(*index)).for_each(raise),
         }
     }
+}
 
-    fn address_of(&self, index: usize) -> u64 {
-        self.words.address() + index as u64 * 4
-    }
-
-    /// Words of which a byte lies in a range.
-    fn touched(&self, at: u64, bytes: u64) -> Vec<(u64, usize)> {
-        let range = at.saturating_sub(3)..at.saturating_add(bytes);
-        if range.is_empty() || bytes == 0 {
-            Vec::new()
-        } else {
-            self.by_offset.range(range).map(|(offset, index)| (*offset, *index)).collect()
-        }
-    }
-
-    /// Gives a word a new value, or takes it out of host memory: no launch in flight uses it, and the next one finds it again.
-    fn set(&mut self, offset: u64, index: usize, value: Option<u32>) {
-        match value {
-            Some(value) => self.words.word(index).store(value, Release),
-            None => {
-                self.by_offset.remove(&offset);
-                self.free.push(index);
-            }
-        }
-    }
+fn read_word(word: DeviceOffset, service: &Stream, memory: &DeviceMemory) -> Result<u32, TransferError> {
+    let mut bytes = [0; 4];
+    service.read(memory, word.0, &mut bytes)?;
+    Ok(u32::from_ne_bytes(bytes))
 }

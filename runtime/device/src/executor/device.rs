@@ -1,8 +1,16 @@
 //! The daemon's side of an executor.
 
 use super::channel::{Channel, ChannelError};
-use super::supervisor::{self, Patience, Start, Supervised};
+use super::config::{DeviceConfig, ExecutorConfig};
+use super::memory::ExecutorMemory;
+use super::supervisor::{self, Start, Supervised};
 use super::wire::{CODE_BYTES_MAX, ConstantRange, DESCRIPTORS_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION, RANGES_MAX};
+#[cfg(feature = "cuda")]
+use super::{port::Port, remote::RemoteMemory};
+#[cfg(feature = "cuda")]
+use crate::cuda::{CudaConfig, GpuFacts};
+#[cfg(feature = "cuda")]
+use crate::doorbell::FdBell;
 use crate::extent::{Extent, discard};
 use crate::host::{CONSTANTS_BASE, ConstantStore, EngineSide, EngineSpace, HostConfig, memory_region};
 use crate::record::{ChunkRecord, Completion, ComputeUnitUse, LaunchRecord};
@@ -11,9 +19,7 @@ use crate::shm::Region;
 use crate::{Device, DeviceError, DeviceInfo, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use rustix::fs::{MemfdFlags, SealFlags};
-use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -24,49 +30,12 @@ const REAP_WITHIN: Duration = Duration::from_secs(5);
 /// A module that is never loaded.
 const NO_MODULE: ModuleId = ModuleId(u32::MAX);
 
-/// How an executor is made, and what it may take.
-#[derive(Clone, Debug)]
-pub struct ExecutorConfig {
-    /// The device that it runs.
-    pub host: HostConfig,
-    /// The program that calls [`super::serve`] with its standard input.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
-    /// How long it may show no sign of life while it has something to do.
-    pub hang_after: Duration,
-    /// How long it may take to start, and to load a module.
-    pub answer_within: Duration,
-    /// How much less urgent than others its compute units are, as for nice(2).
-    pub nice: i32,
-}
-
-impl ExecutorConfig {
-    /// An executor of this program, `atoll executor`.
-    pub fn new(host: HostConfig) -> ExecutorConfig {
-        ExecutorConfig {
-            host,
-            program: "/proc/self/exe".into(),
-            arguments: vec!["executor".into()],
-            hang_after: Duration::from_secs(3),
-            answer_within: Duration::from_secs(30),
-            nice: 0,
-        }
-    }
-
-    fn patience(&self) -> Patience {
-        // A launch may be stopped for those of every more urgent queue, each of which may take its whole time.
-        let launches = self.host.time_limit.saturating_mul(self.host.queues);
-        let launch_within = launches.saturating_add(self.hang_after);
-        Patience { hang_after: self.hang_after, answer_within: self.answer_within, launch_within }
-    }
-}
-
-/// A host device whose compute units are in another process.
+/// A device that another process runs: a host device, or a GPU.
 #[derive(Debug)]
 pub struct ExecutorDevice {
     info: DeviceInfo,
     engine_side: EngineSide,
+    memory: ExecutorMemory,
     executor: Arc<Supervised>,
     pid: u32,
     answer_within: Duration,
@@ -77,34 +46,101 @@ pub struct ExecutorDevice {
 }
 
 impl ExecutorDevice {
-    /// Starts an executor. Does not wait until it runs; the first load does.
+    /// Starts an executor. Does not wait until it runs where it is not needed to know what the device is; the first load does.
     pub fn start(config: ExecutorConfig) -> Result<ExecutorDevice, DeviceError> {
-        let memory = memory_region(config.host.memory_bytes)?;
-        Self::start_in(config, memory)
+        match config.device.clone() {
+            DeviceConfig::Host(host) => {
+                let memory = memory_region(host.memory_bytes)?;
+                Self::start_host(&config, host, memory)
+            }
+            #[cfg(feature = "cuda")]
+            DeviceConfig::Cuda(cuda) => Self::start_gpu(&config, &cuda, None),
+        }
     }
 
-    /// The same with memory that is there.
-    pub(crate) fn start_in(config: ExecutorConfig, memory: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
-        let patience = config.patience();
-        let host = HostConfig { memory_bytes: memory.bytes(), ..config.host }.checked()?;
+    /// A host device with memory that is there.
+    pub(crate) fn start_host(config: &ExecutorConfig, host: HostConfig, memory: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
+        let host = HostConfig { memory_bytes: memory.bytes(), ..host }.checked()?;
+        let engine_side = EngineSide::new(host.link_shape())?.distrustful();
+        let start = Self::greeted(config, &engine_side, DeviceConfig::Host(host.clone()), &[memory.as_fd()])?;
         let space = EngineSpace { memory, constants: ConstantStore::new(host.constants_bytes) };
-        let mut engine_side = EngineSide::new(&host, space)?.distrustful();
+        Self::begun(config, start, host.info(), engine_side, ExecutorMemory::Shared(space))
+    }
+
+    /// A GPU, of which is known what it is, or will be when this is over.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn start_gpu(config: &ExecutorConfig, cuda: &CudaConfig, facts: Option<GpuFacts>) -> Result<ExecutorDevice, DeviceError> {
+        let engine_side = EngineSide::new(cuda.link_shape()?)?.distrustful();
+        let port = Port::create().map_err(os("create memory for transfers"))?;
+        let wake = FdBell::new().map_err(os("create an eventfd"))?;
+        let start = Self::greeted(config, &engine_side, DeviceConfig::Cuda(cuda.clone()), &[port.as_fd(), wake.as_fd()])?;
+        let executor = start.executor.clone();
+        let bytes = facts.as_ref().map_or(0, |facts| facts.memory_bytes);
+        let memory = RemoteMemory::new(port, wake, executor, bytes, config.answer_within);
+        let info = facts.clone().unwrap_or_default().info(cuda);
+        let mut device = Self::begun(config, start, info, engine_side, ExecutorMemory::Remote(memory))?;
+        if facts.is_none() {
+            device.learn(cuda)?;
+        }
+        device.info.time_limit = Some(cuda.time_limit);
+        Ok(device)
+    }
+
+    /// Waits until the executor said what its GPU is.
+    #[cfg(feature = "cuda")]
+    fn learn(&mut self, cuda: &CudaConfig) -> Result<(), DeviceError> {
+        let unavailable = |error| self.executor.refusal().map_or(error, DeviceError::Unavailable);
+        self.wait_ready().map_err(unavailable)?;
+        let nothing = || DeviceError::Lost(format!("executor {} does not say what GPU it has", self.pid));
+        let facts = self.executor.gpu().ok_or_else(nothing)?;
+        if let ExecutorMemory::Remote(memory) = &mut self.memory {
+            memory.bytes = facts.memory_bytes;
+        }
+        self.info = facts.info(cuda);
+        Ok(())
+    }
+
+    /// What its GPU is, once it is known.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn gpu(&self) -> Option<GpuFacts> {
+        self.executor.gpu()
+    }
+
+    /// Sends the first message to an executor that is about to be started.
+    fn greeted(
+        config: &ExecutorConfig,
+        engine_side: &EngineSide,
+        device: DeviceConfig,
+        memory: &[BorrowedFd<'_>],
+    ) -> Result<Start, DeviceError> {
         let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
-        let executor = Supervised::new(channel, engine_side.link.clone(), engine_side.device_bell()?, patience);
-        let hello = Order::Hello {
-            version: PROTOCOL_VERSION,
-            daemon: rustix::process::getpid().as_raw_nonzero().get(),
-            config: host.clone(),
-            nice: config.nice,
-        };
-        let (link, memory) = (engine_side.link.as_fd(), engine_side.space.memory.as_fd());
-        executor.greet(&hello, &[link, memory, engine_side.completion_fd()]).map_err(lost)?;
-        let executor = Arc::new(executor);
-        let start = Start { program: config.program, arguments: config.arguments, socket, executor: executor.clone() };
+        let executor = Supervised::new(channel, engine_side.link.clone(), engine_side.device_bell()?, config.patience());
+        let daemon = rustix::process::getpid().as_raw_nonzero().get();
+        let hello = Order::Hello { version: PROTOCOL_VERSION, daemon, device, nice: config.nice };
+        let descriptors = [&[engine_side.link.as_fd(), engine_side.completion_fd()], memory].concat();
+        executor.greet(&hello, &descriptors).map_err(lost)?;
+        Ok(Start {
+            program: config.program.clone(),
+            arguments: config.arguments.clone(),
+            environment: config.environment.clone(),
+            socket,
+            executor: Arc::new(executor),
+        })
+    }
+
+    /// Starts its process.
+    fn begun(
+        config: &ExecutorConfig,
+        start: Start,
+        info: DeviceInfo,
+        mut engine_side: EngineSide,
+        memory: ExecutorMemory,
+    ) -> Result<ExecutorDevice, DeviceError> {
+        let executor = start.executor.clone();
         let pid = supervisor::start(start).map_err(os("start an executor"))?;
         engine_side.set_process(pid.cast_signed());
         let answer_within = config.answer_within;
-        Ok(ExecutorDevice { info: host.info(), engine_side, executor, pid, answer_within, modules: Vec::new(), abandoned: Vec::new() })
+        Ok(ExecutorDevice { info, engine_side, memory, executor, pid, answer_within, modules: Vec::new(), abandoned: Vec::new() })
     }
 
     /// Its process.
@@ -137,8 +173,8 @@ impl ExecutorDevice {
         let file = image.file.try_clone().map_err(os("duplicate the descriptor of a module"))?;
         let module = self.modules.len() as u32;
         self.modules.push(true);
-        let (target, code_bytes, facts_bytes) = (image.target.clone(), image.code_bytes, image.facts_bytes);
-        self.executor.send(Order::Load { module, target, code_bytes, facts_bytes }, vec![file]);
+        let SealedModule { code_bytes, ptx_bytes, facts_bytes, .. } = *image;
+        self.executor.send(Order::Load { module, target: image.target.clone(), code_bytes, ptx_bytes, facts_bytes }, vec![file]);
         Ok(ModuleId(module))
     }
 
@@ -172,6 +208,11 @@ impl ExecutorDevice {
     /// Chunks of its compute units that nobody took.
     pub(crate) fn chunks_left(&self) -> u64 {
         self.engine_side.chunks_left()
+    }
+
+    /// Whether it ran, and then said that it cannot go on.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.jail_lacks().is_some() && self.executor.refusal().is_some()
     }
 
     /// Ends it for a reason that is told as "executor 123 `why`".
@@ -240,52 +281,62 @@ impl Device for ExecutorDevice {
     }
 
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.engine_side.space.place(at).write(bytes)
+        self.memory.write(at, bytes)
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.engine_side.space.place(at).read(bytes)
+        self.memory.read(at, bytes)
     }
 
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.place(from).copy_to(self.engine_side.space.place(to), bytes)
+        self.memory.copy(from, to, bytes)
     }
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.place(at).fill(value, bytes)
+        self.memory.fill(at, value, bytes)
     }
 
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.place(at).give_back(bytes)
+        self.memory.give_back(at, bytes)
     }
 
     fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.constants.reserve(at, bytes).map(|_| ())
+        self.memory.constants_mut().map_or(Ok(()), |constants| constants.reserve(at, bytes).map(|_| ()))
     }
 
     fn release_constant(&mut self, at: DeviceOffset) {
-        if let Some(extent) = self.engine_side.space.constants.release(at) {
+        if let Some(extent) = self.memory.constants_mut().and_then(|constants| constants.release(at)) {
             self.begin_hide([(at, &extent)]);
             discard(extent);
         }
     }
 
     fn show_constants(&mut self, _domain: &str, constants: &[DeviceOffset]) {
-        let store = &self.engine_side.space.constants;
-        self.begin_show(constants.iter().filter_map(|at| Some((*at, store.get(*at)?))));
+        let store = self.memory.constants();
+        self.begin_show(constants.iter().filter_map(|at| Some((*at, store?.get(*at)?))));
     }
 
     fn hide_constants(&mut self, _domain: &str, constants: &[DeviceOffset]) {
-        let store = &self.engine_side.space.constants;
-        self.begin_hide(constants.iter().filter_map(|at| Some((*at, store.get(*at)?))));
+        let store = self.memory.constants();
+        self.begin_hide(constants.iter().filter_map(|at| Some((*at, store?.get(*at)?))));
     }
 
     fn sees_constants(&self, _domain: &str) -> bool {
         self.has_shown_all()
     }
 
+    fn watch_epoch(&mut self, word: DeviceOffset) {
+        #[cfg(feature = "cuda")]
+        if let ExecutorMemory::Remote(memory) = &mut self.memory {
+            // That its executor is gone is heard of elsewhere.
+            let _ = memory.watch(word);
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = word;
+    }
+
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
-        self.engine_side.store_epoch(word, epoch);
+        self.memory.store_epoch(word, epoch);
     }
 
     /// # Panics
@@ -297,7 +348,17 @@ impl Device for ExecutorDevice {
         // The message that unloads it may still be on its way.
         let is_loaded = self.modules.get(record.module.0 as usize).is_some_and(|is_loaded| *is_loaded);
         let record = if is_loaded { *record } else { LaunchRecord { module: NO_MODULE, ..*record } };
+        #[cfg(feature = "cuda")]
+        if let ExecutorMemory::Remote(memory) = &mut self.memory
+            && record.preemptible == 1
+        {
+            memory.watch(record.epoch_word).map_err(|_| SubmitError::Lost)?;
+        }
         self.engine_side.submit(queue, &record, params)?;
+        #[cfg(feature = "cuda")]
+        if let ExecutorMemory::Remote(memory) = &self.memory {
+            memory.wake();
+        }
         self.executor.activity.in_flight.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -308,9 +369,9 @@ impl Device for ExecutorDevice {
         self.engine_side.abort(queue, launch);
     }
 
-    /// By the word of the executor, which code that broke out of its kernel could change.
+    /// By the word of the executor, which code that broke out of its kernel could change; of a GPU nobody knows.
     fn busy_ns(&self) -> Option<u64> {
-        Some(self.engine_side.link.busy_ns())
+        matches!(self.memory, ExecutorMemory::Shared(_)).then(|| self.engine_side.link.busy_ns())
     }
 
     fn compute_units(&self) -> Vec<ComputeUnitUse> {
@@ -366,18 +427,20 @@ pub(crate) struct SealedModule {
     file: OwnedFd,
     target: String,
     code_bytes: u64,
+    ptx_bytes: u64,
     facts_bytes: u64,
 }
 
 impl SealedModule {
     pub(crate) fn new(image: ModuleImage<'_>) -> Result<SealedModule, DeviceError> {
         let facts = serde_json::to_vec(image.kernels).map_err(|error| DeviceError::BadModule(error.to_string()))?;
-        let (code_bytes, facts_bytes) = (image.code.len() as u64, facts.len() as u64);
-        if code_bytes > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
+        let ptx = image.ptx.unwrap_or_default();
+        let (code_bytes, ptx_bytes, facts_bytes) = (image.code.len() as u64, ptx.len() as u64, facts.len() as u64);
+        if code_bytes.max(ptx_bytes) > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
             return Err(DeviceError::BadModule(format!("{code_bytes} bytes of code and {facts_bytes} of facts are too many")));
         }
-        let file = sealed_file(&[image.code, &facts]).map_err(os("create memory for a module"))?;
-        Ok(SealedModule { file, target: image.target.to_owned(), code_bytes, facts_bytes })
+        let file = sealed_file(&[image.code, ptx, &facts]).map_err(os("create memory for a module"))?;
+        Ok(SealedModule { file, target: image.target.to_owned(), code_bytes, ptx_bytes, facts_bytes })
     }
 }
 

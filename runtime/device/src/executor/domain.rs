@@ -32,7 +32,8 @@ pub(super) struct Domain {
 pub(super) struct Memory {
     /// In the upper bits of its offsets.
     pub(super) number: u64,
-    pub(super) region: Arc<Region>,
+    /// `None` where only its executor reaches it.
+    pub(super) region: Option<Arc<Region>>,
 }
 
 #[derive(Debug)]
@@ -143,8 +144,12 @@ impl Domain {
         }
     }
 
+    /// Whether its executor runs.
+    pub(super) fn has_begun(&self) -> bool {
+        self.executor().is_some_and(|device| device.lost().is_none() && device.jail_lacks().is_some())
+    }
+
     pub(super) fn is_ready(&self) -> bool {
-        self.executor().is_some_and(|device| device.lost().is_none())
-            && !self.modules.values().any(|module| module.was_loaded && module.refusal.is_none() && module.ready().is_none())
+        self.has_begun() && !self.modules.values().any(|module| module.was_loaded && module.refusal.is_none() && module.ready().is_none())
     }
 }

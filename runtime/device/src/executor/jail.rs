@@ -71,19 +71,31 @@ const REFUSED: &[i64] = &[
     libc::SYS_readlink,
 ];
 
-/// The first steps, before anything is received: no descriptor that was inherited, nobody who looks into this process.
+/// The first steps, before anything is received: no descriptor that was inherited, no way to privileges.
 pub(super) fn enter_alone() -> std::io::Result<()> {
     // SAFETY: closes descriptors that nothing in this process has taken over.
     if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } != 0 {
         return Err(std::io::Error::last_os_error());
     }
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::thread::set_no_new_privs(true)?;
     Ok(())
 }
 
+/// All there is for a process with a GPU: its driver opens files and makes system calls as it likes, and kernels run on the GPU, not here. Returns what is missing.
+#[cfg(feature = "cuda")]
+pub(super) fn enter_with_gpu() -> std::io::Result<Vec<String>> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(null.as_fd())?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    let mut missing = vec!["files and system calls are not restricted: the GPU's driver needs them".to_owned()];
+    missing.extend(restrict_network().err().map(|error| format!("landlock: {error}")));
+    Ok(missing)
+}
+
 /// Before there are threads, which inherit it. Returns what this machine does not offer.
 pub(super) fn enter_before_threads(config: &HostConfig) -> std::io::Result<Vec<String>> {
+    // Nobody looks into this process.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(null.as_fd())?;
     rustix::stdio::dup2_stdout(null.as_fd())?;
@@ -124,10 +136,18 @@ pub(super) fn enter() -> Result<(), String> {
 }
 
 fn restrict_files() -> Result<(), String> {
-    let enforce = || -> Result<RulesetStatus, RulesetError> {
+    restricted(|| {
         let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V5))?.handle_access(AccessNet::from_all(ABI::V5))?;
         Ok(ruleset.scope(Scope::from_all(ABI::V6))?.create()?.restrict_self()?.ruleset)
-    };
+    })
+}
+
+#[cfg(feature = "cuda")]
+fn restrict_network() -> Result<(), String> {
+    restricted(|| Ok(Ruleset::default().handle_access(AccessNet::from_all(ABI::V5))?.create()?.restrict_self()?.ruleset))
+}
+
+fn restricted(enforce: impl Fn() -> Result<RulesetStatus, RulesetError>) -> Result<(), String> {
     match enforce() {
         Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => Ok(()),
         Ok(RulesetStatus::NotEnforced) => {

@@ -20,14 +20,23 @@
 //! [`ExecutorConfig::answer_within`].
 
 mod channel;
+mod config;
 mod device;
 mod domain;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod jail;
+mod memory;
 mod pool;
+#[cfg(feature = "cuda")]
+mod port;
+#[cfg(feature = "cuda")]
+mod remote;
 mod serve;
 mod supervisor;
 mod wire;
 
-pub use device::{ExecutorConfig, ExecutorDevice};
+pub use config::{DeviceConfig, ExecutorConfig};
+pub use device::ExecutorDevice;
 pub use pool::ExecutorPool;
 pub use serve::{ServeError, serve};

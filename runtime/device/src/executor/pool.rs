@@ -4,11 +4,17 @@
 //! by the executors of those domains that they were shown to; memory belongs to one domain. An executor that is lost is replaced after a pause that grows with how often that happens, and gets its modules again; its launches end as failed, with the cause, and the
 //! other domains go on. A domain whose executors keep dying is unavailable for a while, with the cause.
 //!
+//! A GPU is one executor for all domains, since processes share its compute units badly: to all of them it is the domain [`EVERYBODY`]. Its constants lie in the memory that goes with it; whoever put them there is
+//! told ([`Device::take_constants_lost`]) and puts them there again, and until then nothing is started anew.
+//!
 //! *Memory of a domain* is found at [`Device::domain`]: the domain's number in the upper bits of the offset. A lost executor's memory is lost too: the domain gets a new number and new, zeroed memory, so
 //! that nobody mistakes one for the other, and whatever still carries the old number is refused.
 
-use super::device::{ExecutorConfig, ExecutorDevice, SealedModule};
+use super::config::{DeviceConfig, ExecutorConfig};
+use super::device::{ExecutorDevice, SealedModule};
 use super::domain::{Domain, Memory, Module, State};
+#[cfg(feature = "cuda")]
+use crate::cuda::{CudaConfig, GpuFacts};
 use crate::extent::discard;
 use crate::host::{ConstantStore, MEMORY_BYTES_MAX, Place, memory_region};
 use crate::record::{ChunkRecord, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus, PARAMS_BYTES_MAX};
@@ -43,6 +49,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 const OWN_DOMAIN: &str = "local";
 const NICE_OF_OTHERS: i32 = 5;
 
+/// The one domain of a device that keeps none apart; no tenant has this name.
+const EVERYBODY: &str = "*";
+
 const _: () = assert!(MEMORY_BYTES_MAX <= 1 << 45, "memory and constants lie below the numbers of domains");
 
 /// A device that is several executors.
@@ -50,6 +59,9 @@ const _: () = assert!(MEMORY_BYTES_MAX <= 1 << 45, "memory and constants lie bel
 pub struct ExecutorPool {
     info: DeviceInfo,
     config: ExecutorConfig,
+    /// What the GPU is, where the device is one.
+    #[cfg(feature = "cuda")]
+    gpu: Option<GpuFacts>,
     constants: ConstantStore,
     domains: Vec<Domain>,
     numbers: u64,
@@ -67,6 +79,8 @@ pub struct ExecutorPool {
     /// What executors that are gone had counted.
     busy_before_ns: u64,
     units_before: Vec<ComputeUnitUse>,
+    /// Constants went with an executor, and nobody was told yet.
+    constants_lost: bool,
     /// Chunks that they took with them, and nobody was told yet.
     chunks_lost: u64,
     /// Readable while there is something to do: executors, the timer, the bell.
@@ -76,11 +90,31 @@ pub struct ExecutorPool {
 }
 
 impl ExecutorPool {
-    /// A device without executors; they are started when something is loaded.
+    /// A device whose executors are started when something is loaded; that of a GPU is now, since it says what the GPU is.
     pub fn new(config: ExecutorConfig) -> Result<ExecutorPool, DeviceError> {
-        let host = config.host.clone().checked()?;
-        let constants = ConstantStore::new(host.constants_bytes);
-        let units_before = vec![ComputeUnitUse::default(); host.compute_units as usize];
+        match config.device.clone() {
+            DeviceConfig::Host(host) => {
+                let host = host.checked()?;
+                let units = host.compute_units as usize;
+                Ok(ExecutorPool { units_before: vec![ComputeUnitUse::default(); units], ..Self::with(config, host.info())? })
+            }
+            #[cfg(feature = "cuda")]
+            DeviceConfig::Cuda(cuda) => {
+                let executor = ExecutorDevice::start(config.clone())?;
+                // One that takes its place has as much memory, whatever others have taken meanwhile.
+                let memory_bytes = Some(executor.info().memory_bytes);
+                let device = DeviceConfig::Cuda(CudaConfig { memory_bytes, ..cuda });
+                let mut pool = Self::with(ExecutorConfig { device, ..config }, executor.info().clone())?;
+                pool.gpu = executor.gpu();
+                let index = pool.domain_index(EVERYBODY);
+                pool.memory(index)?;
+                pool.begun(index, executor)?;
+                Ok(pool)
+            }
+        }
+    }
+
+    fn with(config: ExecutorConfig, info: DeviceInfo) -> Result<ExecutorPool, DeviceError> {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("create an epoll descriptor"))?;
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map_err(os("create a timer"))?;
@@ -88,9 +122,11 @@ impl ExecutorPool {
         watch(&ready, timer.as_fd())?;
         watch(&ready, bell.as_fd())?;
         Ok(ExecutorPool {
-            info: host.info(),
+            constants: ConstantStore::new(info.constants_bytes),
+            info,
             config,
-            constants,
+            #[cfg(feature = "cuda")]
+            gpu: None,
             domains: Vec::new(),
             numbers: 0,
             modules: HashMap::new(),
@@ -101,7 +137,8 @@ impl ExecutorPool {
             reports: HashMap::new(),
             statistics: ExecutorStatistics::default(),
             busy_before_ns: 0,
-            units_before,
+            units_before: Vec::new(),
+            constants_lost: false,
             chunks_lost: 0,
             ready,
             timer,
@@ -109,7 +146,24 @@ impl ExecutorPool {
         })
     }
 
+    /// Whether all domains are one, and its memory is only reached through its executor.
+    fn is_remote(&self) -> bool {
+        !matches!(self.config.device, DeviceConfig::Host(_))
+    }
+
+    /// The name under which a domain is known here.
+    fn name<'a>(&self, name: &'a str) -> &'a str {
+        if self.is_remote() { EVERYBODY } else { name }
+    }
+
+    /// A domain, if anything was ever asked about it.
+    fn known(&self, name: &str) -> Option<&Domain> {
+        let name = self.name(name);
+        self.domains.iter().find(|domain| domain.name == name)
+    }
+
     fn domain_index(&mut self, name: &str) -> usize {
+        let name = self.name(name);
         if let Some(index) = self.domains.iter().position(|domain| domain.name == name) {
             return index;
         }
@@ -119,12 +173,15 @@ impl ExecutorPool {
 
     /// The memory of a domain. One that has none gets some that nobody has used, under a number that nobody has had.
     fn memory(&mut self, index: usize) -> Result<&Memory, DeviceError> {
+        if self.constants_lost {
+            return Err(gone());
+        }
         if self.domains[index].memory.is_none() {
             self.numbers += 1;
             if self.numbers >= NUMBERS_MAX {
                 return Err(DeviceError::Lost("executors were replaced too often; restart the daemon".to_owned()));
             }
-            let region = memory_region(self.info.memory_bytes)?;
+            let region = if self.is_remote() { None } else { Some(memory_region(self.info.memory_bytes)?) };
             self.domains[index].memory = Some(Memory { number: self.numbers, region });
         }
         Ok(self.domains[index].memory.as_ref().expect("it was just made"))
@@ -133,10 +190,27 @@ impl ExecutorPool {
     /// Where an offset is: in the memory of a domain, or among the constants, which belong to none.
     fn place(&self, at: DeviceOffset) -> Result<Place<'_>, DeviceError> {
         let (number, within) = split(at);
-        match self.domains.iter().filter_map(|domain| domain.memory.as_ref()).find(|memory| memory.number == number) {
-            Some(memory) => Ok(Place::of_memory(&memory.region, at, within.0)),
+        let memory = self.domains.iter().filter_map(|domain| domain.memory.as_ref()).find(|memory| memory.number == number);
+        match memory.map(|memory| memory.region.as_ref()) {
+            Some(Some(region)) => Ok(Place::of_memory(region, at, within.0)),
             None if number == 0 => self.constants.place(at).ok_or_else(gone),
-            None => Err(gone()),
+            _ => Err(gone()),
+        }
+    }
+
+    /// The executor that reaches an offset, and what it calls that, where memory is not mapped here.
+    fn far(&mut self, at: DeviceOffset) -> Result<Option<(&mut ExecutorDevice, DeviceOffset)>, DeviceError> {
+        if !self.is_remote() {
+            return Ok(None);
+        }
+        let (number, within) = split(at);
+        match self.domains.first_mut() {
+            // Constants are named without the number, since they are put there again when it changes.
+            Some(domain @ Domain { .. }) if number == 0 || number == domain.number() => match &mut domain.state {
+                State::Running(device) if device.lost().is_none() => Ok(Some((device, within))),
+                _ => Err(gone()),
+            },
+            _ => Err(gone()),
         }
     }
 
@@ -145,26 +219,41 @@ impl ExecutorPool {
         if !matches!(self.domains[index].state, State::Absent) {
             return Ok(());
         }
-        let nice = if self.domains[index].name == OWN_DOMAIN { 0 } else { NICE_OF_OTHERS };
-        let config = ExecutorConfig { nice: self.config.nice.max(nice), ..self.config.clone() };
-        let started = self.memory(index).map(|memory| memory.region.clone()).and_then(|region| ExecutorDevice::start_in(config, region));
-        let domain = &mut self.domains[index];
-        match started {
-            Ok(device) => {
-                watch(&self.ready, device.completion_fd())?;
-                tracing::info!(domain = %domain.name, pid = device.pid(), "an executor begins");
-                domain.state = State::Running(Box::new(device));
-                self.statistics.started += 1;
-                // First, so that it has them once its modules are loaded.
-                domain.show(domain.constants.iter().copied(), &self.constants);
-                domain.load_all();
-                Ok(())
-            }
+        if self.constants_lost {
+            return Ok(());
+        }
+        match self.start(index).and_then(|device| self.begun(index, device)) {
+            Ok(()) => Ok(()),
             Err(error) => {
                 self.pause(index, error.to_string());
                 Err(error)
             }
         }
+    }
+
+    fn start(&mut self, index: usize) -> Result<ExecutorDevice, DeviceError> {
+        let nice = if is_kept(&self.domains[index].name) { 0 } else { NICE_OF_OTHERS };
+        let config = ExecutorConfig { nice: self.config.nice.max(nice), ..self.config.clone() };
+        let region = self.memory(index)?.region.clone();
+        match (&config.device, region) {
+            (DeviceConfig::Host(host), Some(region)) => ExecutorDevice::start_host(&config, host.clone(), region),
+            #[cfg(feature = "cuda")]
+            (DeviceConfig::Cuda(cuda), _) => ExecutorDevice::start_gpu(&config, cuda, self.gpu.clone()),
+            (DeviceConfig::Host(_), None) => Err(gone()),
+        }
+    }
+
+    /// A domain has an executor from now on.
+    fn begun(&mut self, index: usize, device: ExecutorDevice) -> Result<(), DeviceError> {
+        watch(&self.ready, device.completion_fd())?;
+        let domain = &mut self.domains[index];
+        tracing::info!(domain = %domain.name, pid = device.pid(), "an executor begins");
+        domain.state = State::Running(Box::new(device));
+        self.statistics.started += 1;
+        // First, so that it has them once its modules are loaded.
+        domain.show(domain.constants.iter().copied(), &self.constants);
+        domain.load_all();
+        Ok(())
     }
 
     /// A domain's executor is gone, or could not be started.
@@ -202,10 +291,16 @@ impl ExecutorPool {
         }
         let _ = epoll::delete(&self.ready, device.completion_fd());
         self.keep_counts(&device);
+        // That a kernel ended its context says nothing about the GPU.
+        let is_its_fault = !(self.is_remote() && device.gave_up());
         drop(device);
         self.domains[index].memory = None;
+        self.constants_lost = self.is_remote();
         self.domains[index].modules.values_mut().for_each(|module| module.lose_executor(cause));
         self.pause(index, cause.to_owned());
+        if !is_its_fault {
+            self.domains[index].losses.pop_back();
+        }
     }
 
     /// Does what there is to do beyond completions.
@@ -222,8 +317,11 @@ impl ExecutorPool {
                     }
                 }
                 State::Pausing { until, .. } if *until <= Instant::now() => {
+                    if self.constants_lost {
+                        continue;
+                    }
                     domain.state = State::Absent;
-                    if domain.modules.values().any(|module| module.refusal.is_none()) {
+                    if is_kept(&domain.name) || domain.modules.values().any(|module| module.refusal.is_none()) {
                         // A failure is told, and tried again later.
                         let _ = self.wake(index);
                     }
@@ -364,7 +462,7 @@ impl Device for ExecutorPool {
             device.unload_module(local);
         }
         // What has nothing to run needs no process.
-        if domain.modules.is_empty() && domain.name != OWN_DOMAIN && !self.launches.values().any(|other| *other == index) {
+        if domain.modules.is_empty() && !is_kept(&domain.name) && !self.launches.values().any(|other| *other == index) {
             self.end(index);
         }
     }
@@ -375,42 +473,69 @@ impl Device for ExecutorPool {
     }
 
     fn domain_state(&self, name: &str) -> DomainState {
-        let Some(domain) = self.domains.iter().find(|domain| domain.name == name) else { return DomainState::Ready };
+        let Some(domain) = self.known(name) else { return DomainState::Ready };
         match &domain.state {
             State::Pausing { cause, is_unavailable: true, .. } => DomainState::Unavailable(cause.clone()),
-            State::Absent if domain.modules.is_empty() => DomainState::Ready,
+            State::Absent if domain.modules.is_empty() && !self.is_remote() => DomainState::Ready,
             _ if domain.is_ready() => DomainState::Ready,
             _ => DomainState::Restarting,
         }
     }
 
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.place(at)?.write(bytes)
+        match self.far(at)? {
+            Some((device, at)) => device.write(at, bytes),
+            None => self.place(at)?.write(bytes),
+        }
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.place(at)?.read(bytes)
+        match self.far(at)? {
+            Some((device, at)) => device.read(at, bytes),
+            None => self.place(at)?.read(bytes),
+        }
     }
 
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.place(from)?.copy_to(self.place(to)?, bytes)
+        // Both are in the same memory, if that is there.
+        let to_there = self.far(to)?.map(|(_, to)| to);
+        match (self.far(from)?, to_there) {
+            (Some((device, from)), Some(to)) => device.copy(from, to, bytes),
+            _ => self.place(from)?.copy_to(self.place(to)?, bytes),
+        }
     }
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        self.place(at)?.fill(value, bytes)
+        match self.far(at)? {
+            Some((device, at)) => device.fill(at, value, bytes),
+            None => self.place(at)?.fill(value, bytes),
+        }
     }
 
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        match self.place(at) {
-            Ok(place) => place.give_back(bytes),
+        let given = match self.far(at) {
+            Ok(Some((device, at))) => device.give_back(at, bytes),
+            Ok(None) => self.place(at).and_then(|place| place.give_back(bytes)),
+            Err(error) => Err(error),
+        };
+        match given {
             // It went with its executor.
             Err(DeviceError::DomainLost(_)) => Ok(()),
-            Err(error) => Err(error),
+            other => other,
         }
     }
 
     fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.constants.reserve(at, bytes).map(|_| ())
+        // On a GPU it is memory like any other.
+        if self.is_remote() { Ok(()) } else { self.constants.reserve(at, bytes).map(|_| ()) }
+    }
+
+    fn take_constants_lost(&mut self) -> bool {
+        std::mem::take(&mut self.constants_lost)
+    }
+
+    fn is_away(&self) -> bool {
+        self.is_remote() && !self.domains.first().is_some_and(Domain::has_begun)
     }
 
     fn release_constant(&mut self, at: DeviceOffset) {
@@ -442,8 +567,14 @@ impl Device for ExecutorPool {
 
     fn sees_constants(&self, domain: &str) -> bool {
         // Another executor maps them before it is ready.
-        let executor = self.domains.iter().find(|known| known.name == domain).and_then(Domain::executor);
+        let executor = self.known(domain).and_then(Domain::executor);
         executor.is_none_or(|executor| executor.lost().is_some() || executor.has_shown_all())
+    }
+
+    fn watch_epoch(&mut self, word: DeviceOffset) {
+        if let Ok(Some((device, word))) = self.far(word) {
+            device.watch_epoch(word);
+        }
     }
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
@@ -460,9 +591,10 @@ impl Device for ExecutorPool {
             self.refuse(index, record.launch, FaultKind::Refused { reason });
             return Ok(());
         }
+        let constants = if self.is_remote() { DeviceOffset(0) } else { self.info.constants_base };
         let domain = index.map(|index| &mut self.domains[index]);
         let number = domain.as_ref().map_or(NUMBERS_MAX, |domain| domain.number());
-        let Some((record_there, params_there)) = translate(record, params, number, self.info.constants_base) else {
+        let Some((record_there, params_there)) = translate(record, params, number, constants) else {
             self.refuse_lost(index, record.launch, "the executor that had its memory is gone");
             return Ok(());
         };
@@ -507,6 +639,9 @@ impl Device for ExecutorPool {
     }
 
     fn busy_ns(&self) -> Option<u64> {
+        if self.is_remote() {
+            return None;
+        }
         let running = self.domains.iter().filter_map(|domain| domain.executor()?.busy_ns());
         // An executor may say what it likes.
         Some(running.fold(self.busy_before_ns, u64::saturating_add))
@@ -596,6 +731,11 @@ fn translate(record: &LaunchRecord, params: &[u8], number: u64, constants: Devic
     }
     let record = LaunchRecord { evicted_word: own(record.evicted_word)?, epoch_word: own(record.epoch_word)?, ..*record };
     Some((record, block))
+}
+
+/// Whether a domain has an executor also while nothing is loaded.
+fn is_kept(name: &str) -> bool {
+    name == OWN_DOMAIN || name == EVERYBODY
 }
 
 fn gone() -> DeviceError {

@@ -1,6 +1,9 @@
 //! The executor's side: what `atoll executor` runs.
 
 use super::channel::{Channel, ChannelError};
+use super::config::DeviceConfig;
+#[cfg(feature = "cuda")]
+use super::gpu;
 use super::jail;
 use super::wire::{Answer, CODE_BYTES_MAX, ConstantRange, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION};
 use crate::doorbell::FdBell;
@@ -57,7 +60,51 @@ pub fn serve() -> Result<(), ServeError> {
 }
 
 fn run(channel: &Arc<Channel>) -> Result<(), ServeError> {
-    let (mut device_side, window) = begin(channel)?;
+    let Greeting { device, nice, descriptors } = greeting(channel)?;
+    match device {
+        DeviceConfig::Host(config) => run_host(channel, config, nice, descriptors),
+        #[cfg(feature = "cuda")]
+        DeviceConfig::Cuda(config) => gpu::run(channel, &config, descriptors),
+    }
+}
+
+/// The first message.
+struct Greeting {
+    device: DeviceConfig,
+    nice: i32,
+    descriptors: Vec<OwnedFd>,
+}
+
+fn greeting(channel: &Channel) -> Result<Greeting, ServeError> {
+    let (order, descriptors) = match channel.receive::<Order>(true) {
+        Ok(Some(received)) => received,
+        Ok(None) | Err(ChannelError::Closed) => return Err(ServeError::NoDaemon("was told nothing".to_owned())),
+        Err(error) => return Err(ServeError::NoDaemon(format!("cannot read its standard input: {error}"))),
+    };
+    let Order::Hello { version, daemon, device, nice } = order else {
+        return Err(ServeError::BadOrder("the first message is no greeting".to_owned()));
+    };
+    if version != PROTOCOL_VERSION {
+        return Err(ServeError::BadOrder(format!("version {version} of the protocol; this program speaks {PROTOCOL_VERSION}")));
+    }
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    if parent != daemon {
+        return Err(ServeError::NoDaemon(format!("was started by process {daemon}, which has ended")));
+    }
+    Ok(Greeting { device, nice, descriptors })
+}
+
+/// The descriptors of a greeting, as many as there have to be.
+pub(super) fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], ServeError> {
+    let wrong = |descriptors: Vec<OwnedFd>| ServeError::BadOrder(format!("a greeting with {} descriptors", descriptors.len()));
+    descriptors.try_into().map_err(wrong)
+}
+
+fn run_host(channel: &Arc<Channel>, config: HostConfig, nice: i32, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
+    let window = Arc::new(constants_window(config.constants_bytes)?);
+    let (mut device_side, missing) = start(channel, descriptors, window.clone(), config.checked()?, nice)?;
+    jail::enter().map_err(ServeError::Jail)?;
+    answer(channel, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
     let end = loop {
         match channel.receive::<Order>(true) {
             Ok(Some((order, descriptors))) => match obey(&mut device_side, &window, channel, order, descriptors) {
@@ -73,30 +120,6 @@ fn run(channel: &Arc<Channel>) -> Result<(), ServeError> {
     end
 }
 
-/// From the first message to running compute units, and the addresses in which they find constants.
-fn begin(channel: &Arc<Channel>) -> Result<(DeviceSide, Arc<Window>), ServeError> {
-    let (order, descriptors) = match channel.receive::<Order>(true) {
-        Ok(Some(received)) => received,
-        Ok(None) | Err(ChannelError::Closed) => return Err(ServeError::NoDaemon("was told nothing".to_owned())),
-        Err(error) => return Err(ServeError::NoDaemon(format!("cannot read its standard input: {error}"))),
-    };
-    let Order::Hello { version, daemon, config, nice } = order else {
-        return Err(ServeError::BadOrder("the first message is no greeting".to_owned()));
-    };
-    if version != PROTOCOL_VERSION {
-        return Err(ServeError::BadOrder(format!("version {version} of the protocol; this program speaks {PROTOCOL_VERSION}")));
-    }
-    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    if parent != daemon {
-        return Err(ServeError::NoDaemon(format!("was started by process {daemon}, which has ended")));
-    }
-    let window = Arc::new(constants_window(config.constants_bytes)?);
-    let (side, missing) = start(channel, descriptors, window.clone(), config.checked()?, nice)?;
-    jail::enter().map_err(ServeError::Jail)?;
-    answer(channel, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
-    Ok((side, window))
-}
-
 fn start(
     channel: &Arc<Channel>,
     descriptors: Vec<OwnedFd>,
@@ -104,8 +127,7 @@ fn start(
     config: HostConfig,
     nice: i32,
 ) -> Result<(DeviceSide, Vec<String>), ServeError> {
-    let [link, memory, bell] = <[OwnedFd; 3]>::try_from(descriptors)
-        .map_err(|descriptors| ServeError::BadOrder(format!("a greeting with {} descriptors", descriptors.len())))?;
+    let [link, bell, memory] = exactly(descriptors)?;
     let link = Link::attach(link, config.link_shape()).map_err(os("map the command rings"))?;
     let memory = Arc::new(Region::attach(memory).map_err(os("map device memory"))?);
     memory.prefer_huge_pages();
@@ -125,13 +147,10 @@ fn start(
 fn obey(side: &mut DeviceSide, window: &Window, channel: &Channel, order: Order, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
     match order {
         Order::Hello { .. } => Err(ServeError::BadOrder("a second greeting".to_owned())),
-        Order::Load { module, target, code_bytes, facts_bytes } => {
-            let [file] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| ServeError::BadOrder("a module without code".to_owned()))?;
-            let refusal = load(side, module, &target, code_bytes, facts_bytes, &file).err().map(|error| match error {
-                DeviceError::BadModule(why) => why,
-                other => other.to_string(),
-            });
-            answer(channel, &Answer::Loaded { module, refusal })
+        Order::Load { module, target, code_bytes, ptx_bytes, facts_bytes } => {
+            let parts = Parts { code_bytes, ptx_bytes, facts_bytes };
+            let loaded = read_module(parts, descriptors).and_then(|sent| side.load_module(ModuleId(module), sent.image(&target)));
+            answer(channel, &Answer::Loaded { module, refusal: loaded.err().map(refusal) })
         }
         Order::Unload { module } => {
             side.unload_module(ModuleId(module));
@@ -141,6 +160,8 @@ fn obey(side: &mut DeviceSide, window: &Window, channel: &Channel, order: Order,
             show(window, &constants, descriptors)?;
             answer(channel, &Answer::Shown)
         }
+        #[cfg(feature = "cuda")]
+        Order::Raise { .. } => Err(ServeError::BadOrder("an epoch of a GPU".to_owned())),
         Order::Hide { constants } => {
             let mut constants = constants.into_iter();
             constants.try_for_each(|range| window.hide(range.at, range.bytes)).map_err(os("give addresses of constants back"))
@@ -157,26 +178,69 @@ fn show(window: &Window, constants: &[ConstantRange], files: Vec<OwnedFd>) -> Re
     pairs.try_for_each(|(range, file)| window.show(range.at, range.bytes, file.as_fd())).map_err(os("map constants"))
 }
 
-fn load(side: &mut DeviceSide, module: u32, target: &str, code_bytes: u64, facts_bytes: u64, file: &OwnedFd) -> Result<(), DeviceError> {
-    let unreadable = |error: rustix::io::Errno| DeviceError::Os { what: "read a module", source: error.into() };
-    if code_bytes > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
-        return Err(DeviceError::BadModule("it is too large".to_owned()));
+/// How many bytes of a module are what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    pub(super) code_bytes: u64,
+    pub(super) ptx_bytes: u64,
+    pub(super) facts_bytes: u64,
+}
+
+/// A module that was sent.
+pub(super) struct SentModule {
+    code: Vec<u8>,
+    ptx: Vec<u8>,
+    kernels: Vec<KernelFacts>,
+}
+
+impl SentModule {
+    pub(super) fn image<'a>(&'a self, target: &'a str) -> ModuleImage<'a> {
+        let ptx = (!self.ptx.is_empty()).then_some(&self.ptx[..]);
+        ModuleImage { domain: "", target, code: &self.code, ptx, kernels: &self.kernels }
     }
-    let mut bytes = vec![0; (code_bytes + facts_bytes) as usize];
+}
+
+/// What is told about a module that is not loaded.
+pub(super) fn refusal(error: DeviceError) -> String {
+    match error {
+        DeviceError::BadModule(why) => why,
+        other => other.to_string(),
+    }
+}
+
+/// Reads a module out of the one descriptor of its message.
+pub(super) fn read_module(parts: Parts, descriptors: Vec<OwnedFd>) -> Result<SentModule, DeviceError> {
+    let bad = |why: &str| DeviceError::BadModule(why.to_owned());
+    let [file] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| bad("it was sent without code"))?;
+    let Parts { code_bytes, ptx_bytes, facts_bytes } = parts;
+    if code_bytes.max(ptx_bytes) > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
+        return Err(bad("it is too large"));
+    }
+    let mut at = 0;
+    let mut next = |bytes: u64| {
+        let part = read_part(&file, at, bytes as usize);
+        at += bytes;
+        part
+    };
+    let (code, ptx, facts) = (next(code_bytes)?, next(ptx_bytes)?, next(facts_bytes)?);
+    let kernels = serde_json::from_slice(&facts).map_err(|error| DeviceError::BadModule(format!("its facts cannot be read: {error}")))?;
+    Ok(SentModule { code, ptx, kernels })
+}
+
+fn read_part(file: &OwnedFd, at: u64, length: usize) -> Result<Vec<u8>, DeviceError> {
+    let unreadable = |error: rustix::io::Errno| DeviceError::Os { what: "read a module", source: error.into() };
+    let mut bytes = vec![0; length];
     let mut done = 0;
-    while done < bytes.len() {
-        match rustix::io::pread(file, &mut bytes[done..], done as u64).map_err(unreadable)? {
+    while done < length {
+        match rustix::io::pread(file, &mut bytes[done..], at + done as u64).map_err(unreadable)? {
             0 => return Err(DeviceError::BadModule("it is shorter than it says".to_owned())),
             read => done += read,
         }
     }
-    let (code, facts) = bytes.split_at(code_bytes as usize);
-    let kernels: Vec<KernelFacts> =
-        serde_json::from_slice(facts).map_err(|error| DeviceError::BadModule(format!("its facts cannot be read: {error}")))?;
-    side.load_module(ModuleId(module), ModuleImage { domain: "", target, code, ptx: None, kernels: &kernels })
+    Ok(bytes)
 }
 
-fn answer(channel: &Channel, answer: &Answer) -> Result<(), ServeError> {
+pub(super) fn answer(channel: &Channel, answer: &Answer) -> Result<(), ServeError> {
     match channel.send(answer, &[], true) {
         // A daemon that is gone is heard of by the next receive.
         Ok(_) | Err(ChannelError::Closed) => Ok(()),
@@ -186,9 +250,9 @@ fn answer(channel: &Channel, answer: &Answer) -> Result<(), ServeError> {
 
 /// Reports leave at once, before their completions.
 #[derive(Debug)]
-struct SendReports {
-    channel: Arc<Channel>,
-    link: Link,
+pub(super) struct SendReports {
+    pub(super) channel: Arc<Channel>,
+    pub(super) link: Link,
 }
 
 impl KeepReports for SendReports {
@@ -203,6 +267,6 @@ impl KeepReports for SendReports {
     }
 }
 
-fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> ServeError {
+pub(super) fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> ServeError {
     move |source| ServeError::Os { what, source: source.into() }
 }

@@ -5,6 +5,8 @@
 
 use super::channel::{Channel, ChannelError};
 use super::wire::{Answer, Order, PROTOCOL_VERSION, RANGES_MAX};
+#[cfg(feature = "cuda")]
+use crate::cuda::GpuFacts;
 use crate::doorbell::FdBell;
 use crate::host::{Link, Reports};
 use crate::report::{Fault, LaunchReport};
@@ -78,6 +80,10 @@ pub(crate) struct Activity {
 struct Mail {
     outgoing: VecDeque<(Order, Vec<OwnedFd>)>,
     ready: Option<Vec<String>>,
+    /// Why it cannot run, or not any more, in its own words.
+    refusal: Option<String>,
+    #[cfg(feature = "cuda")]
+    gpu: Option<GpuFacts>,
     /// Since when each [`Order::Show`] has no answer, oldest first.
     showing: VecDeque<Instant>,
     /// Modules being loaded, and since when.
@@ -158,6 +164,17 @@ impl Supervised {
         self.mail().ready.clone()
     }
 
+    /// The GPU that it has, once it runs.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn gpu(&self) -> Option<GpuFacts> {
+        self.mail().gpu.clone()
+    }
+
+    /// Why it cannot run, or not any more, in its own words.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.mail().refusal.clone()
+    }
+
     /// A launch that it took with it.
     pub(crate) fn note_lost(&self, launch: LaunchId, fault: &Fault) {
         let mail = self.mail();
@@ -226,7 +243,11 @@ impl Supervised {
         if mail.awaited() < awaited {
             self.bell.force();
         }
+        let refusal = mail.refusal.clone();
         drop(mail);
+        if let Some(reason) = refusal {
+            self.end(format!("cannot go on: {reason}"));
+        }
         self.news.notify_all();
     }
 
@@ -251,7 +272,7 @@ impl Mail {
 
     /// Answers that are to come.
     fn awaited(&self) -> usize {
-        self.loading.len() + self.showing.len()
+        self.loading.len() + self.showing.len() + usize::from(self.ready.is_none())
     }
 
     /// An error is what is wrong with it.
@@ -262,7 +283,9 @@ impl Mail {
         match answer {
             Answer::Ready { version: PROTOCOL_VERSION, missing } if self.ready.is_none() => self.ready = Some(missing),
             Answer::Ready { version, .. } => return Err(format!("it speaks version {version} of the protocol, not {PROTOCOL_VERSION}")),
-            Answer::Refused { reason } => return Err(reason),
+            #[cfg(feature = "cuda")]
+            Answer::Gpu { facts } => self.gpu = Some(facts),
+            Answer::Refused { reason } => self.refusal = Some(reason),
             Answer::Loaded { module, refusal } => {
                 self.loading.remove(&module).ok_or("it loaded what nobody sent")?;
                 self.loaded.insert(module, refusal);
@@ -300,6 +323,7 @@ impl Mail {
 pub(crate) struct Start {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
     /// Its end of the channel.
     pub(crate) socket: OwnedFd,
     pub(crate) executor: Arc<Supervised>,
@@ -390,12 +414,12 @@ fn wait(processes: &[Process], bell: &OwnedFd) {
 
 impl Process {
     fn start(start: Start) -> std::io::Result<Process> {
-        let Start { program, arguments, socket, executor } = start;
+        let Start { program, arguments, environment, socket, executor } = start;
         let mut command = Command::new(program);
         // Lists of processes should say what it is, not `exe`.
         command.arg0("atoll");
         // A group of its own: what a terminal sends to the daemon's is for the daemon alone.
-        command.args(arguments).env_clear().stdin(socket).stdout(Stdio::null()).process_group(0);
+        command.args(arguments).env_clear().envs(environment).stdin(socket).stdout(Stdio::null()).process_group(0);
         if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
             command.env("LD_LIBRARY_PATH", path);
         }

@@ -2,13 +2,15 @@
 //!
 //! Each is one packet of JSON, at most [`MESSAGE_BYTES_MAX`] long; code and the facts of its kernels travel in a memory file beside it.
 
-use crate::HostConfig;
+use super::config::DeviceConfig;
+#[cfg(feature = "cuda")]
+use crate::cuda::GpuFacts;
 use crate::report::{Fault, LaunchReport};
 use atoll_core::LaunchId;
 use serde::{Deserialize, Serialize};
 
 /// Version of all of this, rings and control words included. Both sides are one program, so it only guards against one that was replaced while it ran.
-pub(crate) const PROTOCOL_VERSION: u32 = 2;
+pub(crate) const PROTOCOL_VERSION: u32 = 3;
 
 /// Longest message. Less than what a socket holds by default.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 128 << 10;
@@ -33,21 +35,24 @@ const NAME_BYTES_MAX: usize = 2 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum Order {
-    /// The first message. Its descriptors: control words and rings, memory, the completion eventfd.
+    /// The first message. Its descriptors: control words and rings, memory of the device or for transfers to it, the completion eventfd, and for a GPU the one that wakes the executor.
     Hello {
         version: u32,
         /// The daemon's process.
         daemon: i32,
-        config: HostConfig,
+        device: DeviceConfig,
         /// How much less urgent than others it is, as for nice(2).
         nice: i32,
     },
-    /// Its descriptor holds so many bytes of code, then so many of facts.
-    Load { module: u32, target: String, code_bytes: u64, facts_bytes: u64 },
+    /// Its descriptor holds so many bytes of code, then so many of the PTX that it was made from if there are any, then so many of facts.
+    Load { module: u32, target: String, code_bytes: u64, ptx_bytes: u64, facts_bytes: u64 },
     /// No launch in flight uses it.
     Unload { module: u32 },
     /// Where constants are to be mapped, each with a descriptor of its memory, for reading.
     Show { constants: Vec<ConstantRange> },
+    /// An epoch word in the memory of a GPU is raised that no launch was given yet.
+    #[cfg(feature = "cuda")]
+    Raise { word: u64, epoch: u32 },
     /// Constants that are not to be mapped any more; no launch in flight reads them.
     Hide { constants: Vec<ConstantRange> },
 }
@@ -66,7 +71,10 @@ pub(crate) struct ConstantRange {
 pub(crate) enum Answer {
     /// It runs, and this is what its jail lacks.
     Ready { version: u32, missing: Vec<String> },
-    /// It cannot run.
+    /// The GPU that it has; sent before it runs.
+    #[cfg(feature = "cuda")]
+    Gpu { facts: GpuFacts },
+    /// It cannot run, or not any more.
     Refused { reason: String },
     /// A module is loaded, or cannot be.
     Loaded { module: u32, refusal: Option<String> },

@@ -1,23 +1,21 @@
-//! The engine's side of a host device: it puts launches into the command rings, takes completions out, and writes the memory. Where the compute units run is not its business.
+//! The engine's side of the rings: it puts launches in and takes completions out. Where they run is not its business.
 
 use super::chunks::ChunkReader;
-use super::link::{Link, State};
-use super::space::EngineSpace;
-use super::{HostConfig, os};
+use super::link::{Link, LinkShape, State};
+use super::os;
 use crate::doorbell::FdBell;
 use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, ChunkRecord, Command, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus};
 use crate::ring::{Consumer, Producer, PushError};
 use crate::{DeviceError, SubmitError};
-use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_core::{LaunchId, QueueId};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::Ordering::{Release, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
-/// The rings' ends, the memory and the bell.
+/// The rings' ends and the bell.
 #[derive(Debug)]
 pub(crate) struct EngineSide {
     pub(crate) link: Link,
-    pub(crate) space: EngineSpace,
     queues: Vec<EngineQueue>,
     chunks: Vec<ChunkReader>,
     queue_capacity: usize,
@@ -43,12 +41,12 @@ struct EngineQueue {
 }
 
 impl EngineSide {
-    /// Makes the rings; the other side has to be told of link, memory and bell.
-    pub(crate) fn new(config: &HostConfig, space: EngineSpace) -> Result<EngineSide, DeviceError> {
-        let link = Link::create(config.link_shape()).map_err(os("create the command rings"))?;
+    /// Makes the rings; the other side has to be told of link and bell.
+    pub(crate) fn new(shape: LinkShape) -> Result<EngineSide, DeviceError> {
+        let link = Link::create(shape).map_err(os("create the command rings"))?;
         let completion_bell = FdBell::new().map_err(os("create an eventfd"))?;
-        let queue_capacity = config.queue_capacity as usize;
-        let queues = (0..config.queues)
+        let queue_capacity = shape.capacity as usize;
+        let queues = (0..shape.queues)
             .map(|queue| {
                 let (commands, completions) = link.engine_ends(queue);
                 EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(queue_capacity), aborted: None }
@@ -57,7 +55,6 @@ impl EngineSide {
         let chunks = link.chunk_readers();
         Ok(EngineSide {
             link,
-            space,
             queues,
             chunks,
             queue_capacity,
@@ -101,13 +98,6 @@ impl EngineSide {
     #[cfg(test)]
     pub(crate) fn in_flight(&self) -> usize {
         self.queues.iter().map(|queue| queue.in_flight.len()).sum()
-    }
-
-    pub(crate) fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
-        match self.space.word(word) {
-            Some(word) => word.store(epoch.0, Release),
-            None => tracing::error!(at = word.0, "an epoch word outside the device's memory, or not aligned"),
-        }
     }
 
     /// # Panics

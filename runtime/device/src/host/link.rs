@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCs
 /// Most device queues: a bit each in a stop word, and one bit for the shutdown.
 pub(crate) const QUEUES_MAX: u32 = 31;
 
+/// Most launches in a device queue; a command takes 584 bytes.
+pub(crate) const CAPACITY_MAX: u32 = 1 << 16;
+
 /// Bit of a stop word that says that the device ends.
 const SHUTDOWN_BIT: u32 = 1 << 31;
 
@@ -61,6 +64,12 @@ pub(crate) struct LinkShape {
 }
 
 impl LinkShape {
+    /// Whether there are rings of this shape.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_possible(self) -> bool {
+        (1..=QUEUES_MAX).contains(&self.queues) && (1..=CAPACITY_MAX).contains(&self.capacity)
+    }
+
     fn bytes(self) -> u64 {
         self.chunks_at() + u64::from(self.compute_units) * CHUNKS_BYTES
     }

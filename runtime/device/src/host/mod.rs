@@ -57,12 +57,12 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 pub(crate) use compute_unit::now_ns;
 pub(crate) use device_side::DeviceSide;
 pub(crate) use engine_side::EngineSide;
-pub(crate) use link::Link;
+pub(crate) use link::{Link, LinkShape};
 pub(crate) use module::SCRATCH_BYTES_MAX;
 pub(crate) use reports::{KeepReports, Reports};
 pub(crate) use space::{ConstantStore, EngineSpace, KernelSpace, MEMORY_BYTES_MAX, Place};
 
-use link::{LinkShape, QUEUES_MAX};
+use link::QUEUES_MAX;
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -70,9 +70,6 @@ use std::time::Duration;
 
 /// Most compute units; beyond it handing out chunks under one lock per queue would be the limit.
 const COMPUTE_UNITS_MAX: u32 = 512;
-
-/// Most launches in a device queue; a command takes 584 bytes.
-const QUEUE_CAPACITY_MAX: u32 = 1 << 16;
 
 /// What a host device is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +128,7 @@ impl Default for HostConfig {
 pub struct HostDevice {
     info: DeviceInfo,
     engine_side: EngineSide,
+    space: EngineSpace,
     device_side: DeviceSide,
     /// Where all kernels find all constants.
     window: Arc<Window>,
@@ -145,10 +143,10 @@ impl HostDevice {
         let space = EngineSpace { memory: memory_region(config.memory_bytes)?, constants: ConstantStore::new(config.constants_bytes) };
         let window = Arc::new(constants_window(config.constants_bytes)?);
         let kernel_space = KernelSpace::new(space.memory.clone(), window.clone());
-        let engine_side = EngineSide::new(&config, space)?;
+        let engine_side = EngineSide::new(config.link_shape())?;
         let reports = Arc::new(Reports::default());
         let device_side = DeviceSide::start(&config, engine_side.link.clone(), kernel_space, engine_side.device_bell()?, reports.clone())?;
-        Ok(HostDevice { info: config.info(), engine_side, device_side, window, reports, modules_loaded: 0 })
+        Ok(HostDevice { info: config.info(), engine_side, space, device_side, window, reports, modules_loaded: 0 })
     }
 
     /// From the next launch on, code that was compiled with checks may access these buffers, its module's variables and its block's own memory, and nothing else. Before the first
@@ -185,33 +183,33 @@ impl Device for HostDevice {
     }
 
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.engine_side.space.place(at).write(bytes)
+        self.space.place(at).write(bytes)
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.engine_side.space.place(at).read(bytes)
+        self.space.place(at).read(bytes)
     }
 
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.place(from).copy_to(self.engine_side.space.place(to), bytes)
+        self.space.place(from).copy_to(self.space.place(to), bytes)
     }
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.place(at).fill(value, bytes)
+        self.space.place(at).fill(value, bytes)
     }
 
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.engine_side.space.place(at).give_back(bytes)
+        self.space.place(at).give_back(bytes)
     }
 
     fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        let file = self.engine_side.space.constants.reserve(at, bytes)?.read_only();
+        let file = self.space.constants.reserve(at, bytes)?.read_only();
         let shown = file.and_then(|file| self.window.show(at.0 - CONSTANTS_BASE.0, bytes, file.as_fd()));
         shown.map_err(os("map a constant")).inspect_err(|_| self.release_constant(at))
     }
 
     fn release_constant(&mut self, at: DeviceOffset) {
-        let Some(extent) = self.engine_side.space.constants.release(at) else { return };
+        let Some(extent) = self.space.constants.release(at) else { return };
         if let Err(error) = self.window.hide(at.0 - CONSTANTS_BASE.0, extent.bytes()) {
             tracing::error!(%error, "addresses of a constant cannot be given back");
         }
@@ -219,7 +217,7 @@ impl Device for HostDevice {
     }
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
-        self.engine_side.store_epoch(word, epoch);
+        self.space.store_epoch(word, epoch);
     }
 
     /// # Panics
@@ -268,7 +266,7 @@ impl HostConfig {
     pub(crate) fn checked(self) -> Result<HostConfig, DeviceError> {
         within("compute units", self.compute_units.into(), COMPUTE_UNITS_MAX.into())?;
         within("device queues", self.queues.into(), QUEUES_MAX.into())?;
-        within("device queue capacity", self.queue_capacity.into(), QUEUE_CAPACITY_MAX.into())?;
+        within("device queue capacity", self.queue_capacity.into(), link::CAPACITY_MAX.into())?;
         within("device memory", self.memory_bytes, MEMORY_BYTES_MAX)?;
         within("constants", self.constants_bytes, MEMORY_BYTES_MAX)?;
         if cpu::targets().is_empty() {

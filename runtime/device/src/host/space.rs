@@ -8,10 +8,10 @@ use super::bounds::{self, Bounds};
 use crate::DeviceError;
 use crate::extent::{Extent, Window};
 use crate::shm::{OutOfRange, Region};
-use atoll_core::DeviceOffset;
+use atoll_core::{DeviceOffset, Epoch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Release;
 
 /// Where constants begin: above all memory, and a multiple of the largest range, so that what is aligned by its offset is so by its address.
 pub const CONSTANTS_BASE: DeviceOffset = DeviceOffset(1 << 46);
@@ -35,9 +35,12 @@ impl EngineSpace {
         self.constants.place(at).unwrap_or_else(|| Place::of_memory(&self.memory, at, at.0))
     }
 
-    /// A word that kernels may look at.
-    pub(crate) fn word(&self, at: DeviceOffset) -> Option<&AtomicU32> {
-        self.memory.word(at.0)
+    /// Raises an epoch.
+    pub(crate) fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        match self.memory.word(word.0) {
+            Some(word) => word.store(epoch.0, Release),
+            None => tracing::error!(at = word.0, "an epoch word outside the device's memory, or not aligned"),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::arguments::{HostCall, Out, Pointer};
 use super::entry_points;
+use crate::context::Context;
 use crate::device::PRIORITY_MIN;
 use crate::driver::Driver;
 use crate::event::Recorded;
@@ -168,9 +169,13 @@ entry_points! { STREAM:
 }
 
 fn create(stream: Out<u64>, flags: c_uint, priority: c_int) -> Result<(), Status> {
+    start(&Driver::get()?.current()?, stream, flags, priority)
+}
+
+/// Makes a stream of a context.
+pub(super) fn start(context: &Arc<Context>, stream: Out<u64>, flags: c_uint, priority: c_int) -> Result<(), Status> {
     stream.is_wanted()?;
     let driver = Driver::get()?;
-    let context = driver.current()?;
     if flags & !NON_BLOCKING != 0 {
         return Err(Status::InvalidValue);
     }

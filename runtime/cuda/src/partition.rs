@@ -1,0 +1,101 @@
+//! Partitions of a device's compute units: what the driver calls green contexts, from CUDA 12.4 on.
+//!
+//! A partition belongs to the primary context, and everything but its streams does too: memory, modules and events are the same for all. What is launched into its streams runs on its
+//! compute units and on no others; how many it gets, the driver rounds up to what the hardware can divide.
+
+use crate::context::Context;
+use crate::error::{CudaError, status};
+use crate::functions::Functions;
+use crate::handle::Handle;
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+
+/// `CU_DEV_RESOURCE_TYPE_SM`.
+const TYPE_COMPUTE_UNITS: c_int = 1;
+
+/// `CU_GREEN_CTX_DEFAULT_STREAM`, without which the driver of CUDA 12 makes none.
+const DEFAULT_STREAM: c_uint = 1;
+
+/// `CUdevResource`: 144 bytes in CUDA 12, 152 in CUDA 13. Only the driver writes it.
+#[repr(C, align(16))]
+pub(crate) struct Resource([u32; 64]);
+
+impl Resource {
+    const EMPTY: Resource = Resource([0; 64]);
+
+    /// `sm.smCount`, behind the type and 92 bytes that are the driver's.
+    fn compute_units(&self) -> u32 {
+        self.0[24]
+    }
+}
+
+/// Why there is no partition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartitionError {
+    /// The driver is too old.
+    #[error("this NVIDIA driver cannot divide a GPU: that came with CUDA 12.4, and it speaks {}.{}", .0 / 1000, .0 % 1000 / 10)]
+    NotSupported(u32),
+    /// There are not so many.
+    #[error("the GPU has {all} compute units, not {wanted}")]
+    TooMany {
+        /// What was asked for.
+        wanted: u32,
+        /// What there is.
+        all: u32,
+    },
+    /// The driver refuses.
+    #[error(transparent)]
+    Driver(#[from] CudaError),
+}
+
+/// Compute units of a device.
+#[derive(Debug)]
+pub struct Partition {
+    pub(crate) context: Arc<Context>,
+    pub(crate) handle: Handle,
+    compute_units: u32,
+}
+
+impl Partition {
+    /// At least so many compute units.
+    pub fn new(context: &Arc<Context>, compute_units: u32) -> Result<Arc<Partition>, PartitionError> {
+        let (mut all, mut part) = (Resource::EMPTY, Resource::EMPTY);
+        let (mut description, mut handle, mut groups) = (Handle::NULL, Handle::NULL, 1);
+        let ordinal = context.gpu().ordinal;
+        // SAFETY: writes one resource, for which there is more than enough room, to the address given.
+        call(context, "cuDeviceGetDevResource", |f| Some(unsafe { f.device_resource?(ordinal, &mut all, TYPE_COMPUTE_UNITS) }))?;
+        if compute_units > all.compute_units() {
+            return Err(PartitionError::TooMany { wanted: compute_units, all: all.compute_units() });
+        }
+        let rest = std::ptr::null_mut();
+        // SAFETY: reads a resource that the driver wrote, writes one group and the number of groups, of which one was asked for.
+        let split = |f: &Functions| Some(unsafe { f.resource_split?(&mut part, &mut groups, &all, rest, 0, compute_units) });
+        call(context, "cuDevSmResourceSplitByCount", split)?;
+        // SAFETY: reads one resource that the driver wrote, and writes one handle.
+        call(context, "cuDevResourceGenerateDesc", |f| Some(unsafe { f.resource_describe?(&mut description, &mut part, 1) }))?;
+        // SAFETY: the description is the driver's; writes one handle.
+        let create = |f: &Functions| Some(unsafe { f.green_create?(&mut handle, description, ordinal, DEFAULT_STREAM) });
+        call(context, "cuGreenCtxCreate", create)?;
+        Ok(Arc::new(Partition { context: context.clone(), handle, compute_units: part.compute_units() }))
+    }
+
+    /// How many compute units it has.
+    pub fn compute_units(&self) -> u32 {
+        self.compute_units
+    }
+}
+
+/// Calls a function that an old driver has not, or has and refuses.
+fn call(context: &Context, name: &'static str, call: impl FnOnce(&Functions) -> Option<c_int>) -> Result<(), PartitionError> {
+    match context.call(name, |f| call(f).unwrap_or(status::NOT_SUPPORTED)) {
+        Err(error) if error.code == status::NOT_SUPPORTED => Err(PartitionError::NotSupported(context.driver().version()?)),
+        answer => Ok(answer?),
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours, and its streams, which keep it, are gone.
+        self.context.release(|f| f.green_destroy.map_or(0, |destroy| unsafe { destroy(self.handle) }));
+    }
+}

@@ -203,6 +203,11 @@ impl Constants {
         freed
     }
 
+    /// The sets that hold their constants.
+    pub(crate) fn held(&self) -> Vec<ItemId> {
+        self.sets.iter().filter(|(_, set)| set.state != SetState::Away && !set.pieces.is_empty()).map(|(id, _)| *id).collect()
+    }
+
     /// The place of the oldest leftover, which is gone then; `None` if there is none.
     pub(crate) fn reclaim_leftover(&mut self) -> Option<Allocation> {
         let (_, &id) = self.leftovers.first_key_value()?;

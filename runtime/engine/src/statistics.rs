@@ -186,6 +186,8 @@ pub struct DeviceStatistics {
     pub constant_bytes_all: u64,
     /// The processes that run its launches, on a device that has some.
     pub executors: ExecutorStatistics,
+    /// Whether all of it is being replaced, so that invocations wait.
+    pub is_away: bool,
     /// Why it is lost, if it is.
     pub lost: Option<String>,
 }

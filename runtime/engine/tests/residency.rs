@@ -10,6 +10,7 @@ mod toy;
 use atoll_core::residency::RESIDENCY_POLICIES;
 use atoll_core::rng::Rng;
 use atoll_engine::*;
+use fake::mortal::Mortal;
 use fake::{Controls, FakeDevice};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -21,6 +22,14 @@ type Answer = Result<InvocationResult, InvokeError>;
 fn start(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Controls) {
     let (device, controls) = FakeDevice::new(config.evict_at_random.unwrap_or(0));
     let engine = Engine::start(device, EngineConfig { memory_limit_bytes: Some(limit), ..config }).expect("an engine");
+    let handle = engine.handle();
+    (engine, handle, controls)
+}
+
+/// The same with a device that can die.
+fn start_mortal(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Controls) {
+    let (device, controls) = FakeDevice::new(config.evict_at_random.unwrap_or(0));
+    let engine = Engine::start(Mortal::new(device), EngineConfig { memory_limit_bytes: Some(limit), ..config }).expect("an engine");
     let handle = engine.handle();
     (engine, handle, controls)
 }
@@ -263,6 +272,29 @@ fn what_several_have_is_charged_in_full_and_taken_from_nobody() {
     assert_eq!((function(&handle, "own").memory.state, handle.statistics().constants.evictions), (ConstantState::Host, 2));
 }
 
+#[test]
+fn constants_that_the_device_lost_are_brought_again() {
+    let (_engine, handle, device) = start_mortal(256 * 64 + 4 * toy::invocation_memory(64), EngineConfig::default());
+    let (a, b) = (model(1, 20), model(2, 20));
+    load(&handle, "a", &a, Class::BestEffort).expect("room");
+    load(&handle, "b", &b, Class::BestEffort).expect("room");
+    let input = input(64, 1);
+    check(&submit(&handle, "a", Class::BestEffort, &input).1, &a, &input);
+    device.pause();
+    let running = submit(&handle, "a", Class::BestEffort, &input);
+    device.wait_for_launches();
+    device.die();
+    // It ends what was in flight before it gives another memory.
+    let behind = submit(&handle, "b", Class::RealTime, &input);
+    device.resume();
+    check(&running.1, &a, &input);
+    check(&behind.1, &b, &input);
+    let statistics = handle.statistics();
+    assert_eq!(statistics.constants.evictions, 0, "nobody took them away");
+    assert!(statistics.constants.loads >= 4 && function(&handle, "a").memory.state == ConstantState::Device, "{statistics:?}");
+    assert!(statistics.retries >= 1, "{statistics:?}");
+}
+
 fn seeds() -> std::ops::Range<u64> {
     match std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()) {
         Some(seed) => seed..seed + 1,
@@ -270,7 +302,8 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Functions of three tenants that share some constants, on a device that holds a part of them, with loads, unloads, cancellations, deadlines, traps and evictions at random.
+/// Functions of three tenants that share some constants, on a device that holds a part of them, with loads, unloads, cancellations, deadlines, traps and evictions at random; every
+/// other device also loses all its memory now and then.
 #[test]
 fn a_life_under_pressure_leaves_nothing_behind() {
     let mut evictions = 0;
@@ -313,7 +346,8 @@ fn life(seed: u64) -> u64 {
         memory_overcommit: 100.0,
         ..EngineConfig::default()
     };
-    let (engine, handle, device) = start(limit, config);
+    let is_mortal = rng.one_in(2);
+    let (engine, handle, device) = if is_mortal { start_mortal(limit, config) } else { start(limit, config) };
     device.be_slow_to_show(Duration::from_micros(rng.below(2) * 3000));
     let mut pending = Vec::new();
     for step in 0..200 {
@@ -326,6 +360,7 @@ fn life(seed: u64) -> u64 {
                 let (id, ..): &(InvocationId, Receiver<Answer>, usize, Vec<u32>) = &pending[rng.below(pending.len() as u64) as usize];
                 handle.cancel(*id);
             }
+            5 if is_mortal && rng.one_in(3) => device.die(),
             _ => {
                 let class = if rng.one_in(4) { Class::RealTime } else { Class::BestEffort };
                 let mut input = input(1 + rng.below(200) as u32, step);
@@ -343,7 +378,7 @@ fn life(seed: u64) -> u64 {
     for (_, answer, number, input) in &pending {
         match answer.recv_timeout(Duration::from_secs(20)).expect("everybody's turn comes") {
             Ok(result) => assert!(result.outputs[0].bytes == toy::expected_of(&models[*number], input), "a wrong answer"),
-            Err(InvokeError::Device(text)) => assert!(input[0] == toy::TRAP, "{text}"),
+            Err(InvokeError::Device(text)) => assert!(input[0] == toy::TRAP || text.contains("the device died"), "{text}"),
             Err(InvokeError::OutOfMemory { wanted, total, .. }) => assert!(wanted > total),
             Err(InvokeError::OverQuota { wanted, quota, .. }) => assert!(wanted > quota),
             Err(_) => {}

@@ -162,6 +162,17 @@ impl Residency {
         self.drop_resident(item);
     }
 
+    /// The item was lost with the device's memory, also where it was pinned: those pins are gone with it. How it was used is remembered.
+    pub fn lose(&mut self, item: ItemId) {
+        let resident = self.resident.get_mut(&item).expect("the item is on the device");
+        let was_pinned = std::mem::take(&mut resident.pins) > 0;
+        if was_pinned {
+            self.reclaimable_bytes += resident.bytes;
+            self.policy.release(item);
+        }
+        self.remove(item);
+    }
+
     /// The item is gone for good, whether or not it was on the device. Whoever adds items has to forget them, or what is remembered grows.
     pub fn forget(&mut self, item: ItemId) {
         if self.resident.contains_key(&item) {

@@ -179,6 +179,7 @@ impl Worker {
         loop {
             let mut busy = self.take_urgent();
             busy |= self.take_completions();
+            busy |= self.take_constants_lost();
             busy |= self.take_command();
             self.tick();
             if !self.parked.is_empty() {

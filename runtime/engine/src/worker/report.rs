@@ -43,6 +43,7 @@ impl Worker {
                 queue_capacity: self.scheduling.queue_capacity,
                 busy_ns: self.device.busy_ns(),
                 executors: self.device.executors(),
+                is_away: self.device.is_away(),
                 lost: self.lost.clone(),
             },
             classes: [Class::RealTime, Class::BestEffort].map(class).to_vec(),

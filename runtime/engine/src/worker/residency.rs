@@ -21,6 +21,7 @@ use crate::staging::{Staged, Stager};
 use crate::statistics::ConstantStatistics;
 use atoll_core::residency::{ItemFacts, ItemId, Residency};
 use atoll_core::{Action, Class, Event, TaskId, Tenant};
+use atoll_device::DeviceError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -404,8 +405,35 @@ impl Worker {
         }
     }
 
+    /// Where the device lost all constants, none is there any more, whoever claims it: what waits is cold until they have come again, and what runs has lost its memory too and is about to
+    /// fail. Returns whether that happened.
+    pub(super) fn take_constants_lost(&mut self) -> bool {
+        if self.lost.is_some() || !self.device.take_constants_lost() {
+            return false;
+        }
+        let waiting = self.invocations.iter().filter(|(_, invocation)| invocation.claimed && !invocation.prepared).map(|(&task, _)| task);
+        waiting.collect::<Vec<_>>().into_iter().for_each(|task| self.make_cold(task));
+        for set in self.constants.held() {
+            if self.resident.residency.contains(set) {
+                self.resident.residency.lose(set);
+            }
+            self.cancel_loading(set);
+            self.let_go(set);
+        }
+        while let Some(place) = self.constants.reclaim_leftover() {
+            self.free_constants([place]);
+        }
+        self.bills_are_due();
+        self.serve_cold();
+        self.act();
+        true
+    }
+
     /// Writes the next piece of a set that is being loaded, of the most urgent one whose bytes are in memory. Returns whether there was one.
     pub(super) fn advance_loading(&mut self) -> bool {
+        if self.device.is_away() {
+            return false;
+        }
         for (set, task) in self.loading_by_urgency() {
             if self.lost.is_some() {
                 self.cancel_loading(set);
@@ -429,8 +457,11 @@ impl Worker {
         let begin = clock::now();
         let bytes = chunk.from.len() as u64;
         let answer = self.device.write(chunk.to, &chunk.bundle.weights()[chunk.from.clone()]);
-        if let Err(error) = self.check(answer) {
-            return self.fail_loading(set, &error.to_string());
+        match self.check(answer) {
+            Ok(()) => {}
+            // With all others, of which will be heard.
+            Err(DeviceError::DomainLost(_)) => return,
+            Err(error) => return self.fail_loading(set, &error.to_string()),
         }
         let ns_per_byte = clock::now().0.saturating_sub(begin.0) as f64 / bytes.max(1) as f64;
         self.resident.ns_per_byte += (ns_per_byte - self.resident.ns_per_byte) / 16.0;

@@ -165,6 +165,7 @@ impl Worker {
             }
             let control = instance.binding.layout.control;
             self.device.fill(instance.at(control.offset), 0, control.bytes)?;
+            self.device.watch_epoch(instance.epoch_word());
             instance.begin();
         }
         Ok(())

@@ -3,6 +3,7 @@
 //! Its kernels are those of the toy model as functions in Rust, found by name. Blocks of launches in different device queues interleave at random, and a block looks at the epoch word at its entry like a
 //! transformed kernel. The kernels work in place, so that a block that runs twice, or out of order, gives a wrong answer.
 
+pub(crate) mod mortal;
 mod shown;
 
 use crate::toy::{PER_BLOCK, TRAP};
@@ -40,6 +41,12 @@ impl Controls {
     /// Answers everything with "lost" from now on.
     pub(crate) fn lose(&self) {
         self.0.lost.store(true, Ordering::SeqCst);
+    }
+
+    /// Loses all memory and all launches in flight, where it is one that can.
+    pub(crate) fn die(&self) {
+        self.0.dies.store(true, Ordering::SeqCst);
+        rustix::io::write(&self.0.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
     }
 
     /// Ignores from now on that launches are to be aborted.
@@ -92,6 +99,7 @@ struct Shared {
     completed: OwnedFd,
     paused: AtomicBool,
     lost: AtomicBool,
+    dies: AtomicBool,
     panics: AtomicBool,
     deaf: AtomicBool,
     leaves: AtomicBool,
@@ -169,6 +177,7 @@ impl FakeDevice {
             completed: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd"),
             paused: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            dies: AtomicBool::new(false),
             panics: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
             leaves: AtomicBool::new(false),

@@ -15,10 +15,14 @@ pub(super) async fn live() -> Json<Live> {
     Json(Live { live: true })
 }
 
-/// Ready is a server that has looked at every model and whose device is there.
+/// Ready is a server that has looked at every model and whose device is there, not lost and not being replaced.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let engine = app.engine.clone();
-    let ready = app.is_ready() && crate::inference::blocking(move || engine.statistics().device.lost.is_none()).await.unwrap_or(false);
+    let is_there = move || {
+        let device = engine.statistics().device;
+        device.lost.is_none() && !device.is_away
+    };
+    let ready = app.is_ready() && crate::inference::blocking(is_there).await.unwrap_or(false);
     (status(ready), Json(Ready { ready })).into_response()
 }
 

@@ -1,10 +1,15 @@
 //! NVIDIA GPUs from end to end, on the stand-in for the CUDA driver: models that the daemon compiled, the daemon itself, and what it says where the driver refuses.
 
+use super::cancel::{HARMLESS, metric, send};
+use super::executors::{children, wait_until};
 use super::serve::{Daemon, LOG, atoll, conformance};
 use anyhow::{Context, Result, ensure};
-use atoll_device::{CudaConfig, CudaDevice};
+use atoll_device::{CudaConfig, CudaDevice, ExecutorConfig, ExecutorPool};
 use atoll_engine::{Class, Engine, EngineConfig, FunctionKey, FunctionOptions};
-use atoll_tests::{Loaded, built_small, compile_for, oracle, stand_in, trained};
+use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use atoll_tests::http::{self, answer};
+use atoll_tests::{Loaded, built_small, compile_for, oracle, root, stand_in, trained};
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,8 +17,17 @@ use std::time::{Duration, Instant};
 const PREEMPTED_WITHIN: Duration = Duration::from_secs(60);
 
 fn engine(config: EngineConfig) -> Result<Engine> {
-    let gpu = CudaConfig { library: Some(stand_in::library()?), memory_bytes: Some(256 << 20), ..CudaConfig::default() };
-    Ok(Engine::start(Box::new(CudaDevice::start(&gpu)?), config)?)
+    Ok(Engine::start(Box::new(CudaDevice::start(&gpu()?)?), config)?)
+}
+
+/// The same with the GPU in a process of its own.
+fn engine_behind_executor(config: EngineConfig) -> Result<Engine> {
+    let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(gpu()?) };
+    Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config)?)
+}
+
+fn gpu() -> Result<CudaConfig> {
+    Ok(CudaConfig { library: Some(stand_in::library()?), memory_bytes: Some(256 << 20), ..CudaConfig::default() })
 }
 
 /// A model for the GPU alone, and what ONNX Runtime says of it.
@@ -21,7 +35,7 @@ fn engine(config: EngineConfig) -> Result<Engine> {
 fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let model = built_small("squeezenet", folder.path())?;
-    let bundle = compile_for(&model, folder.path(), atoll_pipeline::Target::NVIDIA)?;
+    let bundle = compile_for(&model, folder.path(), Target::NVIDIA)?;
     let cases = oracle(&model, &[3], folder.path())?;
     for evict_at_random in [None, Some(5)] {
         let loaded = Loaded::start_in(engine(EngineConfig { evict_at_random, ..EngineConfig::default() })?, &bundle)?;
@@ -34,9 +48,18 @@ fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
 
 #[test]
 fn best_effort_work_makes_way_and_both_are_right() -> Result<()> {
+    best_effort_work_makes_way(engine)
+}
+
+#[test]
+fn best_effort_work_makes_way_in_another_process() -> Result<()> {
+    best_effort_work_makes_way(engine_behind_executor)
+}
+
+fn best_effort_work_makes_way(engine: impl Fn(EngineConfig) -> Result<Engine>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (be, rt) = (built_small("squeezenet", folder.path())?, trained("magika", &[("unk__214", 1)])?);
-    let [be_bundle, rt_bundle] = [&be, &rt].map(|model| compile_for(model, folder.path(), atoll_pipeline::Target::NVIDIA));
+    let [be_bundle, rt_bundle] = [&be, &rt].map(|model| compile_for(model, folder.path(), Target::NVIDIA));
     let (be_case, rt_case) = (oracle(&be, &[1], folder.path())?.remove(0), oracle(&rt, &[1], folder.path())?.remove(0));
     let loaded = Loaded::start_in(engine(EngineConfig { policy: "reset".into(), ..EngineConfig::default() })?, &be_bundle?)?;
     let real_time =
@@ -81,15 +104,24 @@ fn environment(folder: &Path, options: &str) -> [(&'static str, std::ffi::OsStri
 
 /// What `atoll infer` says on a GPU that behaves in some way.
 fn infer(bundle: &Path, folder: &Path, options: &str) -> Result<(bool, String)> {
+    infer_with(bundle, folder, options, &[])
+}
+
+fn infer_with(bundle: &Path, folder: &Path, options: &str, flags: &[&str]) -> Result<(bool, String)> {
     let program = atoll();
-    let output = stand_in::command(&program, folder, options)?.args(["infer", "--device", "cuda", "--model"]).arg(bundle).output()?;
+    let output = stand_in::command(&program, folder, options)?
+        .args(["infer", "--device", "cuda"])
+        .args(flags)
+        .arg("--model")
+        .arg(bundle)
+        .output()?;
     Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)))
 }
 
 #[test]
 fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let bundle = compile_for(&built_small("squeezenet", folder.path())?, folder.path(), atoll_pipeline::Target::NVIDIA)?;
+    let bundle = compile_for(&built_small("squeezenet", folder.path())?, folder.path(), Target::NVIDIA)?;
     let (works, said) = infer(bundle.path(), folder.path(), "")?;
     ensure!(works, "{said}");
     for (options, words) in [
@@ -101,6 +133,18 @@ fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
     ] {
         let (works, said) = infer(bundle.path(), folder.path(), options)?;
         ensure!(!works && said.contains(words) && !said.contains("panicked"), "{options}: {said}");
+    }
+    for (options, flags, words) in [
+        ("units=6", ["--compute-units", "3", "--isolation", "process"], ""),
+        ("units=6", ["--compute-units", "7", "--isolation", "process"], "the GPU has 6 compute units, not 7"),
+        (
+            "driver=12.3",
+            ["--compute-units", "2", "--isolation", "none"],
+            "cannot divide a GPU: that came with CUDA 12.4, and it speaks 12.3",
+        ),
+    ] {
+        let (works, said) = infer_with(bundle.path(), folder.path(), options, &flags)?;
+        ensure!(works == words.is_empty() && said.contains(words) && !said.contains("panicked"), "{options} {flags:?}: {said}");
     }
     let nowhere = tempfile::tempdir()?;
     let output = std::process::Command::new(atoll())
@@ -121,6 +165,7 @@ fn doctor_says_where_kernels_look_for_epochs() -> Result<()> {
     let output = stand_in::command(&atoll(), folder.path(), "units=3")?.args(["doctor", "--device", "cuda"]).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(said.contains("3 compute units") && said.contains("kernels look for epochs in "), "{said}");
+    ensure!(said.contains("it can be divided into parts of 2 compute units") && said.contains("MPS"), "{said}");
     Ok(())
 }
 
@@ -167,5 +212,77 @@ fn single_kernels_run_on_a_gpu_and_a_fault_is_told() -> Result<()> {
     ensure!(works && said.contains("first  1 2 3 4"), "{said}");
     let (works, said) = run("astray")?;
     ensure!(!works && said.contains("kernel 'astray' faulted: a kernel accessed memory that is not there"), "{said}");
+    Ok(())
+}
+
+/// A daemon on a GPU with a function that goes wrong as it is told to.
+fn faulty_daemon(folder: &Path, options: &[&str]) -> Result<Daemon> {
+    let repository = folder.join("repository");
+    std::fs::create_dir(&repository)?;
+    let compile = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
+    pack(&root().join("tests/functions/faulty.toml"), &repository.join("faulty.kg"), &compile, &Silent)?;
+    stand_in::install(folder)?;
+    let options = [&["--device", "cuda"], options].concat();
+    Daemon::start_in(&repository, folder, &options, &environment(folder, ""))
+}
+
+fn is_ready(daemon: &Daemon) -> Result<bool> {
+    Ok(http::ask(&daemon.http, "GET", "/v2/health/ready", "")?.0 == 200)
+}
+
+#[test]
+fn a_daemon_outlives_the_contexts_of_its_gpu() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let daemon = faulty_daemon(folder.path(), &["--time-limit", "0.5"])?;
+    let ask = |mode| -> Result<String> { Ok(answer(send(&daemon.http, mode, "{}")?)?) };
+    // Without the hour of it.
+    let body = |text: &str| text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    let right = ask(HARMLESS)?;
+    ensure!(right.starts_with("HTTP/1.1 200"), "{right}");
+    let pid = daemon.process().id() as i32;
+    for (mode, cause) in [
+        (1, "kernel 'faulty' faulted: a kernel accessed memory that is not there"),
+        (4, "kernel 'faulty' faulted: "),
+        (5, "ended no launch within"),
+    ] {
+        let before = children(pid)?;
+        let failed = ask(mode)?;
+        ensure!(failed.starts_with("HTTP/1.1 5") && failed.contains(cause), "mode {mode}: {failed}");
+        let again = ask(HARMLESS)?;
+        ensure!(body(&again) == body(&right), "after mode {mode}: {again}");
+        ensure!(before.len() == 1 && children(pid)?.iter().all(|child| !before.contains(child)), "it was replaced");
+    }
+    // While a request runs and while none does.
+    for _ in 0..2 {
+        let executor = children(pid)?.first().copied().context("an executor")?;
+        kill_process(Pid::from_raw(executor).context("a number")?, Signal::KILL)?;
+        let again = ask(HARMLESS)?;
+        ensure!(body(&again) == body(&right), "it is tried again: {again}");
+    }
+    ensure!(metric(&daemon, "atoll_executor_losses_total{cause=\"died\"}")? >= 4.0, "they were counted");
+    ensure!(is_ready(&daemon)?, "the device is there");
+    Ok(())
+}
+
+#[test]
+fn a_daemon_whose_gpu_keeps_failing_is_not_ready_and_says_why() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let daemon = faulty_daemon(folder.path(), &[])?;
+    ensure!(is_ready(&daemon)?, "it starts ready");
+    let pid = daemon.process().id() as i32;
+    let mut killed = Vec::new();
+    wait_until("given up", || {
+        if let Some(executor) = children(pid)?.into_iter().find(|child| !killed.contains(child)) {
+            kill_process(Pid::from_raw(executor).context("a number")?, Signal::KILL)?;
+            killed.push(executor);
+        }
+        if killed.len() < 5 || is_ready(&daemon)? {
+            return Ok(false);
+        }
+        // Not ready is one that is being replaced, too; requests wait for that.
+        let refused = answer(send(&daemon.http, HARMLESS, "{}")?)?;
+        Ok(refused.starts_with("HTTP/1.1 503") && refused.contains("was killed by SIGKILL"))
+    })?;
+    ensure!(!is_ready(&daemon)?, "and so it stays for a while");
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Starting a device and an engine, as the common flags say.
 
 use crate::compiler;
-use crate::failure::user_error;
 use crate::output::{parse_bytes, parse_seconds};
 use anyhow::Context;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
@@ -29,7 +28,7 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Host)]
     device: DeviceName,
 
-    /// Compute units of the host device, one thread each [default: one per CPU]
+    /// Compute units to run on: of the host device one thread each; of a GPU a part of its own, which may be rounded up [default: one per CPU; the whole GPU]
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
@@ -53,7 +52,7 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "POLICY", default_value = RESIDENCY_POLICY_DEFAULT, value_parser = residency_policy_names())]
     residency_policy: String,
 
-    /// End a launch as failed that runs for longer; on the host device
+    /// End a launch as failed that runs for longer; on a GPU with the process that has it, if it has one of its own
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     time_limit: f64,
 
@@ -102,9 +101,9 @@ impl fmt::Display for DeviceName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Isolation {
-    /// Nothing: on threads of this process
+    /// Nothing: on threads of this process, or from it
     None,
-    /// A jailed process for each tenant, which is replaced when it dies
+    /// A process that is replaced when it dies: for each tenant one of its own in a jail, on a GPU one for all
     Process,
 }
 
@@ -116,6 +115,34 @@ impl Isolation {
             Isolation::Process => Box::new(ExecutorPool::new(ExecutorConfig::new(config)).context("cannot prepare the host device")?),
         })
     }
+
+    /// A GPU behind it.
+    #[cfg(feature = "cuda")]
+    fn gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        let GpuArgs { index, memory_bytes, compute_units, queue_capacity, time_limit } = gpu;
+        let config = CudaConfig { index, memory_bytes, compute_units, queue_capacity, time_limit, ..CudaConfig::default() };
+        let cannot = || format!("cannot start cuda:{index}");
+        Ok(match self {
+            Isolation::None => Box::new(CudaDevice::start(&config).with_context(cannot)?),
+            Isolation::Process => Box::new(ExecutorPool::new(ExecutorConfig::new(config)).with_context(cannot)?),
+        })
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn gpu(self, _gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        anyhow::bail!("this program was built without NVIDIA GPUs: build it with `--features cuda`")
+    }
+}
+
+/// What is asked of a GPU.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "nothing looks at it"))]
+struct GpuArgs {
+    index: u32,
+    /// All of it, where nothing is said; of both.
+    memory_bytes: Option<u64>,
+    compute_units: Option<u32>,
+    queue_capacity: u32,
+    time_limit: Duration,
 }
 
 /// Each constant on a device is a descriptor, and there are more of them than a shell grants unasked.
@@ -150,22 +177,21 @@ pub(crate) fn bench_engine(device: DeviceName, compute_units: u32, policy: &str,
     raise_descriptor_limit();
     let device = match device {
         DeviceName::Host => Isolation::None.host_device(HostConfig { compute_units, ..HostConfig::default() })?,
-        DeviceName::Cuda(index) => cuda_device(index, None, device_queue_capacity)?,
+        DeviceName::Cuda(index) => {
+            // Nothing ends a kernel of this process.
+            let time_limit = Duration::MAX;
+            Isolation::None.gpu(GpuArgs {
+                index,
+                memory_bytes: None,
+                compute_units: None,
+                queue_capacity: device_queue_capacity,
+                time_limit,
+            })?
+        }
     };
     let padding = compiler::padding_service();
     let config = EngineConfig { policy: policy.into(), device_queue_capacity, padding, ..EngineConfig::default() };
     Ok(Engine::start(device, config)?)
-}
-
-#[cfg(feature = "cuda")]
-fn cuda_device(index: u32, memory_bytes: Option<u64>, queue_capacity: u32) -> anyhow::Result<Box<dyn Device>> {
-    let config = CudaConfig { index, memory_bytes, queue_capacity, ..CudaConfig::default() };
-    Ok(Box::new(CudaDevice::start(&config).with_context(|| format!("cannot start cuda:{index}"))?))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn cuda_device(_index: u32, _memory_bytes: Option<u64>, _queue_capacity: u32) -> anyhow::Result<Box<dyn Device>> {
-    anyhow::bail!("this program was built without NVIDIA GPUs: build it with `--features cuda`")
 }
 
 impl EngineArgs {
@@ -215,19 +241,17 @@ impl EngineArgs {
     fn device(&self, default: Isolation) -> anyhow::Result<Box<dyn Device>> {
         match self.device {
             DeviceName::Host => self.isolation.unwrap_or(default).host_device(self.host_config()),
-            DeviceName::Cuda(_) if self.isolation == Some(Isolation::Process) => {
-                Err(user_error("GPUs are driven from this process alone: leave `--isolation process` out"))
-            }
-            DeviceName::Cuda(_) if self.compute_units.is_some() => {
-                Err(user_error("a GPU has the compute units it has: leave `--compute-units` out"))
-            }
             DeviceName::Cuda(index) => {
-                if default == Isolation::Process && self.isolation.is_none() {
-                    tracing::warn!(
-                        "no process stands between tenants on a GPU yet: their kernels share its memory, and one that faults ends it for all until the daemon is started again"
-                    );
+                let isolation = self.isolation.unwrap_or(default);
+                if default == Isolation::Process {
+                    let fate =
+                        if isolation == Isolation::Process { "until its process is replaced" } else { "until the daemon is started again" };
+                    tracing::warn!("kernels of all tenants share the memory of a GPU, and one that faults ends them all {fate}");
                 }
-                cuda_device(index, self.memory_limit, DEVICE_QUEUE_CAPACITY_DEFAULT)
+                let time_limit = Duration::from_secs_f64(self.time_limit);
+                let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
+                let queue_capacity = DEVICE_QUEUE_CAPACITY_DEFAULT;
+                isolation.gpu(GpuArgs { index, memory_bytes, compute_units, queue_capacity, time_limit })
             }
         }
     }

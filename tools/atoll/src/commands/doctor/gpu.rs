@@ -4,6 +4,7 @@ use super::Finding;
 use anyhow::Result;
 use atoll_device::cuda::{FlagRoute, RouteCost};
 use atoll_device::{CudaConfig, CudaDevice, Device};
+use std::path::PathBuf;
 
 /// As little as a device takes: nothing is run on it.
 const MEMORY_BYTES: u64 = 1 << 20;
@@ -39,7 +40,22 @@ fn describe(index: u32) -> Result<String> {
             cost(routes.stream_write)
         );
     }
+    text += &match device.smallest_partition() {
+        Ok(units) => format!("; it can be divided into parts of {units} compute units and more (`--compute-units`)"),
+        Err(error) => format!("; {error}"),
+    };
+    text += if gpu.name()?.contains(" MIG ") { "; it is an instance of a GPU that MIG divides" } else { "" };
+    text += match mps_control() {
+        Some(pipe) if pipe.exists() => "; MPS runs here, so that several processes use it at once",
+        _ => "; without MPS, processes take turns on it",
+    };
     Ok(text)
+}
+
+/// Where the control daemon of MPS listens while it runs.
+fn mps_control() -> Option<PathBuf> {
+    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
+    folder.is_absolute().then(|| folder.join("control"))
 }
 
 fn cost(cost: Option<RouteCost>) -> String {

@@ -434,7 +434,8 @@ pub(crate) struct SealedModule {
 impl SealedModule {
     pub(crate) fn new(image: ModuleImage<'_>) -> Result<SealedModule, DeviceError> {
         let facts = serde_json::to_vec(image.kernels).map_err(|error| DeviceError::BadModule(error.to_string()))?;
-        let ptx = image.ptx.unwrap_or_default();
+        // Only a GPU's driver compiles.
+        let ptx = image.ptx.filter(|_| image.target.starts_with("nvidia-")).unwrap_or_default();
         let (code_bytes, ptx_bytes, facts_bytes) = (image.code.len() as u64, ptx.len() as u64, facts.len() as u64);
         if code_bytes.max(ptx_bytes) > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
             return Err(DeviceError::BadModule(format!("{code_bytes} bytes of code and {facts_bytes} of facts are too many")));

@@ -42,12 +42,13 @@ impl RemoteMemory {
 
     pub(super) fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check(at, bytes.len() as u64)?;
+        // Epoch words first: the executor follows before it does the transfer, so that it never takes an old value for one that was raised since.
+        let port = &self.port;
+        self.words.written(at, bytes, |index, value| port.epoch(index).store(value, Release));
         for (index, chunk) in bytes.chunks(STAGING_BYTES as usize).enumerate() {
             self.port.stage(chunk)?;
             self.ask(Request::Write { at: at.0 + index as u64 * STAGING_BYTES, bytes: chunk.len() as u64 })?;
         }
-        let port = &self.port;
-        self.words.written(at, bytes, |index, value| port.epoch(index).store(value, Release));
         Ok(())
     }
 
@@ -63,17 +64,15 @@ impl RemoteMemory {
     pub(super) fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         self.check(from, bytes)?;
         self.check(to, bytes)?;
-        self.ask(Request::Copy { from: from.0, to: to.0, bytes })?;
         self.words.forget(to, bytes);
-        Ok(())
+        self.ask(Request::Copy { from: from.0, to: to.0, bytes })
     }
 
     pub(super) fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
         self.check(at, bytes)?;
-        self.ask(Request::Fill { at: at.0, bytes, value })?;
         let port = &self.port;
         self.words.filled(at, value, bytes, |index, value| port.epoch(index).store(value, Release));
-        Ok(())
+        self.ask(Request::Fill { at: at.0, bytes, value })
     }
 
     /// Never waits.

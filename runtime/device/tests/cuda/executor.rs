@@ -3,6 +3,7 @@
 use super::suite::rig::{Kernel, Launch, Rig, Wanted, facts};
 use super::{KERNELS, config, suite};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::cuda::FlagRoute;
 use atoll_device::executor::serve;
 use atoll_device::{
     Completion, CudaConfig, Device, DeviceError, DomainState, ExecutorConfig, ExecutorDevice, ExecutorPool, Fault, FaultKind, LaunchRecord,
@@ -272,6 +273,31 @@ fn a_kernel_that_does_not_end_costs_its_executor() {
     let why = gpu.why(launch);
     assert!(why.contains("ended no launch within"), "{why}");
     gpu.recovers(old);
+}
+
+/// An epoch word begins at 0 again for each invocation, so the same epochs are raised time and again, wherever kernels look for them.
+#[test]
+fn an_epoch_is_raised_again_after_its_word_was_cleared() {
+    for flag_route in [FlagRoute::Mapped, FlagRoute::StreamWrite] {
+        let device = ExecutorDevice::start(executor(CudaConfig { flag_route: Some(flag_route), ..config(Wanted::default()) }));
+        let mut rig = Rig::new(Box::new(device.expect("an executor")), KERNELS.as_bytes());
+        let counts = rig.alloc(4);
+        let preempt = rig.preempt(1);
+        for round in 0..20 {
+            for (raised, expected) in [(0, LaunchStatus::Complete), (1, LaunchStatus::Evicted)] {
+                rig.device.fill(preempt.epoch_word, 0, 4).expect("memory");
+                rig.device.fill(preempt.progress, 0, 1).expect("memory");
+                rig.device.fill(preempt.evicted_word, 0, 4).expect("memory");
+                if raised > 0 {
+                    rig.device.store_epoch(preempt.epoch_word, Epoch(raised));
+                    // Behind the raise, which nobody else waits for.
+                    assert_eq!(rig.u32(preempt.epoch_word), raised);
+                }
+                let status = rig.run(1, &Launch::spin_preemptible(1, counts, 0, preempt)).status;
+                assert_eq!(status, expected, "round {round}, {flag_route:?}, raised to {raised}");
+            }
+        }
+    }
 }
 
 #[test]

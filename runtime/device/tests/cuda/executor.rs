@@ -284,10 +284,10 @@ fn an_epoch_is_raised_again_after_its_word_was_cleared() {
         let counts = rig.alloc(4);
         let preempt = rig.preempt(1);
         for round in 0..20 {
-            for (raised, expected) in [(0, LaunchStatus::Complete), (1, LaunchStatus::Evicted)] {
-                rig.device.fill(preempt.epoch_word, 0, 4).expect("memory");
+            for (raised, expected) in [(0, LaunchStatus::Complete), (1, LaunchStatus::Evicted), (1, LaunchStatus::Evicted)] {
                 rig.device.fill(preempt.progress, 0, 1).expect("memory");
                 rig.device.fill(preempt.evicted_word, 0, 4).expect("memory");
+                rig.device.fill(preempt.epoch_word, 0, 4).expect("memory");
                 if raised > 0 {
                     rig.device.store_epoch(preempt.epoch_word, Epoch(raised));
                     // Behind the raise, which nobody else waits for.

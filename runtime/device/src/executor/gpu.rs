@@ -68,13 +68,13 @@ type ToLoad = (u32, String, Result<SentModule, DeviceError>);
 type Loaded = (u32, Result<LoadedModule, DeviceError>);
 
 /// Loads modules, one after the other, and rings after each.
-fn load_all(loader: &Loader, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>, wake: &FdBell) {
+fn load_all(loader: &Loader, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>, port: &Port, wake: &FdBell) {
     while let Ok((module, target, sent)) = inbox.recv() {
         let loaded = sent.and_then(|sent| loader.load(sent.image(&target)));
         if outbox.send((module, loaded)).is_err() {
             return;
         }
-        wake.force();
+        port.wake(wake);
     }
 }
 
@@ -106,8 +106,8 @@ impl GpuExecutor {
         let (to_load, inbox) = channel();
         let (outbox, loaded) = channel();
         let wake = FdBell::from_fd(wake);
-        let (loader, rung) = (gpu.loader(), wake.try_clone().map_err(os("duplicate an eventfd"))?);
-        let loading = move || load_all(&loader, &inbox, &outbox, &rung);
+        let (loader, same_port, same_wake) = (gpu.loader(), port.clone(), wake.try_clone().map_err(os("duplicate an eventfd"))?);
+        let loading = move || load_all(&loader, &inbox, &outbox, &same_port, &same_wake);
         std::thread::Builder::new().name("atoll-load".to_owned()).spawn(loading).map_err(os("start a thread"))?;
         let queue = |queue| {
             let (commands, completions) = link.device_ends(queue);

@@ -7,7 +7,7 @@
 //! A GPU is one executor for all domains, since processes share its compute units badly: to all of them it is the domain [`EVERYBODY`]. Its constants lie in the memory that goes with it; whoever put them there is
 //! told ([`Device::take_constants_lost`]) and puts them there again, and until then nothing is started anew.
 //!
-//! *Memory of a domain* is found at [`Device::domain`]: the domain's number in the upper bits of the offset. A lost executor's memory is lost too: the domain gets a new number and new, zeroed memory, so
+//! *Memory of a domain* is found at [`Device::domain`]: the domain's number in the upper bits of the offset. A lost executor's memory is lost too: the domain gets a new number and new memory, zeroed on the host, so
 //! that nobody mistakes one for the other, and whatever still carries the old number is refused.
 
 use super::config::{DeviceConfig, ExecutorConfig};
@@ -206,7 +206,7 @@ impl ExecutorPool {
         let (number, within) = split(at);
         match self.domains.first_mut() {
             // Constants are named without the number, since they are put there again when it changes.
-            Some(domain @ Domain { .. }) if number == 0 || number == domain.number() => match &mut domain.state {
+            Some(domain) if number == 0 || number == domain.number() => match &mut domain.state {
                 State::Running(device) if device.lost().is_none() => Ok(Some((device, within))),
                 _ => Err(gone()),
             },

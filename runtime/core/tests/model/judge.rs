@@ -34,11 +34,18 @@ pub(super) struct Slices {
     count: u64,
     /// Nobody was in its way after the event before.
     was_idle: bool,
+    /// The slice there was when the action was decided that is being carried out. It may be over since: what is carried out before it can be answered, and the scheduler decides anew.
+    pub(super) at_decision: Option<Slice>,
 }
 
 impl World {
     fn has_slice(&self, task: TaskId) -> bool {
         self.scheduler.slice().is_some_and(|slice| slice.task == task)
+    }
+
+    /// The same when the action was decided that is being carried out.
+    fn had_slice(&self, task: TaskId) -> bool {
+        self.slices.at_decision.is_some_and(|slice| slice.task == task)
     }
 
     /// Best-effort work gets a slice as soon as it got nowhere for as long as is allowed, and not before; and that is over in time.
@@ -65,7 +72,7 @@ impl World {
         if has_one || !starves || self.slices.is_fed || is_over {
             self.slices.hungry_since = now;
         }
-        self.slices = Slices { is_fed: false, hungry_since: self.slices.hungry_since, last: slice, count, was_idle: !starves };
+        self.slices = Slices { is_fed: false, last: slice, count, was_idle: !starves, ..std::mem::take(&mut self.slices) };
     }
 
     fn of_class(&self, class: Class) -> impl Iterator<Item = (&TaskId, &Truth)> {
@@ -98,7 +105,7 @@ impl World {
             Class::BestEffort => {
                 assert_ne!(policy, "rt-only", "a best-effort launch is issued");
                 let is_exclusive = EXCLUSIVE.contains(&policy) && self.is_wanted(Class::RealTime);
-                assert!(!is_exclusive || self.has_slice(task), "a best-effort launch is issued beside a real-time task");
+                assert!(!is_exclusive || self.had_slice(task), "a best-effort launch is issued beside a real-time task");
             }
             Class::RealTime => {
                 let in_flight = self.of_class(Class::BestEffort).any(|(_, truth)| truth.in_flight > 0);

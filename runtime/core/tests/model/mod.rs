@@ -300,16 +300,18 @@ impl World {
         for truth in self.tasks.values_mut().filter(|truth| truth.deadline.is_some_and(|at| at <= self.now)) {
             truth.over_since.get_or_insert(self.now);
         }
-        let mut actions = Vec::new();
-        self.scheduler.handle(self.now, event, &mut actions);
-        let mut actions = VecDeque::from(actions);
-        while let Some(action) = actions.pop_front() {
-            let answer = self.carry_out(action);
-            if let Some(event) = answer {
-                let mut more = Vec::new();
-                self.scheduler.handle(self.now, event, &mut more);
-                actions.extend(more);
+        let mut decided = VecDeque::new();
+        let mut event = Some(event);
+        loop {
+            if let Some(event) = event {
+                let mut actions = Vec::new();
+                self.scheduler.handle(self.now, event, &mut actions);
+                let slice = self.scheduler.slice();
+                decided.extend(actions.into_iter().map(|action| (action, slice)));
             }
+            let Some((action, slice)) = decided.pop_front() else { break };
+            self.slices.at_decision = slice;
+            event = self.carry_out(action);
         }
         self.judge_slices();
         self.judge_answer();

@@ -13,8 +13,9 @@
 //! Every candidate is called in one place, so a module grows by its candidates alone; blocks of one slot take one way, so no thread parts from its warp.
 //!
 //! # What is kept
-//! A candidate keeps its block shape, its barriers and its shared memory: the launch has blocks of the largest candidate's size and as much dynamic shared memory as
-//! the most demanding one, and `virtualize_block_index` gave each the numbers of a launch of its own.
+//! A candidate keeps its block shape, its barriers and its shared memory: a launch has blocks of its largest candidate's size and as much dynamic shared memory as
+//! the most demanding one wants, and `virtualize_block_index` gave each the numbers of a launch of its own. What a block takes of a compute unit is what its launch needs, not what the module
+//! could; only registers are the same for all.
 
 use crate::merge::Source;
 use crate::register_class::RegisterClass;
@@ -205,11 +206,17 @@ fn generate(
     device: &DeviceModel,
     params_bytes: u32,
 ) -> DkpModule {
-    let merged = members.iter().map(|&i| needs(&candidates[i])).fold(KernelNeeds::default(), KernelNeeds::merged);
+    let mut threads: Vec<u32> = members.iter().map(|&i| needs(&candidates[i]).threads).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    if !shares_registers(device) {
+        // Code of a host is made for one size of blocks.
+        threads.drain(..threads.len() - 1);
+    }
     let entry = if class.registers == u32::MAX { "atoll_dkp".to_owned() } else { format!("atoll_dkp_{}", class.registers) };
     let facts = |index: usize| {
         let Candidate { kernel, block, facts, .. } = candidates[index];
-        DkpCandidate { index, kernel: kernel.to_owned(), block, facts: facts.clone() }
+        DkpCandidate { index, kernel: kernel.to_owned(), block, shared_bytes: needs(&candidates[index]).shared_bytes, facts: facts.clone() }
     };
     let facts = members.iter().map(|&index| facts(index)).collect();
 
@@ -230,13 +237,18 @@ fn generate(
     join_dynamic_shared(&mut items);
     module.items.extend(items);
     let mut builder = Dispatcher::new(&entry, params_bytes);
-    builder.threads(merged.threads, class, device);
+    builder.threads(&threads, class, device);
     let function = builder.finish(&bodies);
     let mut item = Item::built(ItemKind::Function(function));
     item.origin.leading = "\n\n".into();
     module.items.push(item);
-    let facts = DkpFacts { entry, threads: merged.threads, shared_bytes: merged.shared_bytes, params_bytes, candidates: facts };
+    let facts = DkpFacts { entry, threads, params_bytes, candidates: facts };
     DkpModule { module, class, facts }
+}
+
+/// Whether threads of a device share out a file of registers.
+fn shares_registers(device: &DeviceModel) -> bool {
+    device.registers.per_thread_max != u32::MAX
 }
 
 /// A module of the latest `.version` and `.target` among some.
@@ -301,11 +313,14 @@ impl Dispatcher {
         Dispatcher { builder: KernelBuilder::new(entry), parameter, params_bytes }
     }
 
-    /// The block size, and on devices with registers to share the most a thread gets: without it an assembler would rather spill.
-    fn threads(&mut self, threads: u32, class: RegisterClass, device: &DeviceModel) {
-        self.builder.attribute("reqntid", &[&threads.to_string(), "1", "1"]);
-        if device.registers.per_thread_max != u32::MAX {
+    /// The block size, or on devices with registers to share the largest, and the most registers that a thread gets: without it an assembler would rather spill.
+    fn threads(&mut self, threads: &[u32], class: RegisterClass, device: &DeviceModel) {
+        let most = threads.last().copied().unwrap_or_default().to_string();
+        if shares_registers(device) {
+            self.builder.attribute("maxntid", &[&most, "1", "1"]);
             self.builder.attribute("maxnreg", &[&class.registers.to_string()]);
+        } else {
+            self.builder.attribute("reqntid", &[&most, "1", "1"]);
         }
     }
 

@@ -48,7 +48,7 @@ impl<'a> Source<'a> {
             for item in &self.module.items {
                 match &item.kind {
                     ItemKind::Function(f) if f.name == name => {
-                        let local = f.body.as_ref().map(local_names).unwrap_or_default();
+                        let local = local_names(f);
                         let mut note = |n: &Name| {
                             if !local.contains(n) && self.is_global(n) {
                                 open.push(n.clone());
@@ -117,25 +117,29 @@ impl<'a> Source<'a> {
         function.name = self.name(&function.name);
         // What is not in the module to be cannot be seen from outside it.
         function.linkage = if function.body.is_some() { Linkage::Internal } else { function.linkage };
+        let local = local_names(function);
         let Some(body) = &mut function.body else { return };
-        let local = local_names(body);
         let visible = self.renamed.iter().filter(|(old, _)| !local.contains(*old)).map(|(old, new)| (old.clone(), new.clone())).collect();
         rename_body(body, &visible);
     }
 }
 
-/// Names that are declared in a body.
-fn local_names(body: &Body) -> BTreeSet<Name> {
-    let mut names = BTreeSet::new();
+/// Names that are declared by a function: of parameters, and in its body.
+fn local_names(function: &Function) -> BTreeSet<Name> {
+    let mut names: BTreeSet<Name> = function.params.iter().chain(&function.returns).map(|variable| variable.name.clone()).collect();
+    function.body.iter().for_each(|body| note_declared(body, &mut names));
+    names
+}
+
+fn note_declared(body: &Body, names: &mut BTreeSet<Name>) {
     for statement in &body.statements {
         match &statement.kind {
             StatementKind::Variable(v) => drop(names.insert(v.name.clone())),
             StatementKind::Label(name) => drop(names.insert(name.clone())),
-            StatementKind::Block(inner) => names.extend(local_names(inner)),
+            StatementKind::Block(inner) => note_declared(inner, names),
             _ => {}
         }
     }
-    names
 }
 
 fn visit_names(body: &Body, visit: &mut dyn FnMut(&Name)) {

@@ -13,17 +13,6 @@ pub struct KernelNeeds {
     pub threads: u32,
 }
 
-impl KernelNeeds {
-    /// What two kernels take that share a launch: the more demanding of both in everything.
-    pub fn merged(self, other: KernelNeeds) -> KernelNeeds {
-        KernelNeeds {
-            registers: self.registers.max(other.registers),
-            shared_bytes: self.shared_bytes.max(other.shared_bytes),
-            threads: self.threads.max(other.threads),
-        }
-    }
-}
-
 /// What keeps more blocks away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limit {

@@ -38,12 +38,14 @@ fn generate(text: &str, device: &'static DeviceModel) -> String {
     }
     for dkp in &made.modules {
         let names: Vec<&str> = dkp.facts.candidates.iter().map(|c| c.kernel.as_str()).collect();
+        let shared: Vec<String> = dkp.facts.candidates.iter().map(|c| c.shared_bytes.to_string()).collect();
+        let threads: Vec<String> = dkp.facts.threads.iter().map(u32::to_string).collect();
         out += &format!(
-            "// {}: {}; {} threads, {} bytes of shared memory\n",
+            "// {}: {}; blocks of {} threads; {} bytes of shared memory\n",
             dkp.facts.entry,
             names.join(", "),
-            dkp.facts.threads,
-            dkp.facts.shared_bytes
+            threads.join(" or "),
+            shared.join(", ")
         );
         let printed = atoll_ptx::print(&dkp.module);
         let parsed = atoll_ptx::parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}"));

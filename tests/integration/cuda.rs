@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 /// How long best-effort work may take to be preempted once; far beyond what it takes.
 const PREEMPTED_WITHIN: Duration = Duration::from_secs(60);
 
-fn engine(config: EngineConfig) -> Result<Engine> {
+pub(crate) fn engine(config: EngineConfig) -> Result<Engine> {
     Ok(Engine::start(Box::new(CudaDevice::start(&gpu()?)?), config)?)
 }
 
 /// The same with the GPU in a process of its own.
-fn engine_behind_executor(config: EngineConfig) -> Result<Engine> {
+pub(crate) fn engine_behind_executor(config: EngineConfig) -> Result<Engine> {
     let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(gpu()?) };
     Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config)?)
 }

@@ -303,8 +303,9 @@ fn launch(host: &mut HostBench, dkp: &DkpModule, parts: Vec<(Range, Addresses)>,
     let addresses =
         laid_out.arguments_at.iter().zip(addresses).flat_map(|(at, list)| list.into_iter().map(move |(a, b, o)| (at + a, b, o)));
     let slots = Arg::Struct { bytes: laid_out.params, addresses: addresses.collect() };
-    let loaded = host.load(&Kernel { module: &dkp.module, entry: &dkp.facts.entry, report: None, block: [dkp.facts.threads, 1, 1] })?;
-    let launch = Launch { grid: [laid_out.blocks, 1, 1], shared_bytes: dkp.facts.shared_bytes, args: vec![slots] };
+    let loaded =
+        host.load(&Kernel { module: &dkp.module, entry: &dkp.facts.entry, report: None, block: [dkp.facts.threads[laid_out.size], 1, 1] })?;
+    let launch = Launch { grid: [laid_out.blocks, 1, 1], shared_bytes: laid_out.shared_bytes, args: vec![slots] };
     let outcome = host.launch(&loaded, &launch, buffers, 1);
     host.unload(loaded);
     outcome?;

@@ -1,16 +1,19 @@
-//! Best-effort blocks that run beside real-time launches on the host device, in modules that are made while requests flow.
+//! Best-effort blocks that run beside real-time launches, in modules that are made while requests flow: on the host device, and on the stand-in for a GPU.
 
+use crate::cuda;
 use crate::serve::{Daemon, atoll};
 use anyhow::{Context, Result, ensure};
-use atoll_device::{HostConfig, HostDevice};
+use atoll_device::{ExecutorConfig, ExecutorPool, HostConfig, HostDevice};
 use atoll_engine::{
     Class, Engine, EngineConfig, EngineHandle, EngineStatistics, FunctionKey, FunctionOptions, InputTensor, InvocationRequest,
     OutputTensor, PaddingModule, PaddingService,
 };
 use atoll_kgraph::{BufferKind, Bundle, InvocationLayout, NodeProfile, Profile, ShapeProfile};
-use atoll_pipeline::{PaddedKernels, Target, pad_bundles};
+use atoll_pipeline::{CompileOptions, PaddedKernels, Silent, Target, pack, pad_bundles};
+use atoll_target_nvidia::find_ptxas;
 use atoll_tests::http::ask;
-use atoll_tests::{built_small, compile, full};
+use atoll_tests::{built_small, compile, full, root, skip};
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,12 +26,13 @@ const COMPUTE_UNITS: u32 = 6;
 /// The compiler as the program plugs it in, with profiles by which everything of one model fits beside anything of the others.
 #[derive(Debug)]
 struct Service {
+    target: Target,
     slow: String,
 }
 
 impl PaddingService for Service {
     fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile> {
-        let (graph, target) = (bundle.graph(), bundle.target(Target::this_host().name())?);
+        let (graph, target) = (bundle.graph(), bundle.target(self.target.name())?);
         let layout = InvocationLayout::new(graph, target, &[]).ok()?;
         let wave_ns = if graph.name == self.slow { 1_000_000 } else { 10_000 };
         let launch = |(node, launch): (usize, &Option<atoll_kgraph::LaunchLayout>)| {
@@ -41,17 +45,132 @@ impl PaddingService for Service {
         Some(profile)
     }
 
-    fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<PaddingModule, String> {
+    fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<Vec<PaddingModule>, String> {
         let target: Target = target.parse().map_err(|_| "an unknown target".to_owned())?;
         let padded = pad_bundles(target, bundles, None).map_err(|error| error.to_string())?;
-        let PaddedKernels { code, kernel, facts, kernels } = padded.ok_or("no kernel can share launches")?;
-        Ok(PaddingModule { code, kernel, facts, kernels })
+        let module = |PaddedKernels { code, kernels, facts, candidates }| PaddingModule { code, kernels, facts, candidates };
+        Ok(padded.into_iter().map(module).collect())
     }
 }
 
-fn engine(policy: &str, padding: Option<Arc<dyn PaddingService>>) -> Result<Engine> {
-    let device = HostDevice::start(HostConfig { compute_units: COMPUTE_UNITS, ..HostConfig::default() })?;
-    Ok(Engine::start(Box::new(device), EngineConfig { policy: policy.into(), padding, ..EngineConfig::default() })?)
+/// Two functions, the first of which is real-time, and what runs them.
+struct Bed {
+    target: Target,
+    bundles: [Arc<Bundle>; 2],
+    engine: fn(EngineConfig) -> Result<Engine>,
+}
+
+impl Bed {
+    /// Models on the host device.
+    fn models(folder: &Path, engine: fn(EngineConfig) -> Result<Engine>) -> Result<Bed> {
+        let [rt, be] = ["squeezenet", "mobilenet_v2"].map(|name| compile(&built_small(name, folder)?, folder));
+        Ok(Bed { target: Target::this_host(), bundles: [rt?, be?], engine })
+    }
+
+    /// Functions of a few kernels, which are made in no time. The real-time one leaves half of the stand-in's compute units to others, and more of the host device's.
+    fn functions(target: Target, folder: &Path, engine: fn(EngineConfig) -> Result<Engine>) -> Result<Bed> {
+        let functions = root().join("tests/functions");
+        let text = std::fs::read_to_string(functions.join("restless.toml"))?;
+        // More launches than a device queue takes at once, so that some are issued when best-effort work has left.
+        let step =
+            |kernel: &str, out: &str| format!("{{ kernel = \"{kernel}\", grid = [2], block = [64], args = [\"x\", \"{out}\", 10000] }}");
+        let steps = [step("flushes", "flushed"), step("keeps", "kept"), step("rounds", "rounded")].join(", ");
+        let head = text.split("[[step]]").next().unwrap_or_default().replace("\"restless\"", "\"urgent\"").replace("[256]", "[128]");
+        let half = format!("{head}[[step]]\nrepeat = 10\nsteps = [{steps}]\n");
+        std::fs::copy(functions.join("restless.ptx"), folder.join("restless.ptx"))?;
+        let bundles = [packed(&half, folder, target)?, packed(&text, folder, target)?];
+        Ok(Bed { target, bundles, engine })
+    }
+
+    /// What a function gives for a few inputs, undisturbed.
+    fn undisturbed(&self, bundle: &Arc<Bundle>) -> Result<Vec<Vec<OutputTensor>>> {
+        let engine = (self.engine)(EngineConfig { policy: "reset".into(), ..EngineConfig::default() })?;
+        let caller = Caller::load(&engine, bundle, Class::BestEffort)?;
+        let outputs = (0..3).map(|seed| caller.call(seed)).collect();
+        engine.shutdown();
+        outputs
+    }
+
+    /// Calls both while modules are made, then `calls` times more while something else happens, and checks every answer. Says what had happened before and afterwards.
+    fn run(&self, calls: u64, meanwhile: fn(&EngineHandle) -> Result<()>) -> Result<[EngineStatistics; 2]> {
+        let [rt, be] = &self.bundles;
+        let expected = [self.undisturbed(rt)?, self.undisturbed(be)?];
+        let service = Service { target: self.target, slow: rt.graph().name.clone() };
+        let engine = (self.engine)(EngineConfig { policy: "reef".into(), padding: Some(Arc::new(service)), ..EngineConfig::default() })?;
+        let urgent = Caller::load(&engine, rt, Class::RealTime)?;
+        let over = Arc::new(AtomicBool::new(false));
+        let flow = {
+            // Real-time requests flow from now on, whatever is loaded.
+            let (urgent, over, expected) = (urgent.clone(), over.clone(), expected[0].clone());
+            std::thread::spawn(move || -> Result<u64> {
+                let mut calls = 0;
+                while !over.load(Ordering::Relaxed) {
+                    urgent.expect(calls, &expected)?;
+                    calls += 1;
+                    // Now and then the device is all best-effort work's, so that launches are evicted and go on.
+                    std::thread::sleep(Duration::from_millis(calls % 4));
+                }
+                Ok(calls)
+            })
+        };
+        let patient = Caller::load(&engine, be, Class::BestEffort)?;
+        let of_one = rt.target(self.target.name()).map_or(0, |image| image.kernels.len() as u64);
+        let is_padded = |s: &EngineStatistics| s.padding_candidates > of_one && s.padded_launches > 0;
+        let called = |calls: u64| (0..calls).try_for_each(|seed| patient.expect(seed, &expected[1]));
+        let before = std::thread::scope(|scope| {
+            let paddable = scope.spawn(|| until(&patient.handle, "a module of both, in use", is_padded));
+            while !paddable.is_finished() {
+                called(1)?;
+            }
+            paddable.join().ok().context("the thread panicked")?
+        });
+        let answers = before.and_then(|before| {
+            std::thread::scope(|scope| {
+                let meanwhile = scope.spawn(|| meanwhile(&patient.handle));
+                let mut answers = called(calls);
+                while answers.is_ok() && !meanwhile.is_finished() {
+                    answers = called(1);
+                }
+                meanwhile.join().ok().context("the thread panicked")??;
+                answers
+            })?;
+            Ok(before)
+        });
+        over.store(true, Ordering::Relaxed);
+        let urgent_calls = flow.join().ok().context("the thread panicked")?;
+        let before = answers?;
+        ensure!(urgent_calls? > 0, "real-time requests were answered meanwhile");
+        let after = patient.handle.statistics();
+        for bundle in [be, rt] {
+            patient.handle.unload(&FunctionKey::local(&bundle.graph().name))?;
+        }
+        until(&patient.handle, "the end of the module", |s| s.padding_modules == 0)?;
+        engine.shutdown();
+        Ok([before, after])
+    }
+}
+
+/// A function of a manifest whose other files are in a folder.
+fn packed(manifest: &str, folder: &Path, target: Target) -> Result<Arc<Bundle>> {
+    let (toml, path) = (folder.join("function.toml"), folder.join("function.kg"));
+    std::fs::write(&toml, manifest)?;
+    pack(&toml, &path, &CompileOptions { targets: vec![target], ..CompileOptions::default() }, &Silent)?;
+    // Mapped, it outlives its file.
+    Ok(Bundle::open(&path)?)
+}
+
+fn host() -> HostConfig {
+    HostConfig { compute_units: COMPUTE_UNITS, ..HostConfig::default() }
+}
+
+fn host_engine(config: EngineConfig) -> Result<Engine> {
+    Ok(Engine::start(Box::new(HostDevice::start(host())?), config)?)
+}
+
+/// The same with compute units in a process of their own.
+fn host_engine_behind_executor(config: EngineConfig) -> Result<Engine> {
+    let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(host()) };
+    Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config)?)
 }
 
 /// A model and inputs for it.
@@ -91,15 +210,6 @@ impl Caller {
     }
 }
 
-/// What a model gives for a few inputs, undisturbed.
-fn undisturbed(bundle: &Arc<Bundle>) -> Result<Vec<Vec<OutputTensor>>> {
-    let engine = engine("reset", None)?;
-    let caller = Caller::load(&engine, bundle, Class::BestEffort)?;
-    let outputs = (0..3).map(|seed| caller.call(seed)).collect();
-    engine.shutdown();
-    outputs
-}
-
 fn until(handle: &EngineHandle, what: &str, holds: impl Fn(&EngineStatistics) -> bool) -> Result<EngineStatistics> {
     let end = Instant::now() + Duration::from_secs(240);
     loop {
@@ -112,43 +222,16 @@ fn until(handle: &EngineHandle, what: &str, holds: impl Fn(&EngineStatistics) ->
     }
 }
 
-fn models(folder: &Path) -> Result<[Arc<Bundle>; 2]> {
-    let [rt, be] = ["squeezenet", "mobilenet_v2"].map(|name| compile(&built_small(name, folder)?, folder));
-    Ok([rt?, be?])
+/// As many calls as the size of the run asks for.
+fn calls(few: u64) -> u64 {
+    if full() { 200 } else { few }
 }
 
 #[test]
 fn what_runs_beside_others_gives_what_it_gives_alone() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let [rt, be] = models(folder.path())?;
-    let expected = [undisturbed(&rt)?, undisturbed(&be)?];
-    let engine = engine("reef", Some(Arc::new(Service { slow: rt.graph().name.clone() })))?;
-    let urgent = Caller::load(&engine, &rt, Class::RealTime)?;
-    let over = Arc::new(AtomicBool::new(false));
-    let flow = {
-        // Real-time requests flow from now on, whatever is loaded.
-        let (urgent, over, expected) = (urgent.clone(), over.clone(), expected[0].clone());
-        std::thread::spawn(move || -> Result<u64> {
-            let mut calls = 0;
-            while !over.load(Ordering::Relaxed) {
-                urgent.expect(calls, &expected)?;
-                calls += 1;
-                // Now and then the device is all best-effort work's, so that launches are evicted and go on.
-                std::thread::sleep(Duration::from_millis(calls % 4));
-            }
-            Ok(calls)
-        })
-    };
-    let patient = Caller::load(&engine, &be, Class::BestEffort)?;
-    let with_both = until(&patient.handle, "a module of both models", |s| s.padding_candidates > rt.graph().nodes.len() as u64)?;
-    let calls = if full() { 200 } else { 12 };
-    let answers: Result<Vec<()>> = (0..calls).map(|seed| patient.expect(seed, &expected[1])).collect();
-    over.store(true, Ordering::Relaxed);
-    let urgent_calls = flow.join().ok().context("the thread panicked")?;
-    answers?;
-    ensure!(urgent_calls? > 0, "real-time requests were answered meanwhile");
-    let after = patient.handle.statistics();
-    ensure!(after.padded_launches > with_both.padded_launches && after.padding_blocks > after.padded_launches, "{after:?}");
+    let [before, after] = Bed::models(folder.path(), host_engine)?.run(calls(12), |_| Ok(()))?;
+    ensure!(after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches, "{after:?}");
     // Whoever ran beside others pays for it.
     let billed: u128 = after.usage.iter().map(|row| row.usage.compute_unit_ns).sum();
     ensure!(
@@ -156,11 +239,138 @@ fn what_runs_beside_others_gives_what_it_gives_alone() -> Result<()> {
         "{billed} ns are on bills, the device counted {:?}",
         after.device.busy_ns
     );
+    Ok(())
+}
 
-    for bundle in [&be, &rt] {
-        patient.handle.unload(&FunctionKey::local(&bundle.graph().name))?;
+#[test]
+fn what_runs_beside_others_on_a_gpu_gives_what_it_gives_alone() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bed = Bed::functions(Target::NVIDIA, folder.path(), cuda::engine)?;
+    match find_ptxas() {
+        None => skip("ptxas is not installed; `make setup` installs it"),
+        Some(ptxas) => {
+            for padded in pad_bundles(bed.target, &bed.bundles, None)? {
+                let report = ptxas.assemble(std::str::from_utf8(&padded.code)?, "sm_90")?.report;
+                ensure!(report.kernels.values().all(|kernel| kernel.spill_bytes() == 0), "it spills: {report:?}");
+            }
+        }
     }
-    until(&patient.handle, "the end of the module", |s| s.padding_modules == 0)?;
+    let [before, after] = bed.run(calls(12), |_| Ok(()))?;
+    ensure!(after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches, "{after:?}");
+    Ok(())
+}
+
+/// Kills what runs launches a few times, each time when some have been shared since.
+fn kill_executors(handle: &EngineHandle) -> Result<()> {
+    for _ in 0..if full() { 10 } else { 2 } {
+        let shared = handle.statistics().padded_launches;
+        let shares =
+            |s: &EngineStatistics| s.padded_launches > shared && s.device.executors.processes.iter().any(|process| process.pid.is_some());
+        let statistics = until(handle, "shared launches", shares)?;
+        let pid = statistics.device.executors.processes.iter().find_map(|process| process.pid).context("an executor")?;
+        kill_process(Pid::from_raw(pid.cast_signed()).context("a number")?, Signal::KILL)?;
+        until(handle, "another executor", |s| {
+            s.device.executors.processes.iter().any(|process| process.pid.is_some_and(|now| now != pid))
+        })?;
+        // What was tried again is not killed again.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    Ok(())
+}
+
+#[test]
+fn all_that_share_a_launch_are_tried_again_when_its_executor_is_killed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [_, after] = Bed::functions(Target::this_host(), folder.path(), host_engine_behind_executor)?.run(calls(2), kill_executors)?;
+    ensure!(after.retries > 0, "{after:?}");
+    Ok(())
+}
+
+#[test]
+fn all_that_share_a_launch_are_tried_again_when_their_gpu_is_lost() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [_, after] = Bed::functions(Target::NVIDIA, folder.path(), cuda::engine_behind_executor)?.run(calls(2), kill_executors)?;
+    ensure!(after.retries > 0, "{after:?}");
+    Ok(())
+}
+
+/// Traps in its third block where the first element of the input is above 0.01, which is so for every third seed of [`Caller::call`].
+const STUMBLES: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry stumbles(.param .u64 x, .param .u64 out)
+{
+	.reg .pred %high, %third, %traps;
+	.reg .f32 %first;
+	.reg .b32 %block;
+	.reg .b64 %x, %out;
+	ld.param.u64 %x, [x];
+	ld.param.u64 %out, [out];
+	ld.global.f32 %first, [%x];
+	mov.u32 %block, %ctaid.x;
+	setp.gt.f32 %high, %first, 0f3C23D70A;
+	setp.eq.u32 %third, %block, 2;
+	and.pred %traps, %high, %third;
+	@%traps trap;
+	st.global.f32 [%out], %first;
+	ret;
+}
+";
+
+const STUMBLES_MANIFEST: &str = "\
+name = \"stumbles\"
+ptx = [\"stumbles.ptx\"]
+[buffers]
+x = { kind = \"input\", dtype = \"f32\", shape = [1] }
+out = { kind = \"output\", dtype = \"f32\", shape = [1] }
+[[step]]
+kernel = \"stumbles\"
+grid = [4]
+block = [32]
+args = [\"x\", \"out\"]
+";
+
+/// Calls it until a real-time invocation was tried again, because a block beside its launch faulted.
+fn stumble_beside(patient: &Caller) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(60);
+    for seed in (0..3).cycle() {
+        if patient.handle.statistics().retries > 0 {
+            break;
+        }
+        ensure!(Instant::now() < end, "no block faulted beside a real-time launch: {:?}", patient.handle.statistics());
+        match patient.call(seed) {
+            Ok(_) => ensure!(seed != 2, "it does not trap"),
+            Err(error) => {
+                let said = format!("{error:#}");
+                let is_own = said.contains("kernel 'stumbles' faulted in block (2,0,0)") && said.contains("node 'stumbles");
+                ensure!(seed == 2 && is_own, "seed {seed}: {said}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_block_that_faults_beside_others_is_its_own_function_s_fault() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("stumbles.ptx"), STUMBLES)?;
+    let mut bed = Bed::functions(Target::this_host(), folder.path(), host_engine)?;
+    bed.bundles[1] = packed(STUMBLES_MANIFEST, folder.path(), bed.target)?;
+    let [rt, be] = &bed.bundles;
+    let expected = bed.undisturbed(rt)?;
+    let service = Service { target: bed.target, slow: rt.graph().name.clone() };
+    let engine = (bed.engine)(EngineConfig { policy: "reef".into(), padding: Some(Arc::new(service)), ..EngineConfig::default() })?;
+    let (urgent, patient) = (Caller::load(&engine, rt, Class::RealTime)?, Caller::load(&engine, be, Class::BestEffort)?);
+    until(&patient.handle, "a module of both", |s| s.padding_candidates > 3 && !s.padding_pending)?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let flow = scope.spawn(|| (0..).take_while(|_| !over.load(Ordering::Relaxed)).try_for_each(|seed| urgent.expect(seed, &expected)));
+        let stumbled = stumble_beside(&patient);
+        over.store(true, Ordering::Relaxed);
+        flow.join().ok().context("the thread panicked")?.and(stumbled)
+    })?;
+    ensure!(patient.handle.statistics().padded_launches > 0, "they shared launches");
     engine.shutdown();
     Ok(())
 }

@@ -134,7 +134,8 @@ fn dkp_rows(bundle: &Bundle, target: &str, device: &str, arch: &str, ptxas: &Ptx
         let facts = &dkp.facts;
         let resources = ptxas.assemble(&atoll_ptx::print(&dkp.module), arch)?.report.kernels[&facts.entry];
         let spills = resources.spill_store_bytes + resources.spill_load_bytes;
-        let (entry, count, threads, registers) = (&facts.entry, facts.candidates.len(), facts.threads, resources.registers);
+        let (entry, count, threads, registers) =
+            (&facts.entry, facts.candidates.len(), facts.threads[facts.threads.len() - 1], resources.registers);
         rows.push(format!("{entry:<14} {count:>10} {threads:>8} {registers:>10} {spills:>7}"));
         let taken = || {
             let registers = |index: usize| format!("{} ({} registers)", candidates[index].kernel, candidates[index].registers);

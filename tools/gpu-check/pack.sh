@@ -3,7 +3,7 @@
 #
 #   tools/gpu-check/pack.sh [FOLDER]     makes FOLDER (default target/gpu-check) and FOLDER.tar.gz
 #
-# Inside: the check itself, the program without LLVM, the probe, the devices' conformance suite, the corpus of kernels, and small models as bundles, with weights from a seed. PROFILE=dev packs
+# Inside: the check itself, the program without LLVM (it compiles for NVIDIA alone), the probe, the devices' conformance suite, the corpus of kernels, and small models as bundles, with weights from a seed. PROFILE=dev packs
 # debug builds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -34,7 +34,7 @@ done
 
 echo "programs"
 # After the bundles: this is another build of the same program.
-cargo build --quiet --profile "$profile" -p atoll --no-default-features --features cuda
+cargo build --quiet --profile "$profile" -p atoll --no-default-features --features cuda,compiler
 cargo build --quiet --profile "$profile" -p gpu-probe
 suite=$(cargo test --quiet --profile "$profile" -p atoll-device --test cuda --no-run --message-format json | sed -n 's/.*"name":"cuda".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
 cp "$built/atoll" "$built/gpu-probe" "$folder/bin/"

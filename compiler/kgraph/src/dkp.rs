@@ -24,7 +24,7 @@ pub struct CandidateFacts {
     pub virtual_offset: u32,
     /// Whether the block shape is among them.
     pub takes_block: bool,
-    /// Dynamic shared memory that a launch must give, in bytes.
+    /// Dynamic shared memory that its own arrays became, in bytes.
     pub shared_bytes: u32,
 }
 
@@ -33,10 +33,8 @@ pub struct CandidateFacts {
 pub struct DkpFacts {
     /// The entry's name.
     pub entry: String,
-    /// Threads of a block of the launch, a multiple of 32: the largest candidate's.
-    pub threads: u32,
-    /// Dynamic shared memory of the launch: the most demanding candidate's.
-    pub shared_bytes: u32,
+    /// Threads that a block of a launch can have, multiples of 32, ascending. A launch has the fewest that its candidates can do with.
+    pub threads: Vec<u32>,
     /// Bytes of the parameter.
     pub params_bytes: u32,
     /// The candidates, as slots name them.
@@ -52,6 +50,8 @@ pub struct DkpCandidate {
     pub kernel: String,
     /// Its block shape.
     pub block: [u32; 3],
+    /// Dynamic shared memory that a launch with it must give, in bytes: what passes made dynamic, and what its launches give beyond that.
+    pub shared_bytes: u32,
     /// What passes left of it.
     pub facts: CandidateFacts,
 }
@@ -100,6 +100,9 @@ pub enum LaunchError {
         /// What there is.
         given: usize,
     },
+    /// A block that no launch of the module has room for.
+    #[error("blocks of {0} threads are more than launches of the module have")]
+    Threads(u32),
     /// The arguments together do not fit.
     #[error("the kernels' arguments take {wanted} bytes, a launch has room for {room}")]
     Room {
@@ -119,6 +122,10 @@ pub struct DkpLaunch {
     pub arguments_at: Vec<usize>,
     /// Blocks of the launch, in x alone.
     pub blocks: u32,
+    /// Index of the size of a block in [`DkpFacts::threads`].
+    pub size: usize,
+    /// Dynamic shared memory in bytes.
+    pub shared_bytes: u32,
 }
 
 /// Lays out a launch of some ranges, one after the other. The first range has the lowest block numbers, which devices start first.
@@ -149,7 +156,11 @@ pub fn lay_out(module: &DkpFacts, ranges: &[Range]) -> Result<DkpLaunch, LaunchE
         return Err(LaunchError::Room { wanted: params.len(), room: module.params_bytes });
     }
     params.resize(module.params_bytes as usize, 0);
-    Ok(DkpLaunch { params, arguments_at, blocks: begin })
+    let candidates = || ranges.iter().map(|range| &module.candidates[range.candidate]);
+    let threads = candidates().map(|candidate| candidate.block.iter().product()).fold(0, u32::max);
+    let shared_bytes = candidates().map(|candidate| candidate.shared_bytes).fold(0, u32::max);
+    let size = module.threads.iter().position(|size| *size >= threads).ok_or(LaunchError::Threads(threads))?;
+    Ok(DkpLaunch { params, arguments_at, blocks: begin, size, shared_bytes })
 }
 
 /// One past the last block of the launch that belongs to a range.

@@ -28,8 +28,12 @@ pub enum CompileError {
     #[error(transparent)]
     Nvidia(#[from] atoll_target_nvidia::NvidiaError),
     /// The host target failed.
+    #[cfg(feature = "host")]
     #[error(transparent)]
     Host(#[from] atoll_target_host::HostError),
+    /// A host target, and no LLVM to make its code.
+    #[error("code for {0} is made with LLVM, which this program was built without; name an NVIDIA target, such as nvidia:sm_75")]
+    NoNativeCode(Target),
     /// The bundle could not be written.
     #[error(transparent)]
     Bundle(#[from] atoll_kgraph::BundleError),

@@ -10,6 +10,7 @@
 //! It is not a build system: the cache of compiled models belongs to whoever serves them. Code of single kernels is kept where [`CompileOptions`] say so.
 
 mod error;
+mod native;
 mod observer;
 mod pack;
 mod padding;
@@ -49,7 +50,7 @@ pub struct CompileOptions {
 }
 
 impl Default for CompileOptions {
-    /// Native code for this machine, and PTX for every NVIDIA GPU from Turing on.
+    /// Native code for this machine where there is LLVM, and PTX for every NVIDIA GPU from Turing on.
     fn default() -> CompileOptions {
         CompileOptions { targets: Target::defaults(), assemble: false, passes: TransformOptions::default(), kernel_cache: None }
     }

@@ -2,11 +2,11 @@
 
 use crate::CompileOptions;
 use crate::error::CompileError;
+use crate::native;
 use crate::observer::{Form, Observer};
 use atoll_codegen::{HostLevel, TargetDescription};
 use atoll_kgraph::KernelFacts;
 use atoll_ptx::Module;
-use atoll_target_host::{CpuLevel, KernelShape, Options};
 use atoll_target_nvidia::Architecture;
 use std::fmt;
 use std::str::FromStr;
@@ -36,17 +36,14 @@ impl Target {
         [Target::HostV3, Target::HostV4].into_iter().chain(Architecture::all().map(Target::Nvidia))
     }
 
-    /// The host target of this machine and PTX.
+    /// The host target of this machine, where native code can be made, and PTX.
     pub fn defaults() -> Vec<Target> {
-        vec![Target::this_host(), Target::NVIDIA]
+        if cfg!(feature = "host") { vec![Target::this_host(), Target::NVIDIA] } else { vec![Target::NVIDIA] }
     }
 
     /// The best host target that this machine runs.
     pub fn this_host() -> Target {
-        match CpuLevel::of_this_machine() {
-            Some(CpuLevel::V4) => Target::HostV4,
-            _ => Target::HostV3,
-        }
+        native::best_target()
     }
 
     /// Its name in bundles.
@@ -55,15 +52,6 @@ impl Target {
             Target::HostV3 => "host-x86-64-v3",
             Target::HostV4 => "host-x86-64-v4",
             Target::Nvidia(architecture) => architecture.target_name(),
-        }
-    }
-
-    /// What its native code may use, of a host target.
-    pub(crate) fn host_level(self) -> Option<CpuLevel> {
-        match self {
-            Target::HostV3 => Some(CpuLevel::V3),
-            Target::HostV4 => Some(CpuLevel::V4),
-            Target::Nvidia(_) => None,
         }
     }
 
@@ -104,27 +92,21 @@ pub(crate) fn lower(
     options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<(Vec<u8>, Option<String>), CompileError> {
-    let level = match target {
-        Target::Nvidia(architecture) => {
-            let ptxas = if options.assemble { atoll_target_nvidia::find_ptxas() } else { None };
-            let image = atoll_target_nvidia::compile(module, plain, facts, architecture, ptxas.as_ref())?;
-            return Ok(match image.cubin {
-                Some(cubin) => (cubin, Some(image.ptx)),
-                None => (image.ptx.into_bytes(), None),
-            });
-        }
-        Target::HostV3 => CpuLevel::V3,
-        Target::HostV4 => CpuLevel::V4,
-    };
-    let shapes: Vec<KernelShape> = facts.iter().map(|f| KernelShape { name: f.name.as_str().into(), block: f.block }).collect();
-    let options = Options { keep_ir: observer.wants(Form::Llvm), cache: options.kernel_cache.clone(), ..Options::default() };
+    if let Target::Nvidia(architecture) = target {
+        let ptxas = if options.assemble { atoll_target_nvidia::find_ptxas() } else { None };
+        let image = atoll_target_nvidia::compile(module, plain, facts, architecture, ptxas.as_ref())?;
+        return Ok(match image.cubin {
+            Some(cubin) => (cubin, Some(image.ptx)),
+            None => (image.ptx.into_bytes(), None),
+        });
+    }
+    let shapes: Vec<native::Shape<'_>> = facts.iter().map(|facts| (facts.name.as_str(), facts.block)).collect();
     // Lines are those of the text that goes along with the code, so the code is made from that text.
     let text = atoll_ptx::print(module);
-    let module = atoll_ptx::parse(&text)?;
-    let object = atoll_target_host::compile(&module, &shapes, level, &options)?;
-    for (facts, native) in facts.iter_mut().zip(&object.kernels) {
-        facts.scratch_bytes = native.scratch_bytes;
+    let native = native::compile(&text, &shapes, target, observer.wants(Form::Llvm), options.kernel_cache.clone())?;
+    for (facts, scratch_bytes) in facts.iter_mut().zip(native.scratch_bytes) {
+        facts.scratch_bytes = scratch_bytes;
     }
-    observer.form(Form::Llvm, "lower", &|| object.kernels.iter().filter_map(|k| k.optimised_ir.as_deref()).collect::<Vec<_>>().join("\n"));
-    Ok((object.elf, Some(text)))
+    observer.form(Form::Llvm, "lower", &|| native.ir.clone());
+    Ok((native.elf, Some(text)))
 }

@@ -62,6 +62,7 @@ driver_functions! {
         module_unload = "cuModuleUnload": fn(Handle);
         module_function = "cuModuleGetFunction": fn(*mut Handle, Handle, *const c_char);
         function_set = "cuFuncSetAttribute": fn(Handle, c_int, c_int);
+        occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor": fn(*mut c_int, Handle, c_int, usize);
         memory_info = "cuMemGetInfo_v2": fn(*mut usize, *mut usize);
         memory_alloc = "cuMemAlloc_v2": fn(*mut DevicePtr, usize);
         memory_free = "cuMemFree_v2": fn(DevicePtr);

@@ -121,6 +121,17 @@ impl Kernel {
         self.module.context.call("cuFuncSetAttribute", |f| unsafe { (f.function_set)(self.handle, MAX_DYNAMIC_SHARED_BYTES, bytes) })
     }
 
+    /// Blocks of so many threads and so much dynamic shared memory that a compute unit holds at once.
+    pub fn occupancy(&self, threads: u32, shared_bytes: u32) -> Result<u32, CudaError> {
+        let threads = c_int::try_from(threads).unwrap_or(c_int::MAX);
+        let mut blocks: c_int = 0;
+        self.module.context.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", |f| {
+            // SAFETY: the kernel is loaded; `blocks` is written during the call.
+            unsafe { (f.occupancy)(&mut blocks, self.handle, threads, shared_bytes as usize) }
+        })?;
+        Ok(u32::try_from(blocks).unwrap_or(0))
+    }
+
     /// Launches a one-dimensional grid.
     pub fn launch(&self, stream: &Stream, blocks: u32, threads: u32, args: &[Arg]) -> Result<(), CudaError> {
         let shape = LaunchShape { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 };

@@ -254,6 +254,11 @@ pub trait Device: Send {
     /// Unloads code that no launch in flight uses.
     fn unload_module(&mut self, module: ModuleId);
 
+    /// Blocks of a kernel that a compute unit holds at once, on devices that can say it. Elsewhere a compute unit runs one at a time.
+    fn occupancy(&self, _module: ModuleId, _kernel: u32) -> Option<u32> {
+        None
+    }
+
     /// What to add to an offset in memory to name that of a domain; offsets of constants are the same for all. It changes when the domain loses its memory: what carries the old number is
     /// refused then.
     fn domain(&mut self, _name: &str) -> Result<DeviceOffset, DeviceError> {

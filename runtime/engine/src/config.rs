@@ -105,4 +105,6 @@ pub struct FunctionInfo {
     pub weights_shared: bool,
     /// Whether they are on the device; otherwise the first invocation brings them.
     pub weights_resident: bool,
+    /// Blocks of each kernel that a compute unit holds at once; `None` where it runs one at a time.
+    pub occupancy: Vec<Option<u32>>,
 }

@@ -46,8 +46,8 @@ pub(crate) struct Invocation {
     pub(crate) stages: Vec<StageRecord>,
     /// What it ran of a step in launches that were evicted.
     pub(crate) evicted: EvictedRuns,
-    /// The module in which its launches can be shared, from its arrival on.
-    pub(crate) padding: Option<Arc<LoadedPadding>>,
+    /// The modules in which its launches can be shared, from its arrival on.
+    pub(crate) padding: Vec<Arc<LoadedPadding>>,
     /// What its launches took, if its client wants to know.
     pub(crate) launches: Vec<LaunchTime>,
 }
@@ -106,7 +106,7 @@ impl Invocation {
             evicted_for_others: None,
             times: Times { entered: clock::now(), ..Times::default() },
             evicted: EvictedRuns::default(),
-            padding: None,
+            padding: Vec::new(),
             launches: Vec::new(),
         }
     }

@@ -20,24 +20,24 @@ pub trait PaddingService: Send + Sync + fmt::Debug + 'static {
     /// How long the launches of a bundle take on a device (`host`) of so many compute units, if somebody measured it.
     fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile>;
 
-    /// Makes one module of all kernels of some bundles that can share launches.
+    /// Makes modules of all kernels of some bundles that can share launches; those of different modules cannot.
     ///
     /// # Errors
-    /// Why there is none, in words.
-    fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<PaddingModule, String>;
+    /// Why there are none, in words.
+    fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<Vec<PaddingModule>, String>;
 }
 
 /// Code in which kernels of several bundles run side by side.
 #[derive(Clone, Debug)]
 pub struct PaddingModule {
-    /// The object, for the target that was asked for.
+    /// The code, for the target that was asked for.
     pub code: Vec<u8>,
-    /// Its one kernel.
-    pub kernel: KernelFacts,
+    /// Its one kernel, once for each size that blocks of a launch can have ([`DkpFacts::threads`]).
+    pub kernels: Vec<KernelFacts>,
     /// How its launches are laid out.
     pub facts: DkpFacts,
     /// For each candidate the index of its bundle among those given, and of its kernel there.
-    pub kernels: Vec<(usize, u32)>,
+    pub candidates: Vec<(usize, u32)>,
 }
 
 /// A module on the device.
@@ -49,7 +49,8 @@ pub(crate) struct LoadedPadding {
     pub(crate) facts: DkpFacts,
     /// The candidate that a kernel of a function is.
     pub(crate) candidates: HashMap<(FunctionId, u32), usize>,
-    pub(crate) profiles: HashMap<FunctionId, Profile>,
+    /// Of all functions whose kernels may be in it.
+    pub(crate) profiles: Arc<HashMap<FunctionId, Profile>>,
 }
 
 /// The functions of a tenant that are to share launches.
@@ -66,9 +67,9 @@ pub(crate) struct Padded {
     pub(crate) tenant: Tenant,
     pub(crate) target: String,
     pub(crate) number: u32,
-    /// Those that were profiled, in the order of the module's bundles.
+    /// Those that were profiled, in the order of the modules' bundles.
     pub(crate) functions: Vec<(FunctionId, Profile)>,
-    pub(crate) module: Result<PaddingModule, String>,
+    pub(crate) modules: Result<Vec<PaddingModule>, String>,
 }
 
 /// The thread. It ends when the engine drops the sender.
@@ -110,12 +111,12 @@ fn make(service: &dyn PaddingService, shared: &Shared, job: &PaddingJob) -> Padd
         .filter_map(|(id, bundle)| Some((*id, Arc::clone(bundle), service.profile(bundle, device, shared.device.compute_units)?)))
         .collect();
     let bundles: Vec<Arc<Bundle>> = profiled.iter().map(|(_, bundle, _)| Arc::clone(bundle)).collect();
-    let module = if bundles.is_empty() { Err("no function is profiled".to_owned()) } else { service.compile(&job.target, &bundles) };
+    let modules = if bundles.is_empty() { Err("no function is profiled".to_owned()) } else { service.compile(&job.target, &bundles) };
     Padded {
         tenant: job.tenant.clone(),
         target: job.target.clone(),
         number: job.number,
         functions: profiled.into_iter().map(|(id, _, profile)| (id, profile)).collect(),
-        module,
+        modules,
     }
 }

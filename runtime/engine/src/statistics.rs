@@ -54,6 +54,8 @@ pub struct EngineStatistics {
     pub padding_modules: u64,
     /// Kernels in them.
     pub padding_candidates: u64,
+    /// Whether others are being made or loaded that will take their place.
+    pub padding_pending: bool,
     /// From the submission of a real-time invocation to the start of its first block.
     pub rt_start_latency: Histogram,
     /// The same for those that found best-effort launches on the device and evicted them.

@@ -99,11 +99,12 @@ mod with {
             profile.inspect_err(|error| tracing::warn!(model = bundle.graph().name, %error, "a profile is not used")).ok()
         }
 
-        fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<PaddingModule, String> {
+        fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<Vec<PaddingModule>, String> {
             let target: Target = target.parse().map_err(|error: UnknownTarget| error.to_string())?;
             let padded = pad_bundles(target, bundles, cache::kernels()).map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
-            let PaddedKernels { code, kernel, facts, kernels } = padded.ok_or("none of the kernels can share launches")?;
-            Ok(PaddingModule { code, kernel, facts, kernels })
+            let module = |PaddedKernels { code, kernels, facts, candidates }| PaddingModule { code, kernels, facts, candidates };
+            let modules: Vec<PaddingModule> = padded.into_iter().map(module).collect();
+            if modules.is_empty() { Err("none of the kernels can share launches".to_owned()) } else { Ok(modules) }
         }
     }
 

@@ -196,7 +196,7 @@ pub(crate) fn bench_engine(device: DeviceName, compute_units: u32, policy: &str,
 
 impl EngineArgs {
     /// Compute units, where they were named.
-    #[cfg(feature = "compiler")]
+    #[cfg(feature = "native")]
     pub(crate) fn compute_units(&self) -> Option<NonZeroU32> {
         self.compute_units
     }

@@ -84,16 +84,28 @@ impl Profiled<'_> {
         };
         let image = self.bundle.target(&self.function.target).context("the target was chosen among the bundle's")?;
         let spec = image.launches[node as usize].as_ref().context("a node that was launched")?;
+        let total_ns = of(&|launches| launches[at].ended_ns.saturating_sub(launches[at].started_ns));
+        let wave_ns = match self.function.occupancy.get(spec.kernel.0 as usize).copied().flatten() {
+            Some(occupancy) => waves(total_ns, blocks, occupancy.into(), self.handle.device_info().compute_units.into()),
+            None => vec![of(&|launches| launches[at].busy_ns / blocks.max(1)).max(1)],
+        };
         Ok(NodeProfile {
             node,
             kernel: image.kernels[spec.kernel.0 as usize].name.clone(),
             blocks: u32::try_from(blocks).context("more blocks than can be counted")?,
-            total_ns: of(&|launches| launches[at].ended_ns.saturating_sub(launches[at].started_ns)),
+            total_ns,
             gap_ns: of(&gap),
-            // A compute unit of the host runs one block at a time.
-            wave_ns: vec![of(&|launches| launches[at].busy_ns / blocks.max(1)).max(1)],
+            wave_ns,
         })
     }
+}
+
+/// How long a wave takes at most with 1, 2, … blocks on each compute unit, of a launch that took `total_ns` alone. A GPU runs all blocks of a grid or none, so only its fullest wave is measured:
+/// with fewer blocks it takes no longer, and with more at most as much longer as they are more.
+fn waves(total_ns: u64, blocks: u64, occupancy: u64, compute_units: u64) -> Vec<u64> {
+    let wave_ns = (total_ns / blocks.div_ceil(occupancy * compute_units).max(1)).max(1);
+    let fullest = blocks.div_ceil(compute_units).clamp(1, occupancy);
+    (1..=occupancy).map(|on_each| if on_each <= fullest { wave_ns } else { (wave_ns * on_each).div_ceil(fullest) }).collect()
 }
 
 fn median(mut values: Vec<u64>) -> u64 {
@@ -104,6 +116,13 @@ fn median(mut values: Vec<u64>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waves_are_bounded_from_above_by_the_fullest() {
+        assert_eq!(waves(900, 3 * 4 * 10, 4, 10), [300, 300, 300, 300]);
+        assert_eq!(waves(600, 15, 4, 10), [600, 600, 900, 1200], "two blocks on a compute unit at most");
+        assert_eq!(waves(0, 1, 1, 1), [1]);
+    }
 
     #[test]
     fn a_median_is_a_value_that_was_there() {

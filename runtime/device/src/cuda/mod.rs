@@ -390,6 +390,12 @@ impl Device for CudaDevice {
         self.modules.remove(&module);
     }
 
+    fn occupancy(&self, module: ModuleId, kernel: u32) -> Option<u32> {
+        let kernel = self.modules.get(&module)?.kernel(kernel)?;
+        let threads = kernel.facts.block.iter().product();
+        kernel.handle.occupancy(threads, kernel.facts.shared_bytes).ok().filter(|blocks| *blocks > 0)
+    }
+
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.alive()?;
         self.transferred(self.service.write(&self.memory, at.0, bytes))?;

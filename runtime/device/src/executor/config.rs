@@ -9,6 +9,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Patience with what takes milliseconds on a machine that is not overloaded.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Patience with a GPU's driver that compiles the kernels of many functions.
+#[cfg(feature = "cuda")]
+const COMPILE_WITHIN: Duration = Duration::from_secs(600);
+
 /// How an executor is made, and what it may take.
 #[derive(Clone, Debug)]
 pub struct ExecutorConfig {
@@ -22,8 +29,10 @@ pub struct ExecutorConfig {
     pub environment: Vec<(OsString, OsString)>,
     /// How long it may show no sign of life while it has something to do.
     pub hang_after: Duration,
-    /// How long it may take to start, to load a module, and for a transfer.
+    /// How long it may take to start, to map constants, and for a transfer.
     pub answer_within: Duration,
+    /// How long it may take to load a module.
+    pub load_within: Duration,
     /// How much less urgent than others its compute units are, as for nice(2).
     pub nice: i32,
 }
@@ -55,13 +64,19 @@ impl ExecutorConfig {
     /// An executor of this program, `atoll executor`.
     pub fn new(device: impl Into<DeviceConfig>) -> ExecutorConfig {
         let device = device.into();
+        let load_within = match &device {
+            DeviceConfig::Host(_) => ANSWER_WITHIN,
+            #[cfg(feature = "cuda")]
+            DeviceConfig::Cuda(_) => COMPILE_WITHIN,
+        };
         ExecutorConfig {
             environment: environment(&device),
             device,
             program: "/proc/self/exe".into(),
             arguments: vec!["executor".into()],
             hang_after: Duration::from_secs(3),
-            answer_within: Duration::from_secs(30),
+            answer_within: ANSWER_WITHIN,
+            load_within,
             nice: 0,
         }
     }
@@ -74,7 +89,7 @@ impl ExecutorConfig {
         };
         // A launch may be stopped for those of every more urgent queue, each of which may take its whole time.
         let launch_within = time_limit.saturating_mul(queues).saturating_add(self.hang_after);
-        Patience { hang_after: self.hang_after, answer_within: self.answer_within, launch_within }
+        Patience { hang_after: self.hang_after, answer_within: self.answer_within, load_within: self.load_within, launch_within }
     }
 }
 

@@ -39,6 +39,7 @@ pub struct ExecutorDevice {
     executor: Arc<Supervised>,
     pid: u32,
     answer_within: Duration,
+    load_within: Duration,
     /// Whether the module of each number ever given is loaded, or about to be.
     modules: Vec<bool>,
     /// Launches of a dead executor that were answered for, per queue: the first of each may have been running.
@@ -139,8 +140,9 @@ impl ExecutorDevice {
         let executor = start.executor.clone();
         let pid = supervisor::start(start).map_err(os("start an executor"))?;
         engine_side.set_process(pid.cast_signed());
-        let answer_within = config.answer_within;
-        Ok(ExecutorDevice { info, engine_side, memory, executor, pid, answer_within, modules: Vec::new(), abandoned: Vec::new() })
+        let ExecutorConfig { answer_within, load_within, .. } = *config;
+        let (modules, abandoned) = (Vec::new(), Vec::new());
+        Ok(ExecutorDevice { info, engine_side, memory, executor, pid, answer_within, load_within, modules, abandoned })
     }
 
     /// Its process.
@@ -249,7 +251,7 @@ impl Device for ExecutorDevice {
 
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
         let module = self.begin_load(image)?;
-        let until = Instant::now() + self.answer_within * 2;
+        let until = Instant::now() + self.answer_within + self.load_within;
         loop {
             match self.poll_load(module) {
                 Some(answer) => return answer.map(|()| module),

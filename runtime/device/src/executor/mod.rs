@@ -17,7 +17,7 @@
 //! shown to it one by one: it has a way to those of its tenant and to no others.
 //!
 //! Bounds: a dead executor is seen at once; one that shows no sign of life while it has something to do, after [`ExecutorConfig::hang_after`]; one that lives but does not answer a message, after
-//! [`ExecutorConfig::answer_within`].
+//! [`ExecutorConfig::answer_within`], or [`ExecutorConfig::load_within`] where it loads code.
 
 mod channel;
 mod config;

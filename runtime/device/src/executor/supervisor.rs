@@ -44,6 +44,7 @@ const IDLE_RINGS_MAX: u64 = 100_000;
 pub(crate) struct Patience {
     pub(crate) hang_after: Duration,
     pub(crate) answer_within: Duration,
+    pub(crate) load_within: Duration,
     /// Without any launch ending while there are some.
     pub(crate) launch_within: Duration,
 }
@@ -251,9 +252,13 @@ impl Supervised {
         self.news.notify_all();
     }
 
-    fn is_waited_for(&self) -> Option<Instant> {
+    /// Since when it owes answers, each with the time it has for it.
+    fn owes(&self) -> Vec<(Instant, Duration)> {
         let mail = self.mail();
-        mail.loading.values().chain(mail.showing.front()).min().copied()
+        let Patience { answer_within, load_within, .. } = self.patience;
+        let loads = mail.loading.values().min().map(|since| (*since, load_within));
+        let maps = mail.showing.front().map(|since| (*since, answer_within));
+        loads.into_iter().chain(maps).collect()
     }
 }
 
@@ -479,13 +484,14 @@ impl Process {
             self.completed = (completed, now);
         }
         let rings = std::mem::replace(&mut self.idle_rings, idle_rings).abs_diff(idle_rings);
-        let waits_since = if executor.ready().is_none() { Some(self.started) } else { executor.is_waited_for() };
+        let is_ready = executor.ready().is_some();
+        let owes = if is_ready { executor.owes() } else { vec![(self.started, patience.answer_within)] };
         let over = |since: Instant, limit: Duration| now.saturating_duration_since(since) > limit;
-        if waits_since.is_some_and(|since| over(since, patience.answer_within)) {
-            return Some(format!("did not answer within {:?} and was killed", patience.answer_within));
+        if let Some((_, limit)) = owes.iter().find(|(since, limit)| over(*since, *limit)) {
+            return Some(format!("did not answer within {limit:?} and was killed"));
         }
         // Before it runs it has no beat.
-        if executor.ready().is_some() && (is_busy || waits_since.is_some()) && over(self.beat.1, patience.hang_after) {
+        if is_ready && (is_busy || !owes.is_empty()) && over(self.beat.1, patience.hang_after) {
             return Some(format!("showed no sign of life for {:?} and was killed", patience.hang_after));
         }
         if over(self.completed.1, patience.launch_within) {

@@ -89,7 +89,7 @@ impl Worker {
     /// Tries an invocation again; nothing of it is on the device any more.
     pub(super) fn retry(&mut self, submission: Submission, reply: PendingReply) {
         self.retries += 1;
-        tracing::info!(invocation = submission.id.0, function = %submission.chain.stages[0].function.key, "tried again: its executor was lost");
+        tracing::info!(invocation = submission.id.0, function = %submission.chain.stages[0].function.key, "tried again: a launch of it was lost");
         self.parked.push(Parked { submission, reply });
     }
 }

@@ -151,7 +151,7 @@ impl Worker {
                 }
             }
             Ok(LoadStep::Done { module, membership, shared, written_bytes, from_disk }) => {
-                let info = info(&job.function, shared, self.constants.is_resident(membership.set));
+                let info = self.info(&job.function, module, shared, self.constants.is_resident(membership.set));
                 tracing::info!(function = %info.key, target = %info.target, weights_bytes = info.weights_bytes, shared, resident = info.weights_resident, "function loaded");
                 self.add_function(&job.function, module, membership);
                 let own = self.functions[&job.function.id].own_account();
@@ -287,6 +287,19 @@ impl Worker {
         }
     }
 
+    fn info(&self, function: &Function, module: ModuleId, weights_shared: bool, weights_resident: bool) -> FunctionInfo {
+        FunctionInfo {
+            key: function.key.clone(),
+            target: function.target.clone(),
+            class: function.class,
+            queue_capacity: function.queue_capacity,
+            weights_bytes: function.bundle.weights().len() as u64,
+            weights_shared,
+            weights_resident,
+            occupancy: (0..function.image().kernels.len() as u32).map(|kernel| self.device.occupancy(module, kernel)).collect(),
+        }
+    }
+
     /// Withdraws a function, ends those of its invocations that wait, and frees it when the others are over.
     pub(super) fn unload(&mut self, key: &FunctionKey, answer: Sender<Result<(), EngineError>>) {
         let Some(loaded) = self.functions.values_mut().find(|loaded| loaded.function.key == *key && !loaded.is_unloading()) else {
@@ -344,16 +357,4 @@ enum LoadStep {
         written_bytes: u64,
         from_disk: bool,
     },
-}
-
-fn info(function: &Function, weights_shared: bool, weights_resident: bool) -> FunctionInfo {
-    FunctionInfo {
-        key: function.key.clone(),
-        target: function.target.clone(),
-        class: function.class,
-        queue_capacity: function.queue_capacity,
-        weights_bytes: function.bundle.weights().len() as u64,
-        weights_shared,
-        weights_resident,
-    }
 }

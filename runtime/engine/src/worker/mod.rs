@@ -5,6 +5,7 @@
 
 mod executors;
 mod functions;
+mod pad_modules;
 mod padding;
 mod patience;
 mod pressure;
@@ -327,7 +328,8 @@ impl Worker {
         self.note_drained(completion.launch, now);
         self.note_left(task, completion);
         let may_leave = issued.is_raised_by(self.invocation(task).epoch);
-        let completion = &self.shared_launch_ended(completion, may_leave, now);
+        let mut report = self.device.report(completion.launch).unwrap_or_default();
+        let completion = &self.shared_launch_ended(launch, completion, &mut report, may_leave, now);
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
         let place = invocation.submission.chain.locate(step);
         let busy_ns_max =
@@ -358,7 +360,6 @@ impl Worker {
             LaunchStatus::Failed => LaunchEnd::Failed,
             LaunchStatus::Aborted => LaunchEnd::Aborted,
         };
-        let mut report = self.device.report(completion.launch).unwrap_or_default();
         report.fault = report.fault.or(hopeless);
         if !report.printed.is_empty() {
             self.show_printed(task, step, &report);

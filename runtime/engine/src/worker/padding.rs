@@ -1,42 +1,25 @@
-//! Padded launches: which functions share a module, and launches of it.
+//! Launches that several tasks share.
 
+use super::pad_modules::{PadModules, find};
 use super::tasks::taken;
 use super::{InFlight, Worker};
-use crate::binding::Work;
 use crate::error::InvokeError;
-use crate::padding::{LoadedPadding, Padded, PaddingJob, PaddingModule, PaddingThread};
-use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, LaunchProfile, Nanos, PadShape, QueueId, TaskId, Tenant};
-use atoll_device::{Completion, LaunchRecord, LaunchStatus, ModuleImage};
-use atoll_kgraph::NodeProfile;
+use crate::padding::{LoadedPadding, PaddingThread};
+use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, Nanos, PadShape, QueueId, TaskId};
+use atoll_device::{Completion, Fault, FaultKind, LaunchRecord, LaunchReport, LaunchStatus};
 use atoll_kgraph::dkp::{Range, lay_out};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What is known about padding.
 pub(super) struct PaddingState {
-    thread: Option<PaddingThread>,
-    /// Numbers jobs, and modules by them.
-    jobs: u32,
-    /// By whose they are and what they run on.
-    modules: BTreeMap<(Tenant, String), Modules>,
+    pub(super) modules: PadModules,
     /// Blocks that go along with the launch that is issued next.
     pads: Vec<Pad>,
     /// Launches in flight that several share.
     shared: HashMap<LaunchId, SharedLaunch>,
     /// Tasks that cannot go on.
     doubted: Vec<TaskId>,
-}
-
-/// The modules of a tenant for a target.
-#[derive(Default)]
-struct Modules {
-    /// The newest job that was begun.
-    wanted: u32,
-    /// Made, and being loaded.
-    loading: Option<Arc<LoadedPadding>>,
-    current: Option<Arc<LoadedPadding>>,
-    /// Replaced, and used by launches in flight.
-    retired: Vec<Arc<LoadedPadding>>,
 }
 
 /// Blocks of a task that run beside another one's.
@@ -55,6 +38,8 @@ struct SharedLaunch {
     _module: Arc<LoadedPadding>,
     /// That of the real-time launch.
     evicted_word: DeviceOffset,
+    /// Blocks of the real-time launch, which come first.
+    blocks: u32,
     pads: Vec<Pad>,
     /// What of its time belongs to each pad, in parts of [`WHOLE`].
     shares: Vec<u64>,
@@ -74,121 +59,31 @@ const WHOLE: u64 = 1_000_000;
 
 impl PaddingState {
     pub(super) fn new(thread: Option<PaddingThread>) -> PaddingState {
-        PaddingState { thread, jobs: 0, modules: BTreeMap::new(), pads: Vec::new(), shared: HashMap::new(), doubted: Vec::new() }
-    }
-
-    /// Candidates of the modules on the device, and how many modules these are.
-    pub(super) fn candidates(&self) -> (u64, u64) {
-        let current = || self.modules.values().filter_map(|modules| modules.current.as_ref());
-        (current().map(|module| module.facts.candidates.len() as u64).sum(), current().count() as u64)
+        PaddingState { modules: PadModules::new(thread), pads: Vec::new(), shared: HashMap::new(), doubted: Vec::new() }
     }
 }
 
-impl Worker {
-    /// The functions of a tenant changed: asks for a module of those that there are.
-    pub(super) fn repad(&mut self, tenant: &Tenant) {
-        let PaddingState { thread: Some(thread), jobs, modules, .. } = &mut self.padding else { return };
-        let mut by_target: BTreeMap<String, Vec<_>> = BTreeMap::new();
-        for loaded in self.functions.values().filter(|loaded| loaded.key().tenant == *tenant && !loaded.is_unloading()) {
-            by_target.entry(loaded.function.target.clone()).or_default().push((loaded.function.id, Arc::clone(&loaded.function.bundle)));
-        }
-        // What nobody has any more goes when no launch uses it.
-        for (_, modules) in modules.iter_mut().filter(|(key, _)| key.0 == *tenant && !by_target.contains_key(&key.1)) {
-            modules.wanted = 0;
-            modules.retired.extend(modules.current.take());
-        }
-        for (target, functions) in by_target {
-            *jobs += 1;
-            modules.entry((tenant.clone(), target.clone())).or_default().wanted = *jobs;
-            thread.submit(PaddingJob { tenant: tenant.clone(), target, number: *jobs, functions });
-        }
-    }
-
-    /// A module was made, or cannot be.
-    pub(super) fn padded(&mut self, padded: Padded) {
-        let Padded { tenant, target, number, functions, module } = padded;
-        let key = (tenant, target);
-        if self.lost.is_some() || self.padding.modules.get(&key).is_none_or(|modules| modules.wanted != number) {
-            return;
-        }
-        let PaddingModule { code, kernel, facts, kernels } = match module {
-            Ok(module) => module,
-            Err(reason) => return tracing::info!(tenant = %key.0, %reason, "real-time launches run unpadded"),
-        };
-        let kernels_facts = [kernel];
-        let image = ModuleImage { domain: key.0.as_str(), target: &key.1, code: &code, ptx: None, kernels: &kernels_facts };
-        let begun = self.device.begin_load(image);
-        let id = match self.check(begun) {
-            Ok(id) => id,
-            Err(error) => return tracing::warn!(tenant = %key.0, %error, "a padding module cannot be loaded"),
-        };
-        let candidates = kernels.into_iter().enumerate();
-        let candidates = candidates.map(|(at, (bundle, kernel))| ((functions[bundle].0, kernel), at)).collect();
-        let module = LoadedPadding { number, id, facts, candidates, profiles: functions.into_iter().collect() };
-        let modules = self.padding.modules.get_mut(&key).expect("looked at just now");
-        if let Some(overtaken) = modules.loading.replace(Arc::new(module)) {
-            self.device.unload_module(overtaken.id);
-        }
-    }
-
-    /// Takes modules into use that have been loaded, and drops those that nobody uses any more. Returns whether there were any.
-    pub(super) fn advance_padding(&mut self) -> bool {
-        if self.lost.is_some() {
-            return false;
-        }
-        let Worker { device, padding, .. } = self;
-        let mut any = false;
-        for ((tenant, _), modules) in &mut padding.modules {
-            if let Some(loading) = &modules.loading
-                && let Some(answer) = device.poll_load(loading.id)
-            {
-                any = true;
-                let loaded = modules.loading.take().filter(|_| answer.is_ok());
-                match answer {
-                    Ok(()) => {
-                        tracing::info!(%tenant, candidates = loaded.as_ref().map(|l| l.facts.candidates.len()), "functions can pad each other")
-                    }
-                    Err(error) => tracing::warn!(%tenant, %error, "a padding module cannot be loaded"),
-                }
-                modules.retired.extend(loaded.and_then(|loaded| modules.current.replace(loaded)));
+impl SharedLaunch {
+    /// Whose a block of the launch is, `None` for the real-time task, and its number there.
+    fn owner(&self, block: u32) -> Option<(Option<Pad>, u32)> {
+        let Some(mut at) = block.checked_sub(self.blocks) else { return Some((None, block)) };
+        for pad in &self.pads {
+            match at.checked_sub(pad.shape.blocks) {
+                None => return Some((Some(*pad), pad.first + at)),
+                Some(behind) => at = behind,
             }
-            modules.retired.retain(|module| {
-                let is_used = Arc::strong_count(module) > 1;
-                if !is_used {
-                    device.unload_module(module.id);
-                }
-                is_used
-            });
         }
-        any
+        None
     }
+}
 
-    /// What the scheduler should know of an invocation's launches so that they can be padded, or pad.
-    pub(super) fn profiles(&mut self, task: TaskId) -> Option<Arc<[Option<LaunchProfile>]>> {
-        let invocation = self.invocations.get_mut(&task)?;
-        // Of a chain nobody measured the copies.
-        let [stage] = invocation.submission.chain.stages.as_slice() else { return None };
-        let key = (stage.function.key.tenant.clone(), stage.function.target.clone());
-        let module = self.padding.modules.get(&key)?.current.as_ref()?;
-        let shape = module.profiles.get(&stage.function.id)?.shape(&stage.binding.symbols)?;
-        let nodes: HashMap<u32, &NodeProfile> = shape.launches.iter().map(|launch| (launch.node, launch)).collect();
-        let profile = |step: usize| {
-            let Work::Launch(launch) = &stage.binding.work[step] else { return None };
-            let candidate = *module.candidates.get(&(stage.function.id, launch.kernel))?;
-            let measured = nodes.get(&launch.node)?;
-            let blocks: u64 = launch.grid.iter().map(|extent| u64::from(*extent)).product();
-            Some(LaunchProfile {
-                blocks: u32::try_from(blocks).ok().filter(|blocks| *blocks == measured.blocks)?,
-                wave_ns: measured.wave_ns.as_slice().into(),
-                module: module.number,
-                params_bytes: module.facts.candidates[candidate].facts.params_bytes,
-            })
-        };
-        let profiles = (0..stage.binding.work.len()).map(profile).collect();
-        invocation.padding = Some(Arc::clone(module));
-        Some(profiles)
-    }
+/// Where a linear number lies in an extent.
+fn place(linear: u32, [x, y, _]: [u32; 3]) -> [u32; 3] {
+    let (x, y) = (x.max(1), y.max(1));
+    [linear % x, linear / x % y, linear / x / y]
+}
 
+impl Worker {
     /// Notes blocks that go along with the launch that is issued next.
     pub(super) fn pad(&mut self, task: TaskId, step: u32, first: u32, shape: PadShape, epoch: Epoch) {
         self.padding.pads.push(Pad { task, step, first, shape, epoch });
@@ -220,7 +115,7 @@ impl Worker {
         pads: Vec<Pad>,
     ) -> Result<(), String> {
         self.clear_evicted_word(task, step)?;
-        let module = self.invocation(task).padding.clone().expect("only invocations with profiles are padded");
+        let module = self.padding_module(task, step);
         let own = self.part(&module, task, step, launch, epoch, None);
         let riders: Vec<Part> = pads.iter().map(|pad| self.part(&module, pad.task, pad.step, launch, pad.epoch, Some(pad))).collect();
         let parts: Vec<&Part> = std::iter::once(&own).chain(&riders).collect();
@@ -229,9 +124,9 @@ impl Worker {
         let slots = |(part, at): (&&Part, &usize)| part.record.address_slots << (at / 8);
         let record = LaunchRecord {
             module: module.id,
-            kernel: 0,
+            kernel: laid_out.size as u32,
             grid: [laid_out.blocks, 1, 1],
-            shared_bytes: module.facts.shared_bytes,
+            shared_bytes: laid_out.shared_bytes,
             address_slots: parts.iter().zip(&laid_out.arguments_at).map(slots).fold(0, |all, slots| all | slots),
             // Its kernels look at their own epochs, and only the compute units' way between blocks is closed to them.
             preemptible: 0,
@@ -243,9 +138,17 @@ impl Worker {
         let whole = parts.iter().map(|part| part.cost_ns).sum::<u64>().max(1);
         let share = |part: &Part| (u128::from(part.cost_ns) * u128::from(WHOLE) / u128::from(whole)) as u64;
         let shares = riders.iter().map(share).collect();
-        let shared = SharedLaunch { _module: module, evicted_word: own.record.evicted_word, pads, shares };
+        let shared = SharedLaunch { _module: module, evicted_word: own.record.evicted_word, blocks: own.range.blocks, pads, shares };
         self.padding.shared.insert(launch, shared);
         Ok(())
+    }
+
+    /// The module in which a step can share a launch.
+    fn padding_module(&mut self, task: TaskId, step: u32) -> Arc<LoadedPadding> {
+        let invocation = self.invocation(task);
+        let function = invocation.submission.chain.stages[0].function.id;
+        let kernel = invocation.instances[0].launch(step).expect("only launches have profiles").kernel;
+        Arc::clone(find(&invocation.padding, (function, kernel)).expect("only steps with profiles are padded").0)
     }
 
     /// A task's part of a launch: all of a step, or some of its blocks.
@@ -272,13 +175,20 @@ impl Worker {
         Part { range: Range { candidate, arguments, grid, first, blocks }, record, cost_ns: wave_ns.saturating_mul(u64::from(blocks)) }
     }
 
-    /// A launch that was shared is over: bills the tasks whose blocks ran beside it, and says what is left of the completion for the task whose launch it was.
-    pub(super) fn shared_launch_ended(&mut self, completion: &Completion, may_leave: bool, now: Nanos) -> Completion {
+    /// A launch that was shared is over: bills the tasks whose blocks ran beside it, and says what is left of the completion and its report for the task whose launch it was.
+    pub(super) fn shared_launch_ended(
+        &mut self,
+        InFlight { task, step, .. }: InFlight,
+        completion: &Completion,
+        report: &mut LaunchReport,
+        may_leave: bool,
+        now: Nanos,
+    ) -> Completion {
         let mut own = *completion;
-        let Some(SharedLaunch { evicted_word, pads, shares, .. }) = self.padding.shared.remove(&completion.launch) else { return own };
+        let Some(shared) = self.padding.shared.remove(&completion.launch) else { return own };
         let compute_units = u64::from(self.shared.device.compute_units);
-        for (pad, share) in pads.iter().zip(shares) {
-            let busy_ns = (u128::from(completion.busy_ns) * u128::from(share) / u128::from(WHOLE)) as u64;
+        for (pad, share) in shared.pads.iter().zip(&shared.shares) {
+            let busy_ns = (u128::from(completion.busy_ns) * u128::from(*share) / u128::from(WHOLE)) as u64;
             own.busy_ns -= busy_ns;
             if let Some(invocation) = self.invocations.get_mut(&pad.task) {
                 let busy_ns_max = compute_units.saturating_mul(now.0.saturating_sub(invocation.submission.submitted.0));
@@ -287,15 +197,68 @@ impl Worker {
         }
         if completion.status == LaunchStatus::Complete && may_leave {
             let mut word = [0; 4];
-            let answer = self.device.read(evicted_word, &mut word);
+            let answer = self.device.read(shared.evicted_word, &mut word);
             if self.check(answer).is_ok() && word != [0; 4] {
                 own.status = LaunchStatus::Evicted;
             }
         }
-        if matches!(completion.status, LaunchStatus::Failed | LaunchStatus::Aborted) {
-            pads.iter().for_each(|pad| self.doubt(pad));
+        match completion.status {
+            LaunchStatus::Failed | LaunchStatus::Aborted => self.share_out(task, step, &shared, report),
+            LaunchStatus::Complete | LaunchStatus::Evicted => {}
         }
         own
+    }
+
+    /// A shared launch failed or was ended: who of those that share it did what, and what that means for the others. Leaves in the report what the task gets to hear whose launch it was.
+    fn share_out(&mut self, task: TaskId, step: u32, shared: &SharedLaunch, report: &mut LaunchReport) {
+        let Some(fault) = report.fault.take() else { return shared.pads.iter().for_each(|pad| self.doubt(pad)) };
+        if let FaultKind::Fatal { cause } | FaultKind::Lost { cause, .. } = fault.kind {
+            // Whose blocks ended the device nobody knows. Tried again they run alone, and then it shows.
+            let lost = Fault::of_kernel(FaultKind::Lost { cause, may_have_run: true }, "");
+            shared.pads.iter().for_each(|pad| self.lose(pad, &lost));
+            report.fault = Some(lost);
+            return;
+        }
+        let culprit = fault.block.and_then(|[block, ..]| shared.owner(block));
+        let (guilty, told) = match culprit {
+            Some((Some(pad), block)) => {
+                let fault = self.own_fault(pad.task, pad.step, block, &fault);
+                self.blame(&pad, &fault);
+                let cause = "a best-effort block that ran beside it faulted".to_owned();
+                (Some(pad.task), Fault::of_kernel(FaultKind::Lost { cause, may_have_run: true }, ""))
+            }
+            Some((None, block)) => (None, self.own_fault(task, step, block, &fault)),
+            None => (None, fault),
+        };
+        report.fault = Some(told);
+        shared.pads.iter().filter(|pad| Some(pad.task) != guilty).for_each(|pad| self.doubt(pad));
+    }
+
+    /// A fault as it would be told if the block had been in a launch of its own.
+    fn own_fault(&mut self, task: TaskId, step: u32, block: u32, fault: &Fault) -> Fault {
+        let invocation = self.invocation(task);
+        let function = &invocation.submission.chain.stages[0].function;
+        let Some(launch) = invocation.instances.first().and_then(|instance| instance.launch(step)) else { return fault.clone() };
+        let kernel = &function.image().kernels[launch.kernel as usize];
+        let thread = fault.thread.map(|[thread, ..]| place(thread, kernel.block));
+        // Lines are those of a text that nobody has.
+        Fault { kernel: kernel.name.clone(), block: Some(place(block, launch.grid)), thread, line: None, ..fault.clone() }
+    }
+
+    /// A block of a task faulted beside another one's: the task is over.
+    fn blame(&mut self, pad: &Pad, fault: &Fault) {
+        if self.invocations.contains_key(&pad.task) {
+            self.note_failed_launch(pad.task, pad.step, Some(fault));
+            self.padding.doubted.push(pad.task);
+        }
+    }
+
+    /// A task's blocks were lost with the device that ran them, and everything else that it had there.
+    fn lose(&mut self, pad: &Pad, fault: &Fault) {
+        if let Some(invocation) = self.invocations.get_mut(&pad.task) {
+            invocation.note_loss(Some(fault));
+            invocation.failure.get_or_insert_with(|| InvokeError::Device(fault.to_string()));
+        }
     }
 
     /// Blocks of a task may have been stopped midway. Where they cannot be run again, the task is over.

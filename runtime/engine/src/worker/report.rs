@@ -22,7 +22,7 @@ impl Worker {
             finished: counters.finished[class as usize],
             waiting: self.scheduler.waiting(class) as u64,
         };
-        let (padding_candidates, padding_modules) = self.padding.candidates();
+        let (padding_candidates, padding_modules) = self.padding.modules.candidates();
         let mut functions: Vec<_> = self.functions.values().map(|loaded| self.function_statistics(loaded)).collect();
         functions.sort_by(|a, b| a.key.cmp(&b.key));
         EngineStatistics {
@@ -63,6 +63,7 @@ impl Worker {
             discarded_ns: self.discarded_ns,
             padding_modules,
             padding_candidates,
+            padding_pending: self.padding.modules.is_pending(),
             rt_start_latency: self.rt_start_latency.clone(),
             preemption_latency: self.preemption_latency.clone(),
             drain_latency: self.drain_latency.clone(),

@@ -1,14 +1,14 @@
 //! `atoll doctor`
 
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 mod cancel;
 mod checks;
 #[cfg(feature = "cuda")]
 mod gpu;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 mod interrupt;
 mod jail;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 mod trial;
 
 use crate::engine::{DeviceName, EngineArgs};
@@ -109,18 +109,14 @@ fn gpu(_: u32) -> Finding {
     Finding::bad("GPU", "this program was built without NVIDIA GPUs", "build it with the cargo feature `cuda`")
 }
 
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 fn trials(args: &Args) -> Vec<Finding> {
     trial::all(&args.engine)
 }
 
-#[cfg(not(feature = "compiler"))]
+#[cfg(not(feature = "native"))]
 fn trials(_: &Args) -> Vec<Finding> {
-    vec![Finding::absent(
-        "preemption",
-        "not measured: this program was built without the compiler",
-        "build it with the cargo feature `compiler`",
-    )]
+    vec![Finding::absent("preemption", "not measured: this program was built without LLVM", "build it with the cargo feature `llvm22`")]
 }
 
 fn text(findings: &[Finding]) -> String {

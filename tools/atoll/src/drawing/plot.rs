@@ -19,7 +19,7 @@ text { font: 12px sans-serif; fill: #1b1b1b } .title { font-weight: bold } .grid
 
 /// How values of an axis lie on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "compiler"), expect(dead_code, reason = "what plots by some of them needs a compiler"))]
+#[cfg_attr(not(feature = "native"), expect(dead_code, reason = "what plots by some of them needs native code"))]
 pub(crate) enum AxisScale {
     /// Logarithmic, marked at powers of two.
     Binary,

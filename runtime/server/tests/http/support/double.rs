@@ -91,6 +91,7 @@ impl Inference for Double {
             weights_bytes,
             weights_shared: false,
             weights_resident: true,
+            occupancy: Vec::new(),
         })
     }
 

@@ -2,26 +2,26 @@
 
 #[cfg(feature = "compiler")]
 mod assembled;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 mod coldstart;
 mod disb;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 mod engine;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 mod functions;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 mod kernel;
 mod latency;
 mod load;
 mod overhead;
 #[cfg(feature = "compiler")]
 mod preempt;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 mod residency;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 mod transform;
 
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 pub(crate) use load::Workload;
 
 #[cfg(feature = "compiler")]
@@ -59,26 +59,26 @@ pub(crate) struct Args {
 enum Bench {
     #[cfg(feature = "compiler")]
     Assembled(assembled::Args),
-    #[cfg(feature = "compiler")]
+    #[cfg(feature = "native")]
     Coldstart(coldstart::Args),
     Disb(disb::Args),
-    #[cfg(feature = "compiler")]
+    #[cfg(feature = "native")]
     Engine(engine::Args),
-    #[cfg(feature = "compiler")]
+    #[cfg(feature = "native")]
     Functions(functions::Args),
     /// A process that owns a device for one function; `functions` starts and kills it
-    #[cfg(feature = "compiler")]
+    #[cfg(feature = "native")]
     #[command(hide = true)]
     Worker(functions::WorkerArgs),
-    #[cfg(feature = "compiler")]
+    #[cfg(feature = "native")]
     Kernel(kernel::Args),
     Latency(latency::Args),
     Overhead(overhead::Args),
     #[cfg(feature = "compiler")]
     Preempt(preempt::Args),
-    #[cfg(feature = "compiler")]
+    #[cfg(feature = "native")]
     Residency(residency::Args),
-    #[cfg(feature = "compiler")]
+    #[cfg(feature = "native")]
     Transform(transform::Args),
 }
 
@@ -86,24 +86,24 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.bench {
         #[cfg(feature = "compiler")]
         Bench::Assembled(args) => assembled::run(&args),
-        #[cfg(feature = "compiler")]
+        #[cfg(feature = "native")]
         Bench::Coldstart(args) => coldstart::run(&args),
         Bench::Disb(args) => disb::run(&args),
-        #[cfg(feature = "compiler")]
+        #[cfg(feature = "native")]
         Bench::Engine(args) => engine::run(&args),
-        #[cfg(feature = "compiler")]
+        #[cfg(feature = "native")]
         Bench::Functions(args) => functions::run(&args),
-        #[cfg(feature = "compiler")]
+        #[cfg(feature = "native")]
         Bench::Worker(args) => functions::work(&args),
-        #[cfg(feature = "compiler")]
+        #[cfg(feature = "native")]
         Bench::Kernel(args) => kernel::run(&args),
         Bench::Latency(args) => latency::run(&args),
         Bench::Overhead(args) => overhead::run(&args),
         #[cfg(feature = "compiler")]
         Bench::Preempt(args) => preempt::run(&args),
-        #[cfg(feature = "compiler")]
+        #[cfg(feature = "native")]
         Bench::Residency(args) => residency::run(&args),
-        #[cfg(feature = "compiler")]
+        #[cfg(feature = "native")]
         Bench::Transform(args) => transform::run(&args),
     }
 }

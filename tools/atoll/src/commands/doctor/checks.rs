@@ -66,8 +66,11 @@ fn meminfo(key: &str) -> Option<u64> {
 }
 
 fn compiler() -> Finding {
-    if cfg!(feature = "compiler") {
+    if cfg!(feature = "native") {
         return Finding::good("compiler", "built in, with LLVM");
+    }
+    if cfg!(feature = "compiler") {
+        return Finding::good("compiler", "built in, without LLVM: it compiles for NVIDIA GPUs, and not for CPUs");
     }
     Finding::absent(
         "compiler",

@@ -1,14 +1,14 @@
 //! Where single kernels run, as flags name it.
 
 use crate::engine::DeviceName;
-#[cfg(not(all(feature = "compiler", feature = "cuda")))]
+#[cfg(not(all(feature = "native", feature = "cuda")))]
 use crate::failure::user_error;
 use anyhow::{Context, Result};
 #[cfg(feature = "cuda")]
 use atoll_device::CudaConfig;
 #[cfg(feature = "cuda")]
 use atoll_workbench::CudaBench;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 use atoll_workbench::{HostBench, HostOptions};
 use atoll_workbench::{InterpBench, Runner};
 use std::fmt;
@@ -56,20 +56,20 @@ impl Place {
     }
 }
 
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 fn host(buffers_bytes: u64, patience: Duration) -> Result<Box<dyn Runner>> {
     let options = HostOptions { memory_bytes: buffers_bytes, time_limit: patience, ..HostOptions::default() };
     Ok(Box::new(HostBench::start(options)?))
 }
 
-#[cfg(not(feature = "compiler"))]
+#[cfg(not(feature = "native"))]
 fn host(_: u64, _: Duration) -> Result<Box<dyn Runner>> {
-    Err(without_compiler())
+    Err(without_llvm())
 }
 
 /// Why there is no host device for single kernels.
-#[cfg(not(feature = "compiler"))]
-pub(super) fn without_compiler() -> anyhow::Error {
+#[cfg(not(feature = "native"))]
+pub(super) fn without_llvm() -> anyhow::Error {
     user_error("this program was built without LLVM, so it makes no code for CPUs; use interp, or a GPU")
 }
 

@@ -2,7 +2,7 @@
 
 use super::argument::{Arguments, Memory, Use};
 use super::place::{self, Place};
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 use crate::cache;
 use crate::engine::DeviceName;
 use crate::failure::{Blame, user_error};
@@ -10,9 +10,9 @@ use crate::output::{milliseconds, parse_bytes, parse_seconds, print, print_json}
 use crate::samples::Distribution;
 use crate::tensors::{Summary, summary};
 use anyhow::{Context, Result};
-#[cfg(any(feature = "compiler", feature = "cuda"))]
+#[cfg(any(feature = "native", feature = "cuda"))]
 use atoll_device::Fault;
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 use atoll_device::FaultKind;
 use atoll_passes::{FenceForm, KernelReport, PassOptions, Rerun, analyze_idempotence, transform_with};
 use atoll_protocol::to_f64;
@@ -20,7 +20,7 @@ use atoll_ptx::{FunctionKind, Module, Name};
 #[cfg(feature = "cuda")]
 use atoll_workbench::CudaBench;
 use atoll_workbench::{BenchError, Buffer, InterpBench, Kernel, KernelDevice, Launch, Outcome, REPEAT_MAX};
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 use atoll_workbench::{HostBench, HostOptions};
 use serde_json::json;
 use std::fmt::Write;
@@ -45,7 +45,7 @@ Examples:
   atoll kernel run scan.ptx --grid 1 --block 128 --pass inject_preempt_flag,shared_to_dynamic --arg inout:u32:128:arange";
 
 /// Device memory beside the buffers, for the progress maps of large grids.
-#[cfg(any(feature = "compiler", feature = "cuda"))]
+#[cfg(any(feature = "native", feature = "cuda"))]
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// Run one kernel of a PTX file, print what it wrote and how long it took.
@@ -181,7 +181,7 @@ fn entry(module: &Module, args: &Args) -> Result<String> {
 }
 
 /// Runs it as native code. A launch that faults is run once more with every access checked, which finds the thread and the address where that is not known yet.
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
     let memory_bytes = HostBench::bytes_for(buffers) + SPARE_BYTES;
     let time_limit = Duration::from_secs_f64(args.time_limit);
@@ -203,9 +203,9 @@ fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &
     }
 }
 
-#[cfg(not(feature = "compiler"))]
+#[cfg(not(feature = "native"))]
 fn on_host(_: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Result<Ran> {
-    Err(place::without_compiler())
+    Err(place::without_llvm())
 }
 
 /// Runs it on a GPU.
@@ -227,7 +227,7 @@ fn on_gpu(_: u32, _: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Res
 }
 
 /// The user's kernel failed. What it printed before is shown all the same.
-#[cfg(any(feature = "compiler", feature = "cuda"))]
+#[cfg(any(feature = "native", feature = "cuda"))]
 fn failed(fault: &Fault, printed: &str, more: &str) -> anyhow::Error {
     match print(printed) {
         Ok(()) => user_error(format!("{fault}{more}")),

@@ -7,7 +7,7 @@ use crate::drawing::Gantt;
 use crate::engine::{DeviceName, bench_engine};
 use anyhow::Result;
 use atoll_core::{Class, PolicyEntry};
-use atoll_engine::{EngineStatistics, Histogram, InvokeError};
+use atoll_engine::{EngineHandle, EngineStatistics, Histogram, InvokeError};
 use atoll_kgraph::Bundle;
 use atoll_sim::{Arrivals, ClientReport, Distribution, FaultCounts, Load, PreemptionReport, Report, Workload};
 use std::cmp::Reverse;
@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// A call that was made: whose, and when it was due.
 type Tag = (usize, Instant);
+
+/// How long modules for padding may be made before what they are for begins without them.
+const SETTLED_WITHIN: Duration = Duration::from_secs(300);
 
 /// A client, what it calls, and what became of its calls.
 struct Client {
@@ -80,6 +83,7 @@ pub(super) fn run(
             latencies: Vec::new(),
         });
     }
+    settle(&handle);
     let before = handle.statistics();
     let (answers, answered) = mpsc::channel();
     let watch = drawn.map(|window| Watch::start(handle.clone(), window.clone()));
@@ -94,6 +98,14 @@ pub(super) fn run(
     let report = run.report(workload, policy, &before, &after, settings.as_disb);
     let gantt = seen.map(|seen| plots::of_records(&seen, &report));
     Ok((report, gantt))
+}
+
+/// Waits until functions can pad each other, if they are ever to: what is measured is not how modules for that are made.
+fn settle(handle: &EngineHandle) {
+    let begun = Instant::now();
+    while handle.statistics().padding_pending && begun.elapsed() < SETTLED_WITHIN {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 impl Run {

@@ -1,0 +1,68 @@
+//! Native code of host targets, where this crate was built with LLVM.
+
+use crate::error::CompileError;
+use crate::targets::Target;
+use atoll_kgraph::DiskCache;
+use std::sync::Arc;
+
+/// A kernel and the shape of its blocks.
+pub(crate) type Shape<'a> = (&'a str, [u32; 3]);
+
+/// Code that was made of a module's text.
+pub(crate) struct Native {
+    /// The object.
+    pub(crate) elf: Vec<u8>,
+    /// Scratch memory that a block needs in bytes, of each kernel that was asked for.
+    pub(crate) scratch_bytes: Vec<u32>,
+    /// What was handed to the last stage, kernel by kernel, where it was to be kept.
+    pub(crate) ir: String,
+}
+
+#[cfg(feature = "host")]
+pub(crate) use with::{best_target, compile};
+
+/// The host target of a machine whose processor nobody has to know.
+#[cfg(not(feature = "host"))]
+pub(crate) fn best_target() -> Target {
+    Target::HostV3
+}
+
+#[cfg(not(feature = "host"))]
+pub(crate) fn compile(_: &str, _: &[Shape<'_>], target: Target, _: bool, _: Option<Arc<DiskCache>>) -> Result<Native, CompileError> {
+    Err(CompileError::NoNativeCode(target))
+}
+
+#[cfg(feature = "host")]
+mod with {
+    use super::{Arc, CompileError, DiskCache, Native, Shape, Target};
+    use atoll_target_host::{CpuLevel, KernelShape, Options};
+
+    /// The best host target that this machine runs.
+    pub(crate) fn best_target() -> Target {
+        match CpuLevel::of_this_machine() {
+            Some(CpuLevel::V4) => Target::HostV4,
+            _ => Target::HostV3,
+        }
+    }
+
+    /// Compiles a text for a host target.
+    pub(crate) fn compile(
+        text: &str,
+        kernels: &[Shape<'_>],
+        target: Target,
+        keep_ir: bool,
+        cache: Option<Arc<DiskCache>>,
+    ) -> Result<Native, CompileError> {
+        let level = match target {
+            Target::HostV3 => CpuLevel::V3,
+            Target::HostV4 => CpuLevel::V4,
+            Target::Nvidia(_) => return Err(CompileError::NoNativeCode(target)),
+        };
+        let shapes: Vec<KernelShape> = kernels.iter().map(|(name, block)| KernelShape { name: (*name).into(), block: *block }).collect();
+        let options = Options { keep_ir, cache, ..Options::default() };
+        let object = atoll_target_host::compile(&atoll_ptx::parse(text)?, &shapes, level, &options)?;
+        let scratch_bytes = object.kernels.iter().map(|kernel| kernel.scratch_bytes).collect();
+        let ir = object.kernels.iter().filter_map(|kernel| kernel.optimised_ir.as_deref()).collect::<Vec<_>>().join("\n");
+        Ok(Native { elf: object.elf, scratch_bytes, ir })
+    }
+}

@@ -212,9 +212,10 @@ impl Worker {
     /// A shared launch failed or was ended: who of those that share it did what, and what that means for the others. Leaves in the report what the task gets to hear whose launch it was.
     fn share_out(&mut self, task: TaskId, step: u32, shared: &SharedLaunch, report: &mut LaunchReport) {
         let Some(fault) = report.fault.take() else { return shared.pads.iter().for_each(|pad| self.doubt(pad)) };
+        let may_have_run = !matches!(fault.kind, FaultKind::Lost { may_have_run: false, .. });
         if let FaultKind::Fatal { cause } | FaultKind::Lost { cause, .. } = fault.kind {
             // Whose blocks ended the device nobody knows. Tried again they run alone, and then it shows.
-            let lost = Fault::of_kernel(FaultKind::Lost { cause, may_have_run: true }, "");
+            let lost = Fault::of_kernel(FaultKind::Lost { cause, may_have_run }, "");
             shared.pads.iter().for_each(|pad| self.lose(pad, &lost));
             report.fault = Some(lost);
             return;

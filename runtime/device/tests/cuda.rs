@@ -51,27 +51,10 @@ fn make(wanted: Wanted) -> Rig {
 
 // What is missing here: tests of aborts, interruptions and chunks, which this device does not do; of faults that end one launch alone; of constants in a part of their own; and of blocks on a
 // single compute unit.
+conforms! { common make }
 conforms! {
     make:
-    kernels_compute,
-    every_block_runs_once,
-    a_launch_without_blocks_completes,
-    launches_of_a_queue_run_in_order,
-    a_full_queue_says_so,
-    queues_run_side_by_side,
-    an_epoch_raised_before_the_start_evicts,
-    epochs_wrap_around,
-    an_epoch_raised_after_the_end_changes_nothing,
-    a_launch_resumes_until_it_is_complete,
-    blocks_that_are_done_are_not_run_again,
     shared_and_scratch_memory_are_there,
-    memory_is_bounded,
-    what_is_given_back_is_zero,
-    a_launch_that_makes_no_sense_fails,
-    modules_come_and_go,
-    many_small_launches,
-    random_traffic_on_two_queues,
-    a_busy_device_can_be_dropped,
 }
 
 #[test]

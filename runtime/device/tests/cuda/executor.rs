@@ -37,27 +37,7 @@ fn make(wanted: Wanted) -> Rig {
     Rig::new(Box::new(device), KERNELS.as_bytes())
 }
 
-conforms! {
-    make:
-    kernels_compute,
-    every_block_runs_once,
-    a_launch_without_blocks_completes,
-    launches_of_a_queue_run_in_order,
-    a_full_queue_says_so,
-    queues_run_side_by_side,
-    an_epoch_raised_before_the_start_evicts,
-    epochs_wrap_around,
-    an_epoch_raised_after_the_end_changes_nothing,
-    a_launch_resumes_until_it_is_complete,
-    blocks_that_are_done_are_not_run_again,
-    memory_is_bounded,
-    what_is_given_back_is_zero,
-    a_launch_that_makes_no_sense_fails,
-    modules_come_and_go,
-    many_small_launches,
-    random_traffic_on_two_queues,
-    a_busy_device_can_be_dropped,
-}
+conforms! { common make }
 
 #[test]
 fn what_runs_at_the_raise_finishes_and_the_rest_leaves() {

@@ -21,25 +21,15 @@ use std::collections::HashMap;
 /// Makes a device of the kind under test.
 pub type Make = fn(Wanted) -> Rig;
 
-/// Makes tests of those of the suite's that are named, or of all, for the device that `make` makes.
+/// Makes tests of all of the suite's, of those that GPUs pass too (`common`), or of those that are named, for the device that `make` makes.
 macro_rules! conforms {
     ($make:ident) => {
+        conforms! { common $make }
         conforms! {
             $make:
-            kernels_compute,
-            every_block_runs_once,
-            a_launch_without_blocks_completes,
-            launches_of_a_queue_run_in_order,
-            a_full_queue_says_so,
-            queues_run_side_by_side,
             the_urgent_queue_goes_first,
             the_urgent_queue_stops_preemptible_blocks,
-            an_epoch_raised_before_the_start_evicts,
-            epochs_wrap_around,
             an_epoch_raised_midway_evicts_and_the_rest_resumes,
-            an_epoch_raised_after_the_end_changes_nothing,
-            a_launch_resumes_until_it_is_complete,
-            blocks_that_are_done_are_not_run_again,
             a_trap_fails_its_launch_and_no_other,
             a_trap_says_where_it_was,
             shared_and_scratch_memory_are_there,
@@ -53,10 +43,26 @@ macro_rules! conforms {
             an_interrupted_launch_of_a_raised_task_comes_back_at_once,
             a_launch_may_be_interrupted_and_aborted_at_once,
             random_interruptions_spoil_nothing_and_the_bill_is_right,
-            memory_is_bounded,
             constants_are_read_by_kernels_and_written_by_the_engine,
             a_constant_that_is_gone_is_not_seen_again,
             constants_have_places_of_their_own,
+        }
+    };
+    (common $make:ident) => {
+        conforms! {
+            $make:
+            kernels_compute,
+            every_block_runs_once,
+            a_launch_without_blocks_completes,
+            launches_of_a_queue_run_in_order,
+            a_full_queue_says_so,
+            queues_run_side_by_side,
+            an_epoch_raised_before_the_start_evicts,
+            epochs_wrap_around,
+            an_epoch_raised_after_the_end_changes_nothing,
+            a_launch_resumes_until_it_is_complete,
+            blocks_that_are_done_are_not_run_again,
+            memory_is_bounded,
             what_is_given_back_is_zero,
             a_launch_that_makes_no_sense_fails,
             modules_come_and_go,

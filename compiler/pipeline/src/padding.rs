@@ -27,6 +27,9 @@ const PARAMS_BYTES: u32 = 512;
 /// Registers of a kernel where nobody shares them out.
 const REGISTERS: u32 = 32;
 
+/// Most registers of a thread of any NVIDIA GPU; what an estimate says beyond is not so.
+const REGISTERS_MAX: u32 = 255;
+
 /// The GPU whose register file is shared out: that of every architecture there is code for holds as many.
 const GPU: &str = "t4";
 
@@ -136,7 +139,7 @@ fn registers(module: &Module, kernels: &[KernelFacts], architecture: Architectur
         let counted = counted.as_ref().and_then(|counted| counted.get(&kernel.name)).copied();
         let estimated = || {
             let estimated = estimate_registers(module, module.function(&kernel.name)?)?.max(kernel.registers.unwrap_or(0));
-            Some((estimated + estimated / ESTIMATE_DIVISOR).min(u32::from(u8::MAX)))
+            Some((estimated + estimated / ESTIMATE_DIVISOR).min(REGISTERS_MAX))
         };
         Some((kernel.name.clone(), counted.or_else(estimated)?))
     };

@@ -11,8 +11,8 @@ use atoll_device::{
     Completion, Device, DeviceError, DomainState, ExecutorConfig, ExecutorPool, LaunchRecord, LaunchStatus, ModuleId, ModuleImage,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use std::time::{Duration, Instant};
-use suite::rig::{Kernel, Rig, Wanted, facts, kernels};
+use std::time::Duration;
+use suite::rig::{Kernel, Rig, Wanted, facts, kernels, wait_for};
 
 /// What the tests start as an executor: this very program, running only this.
 #[test]
@@ -125,17 +125,8 @@ impl Two {
         })
     }
 
-    fn wait_until<T>(&mut self, mut found: impl FnMut(&mut Two) -> Option<T>) -> T {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Some(found) = found(self) {
-                return found;
-            }
-            assert!(Instant::now() < end, "it never happened");
-            let fd = self.pool.completion_fd();
-            let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-            let _ = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 }));
-        }
+    fn wait_until<T>(&mut self, found: impl FnMut(&mut Two) -> Option<T>) -> T {
+        wait_for(self, |two| &two.pool, found)
     }
 
     fn runs(&mut self, domain: usize) {

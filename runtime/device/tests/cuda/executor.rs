@@ -1,6 +1,6 @@
 //! A GPU in a process of its own: the same suite, and what happens when that process is lost.
 
-use super::suite::rig::{Kernel, Launch, Rig, Wanted, facts};
+use super::suite::rig::{Kernel, Launch, Rig, Wanted, facts, wait_for};
 use super::{KERNELS, config, suite};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::cuda::FlagRoute;
@@ -11,7 +11,7 @@ use atoll_device::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TARGET: &str = "nvidia-sm_75";
 
@@ -124,17 +124,8 @@ impl Gpu {
         self.wait_until(|gpu| gpu.pool.next_completion())
     }
 
-    fn wait_until<T>(&mut self, mut found: impl FnMut(&mut Gpu) -> Option<T>) -> T {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Some(found) = found(self) {
-                return found;
-            }
-            assert!(Instant::now() < end, "it never happened");
-            let fd = self.pool.completion_fd();
-            let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-            let _ = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 }));
-        }
+    fn wait_until<T>(&mut self, found: impl FnMut(&mut Gpu) -> Option<T>) -> T {
+        wait_for(self, |gpu| &gpu.pool, found)
     }
 
     /// One block counts itself at an offset of the domain's memory.

@@ -323,3 +323,20 @@ fn compile_kernels() -> Vec<u8> {
     assert!(status.success(), "kernels.c does not compile");
     std::fs::read(&object).expect("an object")
 }
+
+/// Waits until something is found; what happens to a device of the owner's wakes it.
+///
+/// # Panics
+/// If it is not found within a minute.
+pub fn wait_for<O, D: Device, T>(owner: &mut O, device: impl Fn(&O) -> &D, mut found: impl FnMut(&mut O) -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = found(owner) {
+            return found;
+        }
+        assert!(Instant::now() < end, "it never happened");
+        let fd = device(owner).completion_fd();
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let _ = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 }));
+    }
+}

@@ -90,14 +90,16 @@ impl Modules {
 impl Worker {
     /// The functions of a tenant changed: asks for modules of those that there are.
     pub(super) fn repad(&mut self, tenant: &Tenant) {
-        let PadModules { thread: Some(thread), jobs, owners, .. } = &mut self.padding.modules else { return };
+        let Worker { device, padding, functions, lost, .. } = self;
+        let PadModules { thread: Some(thread), jobs, owners, .. } = &mut padding.modules else { return };
         let mut by_target: BTreeMap<String, Vec<_>> = BTreeMap::new();
-        for loaded in self.functions.values().filter(|loaded| loaded.key().tenant == *tenant && !loaded.is_unloading()) {
+        for loaded in functions.values().filter(|loaded| loaded.key().tenant == *tenant && !loaded.is_unloading()) {
             by_target.entry(loaded.function.target.clone()).or_default().push((loaded.function.id, Arc::clone(&loaded.function.bundle)));
         }
-        // What nobody has any more goes when no launch uses it.
+        // What nobody has any more goes when no launch uses it; what is on its way nobody will use.
         for (_, modules) in owners.iter_mut().filter(|(key, _)| key.0 == *tenant && !by_target.contains_key(&key.1)) {
             modules.wanted = 0;
+            modules.loading.drain(..).filter(|_| lost.is_none()).for_each(|loading| device.unload_module(loading.module.id));
             modules.retired.append(&mut modules.current);
         }
         for (target, functions) in by_target {

@@ -8,6 +8,10 @@ use std::collections::HashMap;
 
 const UNITS: u32 = 3;
 
+/// Rounds, and how many more there may be until a long launch was stopped, which takes a CPU for each side at the right moment.
+const ROUNDS_MIN: usize = 20;
+const ROUNDS_MAX: usize = 500;
+
 /// Submits long launches that are stopped for short ones, a round of them.
 fn round(rig: &mut Rig, ends: &mut Vec<(Completion, u64)>) {
     let (long, short) = (rig.alloc(2000 * 4), rig.alloc(7 * 4));
@@ -27,7 +31,11 @@ fn round(rig: &mut Rig, ends: &mut Vec<(Completion, u64)>) {
 pub fn compute_units_tell_what_they_ran(make: Make) {
     let mut rig = make(Wanted { compute_units: UNITS, queue_capacity: 4 });
     let (mut chunks, mut ends): (Vec<ChunkRecord>, Vec<(Completion, u64)>) = (Vec::new(), Vec::new());
-    for _ in 0..20 {
+    let was_stopped = |chunks: &[ChunkRecord]| chunks.iter().any(|chunk| chunk.end == ChunkEnd::Stopped);
+    for count in 0..ROUNDS_MAX {
+        if count >= ROUNDS_MIN && was_stopped(&chunks) {
+            break;
+        }
         round(&mut rig, &mut ends);
         let mut own = 0;
         let lost = rig.device.take_chunks(u64::MAX, &mut |_, chunk| {
@@ -51,7 +59,7 @@ pub fn compute_units_tell_what_they_ran(make: Make) {
         let queue = QueueId(if *blocks == 7 { 0 } else { 1 });
         assert!(own.iter().all(|chunk| chunk.queue == queue));
     }
-    assert!(chunks.iter().any(|chunk| chunk.end == ChunkEnd::Stopped), "some long launch was stopped for a short one");
+    assert!(was_stopped(&chunks), "some long launch was stopped for a short one");
     let counts = |unit: &Vec<&ChunkRecord>| ComputeUnitUse {
         chunks: unit.len() as u64,
         busy_ns: unit.iter().map(|chunk| chunk.ended_ns - chunk.began_ns).sum(),

@@ -40,14 +40,19 @@ pub mod status {
     pub const LAUNCH_FAILED: i32 = 719;
     /// `CUDA_ERROR_NOT_SUPPORTED`
     pub const NOT_SUPPORTED: i32 = 801;
+    /// `CUDA_ERROR_MPS_RPC_FAILURE`: the server of MPS does not answer any more.
+    pub const MPS_RPC_FAILURE: i32 = 806;
+    /// `CUDA_ERROR_MPS_CLIENT_TERMINATED`
+    pub const MPS_CLIENT_TERMINATED: i32 = 810;
     /// `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`
     pub const SYSTEM_DRIVER_MISMATCH: i32 = 803;
 }
 
 impl CudaError {
-    /// Whether a kernel did it. From then on every call in the context fails, and only another process can use the device.
-    pub fn is_kernel_fault(&self) -> bool {
-        matches!(self.code, 700 | 702 | 710 | 714..=719)
+    /// Whether a kernel went wrong, of this process or of another that uses the GPU through MPS with it, or MPS ended what the process had. From then on every call in the context fails, and only another
+    /// process can use the device.
+    pub fn is_context_lost(&self) -> bool {
+        matches!(self.code, 700 | 702 | 710 | 714..=719 | status::MPS_RPC_FAILURE | status::MPS_CLIENT_TERMINATED)
     }
 
     /// Whether there is not enough memory.

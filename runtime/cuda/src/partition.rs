@@ -43,6 +43,12 @@ pub enum PartitionError {
         /// What there is.
         all: u32,
     },
+    /// A part takes them all.
+    #[error("a part of {taken} compute units leaves none of the GPU's over")]
+    NothingLeft {
+        /// What the part asked for.
+        taken: u32,
+    },
     /// The driver refuses.
     #[error(transparent)]
     Driver(#[from] CudaError),
@@ -59,30 +65,48 @@ pub struct Partition {
 impl Partition {
     /// At least so many compute units.
     pub fn new(context: &Arc<Context>, compute_units: u32) -> Result<Arc<Partition>, PartitionError> {
-        let (mut all, mut part) = (Resource::EMPTY, Resource::EMPTY);
-        let (mut description, mut handle, mut groups) = (Handle::NULL, Handle::NULL, 1);
-        let ordinal = context.gpu().ordinal;
-        // SAFETY: writes one resource, for which there is more than enough room, to the address given.
-        call(context, "cuDeviceGetDevResource", |f| Some(unsafe { f.device_resource?(ordinal, &mut all, TYPE_COMPUTE_UNITS) }))?;
-        if compute_units > all.compute_units() {
-            return Err(PartitionError::TooMany { wanted: compute_units, all: all.compute_units() });
+        let (part, _) = split(context, compute_units)?;
+        Self::of(context, part)
+    }
+
+    /// The compute units that [`Partition::new`] leaves over, none of which is in that partition.
+    pub fn rest_of(context: &Arc<Context>, compute_units: u32) -> Result<Arc<Partition>, PartitionError> {
+        let (_, rest) = split(context, compute_units)?;
+        match rest.compute_units() {
+            0 => Err(PartitionError::NothingLeft { taken: compute_units }),
+            _ => Self::of(context, rest),
         }
-        let rest = std::ptr::null_mut();
-        // SAFETY: reads a resource that the driver wrote, writes one group and the number of groups, of which one was asked for.
-        let split = |f: &Functions| Some(unsafe { f.resource_split?(&mut part, &mut groups, &all, rest, 0, compute_units) });
-        call(context, "cuDevSmResourceSplitByCount", split)?;
+    }
+
+    fn of(context: &Arc<Context>, mut units: Resource) -> Result<Arc<Partition>, PartitionError> {
+        let (mut description, mut handle) = (Handle::NULL, Handle::NULL);
         // SAFETY: reads one resource that the driver wrote, and writes one handle.
-        call(context, "cuDevResourceGenerateDesc", |f| Some(unsafe { f.resource_describe?(&mut description, &mut part, 1) }))?;
+        call(context, "cuDevResourceGenerateDesc", |f| Some(unsafe { f.resource_describe?(&mut description, &mut units, 1) }))?;
         // SAFETY: the description is the driver's; writes one handle.
-        let create = |f: &Functions| Some(unsafe { f.green_create?(&mut handle, description, ordinal, DEFAULT_STREAM) });
+        let create = |f: &Functions| Some(unsafe { f.green_create?(&mut handle, description, context.gpu().ordinal, DEFAULT_STREAM) });
         call(context, "cuGreenCtxCreate", create)?;
-        Ok(Arc::new(Partition { context: context.clone(), handle, compute_units: part.compute_units() }))
+        Ok(Arc::new(Partition { context: context.clone(), handle, compute_units: units.compute_units() }))
     }
 
     /// How many compute units it has.
     pub fn compute_units(&self) -> u32 {
         self.compute_units
     }
+}
+
+/// At least so many of a device's compute units, always the same, and the others.
+fn split(context: &Context, compute_units: u32) -> Result<(Resource, Resource), PartitionError> {
+    let (mut all, mut part, mut rest) = (Resource::EMPTY, Resource::EMPTY, Resource::EMPTY);
+    let (ordinal, mut groups) = (context.gpu().ordinal, 1);
+    // SAFETY: writes one resource, for which there is more than enough room, to the address given.
+    call(context, "cuDeviceGetDevResource", |f| Some(unsafe { f.device_resource?(ordinal, &mut all, TYPE_COMPUTE_UNITS) }))?;
+    if compute_units > all.compute_units() {
+        return Err(PartitionError::TooMany { wanted: compute_units, all: all.compute_units() });
+    }
+    // SAFETY: reads a resource that the driver wrote, writes one group, the number of groups, of which one was asked for, and what is left.
+    let split = |f: &Functions| Some(unsafe { f.resource_split?(&mut part, &mut groups, &all, &mut rest, 0, compute_units) });
+    call(context, "cuDevSmResourceSplitByCount", split)?;
+    Ok((part, rest))
 }
 
 /// Calls a function that an old driver has not, or has and refuses.

@@ -7,9 +7,11 @@ mod suite;
 
 #[path = "cuda/executor.rs"]
 mod executor;
+#[path = "cuda/mps.rs"]
+mod mps;
 
-use atoll_core::{Epoch, PreemptLevel};
-use atoll_device::cuda::FlagRoute;
+use atoll_core::{DeviceOffset, Epoch, PreemptLevel};
+use atoll_device::cuda::{FlagRoute, GpuPart};
 use atoll_device::{CudaConfig, CudaDevice, Device, DeviceError, FaultKind, LaunchStatus, ModuleImage, SubmitError};
 use atoll_kgraph::KernelFacts;
 use std::path::{Path, PathBuf};
@@ -20,12 +22,12 @@ const DEVICE: &str = "ATOLL_TEST_DEVICE";
 
 const KERNELS: &str = include_str!("kernels/kernels.ptx");
 
-/// The stand-in, which cargo puts beside the tests' folder.
-fn stand_in() -> PathBuf {
+/// A part of the stand-in, which cargo puts beside the tests' folder.
+fn beside(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("this program");
-    let library = program.ancestors().nth(2).expect("a folder of targets").join("libatoll_stand_in_cuda.so");
-    assert!(library.exists(), "{} is not built: cargo build -p atoll-stand-in-cuda", library.display());
-    library
+    let part = program.ancestors().nth(2).expect("a folder of targets").join(name);
+    assert!(part.exists(), "{} is not built: cargo build -p atoll-stand-in-cuda", part.display());
+    part
 }
 
 fn config(wanted: Wanted) -> CudaConfig {
@@ -33,7 +35,7 @@ fn config(wanted: Wanted) -> CudaConfig {
     let gpu: Option<u32> = std::env::var(DEVICE).ok().and_then(|name| name.strip_prefix("cuda:")?.parse().ok());
     CudaConfig {
         index: gpu.unwrap_or(0),
-        library: gpu.is_none().then(stand_in),
+        library: gpu.is_none().then(|| beside("libatoll_stand_in_cuda.so")),
         memory_bytes: Some(64 << 20),
         queue_capacity,
         flag_route: Some(FlagRoute::Mapped),
@@ -235,8 +237,8 @@ fn a_fault_loses_the_device_and_every_launch_is_answered() {
 #[test]
 fn a_part_of_a_gpu_is_a_device() {
     let whole = device(Wanted::default()).info().compute_units;
-    let part = CudaConfig { compute_units: Some(1), ..config_of_one() };
-    let device = CudaDevice::start(&part).expect("a part");
+    let start = |part| CudaDevice::start(&CudaConfig { part: Some(part), ..config_of_one() });
+    let device = start(GpuPart::Of(1)).expect("a part");
     let units = device.info().compute_units;
     assert!(units >= 1 && units < whole, "{units} of {whole}");
     assert_eq!(device.smallest_partition().expect("it can be divided"), units);
@@ -247,9 +249,19 @@ fn a_part_of_a_gpu_is_a_device() {
         assert_eq!(rig.run(queue, &Launch::spin(1000, counts, 0)).status, LaunchStatus::Complete);
         assert!(rig.u32s(counts, 1000).iter().all(|count| *count == 1));
     }
-    let beyond = CudaConfig { compute_units: Some(whole + 1), ..config_of_one() };
-    let refused = CudaDevice::start(&beyond).expect_err("it is larger than the whole").to_string();
-    assert_eq!(refused, format!("the GPU has {whole} compute units, not {}", whole + 1));
+    let rest = start(GpuPart::Beside(1)).expect("what it leaves over").info().compute_units;
+    assert!(rest > 0 && units + rest <= whole, "{units} and {rest} of {whole}");
+    let refused = |part| start(part).expect_err("there are not so many").to_string();
+    assert_eq!(refused(GpuPart::Of(whole + 1)), format!("the GPU has {whole} compute units, not {}", whole + 1));
+    assert_eq!(refused(GpuPart::Beside(whole)), format!("a part of {whole} compute units leaves none of the GPU's over"));
+}
+
+#[test]
+fn nobody_finds_what_was_in_the_memory_before() {
+    let mut device = device(Wanted::default());
+    let mut bytes = vec![1; 1 << 20];
+    device.read(DeviceOffset(0), &mut bytes).expect("memory");
+    assert!(bytes.iter().all(|byte| *byte == 0));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::exports::Green;
 use crate::graph::Graph;
 use crate::memory::Memory;
 use crate::module::{Function, Module};
+use crate::mps;
 use crate::options::{Options, VARIABLE};
 use crate::status::Status;
 use crate::stream::Stream;
@@ -74,10 +75,11 @@ impl Driver {
 
     fn start() -> Result<Driver, Status> {
         let text = std::env::var(VARIABLE).unwrap_or_default();
-        let options = Options::parse(&text).map_err(|error| {
+        let mut options = Options::parse(&text).map_err(|error| {
             say(&error);
             Status::InvalidValue
         })?;
+        options.compute_units = mps::join(options.compute_units);
         if options.devices == 0 {
             return Err(Status::NoDevice);
         }

@@ -15,6 +15,7 @@
 //! | `device` | the host device, and launches on it |
 //! | `stream`, `work` | queues of work, and what one piece of it does |
 //! | `event`, `graph` | moments in streams; work that was captured |
+//! | `mps` | whose client the process is, and with which share of the compute units |
 //! | `exports` | the entry points, one file per family: the border, which checks every pointer and handle once |
 //! | `raw` | memory by its address: with `exports::arguments` the only `unsafe` code |
 //!
@@ -37,6 +38,7 @@ mod exports;
 mod graph;
 mod memory;
 mod module;
+mod mps;
 mod options;
 mod raw;
 mod status;

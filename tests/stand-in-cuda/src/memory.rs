@@ -1,6 +1,6 @@
 //! Who has which addresses. A device pointer is an address of this process, and memory that host and device share has one address for both.
 
-use crate::raw::{Pattern, Reservation, Span};
+use crate::raw::{PAGE_BYTES, Pattern, Reservation, Span};
 use crate::status::Status;
 use crate::table::Handle;
 use std::collections::BTreeMap;
@@ -8,9 +8,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Addresses for all memory of all devices; as long as nobody takes them they cost nothing.
 const RESERVED_BYTES: u64 = 1 << 38;
-
-/// What allocations are rounded up to. One page stays free behind each, so that what runs over the end of an allocation faults sooner or later.
-const PAGE_BYTES: u64 = 4096;
 
 /// Memory of a GPU is not zero when one gets it. Beyond so many bytes it is left as it is: nobody should pay for pages that are never touched.
 const DIRT: u8 = 0xcb;
@@ -52,7 +49,7 @@ impl Memory {
         Ok(Memory { reservation: Reservation::new(RESERVED_BYTES)?, device_bytes_max, taken: Mutex::default() })
     }
 
-    /// Takes memory.
+    /// Takes memory, whole pages. One page stays free behind it, so that what runs over the end of an allocation faults sooner or later.
     pub(crate) fn take(&self, bytes: u64, align: u64, kind: Kind, (context, device): (Handle, u32)) -> Result<u64, Status> {
         if bytes == 0 {
             return Err(Status::InvalidValue);

@@ -6,6 +6,12 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// What the system gives memory in.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// A page that nobody wrote to.
+const ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
+
 /// Addresses of our own, of which only what was taken can be accessed.
 #[derive(Debug)]
 pub(crate) struct Reservation {
@@ -131,6 +137,7 @@ impl Span {
         let to = address(self.at);
         let count = (self.bytes / pattern.bytes()) as usize;
         match (pattern, self.word()) {
+            (Pattern::Byte(0), _) => self.clear(),
             // SAFETY: whoever made the span vouches for the memory.
             (Pattern::Byte(value), _) => unsafe { ptr::write_bytes(to.cast::<u8>(), value, count) },
             (Pattern::Word(value), Some(word)) if count == 1 => word.store(value, Ordering::Release),
@@ -142,6 +149,23 @@ impl Span {
                 // SAFETY: as above.
                 (0..count).for_each(|index| unsafe { to.cast::<u32>().add(index).write_unaligned(value) });
             }
+        }
+    }
+
+    /// Makes it zero. Pages that are, are left alone: those that nobody ever wrote to take no memory, and a device that clears all it has should not change that.
+    fn clear(self) {
+        let mut at = self.at;
+        let end = self.at + self.bytes;
+        while at < end {
+            let next = (at + 1).next_multiple_of(PAGE_BYTES).min(end);
+            let (page, count) = (address(at).cast::<u8>(), (next - at) as usize);
+            // SAFETY: whoever made the span vouches for the memory; that it changes while it is read only matters to programs that race.
+            let is_zero = unsafe { std::slice::from_raw_parts(page, count) } == &ZEROS[..count];
+            if !is_zero {
+                // SAFETY: as above.
+                unsafe { ptr::write_bytes(page, 0, count) };
+            }
+            at = next;
         }
     }
 

@@ -64,6 +64,7 @@ statuses! {
     CooperativeLaunchTooLarge = 720 "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE" "too many blocks in cooperative launch";
     NotPermitted = 800 "CUDA_ERROR_NOT_PERMITTED" "operation not permitted";
     NotSupported = 801 "CUDA_ERROR_NOT_SUPPORTED" "operation not supported";
+    MpsClientTerminated = 810 "CUDA_ERROR_MPS_CLIENT_TERMINATED" "the MPS client has been terminated";
     CaptureUnsupported = 900 "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" "operation not permitted when stream is capturing";
     CaptureInvalidated = 901 "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED" "operation failed due to a previous error during capture";
     CaptureMerge = 902 "CUDA_ERROR_STREAM_CAPTURE_MERGE" "operation would result in a merge of separate capture sequences";

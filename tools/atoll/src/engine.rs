@@ -1,6 +1,7 @@
 //! Starting a device and an engine, as the common flags say.
 
 use crate::compiler;
+use crate::failure::user_error;
 use crate::output::{parse_bytes, parse_seconds};
 use anyhow::Context;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
@@ -8,7 +9,7 @@ use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
 use atoll_device::host::{HostConfig, HostDevice};
 #[cfg(feature = "cuda")]
-use atoll_device::{CudaConfig, CudaDevice};
+use atoll_device::{CudaConfig, CudaDevice, cuda::GpuPart, executor::MpsShare};
 use atoll_device::{Device, ExecutorConfig, ExecutorPool};
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas};
 use clap::ValueEnum;
@@ -31,6 +32,10 @@ pub(crate) struct EngineArgs {
     /// Compute units to run on: of the host device one thread each; of a GPU a part of its own, which may be rounded up [default: one per CPU; the whole GPU]
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
+
+    /// Share the GPU with other processes through NVIDIA's MPS, on at most so many percent of its compute units; starts the control daemon of MPS where none answers
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with = "compute_units")]
+    mps: Option<u32>,
 
     /// How real-time and best-effort requests share the device
     #[arg(long, default_value = POLICY_DEFAULT, value_parser = policy_names())]
@@ -119,8 +124,9 @@ impl Isolation {
     /// A GPU behind it.
     #[cfg(feature = "cuda")]
     fn gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
-        let GpuArgs { index, memory_bytes, compute_units, queue_capacity, time_limit } = gpu;
-        let config = CudaConfig { index, memory_bytes, compute_units, queue_capacity, time_limit, ..CudaConfig::default() };
+        let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, time_limit } = gpu;
+        let (part, mps) = (compute_units.map(GpuPart::Of), mps.map(MpsShare::new));
+        let config = CudaConfig { index, memory_bytes, part, mps, queue_capacity, time_limit, ..CudaConfig::default() };
         let cannot = || format!("cannot start cuda:{index}");
         Ok(match self {
             Isolation::None => Box::new(CudaDevice::start(&config).with_context(cannot)?),
@@ -141,6 +147,7 @@ struct GpuArgs {
     /// All of it, where nothing is said; of both.
     memory_bytes: Option<u64>,
     compute_units: Option<u32>,
+    mps: Option<u32>,
     queue_capacity: u32,
     time_limit: Duration,
 }
@@ -184,6 +191,7 @@ pub(crate) fn bench_engine(device: DeviceName, compute_units: u32, policy: &str,
                 index,
                 memory_bytes: None,
                 compute_units: None,
+                mps: None,
                 queue_capacity: device_queue_capacity,
                 time_limit,
             })?
@@ -239,10 +247,16 @@ impl EngineArgs {
     }
 
     fn device(&self, default: Isolation) -> anyhow::Result<Box<dyn Device>> {
+        if self.mps.is_some() && self.device == DeviceName::Host {
+            return Err(user_error("--mps is for GPUs; compute units of the host device are given to it with --compute-units"));
+        }
         match self.device {
             DeviceName::Host => self.isolation.unwrap_or(default).host_device(self.host_config()),
             DeviceName::Cuda(index) => {
-                let isolation = self.isolation.unwrap_or(default);
+                let isolation = self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default });
+                if self.mps.is_some() && isolation == Isolation::None {
+                    return Err(user_error("MPS gives shares of a GPU to processes: --mps needs --isolation process"));
+                }
                 if default == Isolation::Process {
                     let fate =
                         if isolation == Isolation::Process { "until its process is replaced" } else { "until the daemon is started again" };
@@ -251,7 +265,7 @@ impl EngineArgs {
                 let time_limit = Duration::from_secs_f64(self.time_limit);
                 let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
                 let queue_capacity = DEVICE_QUEUE_CAPACITY_DEFAULT;
-                isolation.gpu(GpuArgs { index, memory_bytes, compute_units, queue_capacity, time_limit })
+                isolation.gpu(GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, time_limit })
             }
         }
     }

@@ -74,6 +74,7 @@ pub(super) struct Poller {
     bell_rang: Arc<AtomicU32>,
     reports: Arc<Reports>,
     lost: Arc<OnceLock<String>>,
+    is_shared: bool,
 }
 
 impl Poller {
@@ -90,7 +91,12 @@ impl Poller {
     ) -> Result<Poller, DeviceError> {
         let lane = |_| Ok(Lane { flights: VecDeque::new(), clock: start_clock(context)? });
         let lanes = (0..queues).map(lane).collect::<Result<_, CudaError>>()?;
-        Ok(Poller { lanes, inbox, outbox, bell, bell_rang, reports, lost })
+        Ok(Poller { lanes, inbox, outbox, bell, bell_rang, reports, lost, is_shared: false })
+    }
+
+    /// Whether other processes can end the context, so that nobody here need have done it.
+    pub(super) fn shared(self, is_shared: bool) -> Poller {
+        Poller { is_shared, ..self }
     }
 
     /// Until the device is dropped and everything it was given has ended.
@@ -139,7 +145,7 @@ impl Poller {
         }
         if self.lost.get().is_some() {
             // What runs on the device nobody can ask any more: everything ends, the oldest of each queue first.
-            let is_of_one = self.is_of_one_task();
+            let is_of_one = !self.is_shared && self.is_of_one_task();
             (0..self.lanes.len()).for_each(|queue| self.abandon(queue, is_of_one));
             return true;
         }
@@ -151,7 +157,7 @@ impl Poller {
 
     /// The first error of the context is the one to tell.
     fn lose(&self, error: &CudaError) {
-        let cause = if error.is_kernel_fault() { error::fault(error) } else { error.to_string() };
+        let cause = if error.is_context_lost() { error::fault(error) } else { error.to_string() };
         let fronts = self.lanes.iter().filter_map(|lane| match lane.flights.front()? {
             Flight::Run(run) => Some(format!("`{}`", run.kernel)),
             Flight::Refused(..) => None,

@@ -11,7 +11,7 @@ impl From<OpenError> for DeviceError {
 
 impl From<CudaError> for DeviceError {
     fn from(error: CudaError) -> DeviceError {
-        match error.is_kernel_fault() {
+        match error.is_context_lost() {
             true => DeviceError::Lost(fault(&error)),
             false => DeviceError::Driver(error.to_string()),
         }
@@ -38,13 +38,14 @@ impl From<TransferError> for DeviceError {
     }
 }
 
-/// What a kernel did, by what every call answers since.
+/// What happened to the context, by what every call answers since.
 pub(super) fn fault(error: &CudaError) -> String {
     let what = match error.code {
         status::ILLEGAL_ADDRESS => "a kernel accessed memory that is not there",
         status::MISALIGNED_ADDRESS => "a kernel accessed an address that is no multiple of the access's size",
         status::ASSERT => "an assertion of a kernel failed",
         status::ILLEGAL_INSTRUCTION => "a kernel ran into an instruction that the GPU does not have",
+        status::MPS_RPC_FAILURE | status::MPS_CLIENT_TERMINATED => "MPS ended what this process had on the GPU",
         _ => "a kernel trapped or faulted",
     };
     format!("{what} ({}, {}); the GPU's context ended with it", error.name, error.code)

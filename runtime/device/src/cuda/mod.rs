@@ -10,7 +10,7 @@
 //! next_completion ◀────────────────── channel, eventfd ◀───────────────────────
 //! ```
 //!
-//! **The offset space** is one reservation of device memory, which begins at offset 0. There is no other part for constants: the engine places them in the same memory, and
+//! **The offset space** is one reservation of device memory, which begins at offset 0 and is zero when the device starts. There is no other part for constants: the engine places them in the same memory, and
 //! nothing keeps a kernel from writing to one of its own process. Offsets in address slots become addresses when a launch is submitted ([`launch`](self)).
 //!
 //! **Queues** are streams; queue 0 has the highest priority of the context, the last one the lowest. Blocks that wait go in that order; blocks that run are never stopped, so the level is
@@ -43,10 +43,11 @@ pub use flag::{FlagRoute, FlagRoutes, RouteCost};
 pub(crate) use shared::{LoadedModule, Loader, SharedCuda};
 
 use crate::doorbell::FdBell;
+use crate::executor::{MpsControl, MpsShare};
 use crate::host::{LinkShape, Reports, now_ns};
 use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
-use atoll_cuda::{Attribute, Context, DeviceMemory, Driver, Gpu, Partition, Stream, TransferError};
+use atoll_cuda::{Attribute, Context, DeviceMemory, Driver, Gpu, Partition, PartitionError, Stream, TransferError};
 use completion::{Ended, Flight, Poller, Run};
 use flag::MeasureError;
 use launch::{Bound, Refusal};
@@ -84,8 +85,10 @@ pub struct CudaConfig {
     pub library: Option<PathBuf>,
     /// Device memory to reserve; what is free, but for a spare half gigabyte, where nothing is said.
     pub memory_bytes: Option<u64>,
-    /// Compute units to run on, in a partition of their own; the driver may round them up. All, where nothing is said.
-    pub compute_units: Option<u32>,
+    /// The part of the GPU to run on, a partition of its own. All of it, where nothing is said.
+    pub part: Option<GpuPart>,
+    /// The share of the GPU that an executor with this device gets through MPS; in this process it is without effect.
+    pub mps: Option<MpsShare>,
     /// Device queues; 0 is the most urgent.
     pub queues: u32,
     /// Launches a device queue takes.
@@ -96,13 +99,32 @@ pub struct CudaConfig {
     pub time_limit: Duration,
 }
 
+/// Some of a GPU's compute units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GpuPart {
+    /// So many, which the driver may round up.
+    Of(u32),
+    /// Those that a part of so many leaves over.
+    Beside(u32),
+}
+
+impl GpuPart {
+    fn partition(self, context: &Arc<Context>) -> Result<Arc<Partition>, PartitionError> {
+        match self {
+            GpuPart::Of(compute_units) => Partition::new(context, compute_units),
+            GpuPart::Beside(compute_units) => Partition::rest_of(context, compute_units),
+        }
+    }
+}
+
 impl Default for CudaConfig {
     fn default() -> CudaConfig {
         CudaConfig {
             index: 0,
             library: None,
             memory_bytes: None,
-            compute_units: None,
+            part: None,
+            mps: None,
             queues: 2,
             queue_capacity: 4,
             flag_route: None,
@@ -152,7 +174,7 @@ impl CudaDevice {
         let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from)?;
         let context = driver.gpu(config.index)?.enter()?;
         let memory = reserve(&context, config.memory_bytes)?;
-        let partition = config.compute_units.map(|units| Partition::new(&context, units)).transpose()?;
+        let partition = config.part.map(|part| part.partition(&context)).transpose()?;
         let facts = describe(&context, partition.as_deref(), memory.bytes())?;
         let info = facts.clone().info(config);
         let highest = context.highest_priority()?;
@@ -164,9 +186,12 @@ impl CudaDevice {
         let (flights, inbox) = channel();
         let (outbox, ended) = channel();
         let poller = Poller::new(&context, config.queues, inbox, outbox, ring, bell_rang.clone(), reports.clone(), lost.clone())?;
+        let poller = poller.shared(config.mps.is_some() || MpsControl::ambient().is_some());
         let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));
         thread.spawn(move || poller.run()).map_err(|source| DeviceError::Os { what: "start the completion thread", source })?;
         let service = Stream::new(&context, highest)?;
+        // Whoever had it before may have left something in it: another process, or the one that this one replaces.
+        service.fill(&memory, 0, 0, memory.bytes())?;
         let flag_routes = match config.flag_route {
             Some(_) => None,
             None => measured(&context, &service)?,
@@ -446,7 +471,7 @@ impl Device for CudaDevice {
         }
         let flight = match self.launch(queue, record, params) {
             Ok(flight) => flight,
-            Err(Refusal::Driver(error)) if error.is_kernel_fault() => {
+            Err(Refusal::Driver(error)) if error.is_context_lost() => {
                 self.lose(&error::fault(&error));
                 return Err(SubmitError::Lost);
             }

@@ -44,7 +44,7 @@ impl Module {
         let module = load_code(context, image).map_err(|error| refused(context, image, &error))?;
         let kernel = |facts: &KernelFacts| {
             let bad = |error: CudaError| {
-                if error.is_kernel_fault() { error.into() } else { DeviceError::BadModule(format!("kernel `{}`: {error}", facts.name)) }
+                if error.is_context_lost() { error.into() } else { DeviceError::BadModule(format!("kernel `{}`: {error}", facts.name)) }
             };
             let kernel = Kernel {
                 facts: facts.clone(),
@@ -87,7 +87,7 @@ fn load_code(context: &Arc<Context>, image: ModuleImage<'_>) -> Result<atoll_cud
 /// Why the driver does not take code, and what would help.
 fn refused(context: &Context, image: ModuleImage<'_>, refusal: &LoadError) -> DeviceError {
     let error = &refusal.error;
-    if error.is_kernel_fault() {
+    if error.is_context_lost() {
         return error.clone().into();
     }
     DeviceError::BadModule(match error.code {

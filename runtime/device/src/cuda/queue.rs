@@ -33,7 +33,7 @@ impl Slot {
         }
         match self.ended.record(stream) {
             // The launch is on its way, and may have faulted by now: whoever asks for the event will hear of it.
-            Err(error) if error.is_kernel_fault() => Ok(()),
+            Err(error) if error.is_context_lost() => Ok(()),
             answer => answer,
         }
     }

@@ -2,6 +2,8 @@
 
 use super::supervisor::Patience;
 #[cfg(feature = "cuda")]
+use super::mps::{MpsControl, MpsShare};
+#[cfg(feature = "cuda")]
 use crate::CudaConfig;
 use crate::host::HostConfig;
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,17 @@ pub enum DeviceConfig {
     /// A GPU, for all domains: they share its context.
     #[cfg(feature = "cuda")]
     Cuda(CudaConfig),
+}
+
+#[cfg(feature = "cuda")]
+impl DeviceConfig {
+    /// The control daemon whose client an executor may be, because it was given a share or because one runs here anyway.
+    pub(super) fn mps(&self) -> Option<MpsControl> {
+        match self {
+            DeviceConfig::Host(_) => None,
+            DeviceConfig::Cuda(cuda) => cuda.mps.as_ref().map(MpsShare::control).or_else(MpsControl::ambient),
+        }
+    }
 }
 
 impl From<HostConfig> for DeviceConfig {
@@ -98,9 +111,11 @@ fn environment(device: &DeviceConfig) -> Vec<(OsString, OsString)> {
     match device {
         DeviceConfig::Host(_) => Vec::new(),
         #[cfg(feature = "cuda")]
-        DeviceConfig::Cuda(_) => {
+        DeviceConfig::Cuda(cuda) => {
             let is_meant = |name: &str| name == "HOME" || ["CUDA_", "NVIDIA_", "ATOLL_"].iter().any(|begin| name.starts_with(begin));
-            std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_meant)).collect()
+            let of_this_process = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_meant));
+            // What is named last counts.
+            of_this_process.chain(cuda.mps.iter().flat_map(MpsShare::environment)).collect()
         }
     }
 }

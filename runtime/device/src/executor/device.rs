@@ -116,6 +116,8 @@ impl ExecutorDevice {
     ) -> Result<Start, DeviceError> {
         let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
         let executor = Supervised::new(channel, engine_side.link.clone(), engine_side.device_bell()?, config.patience());
+        #[cfg(feature = "cuda")]
+        let executor = executor.through(config.device.mps());
         let daemon = rustix::process::getpid().as_raw_nonzero().get();
         let hello = Order::Hello { version: PROTOCOL_VERSION, daemon, device, nice: config.nice };
         let descriptors = [&[engine_side.link.as_fd(), engine_side.completion_fd()], memory].concat();
@@ -403,7 +405,14 @@ impl Device for ExecutorDevice {
     }
 
     fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
-        self.executor.take_report(launch)
+        let mut report = self.executor.take_report(launch)?;
+        // What it says of an end that the daemon brought about is not the cause.
+        if let Some(why) = self.executor.sentence()
+            && let Some(FaultKind::Lost { cause, .. } | FaultKind::Fatal { cause }) = report.fault.as_mut().map(|fault| &mut fault.kind)
+        {
+            *cause = format!("executor {} {why}", self.pid);
+        }
+        Some(report)
     }
 
     fn lost(&self) -> Option<String> {

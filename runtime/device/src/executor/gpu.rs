@@ -6,7 +6,9 @@
 //! When the context is lost, the launches that it had are answered for, the daemon is told why, and the process ends: nothing else mends a context.
 
 use super::channel::{Channel, ChannelError};
+use super::config::DeviceConfig;
 use super::jail;
+use super::mps::MpsControl;
 use super::port::{Port, Request, STAGING_BYTES, Status};
 use super::serve::{Parts, SendReports, SentModule, ServeError, answer, exactly, os, read_module, refusal};
 use super::wire::{Answer, Order, PROTOCOL_VERSION};
@@ -18,6 +20,7 @@ use crate::ring::{Consumer, Producer};
 use crate::{Device, DeviceError, LaunchRecord, ModuleId, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -78,6 +81,19 @@ fn load_all(loader: &Loader, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>, 
     }
 }
 
+/// Nobody kills a client of MPS before it has taken leave. So when there is no daemon any more it does so by itself, on a thread of its own: the others may be waiting for a kernel that never ends.
+fn take_leave_of(mps: MpsControl, daemon: &Arc<Channel>) -> Result<(), ServeError> {
+    let channel = daemon.clone();
+    let leave = move || {
+        // Without being asked for, the end of the other side is told.
+        while poll(&mut [PollFd::new(&channel, PollFlags::empty())], None) == Err(rustix::io::Errno::INTR) {}
+        let _ = mps.terminate(std::process::id());
+        let _ = kill_process(getpid(), Signal::KILL);
+    };
+    std::thread::Builder::new().name("atoll-leave".to_owned()).spawn(leave).map_err(os("start a thread"))?;
+    set_parent_process_death_signal(None).map_err(os("outlive the daemon"))
+}
+
 /// The executor's ends of a device queue.
 #[derive(Debug)]
 struct GpuQueue {
@@ -99,6 +115,9 @@ impl GpuExecutor {
             std::thread::sleep(BEAT_EVERY);
         };
         std::thread::Builder::new().name("atoll-beat".to_owned()).spawn(beating).map_err(os("start a thread"))?;
+        if let Some(mps) = DeviceConfig::Cuda(config.clone()).mps() {
+            take_leave_of(mps, daemon)?;
+        }
         let (region, words_at, _) = port.region();
         let gpu = SharedCuda::start(config, region, words_at)?;
         answer(daemon, &Answer::Gpu { facts: gpu.device.facts().clone() })?;

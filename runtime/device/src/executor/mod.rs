@@ -27,6 +27,8 @@ mod domain;
 mod gpu;
 mod jail;
 mod memory;
+#[cfg(feature = "cuda")]
+mod mps;
 mod pool;
 #[cfg(feature = "cuda")]
 mod port;
@@ -38,5 +40,7 @@ mod wire;
 
 pub use config::{DeviceConfig, ExecutorConfig};
 pub use device::ExecutorDevice;
+#[cfg(feature = "cuda")]
+pub use mps::{MpsControl, MpsError, MpsShare};
 pub use pool::ExecutorPool;
 pub use serve::{ServeError, serve};

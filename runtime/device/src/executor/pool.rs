@@ -7,12 +7,14 @@
 //! A GPU is one executor for all domains, since processes share its compute units badly: to all of them it is the domain [`EVERYBODY`]. Its constants lie in the memory that goes with it; whoever put them there is
 //! told ([`Device::take_constants_lost`]) and puts them there again, and until then nothing is started anew.
 //!
-//! *Memory of a domain* is found at [`Device::domain`]: the domain's number in the upper bits of the offset. A lost executor's memory is lost too: the domain gets a new number and new memory, zeroed on the host, so
+//! *Memory of a domain* is found at [`Device::domain`]: the domain's number in the upper bits of the offset. A lost executor's memory is lost too: the domain gets a new number and new memory, which is zero, so
 //! that nobody mistakes one for the other, and whatever still carries the old number is refused.
 
 use super::config::{DeviceConfig, ExecutorConfig};
 use super::device::{ExecutorDevice, SealedModule};
 use super::domain::{Domain, Memory, Module, State};
+#[cfg(feature = "cuda")]
+use super::mps::MpsService;
 #[cfg(feature = "cuda")]
 use crate::cuda::{CudaConfig, GpuFacts};
 use crate::extent::discard;
@@ -87,6 +89,9 @@ pub struct ExecutorPool {
     ready: OwnedFd,
     timer: OwnedFd,
     bell: OwnedFd,
+    /// What the GPU's executor has its share from; it outlives the executor.
+    #[cfg(feature = "cuda")]
+    mps: Option<MpsService>,
 }
 
 impl ExecutorPool {
@@ -100,12 +105,18 @@ impl ExecutorPool {
             }
             #[cfg(feature = "cuda")]
             DeviceConfig::Cuda(cuda) => {
+                let mps = cuda.mps.as_ref().map(MpsService::begin).transpose()?;
                 let executor = ExecutorDevice::start(config.clone())?;
+                if mps.as_ref().map(|mps| mps.has_client(executor.pid())).transpose()? == Some(false) {
+                    let why = "the GPU's driver does not use MPS in its executor, so nothing keeps that to its share";
+                    return Err(DeviceError::Unavailable(why.to_owned()));
+                }
                 // One that takes its place has as much memory, whatever others have taken meanwhile.
                 let memory_bytes = Some(executor.info().memory_bytes);
                 let device = DeviceConfig::Cuda(CudaConfig { memory_bytes, ..cuda });
                 let mut pool = Self::with(ExecutorConfig { device, ..config }, executor.info().clone())?;
                 pool.gpu = executor.gpu();
+                pool.mps = mps;
                 let index = pool.domain_index(EVERYBODY);
                 pool.memory(index)?;
                 pool.begun(index, executor)?;
@@ -143,6 +154,8 @@ impl ExecutorPool {
             ready,
             timer,
             bell,
+            #[cfg(feature = "cuda")]
+            mps: None,
         })
     }
 
@@ -238,7 +251,10 @@ impl ExecutorPool {
         match (&config.device, region) {
             (DeviceConfig::Host(host), Some(region)) => ExecutorDevice::start_host(&config, host.clone(), region),
             #[cfg(feature = "cuda")]
-            (DeviceConfig::Cuda(cuda), _) => ExecutorDevice::start_gpu(&config, cuda, self.gpu.clone()),
+            (DeviceConfig::Cuda(cuda), _) => {
+                self.mps.as_ref().map_or(Ok(()), MpsService::ensure)?;
+                ExecutorDevice::start_gpu(&config, cuda, self.gpu.clone())
+            }
             (DeviceConfig::Host(_), None) => Err(gone()),
         }
     }

@@ -6,6 +6,8 @@
 use super::channel::{Channel, ChannelError};
 use super::wire::{Answer, Order, PROTOCOL_VERSION, RANGES_MAX};
 #[cfg(feature = "cuda")]
+use super::mps::MpsControl;
+#[cfg(feature = "cuda")]
 use crate::cuda::GpuFacts;
 use crate::doorbell::FdBell;
 use crate::host::{Link, Reports};
@@ -59,13 +61,24 @@ pub(crate) struct Supervised {
     reports_seen: AtomicU64,
     bell: FdBell,
     patience: Patience,
+    /// What it may be a client of.
+    #[cfg(feature = "cuda")]
+    mps: Option<MpsControl>,
     mail: Mutex<Mail>,
     /// Something in the mail changed.
     news: Condvar,
     /// Why it is to be killed.
-    doom: OnceLock<String>,
+    doom: OnceLock<Doom>,
     /// Why it is gone: it was reaped.
     fate: OnceLock<String>,
+}
+
+/// Why an executor is killed.
+#[derive(Debug)]
+struct Doom {
+    why: String,
+    /// It said that it cannot go on.
+    gave_up: bool,
 }
 
 /// What the engine's thread does with an executor; the supervisor only looks.
@@ -104,11 +117,19 @@ impl Supervised {
             reports_seen: AtomicU64::new(0),
             bell,
             patience,
+            #[cfg(feature = "cuda")]
+            mps: None,
             mail: Mutex::default(),
             news: Condvar::new(),
             doom: OnceLock::new(),
             fate: OnceLock::new(),
         }
+    }
+
+    /// It may be a client of MPS.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn through(self, mps: Option<MpsControl>) -> Supervised {
+        Supervised { mps, ..self }
     }
 
     /// Sends the first message, whose descriptors are not kept.
@@ -195,7 +216,16 @@ impl Supervised {
 
     /// Has it killed, for a reason that is told as "executor 123 `why`".
     pub(crate) fn end(&self, why: String) {
-        if self.doom.set(why).is_ok() {
+        self.doom(Doom { why, gave_up: false });
+    }
+
+    /// Why the daemon has it killed, unless it gave up by itself.
+    pub(crate) fn sentence(&self) -> Option<&str> {
+        self.doom.get().filter(|doom| !doom.gave_up).map(|doom| doom.why.as_str())
+    }
+
+    fn doom(&self, doom: Doom) {
+        if self.doom.set(doom).is_ok() {
             supervisor_wake();
         }
     }
@@ -247,7 +277,7 @@ impl Supervised {
         let refusal = mail.refusal.clone();
         drop(mail);
         if let Some(reason) = refusal {
-            self.end(format!("cannot go on: {reason}"));
+            self.doom(Doom { why: format!("cannot go on: {reason}"), gave_up: true });
         }
         self.news.notify_all();
     }
@@ -464,8 +494,31 @@ impl Process {
             self.executor.end(why);
         }
         if self.executor.doom.get().is_some() {
-            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
             self.is_killed = true;
+            self.kill();
+        }
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn kill(&self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// A client of MPS is taken leave of first, which is nothing to wait for here.
+    #[cfg(feature = "cuda")]
+    fn kill(&self) {
+        let taking_leave = self.executor.mps.clone().zip(self.pidfd.try_clone().ok()).map(|(mps, pidfd)| {
+            let pid = self.child.id();
+            let leave = move || {
+                if let Err(error) = mps.terminate(pid) {
+                    tracing::warn!(pid, %error, "a client of MPS is killed without taking leave; others on the GPU may fail with it");
+                }
+                let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            };
+            std::thread::Builder::new().name("atoll-leave".to_owned()).spawn(leave)
+        });
+        if !matches!(taking_leave, Some(Ok(_))) {
+            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         }
     }
 
@@ -504,7 +557,7 @@ impl Process {
         let executor = &self.executor;
         // What it said before it died counts.
         executor.receive();
-        let why = executor.doom.get().map_or(how, String::as_str);
+        let why = executor.doom.get().map_or(how, |doom| doom.why.as_str());
         let _ = executor.fate.set(format!("executor {} {why}", self.child.id()));
         executor.news.notify_all();
         executor.bell.force();

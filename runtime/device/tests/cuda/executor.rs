@@ -23,7 +23,7 @@ fn executor_process() {
     std::process::exit(i32::from(serve().is_err()));
 }
 
-fn executor(cuda: CudaConfig) -> ExecutorConfig {
+pub(super) fn executor(cuda: CudaConfig) -> ExecutorConfig {
     ExecutorConfig {
         program: std::env::current_exe().expect("this program"),
         arguments: ["--exact", "executor::executor_process", "--ignored", "--nocapture", "-q"].map(Into::into).into(),
@@ -70,14 +70,14 @@ fn what_the_driver_refuses_is_told_as_it_says_it() {
 }
 
 /// A pool on a GPU with the kernels, which belong to a tenant.
-struct Gpu {
-    pool: ExecutorPool,
+pub(super) struct Gpu {
+    pub(super) pool: ExecutorPool,
     module: ModuleId,
     launches: u64,
 }
 
 impl Gpu {
-    fn start(cuda: CudaConfig) -> Gpu {
+    pub(super) fn start(cuda: CudaConfig) -> Gpu {
         let mut pool = ExecutorPool::new(executor(cuda)).expect("a pool");
         let kernels = facts();
         let image = ModuleImage { domain: "tenant", target: TARGET, code: KERNELS.as_bytes(), ptx: None, kernels: &kernels };
@@ -85,16 +85,16 @@ impl Gpu {
         Gpu { pool, module, launches: 0 }
     }
 
-    fn base(&mut self) -> u64 {
+    pub(super) fn base(&mut self) -> u64 {
         self.pool.domain("tenant").expect("memory").0
     }
 
-    fn pid(&self) -> Option<Pid> {
+    pub(super) fn pid(&self) -> Option<Pid> {
         Pid::from_raw(self.pool.executors().processes.first()?.pid? as i32)
     }
 
     /// One block of a kernel with an address and two numbers.
-    fn submit(&mut self, kernel: Kernel, at: u64, rest: [u64; 2]) -> LaunchId {
+    pub(super) fn submit(&mut self, kernel: Kernel, at: u64, rest: [u64; 2]) -> LaunchId {
         self.submit_of(QueueId(1), 0, kernel, at, rest)
     }
 
@@ -120,7 +120,7 @@ impl Gpu {
         launch
     }
 
-    fn wait(&mut self) -> Completion {
+    pub(super) fn wait(&mut self) -> Completion {
         self.wait_until(|gpu| gpu.pool.next_completion())
     }
 
@@ -129,7 +129,7 @@ impl Gpu {
     }
 
     /// One block counts itself at an offset of the domain's memory.
-    fn runs(&mut self) {
+    pub(super) fn runs(&mut self) {
         let at = self.base();
         self.pool.fill(DeviceOffset(at), 0, 4).expect("memory");
         let launch = self.submit(Kernel::Spin, at, [0; 2]);
@@ -140,7 +140,7 @@ impl Gpu {
         assert_eq!(count, [1, 0, 0, 0]);
     }
 
-    fn fault(&mut self, launch: LaunchId) -> Fault {
+    pub(super) fn fault(&mut self, launch: LaunchId) -> Fault {
         self.pool.report(launch).and_then(|report| report.fault).expect("a fault")
     }
 
@@ -149,7 +149,7 @@ impl Gpu {
     }
 
     /// From the loss of the executor to another one that works: nothing has memory before the loss of constants was noted.
-    fn recovers(&mut self, old: u64) {
+    pub(super) fn recovers(&mut self, old: u64) {
         self.wait_until(|gpu| {
             assert_eq!(gpu.pool.next_completion(), None);
             gpu.pool.take_constants_lost().then_some(())

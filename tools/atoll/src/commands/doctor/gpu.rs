@@ -3,8 +3,8 @@
 use super::Finding;
 use anyhow::Result;
 use atoll_device::cuda::{FlagRoute, RouteCost};
+use atoll_device::executor::MpsControl;
 use atoll_device::{CudaConfig, CudaDevice, Device};
-use std::path::PathBuf;
 
 /// As little as a device takes: nothing is run on it.
 const MEMORY_BYTES: u64 = 1 << 20;
@@ -45,17 +45,12 @@ fn describe(index: u32) -> Result<String> {
         Err(error) => format!("; {error}"),
     };
     text += if gpu.name()?.contains(" MIG ") { "; it is an instance of a GPU that MIG divides" } else { "" };
-    text += match mps_control() {
-        Some(pipe) if pipe.exists() => "; MPS runs here, so that several processes use it at once",
-        _ => "; without MPS, processes take turns on it",
+    text += match MpsControl::ambient() {
+        Some(control) if control.answers() => "; MPS runs here, so that several processes use it at once",
+        Some(_) => "; MPS was started here and does not answer, so programs that use the GPU may hang when they begin",
+        None => "; MPS does not run, so processes take turns on it (`--mps` starts it)",
     };
     Ok(text)
-}
-
-/// Where the control daemon of MPS listens while it runs.
-fn mps_control() -> Option<PathBuf> {
-    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
-    folder.is_absolute().then(|| folder.join("control"))
 }
 
 fn cost(cost: Option<RouteCost>) -> String {

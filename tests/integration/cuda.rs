@@ -10,6 +10,7 @@ use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::http::{self, answer};
 use atoll_tests::{Loaded, built_small, compile_for, oracle, root, stand_in, trained};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -98,7 +99,7 @@ fn the_daemon_serves_on_a_gpu() -> Result<()> {
 }
 
 /// Where programs find the stand-in, and what it is to do.
-fn environment(folder: &Path, options: &str) -> [(&'static str, std::ffi::OsString); 2] {
+fn environment(folder: &Path, options: &str) -> [(&'static str, OsString); 2] {
     [("LD_LIBRARY_PATH", folder.into()), (stand_in::OPTIONS, options.into())]
 }
 
@@ -165,7 +166,49 @@ fn doctor_says_where_kernels_look_for_epochs() -> Result<()> {
     let output = stand_in::command(&atoll(), folder.path(), "units=3")?.args(["doctor", "--device", "cuda"]).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(said.contains("3 compute units") && said.contains("kernels look for epochs in "), "{said}");
-    ensure!(said.contains("it can be divided into parts of 2 compute units") && said.contains("MPS"), "{said}");
+    ensure!(said.contains("it can be divided into parts of 2 compute units") && said.contains("MPS does not run"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn an_executor_with_a_share_takes_leave_when_its_daemon_is_killed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let service = folder.path().join("mps");
+    let variables = stand_in::install_mps(folder.path(), &service)?;
+    let daemon = faulty_daemon_in(folder.path(), &["--mps", "50"], &variables)?;
+    let harmless = answer(send(&daemon.http, HARMLESS, "{}")?)?;
+    ensure!(harmless.starts_with("HTTP/1.1 200"), "{harmless}");
+    let doctor = stand_in::command(&atoll(), folder.path(), "")?.envs(variables.clone()).args(["doctor", "--device", "cuda"]).output()?;
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    ensure!(doctor.contains("MPS runs here"), "{doctor}");
+    let executor = children(daemon.process().id() as i32)?.first().copied().context("an executor")?;
+    // A kernel that would go on for as long as it may.
+    let _running = send(&daemon.http, 5, "{}")?;
+    std::thread::sleep(Duration::from_millis(200));
+    kill_process(Pid::from_raw(daemon.process().id() as i32).context("a number")?, Signal::KILL)?;
+    let journal = || std::fs::read_to_string(service.join("journal")).unwrap_or_default();
+    let at = |what: &str| journal().lines().position(|line| line == format!("{what} {executor}"));
+    wait_until("taken leave", || Ok(at("gone").is_some()))?;
+    let order = [at("client"), at("terminate"), at("gone")];
+    ensure!(order.is_sorted() && order[0].is_some(), "{}", journal());
+    let control: i32 = journal().lines().find_map(|line| line.strip_prefix("start ")?.parse().ok()).context("a control daemon")?;
+    kill_process(Pid::from_raw(control).context("a number")?, Signal::KILL)?;
+    Ok(())
+}
+
+#[test]
+fn shares_are_of_gpus_and_of_processes() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (options, why) in [
+        (&["--mps", "50"][..], "--mps is for GPUs"),
+        (&["--mps", "50", "--device", "cuda", "--isolation", "none"], "--mps needs --isolation process"),
+        (&["--mps", "0", "--device", "cuda"], "0 is not in 1..=100"),
+        (&["--mps", "50", "--device", "cuda", "--compute-units", "2"], "cannot be used with"),
+    ] {
+        let output = stand_in::command(&atoll(), folder.path(), "")?.args(["bench", "overhead"]).args(options).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(2) && said.contains(why), "{options:?}: {said}");
+    }
     Ok(())
 }
 
@@ -217,13 +260,17 @@ fn single_kernels_run_on_a_gpu_and_a_fault_is_told() -> Result<()> {
 
 /// A daemon on a GPU with a function that goes wrong as it is told to.
 fn faulty_daemon(folder: &Path, options: &[&str]) -> Result<Daemon> {
+    faulty_daemon_in(folder, options, &[])
+}
+
+fn faulty_daemon_in(folder: &Path, options: &[&str], variables: &[(&'static str, OsString)]) -> Result<Daemon> {
     let repository = folder.join("repository");
     std::fs::create_dir(&repository)?;
     let compile = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
     pack(&root().join("tests/functions/faulty.toml"), &repository.join("faulty.kg"), &compile, &Silent)?;
     stand_in::install(folder)?;
     let options = [&["--device", "cuda"], options].concat();
-    Daemon::start_in(&repository, folder, &options, &environment(folder, ""))
+    Daemon::start_in(&repository, folder, &options, &[&environment(folder, "")[..], variables].concat())
 }
 
 fn is_ready(daemon: &Daemon) -> Result<bool> {

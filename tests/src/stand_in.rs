@@ -1,6 +1,7 @@
 //! Where the stand-in CUDA driver is (`tests/stand-in-cuda`), for programs that look for a driver.
 
 use anyhow::{Context, Result, ensure};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,6 +19,16 @@ pub fn library() -> Result<PathBuf> {
 pub fn install(folder: &Path) -> Result<()> {
     let place = folder.join("libcuda.so.1");
     std::os::unix::fs::symlink(library()?, &place).with_context(|| place.display().to_string())
+}
+
+/// Puts the control daemon of MPS under NVIDIA's name into a folder, and says which environment has a program find both it there and, in another folder, what it does.
+pub fn install_mps(programs: &Path, folder: &Path) -> Result<[(&'static str, OsString); 2]> {
+    let control = crate::program("atoll-stand-in-mps-control");
+    ensure!(control.exists(), "{} is not built; run cargo build -p atoll-stand-in-cuda", control.display());
+    std::os::unix::fs::symlink(control, programs.join("nvidia-cuda-mps-control"))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(programs.to_owned()).chain(std::env::split_paths(&path)))?;
+    Ok([("PATH", path), ("CUDA_MPS_PIPE_DIRECTORY", folder.into())])
 }
 
 /// A program that finds the stand-in as its driver: `folder` gets the library, unless it has it.

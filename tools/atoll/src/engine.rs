@@ -202,6 +202,15 @@ pub(crate) fn bench_engine(device: DeviceName, compute_units: u32, policy: &str,
     Ok(Engine::start(device, config)?)
 }
 
+/// Starts an engine on a part of a GPU in this process, with so much of its memory. All requests are equal to it.
+#[cfg(feature = "cuda")]
+pub(crate) fn part_engine(index: u32, part: Option<GpuPart>, memory_bytes: u64) -> anyhow::Result<Engine> {
+    raise_descriptor_limit();
+    let config = CudaConfig { index, part, memory_bytes: Some(memory_bytes), ..CudaConfig::default() };
+    let device = CudaDevice::start(&config).with_context(|| format!("cannot start a part of cuda:{index}"))?;
+    Ok(Engine::start(Box::new(device), EngineConfig { policy: "streams".into(), ..EngineConfig::default() })?)
+}
+
 impl EngineArgs {
     /// Compute units, where they were named.
     #[cfg(feature = "native")]

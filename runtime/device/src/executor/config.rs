@@ -1,8 +1,8 @@
 //! How executors are made.
 
-use super::supervisor::Patience;
 #[cfg(feature = "cuda")]
 use super::mps::{MpsControl, MpsShare};
+use super::supervisor::Patience;
 #[cfg(feature = "cuda")]
 use crate::CudaConfig;
 use crate::host::HostConfig;

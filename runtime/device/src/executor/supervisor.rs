@@ -4,9 +4,9 @@
 //! descriptors and sockets, and looks at signs of life [`LOOKS_PER_SECOND`] times a second while there are executors.
 
 use super::channel::{Channel, ChannelError};
-use super::wire::{Answer, Order, PROTOCOL_VERSION, RANGES_MAX};
 #[cfg(feature = "cuda")]
 use super::mps::MpsControl;
+use super::wire::{Answer, Order, PROTOCOL_VERSION, RANGES_MAX};
 #[cfg(feature = "cuda")]
 use crate::cuda::GpuFacts;
 use crate::doorbell::FdBell;

@@ -70,7 +70,9 @@ fn a_client_that_has_to_be_killed_takes_leave_first() {
     gpu.recovers(old);
     drop(gpu);
     let journal = journal(&share);
-    let at = |what: &str| journal.iter().position(|line| line == &(what.to_owned(), pid)).unwrap_or_else(|| panic!("no {what} {pid}: {journal:?}"));
+    let at = |what: &str| {
+        journal.iter().position(|line| line == &(what.to_owned(), pid)).unwrap_or_else(|| panic!("no {what} {pid}: {journal:?}"))
+    };
     assert!(at("client") < at("terminate") && at("terminate") < at("gone"), "{journal:?}");
     assert_eq!(journal.iter().filter(|(what, _)| what == "terminate").count(), 2, "both executors: {journal:?}");
     assert_eq!(journal.last().map(|(what, _)| what.as_str()), Some("quit"), "it was ours: {journal:?}");

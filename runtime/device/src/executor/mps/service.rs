@@ -84,7 +84,9 @@ impl Keeper {
         while !self.control.answers() {
             if let Ok(Some(status)) = child.try_wait() {
                 let folder = self.control.folder().display();
-                return Err(DeviceError::Unavailable(format!("the control daemon of MPS ended by itself ({status}); {folder}/log says why")));
+                return Err(DeviceError::Unavailable(format!(
+                    "the control daemon of MPS ended by itself ({status}); {folder}/log says why"
+                )));
             }
             if Instant::now() > until {
                 end(child);

@@ -14,6 +14,8 @@ mod kernel;
 mod latency;
 mod load;
 mod overhead;
+#[cfg(feature = "cuda")]
+mod parts;
 #[cfg(feature = "compiler")]
 mod preempt;
 #[cfg(feature = "native")]
@@ -45,9 +47,10 @@ Examples:
   atoll bench engine
   atoll bench functions --clients 1,4,16 --plot sharing.svg
   atoll bench coldstart
+  atoll bench parts --model densenet201.kg --beside resnet152.kg --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50";
 
-/// Measure: real-time beside best-effort, how soon it gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes cost, policies on recorded mixes, many functions on one device, cold starts, and policies on simulated devices.
+/// Measure: real-time beside best-effort, how soon it gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes cost, policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU keep work apart, and policies on simulated devices.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -74,6 +77,8 @@ enum Bench {
     Kernel(kernel::Args),
     Latency(latency::Args),
     Overhead(overhead::Args),
+    #[cfg(feature = "cuda")]
+    Parts(parts::Args),
     #[cfg(feature = "compiler")]
     Preempt(preempt::Args),
     #[cfg(feature = "native")]
@@ -99,6 +104,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Kernel(args) => kernel::run(&args),
         Bench::Latency(args) => latency::run(&args),
         Bench::Overhead(args) => overhead::run(&args),
+        #[cfg(feature = "cuda")]
+        Bench::Parts(args) => parts::run(&args),
         #[cfg(feature = "compiler")]
         Bench::Preempt(args) => preempt::run(&args),
         #[cfg(feature = "native")]

@@ -181,9 +181,21 @@ fn parse_overcommit(text: &str) -> Result<f64, String> {
 
 /// Starts an engine on a device in this process; of host devices with so many compute units.
 pub(crate) fn bench_engine(device: DeviceName, compute_units: u32, policy: &str, device_queue_capacity: u32) -> anyhow::Result<Engine> {
+    let device = bench_device(device, compute_units, device_queue_capacity)?;
+    let padding = compiler::padding_service();
+    let config = EngineConfig { policy: policy.into(), device_queue_capacity, padding, ..EngineConfig::default() };
+    Ok(Engine::start(device, config)?)
+}
+
+/// Starts a device in this process, a host device with so many compute units, or one per CPU for 0.
+pub(crate) fn bench_device(device: DeviceName, compute_units: u32, device_queue_capacity: u32) -> anyhow::Result<Box<dyn Device>> {
     raise_descriptor_limit();
-    let device = match device {
-        DeviceName::Host => Isolation::None.host_device(HostConfig { compute_units, ..HostConfig::default() })?,
+    match device {
+        DeviceName::Host => {
+            let default = HostConfig::default();
+            let compute_units = if compute_units == 0 { default.compute_units } else { compute_units };
+            Isolation::None.host_device(HostConfig { compute_units, ..default })
+        }
         DeviceName::Cuda(index) => {
             // Nothing ends a kernel of this process.
             let time_limit = Duration::MAX;
@@ -194,12 +206,9 @@ pub(crate) fn bench_engine(device: DeviceName, compute_units: u32, policy: &str,
                 mps: None,
                 queue_capacity: device_queue_capacity,
                 time_limit,
-            })?
+            })
         }
-    };
-    let padding = compiler::padding_service();
-    let config = EngineConfig { policy: policy.into(), device_queue_capacity, padding, ..EngineConfig::default() };
-    Ok(Engine::start(device, config)?)
+    }
 }
 
 /// Starts an engine on a part of a GPU in this process, with so much of its memory. All requests are equal to it.

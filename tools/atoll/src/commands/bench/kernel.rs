@@ -1,5 +1,7 @@
 //! `atoll bench kernel`
 
+use super::kernels::Given::{Bytes, Floats, Int};
+use super::kernels::{KERNELS, MeasuredKernel, PTX};
 use crate::failure::{Blame, user_error};
 use crate::output::{Align, Table, milliseconds, print, print_json};
 use crate::random::Random;
@@ -19,8 +21,7 @@ Examples:
   atoll bench kernel --only gemm --rounds 5 --json
   atoll bench kernel --python ~/.cache/atoll/venv/bin/python";
 
-/// The kernels in PTX, and the source that they and the peers' were made from.
-const PTX: &str = include_str!("kernels/kernels.ptx");
+/// The source that the kernels and the peers' were made from.
 const SOURCE: &str = include_str!("kernels/kernels.c");
 const PEERS: &str = include_str!("kernels/peers.py");
 
@@ -54,98 +55,6 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// One kernel, its launch and what it is counted in.
-struct Bench {
-    name: &'static str,
-    entry: &'static str,
-    grid: [u32; 3],
-    block: [u32; 3],
-    args: &'static [Given],
-    unit: &'static str,
-    /// What one launch does, in units of 10⁹.
-    work: f64,
-}
-
-/// An argument of a measured launch.
-enum Given {
-    /// So many floats.
-    Floats(usize),
-    /// So many bytes.
-    Bytes(usize),
-    Int(i32),
-}
-
-const PLANE: usize = 1 << 20;
-const PLANE_BYTES: f64 = 4.0 * PLANE as f64;
-
-use Given::{Bytes, Floats, Int};
-
-const KERNELS: [Bench; 7] = [
-    Bench {
-        name: "gemm_f32_512",
-        entry: "gemm",
-        grid: [16, 8, 1],
-        block: [32, 8, 1],
-        args: &[Floats(512 * 512), Floats(512 * 512), Floats(512 * 512), Int(512)],
-        unit: "GFLOP/s",
-        work: 2.0 * 512.0 * 512.0 * 512.0 / 1e9,
-    },
-    Bench {
-        name: "vector_add_f32_1m",
-        entry: "vector_add",
-        grid: [4096, 1, 1],
-        block: [256, 1, 1],
-        args: &[Floats(PLANE), Floats(PLANE), Floats(PLANE), Int(PLANE as i32)],
-        unit: "GB/s",
-        work: 3.0 * PLANE_BYTES / 1e9,
-    },
-    Bench {
-        name: "softmax_f32_1024x1024",
-        entry: "softmax",
-        grid: [1024, 1, 1],
-        block: [256, 1, 1],
-        args: &[Floats(PLANE), Floats(PLANE), Int(1024)],
-        unit: "GB/s",
-        work: 2.0 * PLANE_BYTES / 1e9,
-    },
-    Bench {
-        name: "layernorm_f32_1024x1024",
-        entry: "layernorm",
-        grid: [1024, 1, 1],
-        block: [256, 1, 1],
-        args: &[Floats(PLANE), Floats(1024), Floats(1024), Floats(PLANE), Int(1024)],
-        unit: "GB/s",
-        work: 2.0 * PLANE_BYTES / 1e9,
-    },
-    Bench {
-        name: "conv3x3_f32_1024",
-        entry: "conv3x3",
-        grid: [32, 128, 1],
-        block: [32, 8, 1],
-        args: &[Floats(PLANE), Floats(9), Floats(PLANE), Int(1024)],
-        unit: "GFLOP/s",
-        work: 18.0 * PLANE as f64 / 1e9,
-    },
-    Bench {
-        name: "transpose_f32_1024",
-        entry: "transpose",
-        grid: [32, 32, 1],
-        block: [32, 8, 1],
-        args: &[Floats(PLANE), Floats(PLANE), Int(1024)],
-        unit: "GB/s",
-        work: 2.0 * PLANE_BYTES / 1e9,
-    },
-    Bench {
-        name: "histogram_u8_4m",
-        entry: "histogram",
-        grid: [64, 1, 1],
-        block: [256, 1, 1],
-        args: &[Bytes(4 * PLANE), Bytes(1024), Int(4 * PLANE as i32)],
-        unit: "GB/s",
-        work: PLANE_BYTES / 1e9,
-    },
-];
 
 /// One line of the answer.
 #[derive(Debug, Serialize)]
@@ -183,8 +92,8 @@ struct Best {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let wanted = |bench: &&Bench| args.only.as_ref().is_none_or(|text| bench.name.contains(text.as_str()));
-    let benches: Vec<&Bench> = KERNELS.iter().filter(wanted).collect();
+    let wanted = |bench: &&MeasuredKernel| args.only.as_ref().is_none_or(|text| bench.name.contains(text.as_str()));
+    let benches: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();
     if benches.is_empty() {
         let names = KERNELS.map(|k| k.name).join(", ");
         return Err(user_error(format!("no kernel is called that; there are {names}")));
@@ -209,11 +118,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Runs each kernel for a while and keeps its best time.
-fn measure(benches: &[&Bench], threads: u32, best: &mut Best) -> Result<()> {
+fn measure(benches: &[&MeasuredKernel], threads: u32, best: &mut Best) -> Result<()> {
     let module = atoll_ptx::parse(PTX).context("the measured kernels")?;
     let mut host = HostBench::start(HostOptions { compute_units: threads, memory_bytes: 256 << 20, ..HostOptions::default() })?;
     for bench in benches {
-        let (mut buffers, args) = bench.arguments();
+        let (mut buffers, args) = arguments(bench);
         let launch = Launch { grid: bench.grid, shared_bytes: 0, args };
         let start = Instant::now();
         let kernel = host.load(&Kernel { module: &module, entry: bench.entry, report: None, block: bench.block })?;
@@ -233,22 +142,21 @@ fn keep_less(seconds: &mut Seconds, name: &str, value: f64) {
     *kept = kept.min(value);
 }
 
-impl Bench {
-    fn arguments(&self) -> (Vec<Buffer>, Vec<Arg>) {
-        let mut random = Random::new(1);
-        let mut buffers = Vec::new();
-        let mut memory = |bytes| {
-            buffers.push(Buffer { name: format!("buffer {}", buffers.len()), bytes, writable: true });
-            Arg::buffer(buffers.len() - 1)
-        };
-        let args = self.args.iter().map(|given| match given {
-            Floats(count) => memory((0..*count).flat_map(|_| (random.normal() as f32).to_le_bytes()).collect()),
-            Bytes(count) => memory((0..*count).map(|_| random.next() as u8).collect()),
-            Int(value) => Arg::Value(value.to_le_bytes().to_vec()),
-        });
-        let args = args.collect();
-        (buffers, args)
-    }
+/// Random buffers for a launch, and its arguments.
+fn arguments(kernel: &MeasuredKernel) -> (Vec<Buffer>, Vec<Arg>) {
+    let mut random = Random::new(1);
+    let mut buffers = Vec::new();
+    let mut memory = |bytes| {
+        buffers.push(Buffer { name: format!("buffer {}", buffers.len()), bytes, writable: true });
+        Arg::buffer(buffers.len() - 1)
+    };
+    let args = kernel.args.iter().map(|given| match given {
+        Floats(count) => memory((0..*count).flat_map(|_| (random.normal() as f32).to_le_bytes()).collect()),
+        Bytes(count) => memory((0..*count).map(|_| random.next() as u8).collect()),
+        Int(value) => Arg::Value(value.to_le_bytes().to_vec()),
+    });
+    let args = args.collect();
+    (buffers, args)
 }
 
 impl Peers {
@@ -284,7 +192,7 @@ fn ask_peers(args: &Args, threads: u32) -> Result<Peers> {
     serde_json::from_slice(&output.stdout).context("what the peers printed")
 }
 
-fn rows(benches: &[&Bench], threads: u32, best: &Best) -> Vec<Row> {
+fn rows(benches: &[&MeasuredKernel], threads: u32, best: &Best) -> Vec<Row> {
     let mut rows = Vec::new();
     for bench in benches {
         let value = bench.work / best.ours[bench.name];

@@ -5,12 +5,16 @@ mod assembled;
 #[cfg(feature = "native")]
 mod coldstart;
 mod disb;
+#[cfg(feature = "compiler")]
+mod dkp;
 #[cfg(feature = "native")]
 mod engine;
 #[cfg(feature = "native")]
 mod functions;
 #[cfg(feature = "native")]
 mod kernel;
+#[cfg(feature = "compiler")]
+mod kernels;
 mod latency;
 mod load;
 mod overhead;
@@ -48,9 +52,10 @@ Examples:
   atoll bench functions --clients 1,4,16 --plot sharing.svg
   atoll bench coldstart
   atoll bench parts --model densenet201.kg --beside resnet152.kg --device cuda:0
+  atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50";
 
-/// Measure: real-time beside best-effort, how soon it gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes cost, policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU keep work apart, and policies on simulated devices.
+/// Measure: real-time beside best-effort, how soon it gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes and dkp modules cost, policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU keep work apart, and policies on simulated devices.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -65,6 +70,8 @@ enum Bench {
     #[cfg(feature = "native")]
     Coldstart(coldstart::Args),
     Disb(disb::Args),
+    #[cfg(feature = "compiler")]
+    Dkp(dkp::Args),
     #[cfg(feature = "native")]
     Engine(engine::Args),
     #[cfg(feature = "native")]
@@ -94,6 +101,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         #[cfg(feature = "native")]
         Bench::Coldstart(args) => coldstart::run(&args),
         Bench::Disb(args) => disb::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Dkp(args) => dkp::run(&args),
         #[cfg(feature = "native")]
         Bench::Engine(args) => engine::run(&args),
         #[cfg(feature = "native")]

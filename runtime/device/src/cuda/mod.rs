@@ -286,6 +286,8 @@ impl CudaDevice {
             params.put_address(at, slot.evicted_address());
         }
         let units = blocks.min(u64::from(self.info.compute_units));
+        // Before the driver has it: it may begin before the call returns.
+        let submitted_ns = now_ns();
         let begun = kernel.allow(shape.shared_bytes).and_then(|()| slot.launch(&queue.stream, &kernel.handle, shape, &params.to_bytes()));
         match begun {
             Ok(()) => {
@@ -297,7 +299,7 @@ impl CudaDevice {
                     units,
                     evicted_word,
                     task: record.epoch_word,
-                    submitted_ns: now_ns(),
+                    submitted_ns,
                 }))
             }
             Err(error) => {

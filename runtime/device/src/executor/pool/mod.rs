@@ -10,51 +10,34 @@
 //! *Memory of a domain* is found at [`Device::domain`]: the domain's number in the upper bits of the offset. A lost executor's memory is lost too: the domain gets a new number and new memory, which is zero, so
 //! that nobody mistakes one for the other, and whatever still carries the old number is refused.
 
+mod lives;
+mod places;
+
+pub(super) use places::NUMBERS_MAX;
+
 use super::config::{DeviceConfig, ExecutorConfig};
-use super::device::{ExecutorDevice, SealedModule};
-use super::domain::{Domain, Memory, Module, State};
+use super::device::SealedModule;
+use super::domain::{Domain, Module, State};
 #[cfg(feature = "cuda")]
-use super::mps::MpsService;
+use super::{device::ExecutorDevice, mps::MpsService};
 #[cfg(feature = "cuda")]
 use crate::cuda::{CudaConfig, GpuFacts};
 use crate::extent::discard;
-use crate::host::{ConstantStore, MEMORY_BYTES_MAX, Place, memory_region};
-use crate::record::{ChunkRecord, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus, PARAMS_BYTES_MAX};
+use crate::host::ConstantStore;
+use crate::record::{ChunkRecord, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus};
 use crate::report::{Fault, FaultKind, LaunchReport};
 use crate::{Device, DeviceError, DeviceInfo, DomainState, ExecutorStatistics, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use lives::{is_kept, watch};
+use places::{DOMAIN_SHIFT, split, translate};
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
-
-/// Bit of an offset from which on it holds the number of a domain; above memory and constants.
-const DOMAIN_SHIFT: u32 = 47;
-
-/// Numbers of domains; each loss takes one.
-pub(super) const NUMBERS_MAX: u64 = 1 << (64 - DOMAIN_SHIFT);
-
-/// Losses of a domain that count against it: those of this long ago.
-const MEMORY_OF_LOSSES: Duration = Duration::from_secs(60);
-
-/// Losses after which a domain is unavailable.
-const LOSSES_MAX: usize = 5;
-
-/// How long it is then, before one more is tried.
-const UNAVAILABLE_FOR: Duration = Duration::from_secs(30);
-
-/// Pause before the second replacement; it doubles with each.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// The domain whose code comes from the daemon's own compiler; the others are less urgent to the system.
-const OWN_DOMAIN: &str = "local";
-const NICE_OF_OTHERS: i32 = 5;
+use std::time::Duration;
 
 /// The one domain of a device that keeps none apart; no tenant has this name.
 const EVERYBODY: &str = "*";
-
-const _: () = assert!(MEMORY_BYTES_MAX <= 1 << 45, "memory and constants lie below the numbers of domains");
 
 /// A device that is several executors.
 #[derive(Debug)]
@@ -184,185 +167,6 @@ impl ExecutorPool {
         self.domains.len() - 1
     }
 
-    /// The memory of a domain. One that has none gets some that nobody has used, under a number that nobody has had.
-    fn memory(&mut self, index: usize) -> Result<&Memory, DeviceError> {
-        if self.constants_lost {
-            return Err(gone());
-        }
-        if self.domains[index].memory.is_none() {
-            self.numbers += 1;
-            if self.numbers >= NUMBERS_MAX {
-                return Err(DeviceError::Lost("executors were replaced too often; restart the daemon".to_owned()));
-            }
-            let region = if self.is_remote() { None } else { Some(memory_region(self.info.memory_bytes)?) };
-            self.domains[index].memory = Some(Memory { number: self.numbers, region });
-        }
-        Ok(self.domains[index].memory.as_ref().expect("it was just made"))
-    }
-
-    /// Where an offset is: in the memory of a domain, or among the constants, which belong to none.
-    fn place(&self, at: DeviceOffset) -> Result<Place<'_>, DeviceError> {
-        let (number, within) = split(at);
-        let memory = self.domains.iter().filter_map(|domain| domain.memory.as_ref()).find(|memory| memory.number == number);
-        match memory.map(|memory| memory.region.as_ref()) {
-            Some(Some(region)) => Ok(Place::of_memory(region, at, within.0)),
-            None if number == 0 => self.constants.place(at).ok_or_else(gone),
-            _ => Err(gone()),
-        }
-    }
-
-    /// The executor that reaches an offset, and what it calls that, where memory is not mapped here.
-    fn far(&mut self, at: DeviceOffset) -> Result<Option<(&mut ExecutorDevice, DeviceOffset)>, DeviceError> {
-        if !self.is_remote() {
-            return Ok(None);
-        }
-        let (number, within) = split(at);
-        match self.domains.first_mut() {
-            // Constants are named without the number, since they are put there again when it changes.
-            Some(domain) if number == 0 || number == domain.number() => match &mut domain.state {
-                State::Running(device) if device.lost().is_none() => Ok(Some((device, within))),
-                _ => Err(gone()),
-            },
-            _ => Err(gone()),
-        }
-    }
-
-    /// Sees that a domain's executor runs, or is about to.
-    fn wake(&mut self, index: usize) -> Result<(), DeviceError> {
-        if !matches!(self.domains[index].state, State::Absent) {
-            return Ok(());
-        }
-        if self.constants_lost {
-            return Ok(());
-        }
-        match self.start(index).and_then(|device| self.begun(index, device)) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.pause(index, error.to_string());
-                Err(error)
-            }
-        }
-    }
-
-    fn start(&mut self, index: usize) -> Result<ExecutorDevice, DeviceError> {
-        let nice = if is_kept(&self.domains[index].name) { 0 } else { NICE_OF_OTHERS };
-        let config = ExecutorConfig { nice: self.config.nice.max(nice), ..self.config.clone() };
-        let region = self.memory(index)?.region.clone();
-        match (&config.device, region) {
-            (DeviceConfig::Host(host), Some(region)) => ExecutorDevice::start_host(&config, host.clone(), region),
-            #[cfg(feature = "cuda")]
-            (DeviceConfig::Cuda(cuda), _) => {
-                self.mps.as_ref().map_or(Ok(()), MpsService::ensure)?;
-                ExecutorDevice::start_gpu(&config, cuda, self.gpu.clone())
-            }
-            (DeviceConfig::Host(_), None) => Err(gone()),
-        }
-    }
-
-    /// A domain has an executor from now on.
-    fn begun(&mut self, index: usize, device: ExecutorDevice) -> Result<(), DeviceError> {
-        watch(&self.ready, device.completion_fd())?;
-        let domain = &mut self.domains[index];
-        tracing::info!(domain = %domain.name, pid = device.pid(), "an executor begins");
-        domain.state = State::Running(Box::new(device));
-        self.statistics.started += 1;
-        // First, so that it has them once its modules are loaded.
-        domain.show(domain.constants.iter().copied(), &self.constants);
-        domain.load_all();
-        Ok(())
-    }
-
-    /// A domain's executor is gone, or could not be started.
-    fn pause(&mut self, index: usize, cause: String) {
-        let domain = &mut self.domains[index];
-        let now = Instant::now();
-        domain.losses.push_back(now);
-        domain.losses_ever += 1;
-        domain.losses.retain(|loss| now.saturating_duration_since(*loss) < MEMORY_OF_LOSSES);
-        let losses = domain.losses.len();
-        let is_unavailable = losses >= LOSSES_MAX;
-        let pause = match losses {
-            0 | 1 => Duration::ZERO,
-            _ if is_unavailable => UNAVAILABLE_FOR,
-            more => PAUSE * (1 << (more - 2)),
-        };
-        tracing::error!(domain = %domain.name, %cause, losses, pause_ms = pause.as_millis() as u64, "an executor was lost");
-        if is_unavailable {
-            // One more loss after the pause, and it is unavailable again.
-            domain.losses.pop_front();
-        }
-        domain.state = State::Pausing { until: now + pause, cause, is_unavailable };
-        self.set_timer();
-    }
-
-    /// Takes what an executor left behind when it died.
-    fn bury(&mut self, index: usize, cause: &str) {
-        self.statistics.count_loss(cause);
-        let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) else { return };
-        let mut device = device;
-        while let Some(completion) = device.next_completion() {
-            self.reports.extend(device.report(completion.launch).map(|report| (completion.launch, report)));
-            self.buried.push_back(completion);
-            self.ring();
-        }
-        let _ = epoll::delete(&self.ready, device.completion_fd());
-        self.keep_counts(&device);
-        // That a kernel ended its context says nothing about the GPU.
-        let is_its_fault = !(self.is_remote() && device.gave_up());
-        drop(device);
-        self.domains[index].memory = None;
-        self.constants_lost = self.is_remote();
-        self.domains[index].modules.values_mut().for_each(|module| module.lose_executor(cause));
-        self.pause(index, cause.to_owned());
-        if !is_its_fault {
-            self.domains[index].losses.pop_back();
-        }
-    }
-
-    /// Does what there is to do beyond completions.
-    fn advance(&mut self) {
-        let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
-        for index in 0..self.domains.len() {
-            let domain = &mut self.domains[index];
-            domain.take_loaded();
-            match &domain.state {
-                State::Running(device) => {
-                    if let Some(cause) = device.lost() {
-                        self.bury(index, &cause);
-                    }
-                }
-                State::Pausing { until, .. } if *until <= Instant::now() => {
-                    if self.constants_lost {
-                        continue;
-                    }
-                    domain.state = State::Absent;
-                    if is_kept(&domain.name) || domain.modules.values().any(|module| module.refusal.is_none()) {
-                        // A failure is told, and tried again later.
-                        let _ = self.wake(index);
-                    }
-                }
-                _ => {}
-            }
-        }
-        // It rang for one pause, and there may be more.
-        self.set_timer();
-    }
-
-    /// Rings when the next pause is over.
-    fn set_timer(&self) {
-        let pauses = self.domains.iter().filter_map(|domain| match domain.state {
-            State::Pausing { until, .. } => Some(until),
-            _ => None,
-        });
-        let Some(first) = pauses.min() else { return };
-        // Zero would turn it off.
-        let wait = first.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
-        let value = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
-    }
-
     /// Ends a launch whose executor is not there.
     fn refuse_lost(&mut self, domain: Option<usize>, launch: LaunchId, cause: &str) {
         self.refuse(domain, launch, FaultKind::Lost { cause: cause.to_owned(), may_have_run: false });
@@ -379,13 +183,6 @@ impl ExecutorPool {
     /// Wakes whoever waits for completions.
     fn ring(&self) {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-    }
-
-    /// Keeps what an executor counted that is about to go.
-    fn keep_counts(&mut self, device: &ExecutorDevice) {
-        self.busy_before_ns = self.busy_before_ns.saturating_add(device.busy_ns().unwrap_or(0));
-        self.units_before.iter_mut().zip(device.compute_units()).for_each(|(unit, more)| *unit = unit.plus(more));
-        self.chunks_lost = self.chunks_lost.saturating_add(device.chunks_left());
     }
 
     /// The next completion of any executor.
@@ -708,58 +505,6 @@ impl Device for ExecutorPool {
     fn completion_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
-}
-
-impl ExecutorPool {
-    /// Ends an executor that has nothing to do. Its domain starts afresh when something is loaded again.
-    fn end(&mut self, index: usize) {
-        if let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) {
-            let _ = epoll::delete(&self.ready, device.completion_fd());
-            self.keep_counts(&device);
-            self.domains[index].memory = None;
-            tracing::info!(domain = %self.domains[index].name, pid = device.pid(), "an executor ends: nothing is loaded");
-        }
-    }
-}
-
-/// The number of a domain, and the offset in its memory or in the constants.
-fn split(at: DeviceOffset) -> (u64, DeviceOffset) {
-    (at.0 >> DOMAIN_SHIFT, DeviceOffset(at.0 & ((1 << DOMAIN_SHIFT) - 1)))
-}
-
-/// A launch as a domain's executor understands it; `None` where it names memory of another one.
-fn translate(record: &LaunchRecord, params: &[u8], number: u64, constants: DeviceOffset) -> Option<(LaunchRecord, [u8; PARAMS_BYTES_MAX])> {
-    let own = |at: DeviceOffset| match split(at) {
-        (found, within) if found == number || found == 0 && within >= constants => Some(within),
-        // What is not used is 0.
-        (0, DeviceOffset(0)) => Some(at),
-        _ => None,
-    };
-    let mut block = [0; PARAMS_BYTES_MAX];
-    block.get_mut(..params.len())?.copy_from_slice(params);
-    let mut slots = record.address_slots;
-    while slots != 0 {
-        let at = slots.trailing_zeros() as usize * 8;
-        slots &= slots - 1;
-        let slot = block.get_mut(at..at + 8)?;
-        let offset = u64::from_le_bytes(<[u8; 8]>::try_from(&*slot).ok()?);
-        slot.copy_from_slice(&own(DeviceOffset(offset))?.0.to_le_bytes());
-    }
-    let record = LaunchRecord { evicted_word: own(record.evicted_word)?, epoch_word: own(record.epoch_word)?, ..*record };
-    Some((record, block))
-}
-
-/// Whether a domain has an executor also while nothing is loaded.
-fn is_kept(name: &str) -> bool {
-    name == OWN_DOMAIN || name == EVERYBODY
-}
-
-fn gone() -> DeviceError {
-    DeviceError::DomainLost("the executor that had this memory is gone".to_owned())
-}
-
-fn watch(ready: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), DeviceError> {
-    epoll::add(ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(os("watch a descriptor"))
 }
 
 fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError {

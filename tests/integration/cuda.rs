@@ -312,6 +312,27 @@ fn a_daemon_outlives_the_contexts_of_its_gpu() -> Result<()> {
 }
 
 #[test]
+fn kernels_of_tenants_run_on_a_gpu_where_they_are_trusted() -> Result<()> {
+    let deploy = |folder: &Path, more: &[&str]| -> Result<(Option<i32>, String)> {
+        let bundle = folder.join("repository/faulty.kg");
+        let mut command = std::process::Command::new(atoll());
+        let output = command.env("XDG_RUNTIME_DIR", folder).args(["fn", "deploy", "--name", "mine"]).args(more).arg(bundle).output()?;
+        Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    };
+    let folder = tempfile::tempdir()?;
+    let _daemon = faulty_daemon(folder.path(), &[])?;
+    let (status, said) = deploy(folder.path(), &["--tenant", "alice"])?;
+    ensure!(status == Some(2) && said.contains("kernels of tenant `alice` are not run here") && said.contains("--trust-tenants"), "{said}");
+    let (status, said) = deploy(folder.path(), &[])?;
+    ensure!(status == Some(0), "whoever runs the daemon needs nobody's trust: {said}");
+    let folder = tempfile::tempdir()?;
+    let _daemon = faulty_daemon(folder.path(), &["--trust-tenants"])?;
+    let (status, said) = deploy(folder.path(), &["--tenant", "alice"])?;
+    ensure!(status == Some(0), "{said}");
+    Ok(())
+}
+
+#[test]
 fn a_daemon_whose_gpu_keeps_failing_is_not_ready_and_says_why() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let daemon = faulty_daemon(folder.path(), &[])?;

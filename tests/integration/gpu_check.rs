@@ -35,6 +35,8 @@ fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
     let models = report["models"].as_array().context("no models")?;
     ensure!(models.len() == MODELS.len() && models.iter().all(|model| model["cuda"].is_object()), "{said}");
     ensure!(report["preempt"]["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{said}");
+    ensure!(report["dkp"]["rows"].as_array().is_some_and(|rows| rows.len() > 4), "{said}");
+    ensure!(report["parts"]["part_beside"]["latency"]["count"].as_u64().is_some_and(|count| count > 0), "{said}");
     ensure!(report["probe"]["rows"].is_array() && report["disb"]["A"].is_array(), "{said}");
     Ok(())
 }

@@ -42,6 +42,10 @@ pub(crate) enum DeployError {
     BadName(String),
     #[error("tenant `{tenant}` may have {limit} functions and has as many; remove one first")]
     TooMany { tenant: Tenant, limit: u64 },
+    #[error(
+        "kernels of tenant `{tenant}` are not run here: on this device they would reach the memory of every tenant; whoever runs the daemon and trusts them all starts it with --trust-tenants"
+    )]
+    NotTrusted { tenant: Tenant },
     #[error("a model of the repository is called `{0}`; choose another name")]
     Taken(String),
     #[error(transparent)]
@@ -56,6 +60,7 @@ pub(crate) enum DeployError {
 pub(crate) struct Deployed {
     engine: Arc<dyn Inference>,
     store: Arc<Store>,
+    trust_tenants: bool,
     /// Written by whoever holds `changing`.
     functions: RwLock<BTreeMap<FunctionKey, Arc<DeployedFunction>>>,
     /// Held while functions are deployed or removed: one at a time, on a thread that may block.
@@ -63,14 +68,14 @@ pub(crate) struct Deployed {
 }
 
 impl Deployed {
-    pub(crate) fn new(engine: Arc<dyn Inference>, store: Arc<Store>) -> Deployed {
+    pub(crate) fn new(engine: Arc<dyn Inference>, store: Arc<Store>, trust_tenants: bool) -> Deployed {
         let waiting = store.deployments().into_iter().map(|(DeploymentKey { tenant, name }, deployment)| {
             let key = FunctionKey { tenant, name };
             let model = Err("it is being brought back onto the device".into());
             (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, model }))
         });
         let functions = RwLock::new(waiting.collect());
-        Deployed { engine, store, functions, changing: Mutex::default() }
+        Deployed { engine, store, trust_tenants, functions, changing: Mutex::default() }
     }
 
     /// Brings what the store knows back onto the device. What cannot be is listed with the reason.
@@ -199,6 +204,9 @@ impl Deployed {
     }
 
     fn load(&self, key: &FunctionKey, deployment: &Deployment, bundle: &Arc<Bundle>) -> Result<DeployedFunction, DeployError> {
+        if !self.trust_tenants && !key.tenant.is_local() {
+            return Err(DeployError::NotTrusted { tenant: key.tenant.clone() });
+        }
         let options = FunctionOptions { key: key.clone(), class: deployment.class, queue_capacity: None };
         let info = self.engine.load(bundle.clone(), options).map_err(|error| match error {
             // What is deployed has been unloaded by now.

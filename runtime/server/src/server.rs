@@ -96,7 +96,8 @@ impl Server {
         compiler: Option<Arc<dyn CompilerService>>,
     ) -> Result<Server, ServeError> {
         let store = config.control.as_ref().map(open_store).transpose()?.map(Arc::new);
-        let deployed = store.as_ref().map(|store| Arc::new(Deployed::new(engine.clone(), store.clone())));
+        let trust_tenants = config.control.as_ref().is_some_and(|control| control.trust_tenants);
+        let deployed = store.as_ref().map(|store| Arc::new(Deployed::new(engine.clone(), store.clone(), trust_tenants)));
         let app = Arc::new(App::new(&config, engine, compiler, deployed.clone()));
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;

@@ -227,6 +227,11 @@ impl EngineArgs {
         self.compute_units
     }
 
+    /// Whether the device keeps tenants out of each other's memory as far as whoever starts it wants that: on the host `--isolation none` says otherwise, on a GPU nothing does it.
+    pub(crate) fn keeps_tenants_apart(&self) -> bool {
+        self.device == DeviceName::Host
+    }
+
     /// The device, as the flag names it.
     pub(crate) fn device_name(&self) -> DeviceName {
         self.device
@@ -278,7 +283,7 @@ impl EngineArgs {
                 if default == Isolation::Process {
                     let fate =
                         if isolation == Isolation::Process { "until its process is replaced" } else { "until the daemon is started again" };
-                    tracing::warn!("kernels of all tenants share the memory of a GPU, and one that faults ends them all {fate}");
+                    tracing::warn!("all kernels share the memory of a GPU, and one that faults ends them all {fate}");
                 }
                 let time_limit = Duration::from_secs_f64(self.time_limit);
                 let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));

@@ -45,6 +45,8 @@ pub struct ControlConfig {
     pub object_memory_bytes: u64,
     /// Who may use it.
     pub access: Access,
+    /// Whether code of tenants is run although the device keeps no tenant out of another one's memory. The daemon's own is run anyway.
+    pub trust_tenants: bool,
 }
 
 /// What the sessions share.

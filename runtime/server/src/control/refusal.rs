@@ -67,6 +67,7 @@ impl Blamed for DeployError {
     fn kind(&self) -> RefusalKind {
         match self {
             DeployError::BadName(_) | DeployError::Taken(_) => RefusalKind::BadRequest,
+            DeployError::NotTrusted { .. } => RefusalKind::Denied,
             DeployError::TooMany { .. } | DeployError::Engine(EngineError::OverQuota { .. }) => RefusalKind::Quota,
             DeployError::Bundle(BundleError::Io { .. }) => RefusalKind::Daemon,
             DeployError::Bundle(_) => RefusalKind::BadRequest,

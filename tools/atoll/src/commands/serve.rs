@@ -72,6 +72,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    /// Run functions of tenants on a GPU, where nothing keeps their kernels out of each other's memory
+    #[arg(long)]
+    trust_tenants: bool,
+
     /// Objects to keep in memory, beside the disk, as in 512M
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = limits::OBJECT_MEMORY_BYTES_DEFAULT)]
     object_memory: u64,
@@ -97,6 +101,7 @@ impl Args {
             socket: self.control_socket.clone().unwrap_or_else(default_socket),
             state,
             object_memory_bytes: self.object_memory,
+            trust_tenants: self.trust_tenants || self.engine.keeps_tenants_apart(),
             access: self.config.as_deref().map_or_else(|| Ok(Access::own(own_uid)), |path| Access::read(path, own_uid)).blame_user()?,
         })
     }

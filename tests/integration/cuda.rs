@@ -181,17 +181,17 @@ fn an_executor_with_a_share_takes_leave_when_its_daemon_is_killed() -> Result<()
     let doctor = stand_in::command(&atoll(), folder.path(), "")?.envs(variables.clone()).args(["doctor", "--device", "cuda"]).output()?;
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
     ensure!(doctor.contains("MPS runs here"), "{doctor}");
-    let executor = children(daemon.process().id() as i32)?.first().copied().context("an executor")?;
+    let journal = || std::fs::read_to_string(service.join("journal")).unwrap_or_default();
+    let first = |what: &str| journal().lines().find_map(|line| line.strip_prefix(what)?.trim().parse::<i32>().ok());
+    let (control, executor) = first("start").zip(first("client")).context("a control daemon and its client")?;
     // A kernel that would go on for as long as it may.
     let _running = send(&daemon.http, 5, "{}")?;
     std::thread::sleep(Duration::from_millis(200));
     kill_process(Pid::from_raw(daemon.process().id() as i32).context("a number")?, Signal::KILL)?;
-    let journal = || std::fs::read_to_string(service.join("journal")).unwrap_or_default();
     let at = |what: &str| journal().lines().position(|line| line == format!("{what} {executor}"));
     wait_until("taken leave", || Ok(at("gone").is_some()))?;
     let order = [at("client"), at("terminate"), at("gone")];
     ensure!(order.is_sorted() && order[0].is_some(), "{}", journal());
-    let control: i32 = journal().lines().find_map(|line| line.strip_prefix("start ")?.parse().ok()).context("a control daemon")?;
     kill_process(Pid::from_raw(control).context("a number")?, Signal::KILL)?;
     Ok(())
 }

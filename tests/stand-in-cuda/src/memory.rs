@@ -109,7 +109,9 @@ impl Memory {
             return Err(Status::InvalidValue);
         }
         // SAFETY: it lies in an allocation, which is only given back when its context is idle.
-        Ok(unsafe { Span::new(at, bytes) })
+        let span = unsafe { Span::new(at, bytes) };
+        // SAFETY: what is not the program's own was taken from the reservation.
+        Ok(if allocation.kind == Kind::Registered { span } else { unsafe { span.of_reservation() } })
     }
 
     /// Bytes of a device that are free, and all it has.

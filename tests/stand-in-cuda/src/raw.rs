@@ -1,7 +1,7 @@
 //! Memory by its address: the reservation that device memory is taken from, and what copies, fills, waits and writes.
 
 use crate::status::Status;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// What the system gives memory in.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// A page that nobody wrote to.
-const ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
+/// From this size on pages are exchanged for fresh ones rather than filled with zeros.
+const EXCHANGED_BYTES_MIN: u64 = 1 << 20;
 
 /// Addresses of our own, of which only what was taken can be accessed.
 #[derive(Debug)]
@@ -75,6 +75,8 @@ fn address(at: u64) -> *mut c_void {
 pub(crate) struct Span {
     at: u64,
     bytes: u64,
+    /// It lies in a [`Reservation`].
+    is_own: bool,
 }
 
 /// A pattern that fills memory.
@@ -100,7 +102,13 @@ impl Span {
     /// # Safety
     /// The memory is there, and may be read and written, until the span's last use.
     pub(crate) unsafe fn new(at: u64, bytes: u64) -> Span {
-        Span { at, bytes }
+        Span { at, bytes, is_own: false }
+    }
+
+    /// # Safety
+    /// It lies in a [`Reservation`].
+    pub(crate) unsafe fn of_reservation(self) -> Span {
+        Span { is_own: true, ..self }
     }
 
     /// A copy of the memory.
@@ -152,20 +160,16 @@ impl Span {
         }
     }
 
-    /// Makes it zero. Pages that are, are left alone: those that nobody ever wrote to take no memory, and a device that clears all it has should not change that.
+    /// Makes it zero. Whole pages that are the driver's own are exchanged for fresh ones: a device that clears all its memory should not have the system find that memory.
     fn clear(self) {
-        let mut at = self.at;
-        let end = self.at + self.bytes;
-        while at < end {
-            let next = (at + 1).next_multiple_of(PAGE_BYTES).min(end);
-            let (page, count) = (address(at).cast::<u8>(), (next - at) as usize);
-            // SAFETY: whoever made the span vouches for the memory; that it changes while it is read only matters to programs that race.
-            let is_zero = unsafe { std::slice::from_raw_parts(page, count) } == &ZEROS[..count];
-            if !is_zero {
-                // SAFETY: as above.
-                unsafe { ptr::write_bytes(page, 0, count) };
-            }
-            at = next;
+        let (begin, end) = (self.at.next_multiple_of(PAGE_BYTES), (self.at + self.bytes) / PAGE_BYTES * PAGE_BYTES);
+        let is_exchanged = self.is_own && self.bytes >= EXCHANGED_BYTES_MIN
+            // SAFETY: pages of our own reservation, private and without a file; whoever made the span vouches for them.
+            && unsafe { rustix::mm::madvise(address(begin), (end - begin) as usize, Advice::LinuxDontNeed) }.is_ok();
+        let rest = if is_exchanged { [(self.at, begin), (end, self.at + self.bytes)] } else { [(self.at, self.at + self.bytes), (0, 0)] };
+        for (from, to) in rest {
+            // SAFETY: whoever made the span vouches for the memory.
+            unsafe { ptr::write_bytes(address(from).cast::<u8>(), 0, (to - from) as usize) };
         }
     }
 

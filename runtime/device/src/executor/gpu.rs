@@ -41,6 +41,10 @@ const NO_MODULE: ModuleId = ModuleId(u32::MAX);
 pub(super) fn run(channel: &Arc<Channel>, config: &CudaConfig, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
     let mut executor = GpuExecutor::start(channel, config, descriptors)?;
     let end = executor.serve();
+    while end.is_ok() && executor.takes_leave {
+        // What still runs here is ended by the thread that takes leave, and this process with it.
+        std::thread::park();
+    }
     // The process ends now: nobody waits for what still runs.
     std::mem::forget(executor);
     end
@@ -62,6 +66,8 @@ struct GpuExecutor {
     modules: HashMap<u32, Option<ModuleId>>,
     to_load: Sender<ToLoad>,
     loaded: Receiver<Loaded>,
+    /// Once the daemon is gone, a thread tells MPS and ends the process.
+    takes_leave: bool,
 }
 
 /// A module that the daemon sent, and its number and target there.
@@ -115,9 +121,8 @@ impl GpuExecutor {
             std::thread::sleep(BEAT_EVERY);
         };
         std::thread::Builder::new().name("atoll-beat".to_owned()).spawn(beating).map_err(os("start a thread"))?;
-        if let Some(mps) = DeviceConfig::Cuda(config.clone()).mps() {
-            take_leave_of(mps, daemon)?;
-        }
+        let mps = DeviceConfig::Cuda(config.clone()).mps();
+        let takes_leave = mps.map(|mps| take_leave_of(mps, daemon)).transpose()?.is_some();
         let (region, words_at, _) = port.region();
         let gpu = SharedCuda::start(config, region, words_at)?;
         answer(daemon, &Answer::Gpu { facts: gpu.device.facts().clone() })?;
@@ -144,6 +149,7 @@ impl GpuExecutor {
             modules: HashMap::new(),
             to_load,
             loaded,
+            takes_leave,
         })
     }
 

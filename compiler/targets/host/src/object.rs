@@ -32,7 +32,9 @@ pub(crate) struct Compiled {
 pub(crate) fn compile_ir(name: &str, text: &str, level: CpuLevel, keep_ir: bool) -> Result<Compiled, HostError> {
     let failure = |message: String| HostError::Llvm { kernel: name.to_owned(), message };
     let context = Context::create();
-    let buffer = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), name);
+    // LLVM 22 does not take the buffer over any more, and inkwell 0.11 forgets it all the same: with a copy of the text in it that would stay for good. The parser looks at the byte behind the end.
+    let text = format!("{text}\0");
+    let buffer = MemoryBuffer::create_from_memory_range(&text.as_bytes()[..text.len() - 1], name);
     let module = context.create_module_from_ir(buffer).map_err(|e| failure(e.to_string()))?;
     let machine = target_machine(level)?;
     module.set_data_layout(&machine.get_target_data().get_data_layout());

@@ -255,6 +255,11 @@ fn a_domain_whose_executors_keep_dying_is_unavailable() {
     assert!(cause.contains("SIGKILL") && losses >= 5, "{cause}, {losses}");
     let image = ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
     assert!(matches!(two.pool.load_module(image), Err(DeviceError::DomainLost(_))));
+    // What waits for an executor has memory by then, which goes with the last module.
+    let memory = DeviceOffset(two.base(0));
+    two.pool.write(memory, &[1]).expect("memory");
+    two.pool.unload_module(two.modules[0]);
+    assert!(matches!(two.pool.write(memory, &[1]), Err(DeviceError::DomainLost(_))));
     two.runs(1);
 }
 

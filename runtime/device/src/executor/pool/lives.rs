@@ -168,10 +168,11 @@ impl ExecutorPool {
 
     /// Ends an executor that has nothing to do. Its domain starts afresh when something is loaded again.
     pub(super) fn end(&mut self, index: usize) {
+        // It may have got some since it lost its last executor, too.
+        self.domains[index].memory = None;
         if let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) {
             let _ = epoll::delete(&self.ready, device.completion_fd());
             self.keep_counts(&device);
-            self.domains[index].memory = None;
             tracing::info!(domain = %self.domains[index].name, pid = device.pid(), "an executor ends: nothing is loaded");
         }
     }

@@ -295,6 +295,17 @@ fn constants_that_the_device_lost_are_brought_again() {
     assert!(statistics.retries >= 1, "{statistics:?}");
 }
 
+#[test]
+fn what_had_ended_when_its_results_were_lost_is_tried_again() {
+    let (_engine, handle, device) = start_mortal(256 * 64 + 4 * toy::invocation_memory(64), EngineConfig::default());
+    let a = model(1, 20);
+    load(&handle, "a", &a, Class::BestEffort).expect("room");
+    let input = input(64, 1);
+    device.die_at_read();
+    check(&submit(&handle, "a", Class::BestEffort, &input).1, &a, &input);
+    assert_eq!(handle.statistics().retries, 1);
+}
+
 fn seeds() -> std::ops::Range<u64> {
     match std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()) {
         Some(seed) => seed..seed + 1,

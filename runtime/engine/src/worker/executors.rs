@@ -11,7 +11,7 @@ use crate::event::Submission;
 use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::request::{InvocationId, PendingReply};
-use atoll_core::{Nanos, Outcome, TaskId};
+use atoll_core::{Nanos, TaskId};
 use atoll_device::{DeviceError, DomainState};
 
 /// Times an invocation is tried again after its executor was lost while it may have been running there. More would let one that kills its executors do so for longer.
@@ -79,11 +79,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether an invocation that is over is to be tried again.
-    pub(super) fn wants_retry(&self, invocation: &Invocation, outcome: Outcome) -> bool {
+    /// Whether an invocation that went wrong is to be tried again.
+    pub(super) fn wants_retry(&self, invocation: &Invocation) -> bool {
         // What never ran is not why, and may wait for as many executors as the device is willing to start.
         let may_go_on = !invocation.may_have_run || invocation.submission.retries < RETRIES_MAX;
-        outcome == Outcome::Failed && invocation.lost_executor && may_go_on && self.closing.is_none()
+        invocation.lost_executor && may_go_on && self.closing.is_none()
     }
 
     /// Tries an invocation again; nothing of it is on the device any more.

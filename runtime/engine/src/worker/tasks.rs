@@ -319,13 +319,6 @@ impl Worker {
     pub(super) fn finish(&mut self, task: TaskId, outcome: Outcome, preemptions: u32) {
         let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
         self.leave(task, invocation.submission.class);
-        if self.wants_retry(&invocation, outcome) {
-            self.bill(&mut invocation, None, preemptions);
-            let may_have_run = invocation.may_have_run;
-            let (mut submission, reply) = self.put_away(invocation);
-            submission.retries += u32::from(may_have_run);
-            return self.retry(submission, reply);
-        }
         let answer = match outcome {
             Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
             Outcome::Failed => Err(invocation.failure.take().unwrap_or_else(|| InvokeError::Device(INCREDIBLE.into()))),
@@ -335,6 +328,14 @@ impl Worker {
             Outcome::QueueFull => Err(InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX }),
             Outcome::DeviceLost => Err(InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default()))),
         };
+        let went_wrong = answer.is_err() && matches!(outcome, Outcome::Complete | Outcome::Failed);
+        if went_wrong && self.wants_retry(&invocation) {
+            self.bill(&mut invocation, None, preemptions);
+            let may_have_run = invocation.may_have_run;
+            let (mut submission, reply) = self.put_away(invocation);
+            submission.retries += u32::from(may_have_run);
+            return self.retry(submission, reply);
+        }
         self.bill(&mut invocation, Some(&answer), preemptions);
         // The client goes on while we tidy up.
         std::mem::replace(&mut invocation.reply, PendingReply::answered()).send(answer);
@@ -381,12 +382,16 @@ impl Worker {
 
     fn read_outputs(&mut self, invocation: &mut Invocation, preemptions: u32) -> Result<InvocationResult, InvokeError> {
         let mut outputs = Vec::new();
-        let Invocation { submission, instances, stages, .. } = invocation;
+        let Invocation { submission, instances, stages, lost_executor, may_have_run, .. } = invocation;
         for ((stage, instance), record) in submission.chain.stages.iter().zip(&*instances).zip(stages) {
             for &output in &stage.outputs {
                 let Output { shape, place } = &instance.binding.outputs[output];
                 let mut bytes = vec![0; place.bytes as usize];
                 let answer = self.device.read(instance.at(place.offset), &mut bytes);
+                if matches!(answer, Err(DeviceError::DomainLost(_))) {
+                    // They went with the memory of a process that died after the last launch.
+                    (*lost_executor, *may_have_run) = (true, true);
+                }
                 self.check(answer).map_err(|error| InvokeError::Device(format!("the outputs cannot be read: {error}")))?;
                 record.usage.read_bytes += bytes.len() as u64;
                 outputs.push(OutputTensor { shape: shape.clone(), bytes });

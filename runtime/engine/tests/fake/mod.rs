@@ -49,6 +49,11 @@ impl Controls {
         rustix::io::write(&self.0.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
     }
 
+    /// The same when the next bytes are read from it.
+    pub(crate) fn die_at_read(&self) {
+        self.0.dies_at_read.store(true, Ordering::SeqCst);
+    }
+
     /// Ignores from now on that launches are to be aborted.
     pub(crate) fn be_deaf(&self) {
         self.0.deaf.store(true, Ordering::SeqCst);
@@ -100,6 +105,7 @@ struct Shared {
     paused: AtomicBool,
     lost: AtomicBool,
     dies: AtomicBool,
+    dies_at_read: AtomicBool,
     panics: AtomicBool,
     deaf: AtomicBool,
     leaves: AtomicBool,
@@ -178,6 +184,7 @@ impl FakeDevice {
             paused: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             dies: AtomicBool::new(false),
+            dies_at_read: AtomicBool::new(false),
             panics: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
             leaves: AtomicBool::new(false),

@@ -128,6 +128,10 @@ impl Device for Mortal {
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        if self.inner.shared.dies_at_read.swap(false, SeqCst) {
+            self.is_dying = true;
+            rustix::io::write(&self.inner.shared.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
+        }
         self.inner.read(self.within(at)?, bytes)
     }
 

@@ -9,10 +9,13 @@ use crate::{Completion, DeviceError, Fault, FaultKind, LaunchReport, LaunchStatu
 use atoll_core::{DeviceOffset, LaunchId, QueueId};
 use atoll_cuda::{Context, CudaError, Event, Stream};
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a call of the driver that submits a launch may take when the context is lost; far above what it takes.
+const HEAR_WITHIN: Duration = Duration::from_millis(100);
 
 /// How long it asks without a pause: no kernel is shorter than a few microseconds.
 const EAGER_NS: u64 = 20_000;
@@ -75,6 +78,9 @@ pub(super) struct Poller {
     reports: Arc<Reports>,
     lost: Arc<OnceLock<String>>,
     is_shared: bool,
+    begun: Arc<AtomicU64>,
+    /// Launches of those that it has heard of.
+    taken: u64,
 }
 
 impl Poller {
@@ -91,12 +97,12 @@ impl Poller {
     ) -> Result<Poller, DeviceError> {
         let lane = |_| Ok(Lane { flights: VecDeque::new(), clock: start_clock(context)? });
         let lanes = (0..queues).map(lane).collect::<Result<_, CudaError>>()?;
-        Ok(Poller { lanes, inbox, outbox, bell, bell_rang, reports, lost, is_shared: false })
+        Ok(Poller { lanes, inbox, outbox, bell, bell_rang, reports, lost, is_shared: false, begun: Arc::default(), taken: 0 })
     }
 
-    /// Whether other processes can end the context, so that nobody here need have done it.
-    pub(super) fn shared(self, is_shared: bool) -> Poller {
-        Poller { is_shared, ..self }
+    /// What it takes to say who ended the context: whether other processes can, so that nobody here need have done it, and how many launches the driver has been given or is being given.
+    pub(super) fn judging(self, is_shared: bool, begun: Arc<AtomicU64>) -> Poller {
+        Poller { is_shared, begun, ..self }
     }
 
     /// Until the device is dropped and everything it was given has ended.
@@ -122,7 +128,7 @@ impl Poller {
                 false => self.inbox.try_recv(),
             };
             match next {
-                Ok((queue, flight)) => self.lanes[queue.0 as usize].flights.push_back(flight),
+                Ok((queue, flight)) => self.take(queue, flight),
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return !is_idle,
             }
@@ -145,12 +151,29 @@ impl Poller {
         }
         if self.lost.get().is_some() {
             // What runs on the device nobody can ask any more: everything ends, the oldest of each queue first.
-            let is_of_one = !self.is_shared && self.is_of_one_task();
+            let is_of_one = self.hears_of_all() && !self.is_shared && self.is_of_one_task();
             (0..self.lanes.len()).for_each(|queue| self.abandon(queue, is_of_one));
             return true;
         }
         if let Some(flight) = self.lanes[queue].flights.pop_front() {
             self.tell(queue, flight);
+        }
+        true
+    }
+
+    fn take(&mut self, queue: QueueId, flight: Flight) {
+        self.taken += 1;
+        self.lanes[queue.0 as usize].flights.push_back(flight);
+    }
+
+    /// Takes in what was being submitted when the context was lost, since that may be what ended it. False if it does not come.
+    fn hears_of_all(&mut self) -> bool {
+        let until = Instant::now() + HEAR_WITHIN;
+        while self.taken < self.begun.load(SeqCst) {
+            match self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok((queue, flight)) => self.take(queue, flight),
+                Err(_) => return false,
+            }
         }
         true
     }

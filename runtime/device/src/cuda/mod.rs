@@ -57,7 +57,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -160,6 +160,8 @@ pub struct CudaDevice {
     queues: Vec<Queue>,
     /// `None` once the device is being dropped.
     flights: Option<Sender<(QueueId, Flight)>>,
+    /// Launches that were sent there, and one that is about to be.
+    begun: Arc<AtomicU64>,
     ended: Receiver<Ended>,
     bell: FdBell,
     bell_rang: Arc<AtomicU32>,
@@ -186,7 +188,8 @@ impl CudaDevice {
         let (flights, inbox) = channel();
         let (outbox, ended) = channel();
         let poller = Poller::new(&context, config.queues, inbox, outbox, ring, bell_rang.clone(), reports.clone(), lost.clone())?;
-        let poller = poller.shared(config.mps.is_some() || MpsControl::ambient().is_some());
+        let begun = Arc::new(AtomicU64::new(0));
+        let poller = poller.judging(config.mps.is_some() || MpsControl::ambient().is_some(), begun.clone());
         let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));
         thread.spawn(move || poller.run()).map_err(|source| DeviceError::Os { what: "start the completion thread", source })?;
         let service = Stream::new(&context, highest)?;
@@ -209,6 +212,7 @@ impl CudaDevice {
             modules_loaded: 0,
             queues,
             flights: Some(flights),
+            begun,
             ended,
             bell,
             bell_rang,
@@ -471,9 +475,11 @@ impl Device for CudaDevice {
         if !self.queues[queue.0 as usize].has_room() {
             return Err(SubmitError::Full);
         }
+        self.begun.fetch_add(1, SeqCst);
         let flight = match self.launch(queue, record, params) {
             Ok(flight) => flight,
             Err(Refusal::Driver(error)) if error.is_context_lost() => {
+                self.begun.fetch_sub(1, SeqCst);
                 self.lose(&error::fault(&error));
                 return Err(SubmitError::Lost);
             }

@@ -72,6 +72,22 @@ struct Two {
 
 const NAMES: [&str; 2] = ["one", "two"];
 
+fn is_ready(pool: &ExecutorPool, name: &str) -> bool {
+    let has_process = pool.executors().processes.iter().any(|process| process.domain == name && process.pid.is_some());
+    has_process && pool.domain_state(name) == DomainState::Ready
+}
+
+/// Sleeps on the descriptor alone, without looking now and then. Nothing is in flight.
+fn sleep_until(pool: &mut ExecutorPool, is_so: impl Fn(&ExecutorPool) -> bool) {
+    while !is_so(pool) {
+        let fd = pool.completion_fd();
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 30, tv_nsec: 0 };
+        assert_ne!(rustix::event::poll(&mut fds, Some(&limit)), Ok(0), "it would sleep for ever");
+        assert_eq!(pool.next_completion(), None);
+    }
+}
+
 impl Two {
     fn new() -> Two {
         let mut pool = pool(Wanted::default());
@@ -150,7 +166,7 @@ impl Two {
     }
 
     fn is_ready(&self, domain: usize) -> bool {
-        self.pid(domain).is_some() && self.pool.domain_state(NAMES[domain]) == DomainState::Ready
+        is_ready(&self.pool, NAMES[domain])
     }
 
     fn show(&mut self, domain: usize, constants: &[DeviceOffset]) {
@@ -283,7 +299,7 @@ fn launches_of_a_queue_end_in_order_when_their_executor_is_lost() {
     assert_eq!(ended, [first, second]);
 }
 
-/// Whoever sleeps on the descriptor alone, without looking now and then, sees every domain come back, however long each of them pauses.
+/// Whoever sleeps on the descriptor alone sees every domain come back, however long each of them pauses.
 #[test]
 fn every_pause_ends_by_itself() {
     let mut two = Two::new();
@@ -297,12 +313,18 @@ fn every_pause_ends_by_itself() {
     // The second loss of one domain, the fourth of the other: the shorter pause ends first.
     two.lose(1);
     two.lose(0);
-    while !(two.is_ready(0) && two.is_ready(1)) {
-        let fd = two.pool.completion_fd();
-        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-        let limit = rustix::event::Timespec { tv_sec: 30, tv_nsec: 0 };
-        assert_ne!(rustix::event::poll(&mut fds, Some(&limit)), Ok(0), "it would sleep for ever");
-        assert_eq!(two.pool.next_completion(), None);
+    sleep_until(&mut two.pool, |pool| NAMES.iter().all(|name| is_ready(pool, name)));
+}
+
+/// A program that is no executor and ends at once, maybe before whoever started it has looked.
+#[test]
+fn no_death_is_missed_by_who_sleeps() {
+    for _ in 0..3 {
+        let config = ExecutorConfig { program: "/bin/false".into(), ..ExecutorConfig::new(Wanted::default().host_config()) };
+        let mut pool = ExecutorPool::new(config).expect("a pool");
+        let image = ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
+        pool.begin_load(image).expect("nobody knows yet");
+        sleep_until(&mut pool, |pool| matches!(pool.domain_state(NAMES[0]), DomainState::Unavailable(_)));
     }
 }
 

@@ -4,6 +4,7 @@ use crate::raw::{PAGE_BYTES, Pattern, Reservation, Span};
 use crate::status::Status;
 use crate::table::Handle;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Addresses for all memory of all devices; as long as nobody takes them they cost nothing.
@@ -42,11 +43,15 @@ pub(crate) struct Memory {
     reservation: Reservation,
     device_bytes_max: u64,
     taken: Mutex<BTreeMap<u64, Allocation>>,
+    /// Behind what was taken last. The search goes on from here, so that freed memory faults until all other addresses have been used: one that gets it at once would hide a use after the free.
+    searched_to: AtomicU64,
 }
 
 impl Memory {
     pub(crate) fn new(device_bytes_max: u64) -> Result<Memory, Status> {
-        Ok(Memory { reservation: Reservation::new(RESERVED_BYTES)?, device_bytes_max, taken: Mutex::default() })
+        let reservation = Reservation::new(RESERVED_BYTES)?;
+        let searched_to = AtomicU64::new(reservation.base());
+        Ok(Memory { reservation, device_bytes_max, taken: Mutex::default(), searched_to })
     }
 
     /// Takes memory, whole pages. One page stays free behind it, so that what runs over the end of an allocation faults sooner or later.
@@ -58,8 +63,11 @@ impl Memory {
         if kind == Kind::Device && used(&taken, device).saturating_add(pages(bytes)) > self.device_bytes_max {
             return Err(Status::OutOfMemory);
         }
-        let at = self.gap(&taken, bytes, align.max(PAGE_BYTES)).ok_or(Status::OutOfMemory)?;
+        let align = align.max(PAGE_BYTES);
+        let ahead = self.gap(&taken, self.searched_to.load(Ordering::Relaxed), bytes, align);
+        let at = ahead.or_else(|| self.gap(&taken, self.reservation.base(), bytes, align)).ok_or(Status::OutOfMemory)?;
         self.reservation.take(at, pages(bytes))?;
+        self.searched_to.store(at + pages(bytes), Ordering::Relaxed);
         taken.insert(at, Allocation { at, bytes, kind, context, device });
         if kind == Kind::Device {
             // SAFETY: just taken, and nobody else knows of it.
@@ -119,11 +127,13 @@ impl Memory {
         (self.device_bytes_max.saturating_sub(used(&self.lock(), device)), self.device_bytes_max)
     }
 
-    /// The first free place that is large enough, a free page behind it included.
-    fn gap(&self, taken: &BTreeMap<u64, Allocation>, bytes: u64, align: u64) -> Option<u64> {
-        let mut at = self.reservation.base().checked_next_multiple_of(align)?;
+    /// The first free place from an address on that is large enough, a free page between it and what is taken.
+    fn gap(&self, taken: &BTreeMap<u64, Allocation>, from: u64, bytes: u64, align: u64) -> Option<u64> {
+        let before = taken.range(self.reservation.base()..from).next_back();
+        let from = before.map_or(from, |(_, allocation)| from.max(allocation.at + pages(allocation.bytes) + PAGE_BYTES));
+        let mut at = from.checked_next_multiple_of(align)?;
         let wanted = bytes.checked_next_multiple_of(PAGE_BYTES)?.checked_add(PAGE_BYTES)?;
-        for allocation in taken.range(self.reservation.base()..self.reservation.end()).map(|(_, allocation)| allocation) {
+        for allocation in taken.range(from..self.reservation.end()).map(|(_, allocation)| allocation) {
             if allocation.at >= at.checked_add(wanted)? {
                 break;
             }

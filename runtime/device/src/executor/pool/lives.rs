@@ -122,8 +122,9 @@ impl ExecutorPool {
         }
     }
 
-    /// Does what there is to do beyond completions.
-    pub(super) fn advance(&mut self) {
+    /// Does what there is to do beyond completions. Whether an executor was found dead, which may have left some.
+    pub(super) fn advance(&mut self) -> bool {
+        let mut any_dead = false;
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         for index in 0..self.domains.len() {
@@ -133,6 +134,7 @@ impl ExecutorPool {
                 State::Running(device) => {
                     if let Some(cause) = device.lost() {
                         self.bury(index, &cause);
+                        any_dead = true;
                     }
                 }
                 State::Pausing { until, .. } if *until <= Instant::now() => {
@@ -150,6 +152,7 @@ impl ExecutorPool {
         }
         // It rang for one pause, and there may be more.
         self.set_timer();
+        any_dead
     }
 
     /// Rings when the next pause is over.

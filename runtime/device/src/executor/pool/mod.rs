@@ -480,10 +480,15 @@ impl Device for ExecutorPool {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        let completion = self.poll().or_else(|| {
-            self.advance();
-            self.poll()
-        })?;
+        let completion = loop {
+            if let Some(completion) = self.poll() {
+                break completion;
+            }
+            // Last, and after each poll: that silences the bells of executors, which ring for their ends, too.
+            if !self.advance() {
+                return None;
+            }
+        };
         if let Some(index) = self.launches.remove(&completion.launch)
             && let State::Running(device) = &mut self.domains[index].state
             && let Some(report) = device.report(completion.launch)

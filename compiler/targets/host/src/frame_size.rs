@@ -1,6 +1,6 @@
 //! How much stack a function takes, as LLVM tells it: by a warning that the attribute `warn-stack-size` asks for.
 //!
-//! The one `unsafe` place of the crate: the warning comes through a callback that inkwell keeps to itself.
+//! It comes through a callback that inkwell keeps to itself.
 
 use inkwell::context::Context;
 use inkwell::llvm_sys::core::{LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription};

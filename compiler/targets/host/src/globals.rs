@@ -22,6 +22,10 @@ impl Globals {
         format!("@{} = external hidden global i8\n", symbol(name))
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.definitions.is_empty()
+    }
+
     /// All definitions.
     pub(crate) fn all_definitions(&self) -> String {
         self.definitions.values().map(String::as_str).collect()

@@ -49,6 +49,7 @@ mod llvm;
 mod object;
 mod program;
 mod read;
+mod settings;
 mod shape;
 mod spins;
 mod webs;
@@ -62,7 +63,7 @@ use emit::EmittedKernel;
 use shape::BlockShape;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Most threads of a block, as everywhere in CUDA.
 pub const MAX_BLOCK_THREADS: u32 = 1024;
@@ -190,7 +191,7 @@ pub fn compile(module: &Module, kernels: &[KernelShape], level: CpuLevel, option
     let globals = globals::definitions(module)?;
     let jobs: Vec<Job<'_>> = kernels.iter().map(|k| Job::new(module, k)).collect::<Result<_, _>>()?;
     let results = in_parallel(&jobs, options.threads, |job| job.run(&globals, level, options))?;
-    let mut objects = vec![object::compile_ir("module", &shared_ir(&globals, level), level, false)?.object];
+    let mut objects = vec![shared_object(&globals, level)?];
     let mut compiled = Vec::new();
     for (object, kernel) in results {
         objects.push(object);
@@ -278,6 +279,17 @@ fn kernel_ir(kernel: &EmittedKernel, globals: &globals::Globals, level: CpuLevel
     text.push_str(&attributes(level));
     text.push_str(&kernel.lines);
     text
+}
+
+/// The object of what is there once. Most modules have no variables, and are the same in this.
+fn shared_object(globals: &globals::Globals, level: CpuLevel) -> Result<Vec<u8>, HostError> {
+    static WITHOUT_VARIABLES: [OnceLock<Vec<u8>>; CpuLevel::ALL.len()] = [const { OnceLock::new() }; CpuLevel::ALL.len()];
+    let compile = || Ok(object::compile_ir("module", &shared_ir(globals, level), level, false)?.object);
+    if !globals.is_empty() {
+        return compile();
+    }
+    let kept = &WITHOUT_VARIABLES[level as usize];
+    kept.get().map_or_else(compile, |object| Ok(object.clone())).map(|object| kept.get_or_init(|| object).clone())
 }
 
 /// The module of what is there once: variables, and the version of the contract.

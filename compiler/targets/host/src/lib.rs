@@ -315,6 +315,10 @@ fn attributes(level: CpuLevel) -> String {
 /// Runs jobs on several threads and returns their results in order, or the first error.
 fn in_parallel<J: Sync, R: Send>(jobs: &[J], threads: usize, run: impl Fn(&J) -> Result<R, HostError> + Sync) -> Result<Vec<R>, HostError> {
     let wanted = if threads == 0 { std::thread::available_parallelism().map_or(1, |n| n.get()) } else { threads };
+    if wanted.min(jobs.len()) == 1 {
+        // A new thread would have to get all its memory from the system first.
+        return jobs.iter().map(run).collect();
+    }
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     std::thread::scope(|scope| {

@@ -4,6 +4,7 @@
 //! support except where [`intrinsics`] says so, and vector types need no second set of functions.
 
 use crate::lines::Lines;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 /// A value's spelling: `%12`, `5`, `splat (i32 5)`.
@@ -158,6 +159,23 @@ pub(crate) fn float(ty: Ty, value: f32) -> Val {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label(pub(crate) Spelling);
 
+/// That lanes of a mask, or all, access memory at a parameter plus an offset, and that it is aligned: the parameter's place, the offset within the alignment, the alignment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Check {
+    pub(crate) parameter: u32,
+    pub(crate) offset: i64,
+    pub(crate) align: i64,
+    pub(crate) mask: Option<Spelling>,
+}
+
+/// What is known at a place in the text, wherever one comes from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// What lies in [register](Writer::register) slots.
+    registers: BTreeMap<Spelling, Val>,
+    checked: BTreeSet<Check>,
+}
+
 /// Writes one function: allocas first, then blocks in the order they are placed.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
@@ -166,6 +184,8 @@ pub(crate) struct Writer {
     next: u32,
     /// Whether the block being written still needs a terminator.
     open: bool,
+    registers: BTreeSet<Spelling>,
+    known: Known,
     /// Lines of PTX of what is written.
     pub(crate) lines: Lines,
 }
@@ -176,7 +196,15 @@ impl Writer {
         format!("%v{}", self.next).into()
     }
 
-    /// A stack slot. Registers live in such slots until LLVM makes SSA values of them.
+    /// A slot that nothing but [`Writer::load`] and [`Writer::store`] gets to see. Registers live in such slots until LLVM makes SSA values of them; within a block we do, which spares LLVM reading a quarter
+    /// of the text.
+    pub(crate) fn register(&mut self, ty: Ty) -> Val {
+        let slot = self.alloca(ty);
+        self.registers.insert(slot.text.clone());
+        slot
+    }
+
+    /// A stack slot.
     pub(crate) fn alloca(&mut self, ty: Ty) -> Val {
         let name = self.fresh();
         let _ = writeln!(self.allocas, "  {name} = alloca {ty}");
@@ -195,7 +223,24 @@ impl Writer {
             self.br(label);
         }
         let _ = writeln!(self.body, "{}:", label.0);
+        self.known = Known::default();
         self.open = true;
+    }
+
+    /// What is known where the block being written has come to.
+    pub(crate) fn known(&self) -> Known {
+        self.known.clone()
+    }
+
+    /// Starts the block of a label that one only comes to from where that much was known, with no store to a register on the way.
+    pub(crate) fn place_behind(&mut self, label: &Label, known: Known) {
+        self.place(label);
+        self.known = known;
+    }
+
+    /// Whether a check was made before, wherever one comes from; from now on it was.
+    pub(crate) fn was_checked(&mut self, check: Check) -> bool {
+        !self.known.checked.insert(check)
     }
 
     /// An instruction with a result.
@@ -317,11 +362,24 @@ impl Writer {
 
     /// Loads from a stack slot or a pointer with natural alignment.
     pub(crate) fn load(&mut self, ty: Ty, pointer: &Val) -> Val {
-        self.value(ty, format_args!("load {ty}, {pointer}"))
+        if let Some(value) = self.known.registers.get(&pointer.text) {
+            debug_assert_eq!(value.ty, ty, "a register is of one type");
+            return value.clone();
+        }
+        let value = self.value(ty, format_args!("load {ty}, {pointer}"));
+        self.note(pointer, &value);
+        value
     }
 
     pub(crate) fn store(&mut self, value: &Val, pointer: &Val) {
         self.effect(format_args!("store {value}, {pointer}"));
+        self.note(pointer, value);
+    }
+
+    fn note(&mut self, slot: &Val, value: &Val) {
+        if self.registers.contains(&slot.text) {
+            self.known.registers.insert(slot.text.clone(), value.clone());
+        }
     }
 
     /// `pointer + bytes`.

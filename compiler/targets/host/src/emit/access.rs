@@ -1,6 +1,7 @@
 //! What stands in front of an access: the question whether its address is aligned, or in checked code whether it may be made at all.
 
 use super::*;
+use crate::llvm::Check;
 use crate::program::Opnd;
 use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace, TrapCode, offsets};
 use atoll_ptx::StateSpace;
@@ -72,7 +73,14 @@ impl Emitter<'_> {
             let root = match known.root {
                 None if access.offset % align == 0 => return None,
                 None => constant(I64, 0),
-                Some(at) => self.parameter(at),
+                Some(parameter) => {
+                    let mask = self.mask.as_ref().map(|mask| mask.text.clone());
+                    let check = Check { parameter, offset: access.offset.rem_euclid(align), align, mask };
+                    if self.w.was_checked(check) {
+                        return None;
+                    }
+                    self.parameter(parameter)
+                }
             };
             return Some(Question::One(self.w.bin_const("add", &root, access.offset.into())));
         }
@@ -97,10 +105,12 @@ impl Emitter<'_> {
     fn trap_if_misaligned(&mut self, access: &Guarded<'_>, address: &Address, question: Question) {
         let (cold, aligned) = (self.w.label("misaligned"), self.w.label("aligned"));
         let rest = i128::from(access.bytes) - 1;
+        let known;
         let lane = match question {
             Question::One(value) => {
                 let low = self.w.bin_const("and", &value, rest);
                 let is_aligned = self.w.compare("icmp eq", &low, &constant(I64, 0));
+                known = self.w.known();
                 self.w.br_if(&is_aligned, &aligned, &cold);
                 self.w.place(&cold);
                 self.some_lane(&aligned)
@@ -113,6 +123,7 @@ impl Emitter<'_> {
                 }
                 let bits = self.mask_bits(&wrong);
                 let is_aligned = self.w.compare("icmp eq", &bits, &constant(I32, 0));
+                known = self.w.known();
                 self.w.br_if(&is_aligned, &aligned, &cold);
                 self.w.place(&cold);
                 self.w.call("llvm.cttz", I32, &[&bits, &constant(I1, 1)])
@@ -121,7 +132,7 @@ impl Emitter<'_> {
         let thread = self.thread_of_lane(&lane);
         let at = self.address_of_lane(address, &lane);
         self.trap(TrapCode::Misaligned, self.line, &thread, Some((access.bits(), &at)));
-        self.w.place(&aligned);
+        self.w.place_behind(&aligned, known);
     }
 
     /// The first active lane; goes to `none` where there is no such lane, since lanes that are not there make no access.

@@ -186,7 +186,7 @@ impl Emitter<'_> {
             format!("define internal void @{warp}(ptr noundef %context, ptr noundef %frame, i32 %warp) #0 {asks} !dbg !103 {{\n{body}}}\n");
         text.push_str(ROUTINES);
         self.frame = None;
-        self.ctaid = [0; 3].map(|_| self.w.alloca(I32));
+        self.ctaid = [0; 3].map(|_| self.w.register(I32));
         self.w.place(&Label("start".into()));
         self.fixed = load_context(&mut self.w);
         self.block_loop()?;

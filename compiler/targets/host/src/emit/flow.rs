@@ -326,7 +326,7 @@ impl Emitter<'_> {
 
     /// Empty pending masks for some blocks.
     fn pending_masks(&mut self, nodes: &[BlockId]) -> Pending {
-        let pending: Pending = nodes.iter().map(|&b| (b, self.w.alloca(MASK))).collect();
+        let pending: Pending = nodes.iter().map(|&b| (b, self.w.register(MASK))).collect();
         nodes.iter().for_each(|b| self.w.store(&constant(MASK, 0), &pending[b]));
         pending
     }
@@ -436,7 +436,7 @@ impl Emitter<'_> {
     fn nest(&mut self, pending: &Pending, blocks: Vec<BlockId>, entry: BlockId) {
         let mask = self.w.load(MASK, &pending[&entry]);
         self.w.store(&constant(MASK, 0), &pending[&entry]);
-        let slot = self.w.alloca(MASK);
+        let slot = self.w.register(MASK);
         self.w.store(&mask, &slot);
         let (run, end) = (self.w.label("nest"), self.w.label("nest_end"));
         let any = self.any(&mask);

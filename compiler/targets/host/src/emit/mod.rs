@@ -137,10 +137,10 @@ pub(crate) struct Emitter<'a> {
 pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLevel, check: bool) -> Result<EmittedKernel, HostError> {
     let mut w = Writer::default();
     let slots = (program.regs.iter().zip(&analysis.shapes))
-        .map(|(reg, shape)| w.alloca(Ty { elem: reg.elem, lanes: if shape.is_scalar() { 1 } else { LANES } }))
+        .map(|(reg, shape)| w.register(Ty { elem: reg.elem, lanes: if shape.is_scalar() { 1 } else { LANES } }))
         .collect();
-    let [x, y, z] = [0; 3].map(|_| w.alloca(I32));
-    let (warp, live) = (w.alloca(I32), w.alloca(MASK));
+    let [x, y, z] = [0; 3].map(|_| w.register(I32));
+    let (warp, live) = (w.register(I32), w.register(MASK));
     w.place(&Label("start".into()));
     let fixed = load_context(&mut w);
     let emitter = Emitter {
@@ -216,7 +216,7 @@ impl Emitter<'_> {
 
     /// The loop over blocks: polls the stop word, runs the regions, steps the block index.
     fn block_loop(&mut self) -> Result<(), HostError> {
-        let index = self.w.alloca(I64);
+        let index = self.w.register(I64);
         let (head, poll, body, done, out) =
             (self.w.label("blocks"), self.w.label("poll"), self.w.label("block"), self.w.label("block_done"), self.w.label("return"));
         let begin = self.fixed.begin.clone();

@@ -80,7 +80,6 @@ const ENDING: &str = "%atoll_ending";
 const SLOT: &str = "%atoll_slot";
 const WIDE: &str = "%atoll_wide";
 
-const BODY_LABEL: &str = "$L_atoll_body";
 const END_LABEL: &str = "$L_atoll_end";
 
 /// Injects the flag into every kernel of a module that may be cut. Says for each kernel, in order, what was done.
@@ -119,8 +118,9 @@ fn plan(module: &Module, kernel: &Function, dialect: Dialect) -> Result<Preempti
 /// Whether the pass has been here.
 fn has_flag(kernel: &Function) -> bool {
     let mut found = false;
+    let leaves = |instruction: &Instruction| instruction.guard.as_ref().is_some_and(|guard| guard.predicate == AGREED);
     if let Some(body) = &kernel.body {
-        visit_statements(body, &mut |statement| found |= matches!(&statement.kind, StatementKind::Label(name) if name == BODY_LABEL));
+        visit_statements(body, &mut |statement| found |= statement.instruction().is_some_and(leaves));
     }
     found
 }
@@ -205,14 +205,12 @@ impl Injection {
         code.emit("setp.ne.u32", [DONE.into(), BYTE.into(), 0.into()]);
         code.emit("or.pred", [LEAVE.into(), NEWER.into(), DONE.into()]);
         code.emit("bar.red.or.pred", [AGREED.into(), 0.into(), LEAVE.into()]);
-        // `.uni`: otherwise an assembler takes the whole body for divergent, keeps nothing of it in uniform registers, and runs out of the others.
-        code.emit_unless(AGREED, "bra.uni", [BODY_LABEL.into()]);
         // A block that ran before is no reason to issue the launch again.
         code.emit("not.pred", [DONE.into(), DONE.into()]);
         code.emit("and.pred", [NEWER.into(), NEWER.into(), DONE.into()]);
         epoch::set_evicted(&mut code, &self.kernel, self.dialect, Some(NEWER), WIDE);
-        code.emit("ret", []);
-        code.label(BODY_LABEL);
+        // No jump around what leaves: assemblers keep less of a body in registers, and less of that in uniform ones, behind a branch.
+        code.emit_if(AGREED, "ret", []);
         code
     }
 

@@ -196,8 +196,8 @@ impl Writer {
         format!("%v{}", self.next).into()
     }
 
-    /// A slot that nothing but [`Writer::load`] and [`Writer::store`] gets to see. Registers live in such slots until LLVM makes SSA values of them; within a block we do, which spares LLVM reading a quarter
-    /// of the text.
+    /// A slot that nothing but [`Writer::load`] and [`Writer::store`] gets to see. Registers live in such slots until LLVM makes SSA values of them; within a block we do
+    /// ([`Known`]), and LLVM has less to read.
     pub(crate) fn register(&mut self, ty: Ty) -> Val {
         let slot = self.alloca(ty);
         self.registers.insert(slot.text.clone());

@@ -52,12 +52,22 @@ struct Region {
 struct State {
     start: Label,
     latch: Label,
-    /// Block-wide registers that the region changes: register, value before, value after.
-    kept: Vec<(Reg, Val, Val)>,
+    /// Block-wide registers that the region changes.
+    kept: Vec<KeptRegister>,
     /// Accumulator of the reduction at each stop.
     sums: BTreeMap<BlockId, Val>,
     /// Result of the reduction in front of the region.
     reduced: Val,
+}
+
+/// A block-wide register that a region changes.
+#[derive(Clone, Debug)]
+struct KeptRegister {
+    reg: Reg,
+    /// Its value before the region, where that matters.
+    before: Option<Val>,
+    /// Its value after it, where that matters.
+    after: Option<Val>,
 }
 
 impl Regions {
@@ -179,15 +189,22 @@ impl Emitter<'_> {
     fn region_state(&mut self, index: usize) -> State {
         let region = &self.regions.list[index];
         let live_out = |reg: Reg| region.stops.iter().any(|s| self.regions.list.iter().any(|r| r.barrier == Some(*s) && r.live[reg]));
-        let kept: Vec<Reg> = (0..region.writes.len())
-            .filter(|&r| region.writes[r] && is_block_wide(self.analysis, r) && (region.live[r] || live_out(r)))
+        let kept: Vec<(Reg, bool, bool)> = (0..region.writes.len())
+            .filter(|&r| region.writes[r] && is_block_wide(self.analysis, r))
+            .map(|r| (r, region.live[r], live_out(r)))
             .collect();
         let stops = region.stops.clone();
         let slot = |e: &mut Self, reg: Reg| e.w.alloca(Ty::scalar(e.program.regs[reg].elem));
+        let keep = |(reg, is_read, is_read_after): (Reg, bool, bool)| KeptRegister {
+            reg,
+            before: is_read.then(|| slot(self, reg)),
+            after: is_read_after.then(|| slot(self, reg)),
+        };
+        let kept = kept.into_iter().map(keep).collect();
         State {
             start: self.w.label(&format!("region{index}")),
             latch: self.w.label(&format!("region{index}.latch")),
-            kept: kept.into_iter().map(|r| (r, slot(self, r), slot(self, r))).collect(),
+            kept,
             sums: stops.into_iter().map(|s| (s, self.w.alloca(I32))).collect(),
             reduced: self.w.alloca(I32),
         }
@@ -241,6 +258,7 @@ impl Emitter<'_> {
             self.w.br_if(&any, &run, latch);
             self.w.place(&run);
         }
+        self.forget(index);
         self.copy_kept(index, Kept::Restore);
         self.load_record(index);
         self.deliver_reduction(index);
@@ -286,6 +304,17 @@ impl Emitter<'_> {
     fn load_live(&mut self) -> Val {
         let record = self.record();
         self.w.load(I32, &record)
+    }
+
+    /// Gives registers that a region writes and nobody reads before a value to begin with. Where one is written under a mask, that of the warp and the block before would be kept for it otherwise.
+    fn forget(&mut self, index: usize) {
+        let region = &self.regions.list[index];
+        let is_meant = |&reg: &Reg| region.writes[reg] && !region.live[reg] && !is_block_wide(self.analysis, reg);
+        for reg in (0..self.slots.len()).filter(is_meant).collect::<Vec<_>>() {
+            let lanes = if self.analysis.shapes[reg].is_scalar() { 1 } else { LANES };
+            let slot = self.slots[reg].clone();
+            self.w.store(&constant(Ty { elem: self.program.regs[reg].elem, lanes }, 0), &slot);
+        }
     }
 
     /// Registers of a warp's record that a region reads or changes.
@@ -357,7 +386,7 @@ impl Emitter<'_> {
         let bits = self.mask_bits(&live);
         let record = self.record();
         self.w.store(&bits, &record);
-        self.copy_kept(index, Kept::Take);
+        self.copy_kept(index, Kept::Take { to });
         let next_slot = self.next_slot();
         self.w.store(&constant(I32, to as i128), &next_slot);
         let latch = self.regions.state[index].latch.clone();
@@ -452,20 +481,32 @@ impl Emitter<'_> {
         self.set(reduce.dst, &value, false);
     }
 
-    /// Moves block-wide registers between their slots and the copies before and after the region.
+    /// Moves block-wide registers between their slots and the copies before and after the region. A register is only moved where somebody reads it: of kernels that share a function none pays for the others' registers.
     fn copy_kept(&mut self, index: usize, step: Kept) {
         let kept = self.regions.state[index].kept.clone();
-        for (reg, before, after) in kept {
+        for KeptRegister { reg, before, after } in kept {
             let slot = self.slots[reg].clone();
             let ty = Ty::scalar(self.program.regs[reg].elem);
-            let (from, to): (&Val, Vec<&Val>) = match step {
-                Kept::Save => (&slot, vec![&before, &after]),
-                Kept::Restore => (&before, vec![&slot]),
-                Kept::Take => (&slot, vec![&after]),
-                Kept::Keep => (&after, vec![&slot]),
-            };
+            match step {
+                Kept::Save => {
+                    let value = match &before {
+                        Some(_) => self.w.load(ty, &slot),
+                        None => Val { ty, text: "undef".into() },
+                    };
+                    before.iter().chain(&after).for_each(|to| self.w.store(&value, to));
+                }
+                Kept::Restore => self.copy_slot(ty, before.as_ref(), Some(&slot)),
+                Kept::Take { to } if self.regions.list[to].live[reg] => self.copy_slot(ty, Some(&slot), after.as_ref()),
+                Kept::Take { .. } => {}
+                Kept::Keep => self.copy_slot(ty, after.as_ref(), Some(&slot)),
+            }
+        }
+    }
+
+    fn copy_slot(&mut self, ty: Ty, from: Option<&Val>, to: Option<&Val>) {
+        if let (Some(from), Some(to)) = (from, to) {
             let value = self.w.load(ty, from);
-            to.into_iter().for_each(|t| self.w.store(&value, t));
+            self.w.store(&value, to);
         }
     }
 
@@ -488,8 +529,8 @@ enum Kept {
     Save,
     /// When a warp starts.
     Restore,
-    /// When a warp comes to the barrier.
-    Take,
+    /// When a warp comes to the barrier in front of another region.
+    Take { to: usize },
     /// When all warps are done.
     Keep,
 }

@@ -2,8 +2,10 @@
 
 pub(crate) use atoll_server::parse_bytes;
 
+use anyhow::{Context, Result};
 use serde::Serialize;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Prints text to standard output.
@@ -14,10 +16,33 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 }
 
 /// Prints a value as JSON.
-pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');
     Ok(print(&text)?)
+}
+
+/// What becomes of what was measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write that JSON into a file, beside what is printed
+    #[arg(long, value_name = "FILE.json")]
+    save: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    /// Saves and prints a report.
+    pub(crate) fn show<R: Serialize>(&self, report: &R, text: impl FnOnce(&R) -> String) -> Result<()> {
+        if let Some(path) = &self.save {
+            let text = serde_json::to_string_pretty(report)?;
+            std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if self.json { print_json(report) } else { Ok(print(&text(report))?) }
+    }
 }
 
 /// Which way a column is aligned.

@@ -4,7 +4,7 @@ use super::kernels::Given::{Bytes, Floats, Int};
 use super::kernels::{KERNELS, MeasuredKernel, PTX};
 use crate::engine::{DeviceName, bench_device};
 use crate::failure::user_error;
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, ReportArgs, Table};
 use crate::random::Random;
 use crate::samples::Distribution;
 use anyhow::{Context, Result, bail, ensure};
@@ -18,7 +18,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::fmt::Write;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,13 +54,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(200).expect("not zero"))]
     rounds: NonZeroU32,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Write that JSON into a file, beside what is printed
-    #[arg(long, value_name = "FILE.json")]
-    save: Option<PathBuf>,
+    #[command(flatten)]
+    output: ReportArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -107,11 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let report = Report { device: stage.device.info().name.clone(), rows, left_out };
-    if let Some(path) = &args.save {
-        let text = serde_json::to_string_pretty(&report)?;
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
+    args.output.show(&report, text)
 }
 
 /// The kernels as steps of one function. Its graph is never run; what counts is what the compiler makes of its kernels.

@@ -4,9 +4,9 @@ use super::load::Workload;
 use crate::artifact;
 use crate::engine::{DeviceName, part_engine};
 use crate::failure::user_error;
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, ReportArgs, Table};
 use crate::samples::Distribution;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use atoll_device::cuda::GpuPart;
 use atoll_engine::{Class, Engine};
 use atoll_kgraph::Bundle;
@@ -54,13 +54,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     duration: f64,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Write that JSON into a file, beside what is printed
-    #[arg(long, value_name = "FILE.json")]
-    save: Option<PathBuf>,
+    #[command(flatten)]
+    output: ReportArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,11 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let (model, other) = (artifact::open(&args.model, args.device)?, artifact::open(&args.beside, args.device)?);
     let report = measure(args, index, &model, &other)?;
-    if let Some(path) = &args.save {
-        let text = serde_json::to_string_pretty(&report)?;
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
+    args.output.show(&report, text)
 }
 
 /// A model on an engine of its own.

@@ -8,7 +8,7 @@ use crate::artifact;
 use crate::drawing::Gantt;
 use crate::engine::DeviceName;
 use crate::failure::{Blame, users};
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, ReportArgs, Table};
 use crate::profiler;
 use crate::random::Random;
 use crate::tensors::InputSpecs;
@@ -117,13 +117,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "START..END", requires = "plot", value_parser = plots::window)]
     window: Option<Range<u64>>,
 
-    /// Print JSON, with every client's distribution and the parts of preemptions
-    #[arg(long)]
-    json: bool,
-
-    /// Write that JSON into a file, beside what is printed
-    #[arg(long, value_name = "FILE.json")]
-    save: Option<PathBuf>,
+    #[command(flatten)]
+    output: ReportArgs,
 }
 
 /// What holds for every run.
@@ -169,17 +164,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(pictures) = &pictures {
         pictures.latencies(&reports)?;
     }
-    if let Some(path) = &args.save {
-        std::fs::write(path, serde_json::to_string_pretty(&reports)? + "\n").with_context(|| path.display().to_string())?;
-    }
-    if args.json {
-        return print_json(&reports);
-    }
-    print(&table(&reports).to_string())?;
-    if !args.fault.is_empty() {
-        print(&struck(&reports).to_string())?;
-    }
-    Ok(())
+    args.output.show(&reports, |reports| {
+        let struck = (!args.fault.is_empty()).then(|| struck(reports).to_string());
+        table(reports).to_string() + &struck.unwrap_or_default()
+    })
 }
 
 impl Place {

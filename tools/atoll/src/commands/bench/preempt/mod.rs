@@ -4,8 +4,8 @@ mod stage;
 
 use crate::engine::{DeviceName, Isolation, policy_names};
 use crate::failure::user_error;
-use crate::output::{Align, Table, print, print_json};
-use anyhow::{Context, Result};
+use crate::output::{Align, ReportArgs, Table};
+use anyhow::Result;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_device::host::HostConfig;
 use atoll_engine::Histogram;
@@ -13,7 +13,6 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use stage::{Bundles, Sample, Setting, measure};
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 
 /// What stays where something else is swept.
 const KERNEL_US: u32 = 1000;
@@ -76,13 +75,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Write that JSON into a file, beside what is printed
-    #[arg(long, value_name = "FILE.json")]
-    save: Option<PathBuf>,
+    #[command(flatten)]
+    output: ReportArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -164,10 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     bar.finish_and_clear();
     let report = Report { device: args.device.to_string(), compute_units: bundles.units(), isolation: args.isolation, rows };
-    if let Some(path) = &args.save {
-        std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n").with_context(|| path.display().to_string())?;
-    }
-    if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
+    args.output.show(&report, text)
 }
 
 fn row(setting: Setting<'_>, samples: &[Sample], statistics: &atoll_engine::EngineStatistics) -> Row {

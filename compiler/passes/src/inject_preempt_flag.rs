@@ -80,7 +80,12 @@ const ENDING: &str = "%atoll_ending";
 const SLOT: &str = "%atoll_slot";
 const WIDE: &str = "%atoll_wide";
 
+const BODY_LABEL: &str = "$L_atoll_body";
 const END_LABEL: &str = "$L_atoll_end";
+
+/// From this architecture on a block leaves by a predicated `ret` alone: assemblers keep less of a body in registers, and less of that in uniform ones, behind a jump. On older ones four convolutions of
+/// DenseNet that have a limit of registers spill without it (ptxas 12.9).
+const LEAVES_WITHOUT_JUMP_SM: u32 = 80;
 
 /// Injects the flag into every kernel of a module that may be cut. Says for each kernel, in order, what was done.
 pub(crate) fn inject_preempt_flag(module: &mut Module) -> Result<Vec<Preemption>, PassError> {
@@ -205,12 +210,21 @@ impl Injection {
         code.emit("setp.ne.u32", [DONE.into(), BYTE.into(), 0.into()]);
         code.emit("or.pred", [LEAVE.into(), NEWER.into(), DONE.into()]);
         code.emit("bar.red.or.pred", [AGREED.into(), 0.into(), LEAVE.into()]);
+        let jumps = self.dialect.sm < LEAVES_WITHOUT_JUMP_SM;
+        if jumps {
+            // `.uni`: otherwise an assembler takes the whole body for divergent, keeps nothing of it in uniform registers, and runs out of the others.
+            code.emit_unless(AGREED, "bra.uni", [BODY_LABEL.into()]);
+        }
         // A block that ran before is no reason to issue the launch again.
         code.emit("not.pred", [DONE.into(), DONE.into()]);
         code.emit("and.pred", [NEWER.into(), NEWER.into(), DONE.into()]);
         epoch::set_evicted(&mut code, &self.kernel, self.dialect, Some(NEWER), WIDE);
-        // No jump around what leaves: assemblers keep less of a body in registers, and less of that in uniform ones, behind a branch.
-        code.emit_if(AGREED, "ret", []);
+        if jumps {
+            code.emit("ret", []);
+            code.label(BODY_LABEL);
+        } else {
+            code.emit_if(AGREED, "ret", []);
+        }
         code
     }
 

@@ -192,6 +192,7 @@ impl Emitter<'_> {
         let kept: Vec<(Reg, bool, bool)> = (0..region.writes.len())
             .filter(|&r| region.writes[r] && is_block_wide(self.analysis, r))
             .map(|r| (r, region.live[r], live_out(r)))
+            .filter(|(_, is_read, is_read_after)| *is_read || *is_read_after)
             .collect();
         let stops = region.stops.clone();
         let slot = |e: &mut Self, reg: Reg| e.w.alloca(Ty::scalar(e.program.regs[reg].elem));

@@ -194,6 +194,10 @@ impl Device for Mortal {
         if let Some(first) = first.filter(|at| self.in_flight.iter().all(|launch| *launch > self.failed[*at].launch)) {
             return self.failed.remove(first);
         }
+        // What ends while it dies fails, and must not overtake what failed before it and waits for its turn.
+        if self.is_dying {
+            return None;
+        }
         let completion = self.inner.next_completion()?;
         self.in_flight.retain(|launch| *launch != completion.launch);
         Some(completion)

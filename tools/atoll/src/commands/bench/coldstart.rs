@@ -20,19 +20,22 @@ use std::time::{Duration, Instant};
 /// Where the constants are when the request comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tier {
+    /// In a file that was never opened, and is checked first.
+    New,
     Disk,
     Host,
     Device,
 }
 
-const TIERS: [(Tier, &str); 3] = [(Tier::Disk, "from disk"), (Tier::Host, "from host memory"), (Tier::Device, "warm")];
+const TIERS: [(Tier, &str); 4] =
+    [(Tier::New, "new, from disk"), (Tier::Disk, "from disk"), (Tier::Host, "from host memory"), (Tier::Device, "warm")];
 
 const EXAMPLES: &str = "\
 Examples:
   atoll bench coldstart
   atoll bench coldstart --bytes 1G --count 5 --json";
 
-/// Measure the first answer of a function: its constants on disk, in host memory and on the device, beside a plain copy of the same bytes.
+/// Measure the first answer of a function: never seen before, then with its constants on disk, in host memory and on the device; beside a plain copy of the same bytes.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -111,12 +114,12 @@ fn show(args: &Args, measured: &[Measured]) -> Result<()> {
     Ok(print(&table.to_string())?)
 }
 
-/// The first answer with the constants in a tier. From disk everything is in it, the check of the file's digests too; a function that was there before has been checked, and
+/// The first answer with the constants in a tier. Of a new function everything is in it, the check of the file's digests too; one that was there before has been checked, and
 /// what is left is loading it. Afterwards the function is gone again.
 fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
     let bring = |bundle: &Arc<Bundle>| load(handle, bundle, "cold", Class::BestEffort);
     let ask = || invoke(handle, request("cold", &[], None)).map(drop);
-    let known = if tier == Tier::Disk {
+    let known = if tier == Tier::New {
         drop_from_memory(path)?;
         None
     } else {
@@ -124,6 +127,11 @@ fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
         bundle.constants();
         Some(bundle)
     };
+    if tier == Tier::Disk
+        && let Some(bundle) = &known
+    {
+        anyhow::ensure!(bundle.page_out(), "the system does not take the constants out of memory");
+    }
     if tier == Tier::Device
         && let Some(bundle) = &known
     {
@@ -145,7 +153,7 @@ fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
 /// Copies the file's bytes into fresh memory. For warm starts too, which copy nothing: what they are a fraction of.
 fn copy(path: &Path, tier: Tier) -> Result<Duration> {
     let bytes = std::fs::metadata(path)?.len();
-    if tier == Tier::Disk {
+    if matches!(tier, Tier::New | Tier::Disk) {
         drop_from_memory(path)?;
     }
     let mut file = File::open(path)?;

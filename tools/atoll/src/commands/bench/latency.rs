@@ -165,8 +165,8 @@ fn measure(
 ) -> Result<Report> {
     let duration = Duration::from_secs_f64(args.duration);
     let arrivals = arrivals(args.rate, duration, args.arrivals == Arrivals::Poisson, args.seed);
-    rt.warm_up()?;
-    be.warm_up()?;
+    rt.ask()?;
+    be.ask()?;
     let rt_alone = rt.open_loop(&arrivals).into();
     let rt_swept = rt.open_loop_swept(&arrivals, working_set).into();
     let be_alone = be.closed_loop(args.be_concurrency.get());

@@ -37,8 +37,8 @@ impl Workload {
         Ok(Workload { handle: handle.clone(), function: function.into(), class, inputs })
     }
 
-    /// Asks once and waits: everything is warm afterwards.
-    pub(crate) fn warm_up(&self) -> Result<Duration> {
+    /// Asks once and waits; everything is warm afterwards.
+    pub(crate) fn ask(&self) -> Result<Duration> {
         let start = Instant::now();
         invoker::invoke(&self.handle, invoker::request(&self.function, &self.inputs, Some(self.class)))?;
         Ok(start.elapsed())

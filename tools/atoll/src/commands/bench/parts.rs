@@ -98,7 +98,7 @@ impl Asked {
     fn start(index: u32, part: Option<GpuPart>, bundle: &Arc<Bundle>) -> Result<Asked> {
         let engine = part_engine(index, part, bundle.weights().len() as u64 + ROOM_BYTES)?;
         let workload = Workload::load(&engine.handle(), "model", bundle, Class::BestEffort, 0)?;
-        workload.warm_up()?;
+        workload.ask()?;
         Ok(Asked { engine, workload })
     }
 

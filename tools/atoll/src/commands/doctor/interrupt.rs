@@ -33,14 +33,14 @@ pub(super) fn probe(args: &EngineArgs, urgent: &Arc<Bundle>) -> Result<Interrupt
     let engine = args.start()?;
     let handle = engine.handle();
     let urgent = Workload::load(&handle, "urgent", urgent, Class::RealTime, 0)?;
-    urgent.warm_up()?;
+    urgent.ask()?;
     cancel::load(&engine, BLOCKS)?;
     let (end, ended) = channel();
     let forever = handle.submit(cancel::request(), Box::new(move |result| drop(end.send(result.map(drop)))));
     let mut ran_beside = 0;
     for _ in 0..TRIES {
         std::thread::sleep(RUNS);
-        urgent.warm_up()?;
+        urgent.ask()?;
         if !matches!(ended.try_recv(), Err(TryRecvError::Empty)) {
             break;
         }

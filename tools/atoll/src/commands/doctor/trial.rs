@@ -64,13 +64,13 @@ fn preempt(models: &Models, engine: &EngineArgs) -> Result<EngineStatistics> {
     let handle = engine.handle();
     let rt = Workload::load(&handle, "rt", &models.rt, Class::RealTime, 0)?;
     let be = Workload::load(&handle, "be", &models.be, Class::BestEffort, 0)?;
-    rt.warm_up()?;
-    be.warm_up()?;
+    rt.ask()?;
+    be.ask()?;
     let background = be.closed_loop(2);
     let end = Instant::now() + TRIAL;
     while Instant::now() < end {
         std::thread::sleep(PERIOD);
-        rt.warm_up()?;
+        rt.ask()?;
     }
     background.stop();
     let statistics = handle.statistics();

@@ -64,7 +64,7 @@ pub(super) fn run(
         let bundle = &bundles[&client.model];
         let seed = settings.seed.wrapping_add(number as u64);
         let caller = Caller::load(&handle, &client.id, bundle, client.class, seed)?;
-        match caller.warm_up() {
+        match caller.ask() {
             // A policy may take no such calls, which is for the report.
             Ok(_) => {}
             Err(error) if error.is::<InvokeError>() && matches!(error.downcast_ref(), Some(InvokeError::ClassRefused(_))) => {}

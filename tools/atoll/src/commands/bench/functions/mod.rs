@@ -16,7 +16,7 @@ use atoll_kgraph::Bundle;
 use serde_json::json;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use variants::{Scale, Variants};
 
 const EXAMPLES: &str = "\
@@ -75,6 +75,8 @@ struct Point {
     constants_bytes: u64,
     /// Requests per second, all clients together.
     shared: f64,
+    /// The same of one client that asks for each of the functions in turn: what the device does with as many constants, and nobody to share with.
+    in_turn: f64,
     exclusive: Option<f64>,
 }
 
@@ -101,17 +103,26 @@ fn measure<'a>(args: &Args, function: &'a str, mut variants: Variants<'_>) -> Re
     for clients in &args.clients {
         let clients = clients.get();
         let bundles = variants.bundles(clients)?;
-        let (shared, constants_bytes) =
+        let Shared { together: shared, in_turn, constants_bytes } =
             shared(bundles, &args.engine, duration).with_context(|| format!("{function}, {clients} clients"))?;
         let exclusive = if args.no_exclusive { None } else { Some(exclusive::throughput(bundles, &args.engine, duration)?) };
-        tracing::info!(function, clients, shared, ?exclusive, "measured");
-        points.push(Point { clients, constants_bytes, shared, exclusive });
+        tracing::info!(function, clients, shared, in_turn, ?exclusive, "measured");
+        points.push(Point { clients, constants_bytes, shared, in_turn, exclusive });
     }
     Ok(Series { function, points })
 }
 
-/// Requests per second of clients that share one device, and the bytes of their constants.
-fn shared(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Result<(f64, u64)> {
+/// What one device does for many functions.
+struct Shared {
+    /// Requests per second of a client for each.
+    together: f64,
+    /// Of one client that asks for one after the other.
+    in_turn: f64,
+    /// What the functions' constants take.
+    constants_bytes: u64,
+}
+
+fn shared(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Result<Shared> {
     let engine = engine.start()?;
     let handle = engine.handle();
     let mut constants_bytes = 0;
@@ -122,13 +133,26 @@ fn shared(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Resul
         workloads.push(Workload::load(&handle, &format!("client{client}"), &bundle, Class::BestEffort, client as u64)?);
     }
     for workload in &workloads {
-        workload.warm_up()?;
+        workload.ask()?;
     }
+    let in_turn = in_turn(&workloads, duration)?;
     let loops: Vec<_> = workloads.iter().map(|workload| workload.closed_loop(1)).collect();
     std::thread::sleep(duration);
-    let per_second = loops.into_iter().map(|one| one.stop().1).sum();
+    let together = loops.into_iter().map(|one| one.stop().1).sum();
     engine.shutdown();
-    Ok((per_second, constants_bytes))
+    Ok(Shared { together, in_turn, constants_bytes })
+}
+
+fn in_turn(workloads: &[Workload], duration: Duration) -> Result<f64> {
+    let begin = Instant::now();
+    let mut answers = 0;
+    while begin.elapsed() < duration {
+        for workload in workloads {
+            workload.ask()?;
+            answers += 1;
+        }
+    }
+    Ok(f64::from(answers) / begin.elapsed().as_secs_f64())
 }
 
 impl Series<'_> {
@@ -144,6 +168,7 @@ impl Series<'_> {
                 "clients": point.clients,
                 "constants_bytes": point.constants_bytes,
                 "shared_per_s": point.shared,
+                "in_turn_per_s": point.in_turn,
                 "exclusive_per_s": point.exclusive,
             })
         });
@@ -158,6 +183,7 @@ fn table(series: &[Series<'_>]) -> Table {
         ("constants MiB", Align::Right),
         ("shared /s", Align::Right),
         ("of one client", Align::Right),
+        ("of all in turn", Align::Right),
         ("exclusive /s", Align::Right),
         ("of one client", Align::Right),
     ]);
@@ -171,6 +197,7 @@ fn table(series: &[Series<'_>]) -> Table {
                 format!("{:.1}", point.constants_bytes as f64 / f64::from(1 << 20)),
                 number(Some(point.shared), 1),
                 number(shared, 2),
+                number(Some(point.shared / point.in_turn), 2),
                 number(point.exclusive, 1),
                 number(exclusive, 3),
             ]);

@@ -10,8 +10,10 @@ pub(super) struct MeasuredKernel {
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
     pub(super) args: &'static [Given],
+    #[cfg_attr(not(feature = "native"), expect(dead_code, reason = "only `bench kernel` counts"))]
     pub(super) unit: &'static str,
     /// What one launch does, in units of 10⁹.
+    #[cfg_attr(not(feature = "native"), expect(dead_code, reason = "only `bench kernel` counts"))]
     pub(super) work: f64,
 }
 

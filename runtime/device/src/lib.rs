@@ -8,10 +8,12 @@
 //! - [`ring`], [`shm`]: the command ring, in memory that two processes share.
 //! - [`host`]: the device that runs native code on CPU cores. [`cuda`]: an NVIDIA GPU, where the driver is.
 //! - [`executor`]: either of them in a process of its own.
+//! - [`cpus`]: where threads run.
 //!
 //! Invariants: every launch that [`Device::submit`] took gets exactly one completion, in submission order within its queue, also when the device is lost. A launch holds its
 //! place in the device queue until its completion was taken, so completions never pile up and nothing here grows without bound.
 
+pub mod cpus;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod doorbell;
@@ -64,6 +66,10 @@ pub struct DeviceInfo {
     pub queue_capacity: u32,
     /// How long a launch may run before the device ends it, where it does.
     pub time_limit: Option<Duration>,
+    /// Threads of its own that are busy on CPUs of this machine while it runs blocks.
+    pub host_threads: u32,
+    /// The CPUs that these are pinned to, if they are.
+    pub host_cpus: Vec<usize>,
 }
 
 /// A range of addresses that begins at a multiple of its size, a power of two, also where kernels see it. Nothing but what its name says is ever in it, so that a fence which bounds addresses to it

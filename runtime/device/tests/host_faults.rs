@@ -19,7 +19,7 @@ fn config() -> HostConfig {
         compute_units: 2,
         memory_bytes: 16 << 20,
         constants_bytes: 1 << 20,
-        pin: false,
+        cpus: vec![],
         time_limit: TIME_LIMIT,
         ..HostConfig::default()
     }

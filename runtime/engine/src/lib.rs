@@ -2,7 +2,7 @@
 //!
 //! One thread owns the device. It tells the scheduler of [`atoll_core`] what happens and carries out what the scheduler decides; it never decides itself who
 //! runs. Clients hold an [`EngineHandle`]: their threads check requests, bind shapes and prepare launches, so that the engine's thread has only valid ones to
-//! handle. It sleeps when there is nothing to do, and never spins.
+//! handle. It sleeps when there is nothing to do; while launches are on the device it may look for the end of one for some microseconds first, if a core is free for it.
 //!
 //! Not here: compilers, wire formats, logs on the way of a request, and anything that knows what a tensor means.
 //!

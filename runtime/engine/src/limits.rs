@@ -43,5 +43,8 @@ pub const TRACE_LAUNCHES_MAX: usize = 1 << 14;
 /// Functions that are no longer loaded and whose names are kept for records of them.
 pub const TRACE_FUNCTIONS_GONE_MAX: usize = 256;
 
+/// How long the engine's thread looks for the next completion before it sleeps, where a core is left for that: what being woken costs a short kernel, several times over.
+pub const SPIN_NS: u64 = 20_000;
+
 /// How long a shutdown waits for launches in flight after it has cancelled everything. A kernel that takes longer is stuck.
 pub const SHUTDOWN_CANCEL_GRACE: Duration = Duration::from_secs(2);

@@ -202,6 +202,8 @@ pub(crate) mod tests {
             queues: 1,
             queue_capacity: 1,
             time_limit: None,
+            host_threads: 1,
+            host_cpus: vec![],
         }
     }
 

@@ -70,7 +70,7 @@ impl Device {
             queues: QUEUES.iter().sum(),
             queue_capacity: 1,
             shared_bytes_max: SHARED_BYTES_MAX,
-            pin: false,
+            cpus: vec![],
             time_limit: options.time_limit.unwrap_or(Duration::MAX),
             ..HostConfig::default()
         };

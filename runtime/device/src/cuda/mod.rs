@@ -402,6 +402,9 @@ impl GpuFacts {
             queues: config.queues,
             queue_capacity: config.queue_capacity,
             time_limit: None,
+            // The completion thread.
+            host_threads: 1,
+            host_cpus: Vec::new(),
         }
     }
 }

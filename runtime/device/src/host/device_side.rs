@@ -17,10 +17,9 @@ use crate::doorbell::FdBell;
 use crate::record::{COMMAND_WORDS, Command};
 use crate::report::{Fault, FaultKind};
 use crate::ring::Corrupt;
-use crate::{DeviceError, ModuleId, ModuleImage};
+use crate::{DeviceError, ModuleId, ModuleImage, cpus};
 use atoll_core::LaunchId;
 use atoll_kgraph::host_abi::HostHelpers;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::mpsc::{Sender, channel};
@@ -198,10 +197,8 @@ impl DeviceSide {
         let (started, starts) = channel();
         let watchdog = Watchdog::start(shared.clone(), started.clone()).map_err(os("start the watchdog"))?;
         let mut side = DeviceSide { shared, threads: Vec::new(), _watchdog: watchdog };
-        let cpus = if config.pin { allowed_cpus() } else { Vec::new() };
         for index in 0..config.compute_units {
-            let cpu = cpus.get(index as usize).copied().filter(|_| cpus.len() >= config.compute_units as usize);
-            side.spawn(index, cpu, started.clone())?;
+            side.spawn(index, config.pinned_to().get(index as usize).copied(), started.clone())?;
         }
         drop(started);
         // What threads ask of the system when they begin, a jail may refuse.
@@ -217,7 +214,7 @@ impl DeviceSide {
         let body = move || {
             let watch = LoseOnPanic(&shared);
             if let Some(cpu) = cpu {
-                pin_to(cpu);
+                cpus::keep_to(&[cpu]);
             }
             shared.link.unit(index).attach();
             let _ = started.send(());
@@ -278,16 +275,4 @@ impl Drop for LoseOnPanic<'_> {
             self.0.lose();
         }
     }
-}
-
-fn allowed_cpus() -> Vec<usize> {
-    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
-    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
-}
-
-/// Keeps the current thread on one CPU; a refusal costs speed, nothing else.
-fn pin_to(cpu: usize) {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    let _ = sched_setaffinity(None, &set);
 }

@@ -50,7 +50,7 @@ use crate::extent::{Window, discard};
 use crate::shm::Region;
 use crate::{
     ChunkRecord, Completion, ComputeUnitUse, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, ModuleId, ModuleImage,
-    SubmitError,
+    SubmitError, cpus,
 };
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 #[cfg(feature = "cuda")]
@@ -94,8 +94,8 @@ pub struct HostConfig {
     pub spin_ns: u64,
     /// The same while other compute units run blocks.
     pub busy_spin_ns: u64,
-    /// Whether compute units stay on a CPU of their own, where there are enough.
-    pub pin: bool,
+    /// CPUs for the compute units, each of which stays on its own. Where there are fewer than compute units, the system places them.
+    pub cpus: Vec<usize>,
     /// How long a launch may run before it is ended as failed; waiting behind others does not count.
     pub time_limit: Duration,
 }
@@ -116,7 +116,7 @@ impl Default for HostConfig {
             chunk_ns: 50_000,
             spin_ns: 2_000,
             busy_spin_ns: 20_000,
-            pin: true,
+            cpus: cpus::allowed(),
             // Far above any kernel of an inference; what is meant to take longer can say so.
             time_limit: Duration::from_secs(10),
         }
@@ -279,8 +279,14 @@ impl HostConfig {
         LinkShape { queues: self.queues, capacity: self.queue_capacity, compute_units: self.compute_units }
     }
 
+    /// The CPUs of the compute units, in their order; none where the system places them.
+    pub(crate) fn pinned_to(&self) -> &[usize] {
+        self.cpus.get(..self.compute_units as usize).unwrap_or_default()
+    }
+
     pub(crate) fn info(self) -> DeviceInfo {
         DeviceInfo {
+            host_cpus: self.pinned_to().to_vec(),
             name: self.name,
             targets: cpu::targets(),
             compute_units: self.compute_units,
@@ -294,6 +300,7 @@ impl HostConfig {
             queues: self.queues,
             queue_capacity: self.queue_capacity,
             time_limit: Some(self.time_limit),
+            host_threads: self.compute_units,
         }
     }
 }

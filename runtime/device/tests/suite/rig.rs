@@ -25,7 +25,7 @@ impl Wanted {
     pub fn host_config(self) -> HostConfig {
         let Wanted { compute_units, queue_capacity } = self;
         let (memory_bytes, constants_bytes) = (64 << 20, 16 << 20);
-        HostConfig { compute_units, queue_capacity, memory_bytes, constants_bytes, pin: false, ..HostConfig::default() }
+        HostConfig { compute_units, queue_capacity, memory_bytes, constants_bytes, cpus: vec![], ..HostConfig::default() }
     }
 }
 

@@ -34,7 +34,7 @@ use crate::recorder::Recorder;
 use crate::staging::Stager;
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
 use atoll_core::{Action, Epoch, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, QueueId, Scheduler, SchedulerConfig, TaskId};
-use atoll_device::{Completion, Device, DeviceError, LaunchStatus};
+use atoll_device::{Completion, Device, DeviceError, LaunchStatus, cpus};
 use executors::Parked;
 use functions::{LoadJob, Loaded};
 use padding::PaddingState;
@@ -45,6 +45,8 @@ use std::time::Duration;
 
 pub(crate) struct Worker {
     started: Nanos,
+    /// Whether the machine has a core for this thread beside those of the device.
+    has_core: bool,
     device: Box<dyn Device>,
     /// Why the device is lost; nothing is asked of it any more then.
     lost: Option<String>,
@@ -139,6 +141,7 @@ impl Worker {
         let memory = DeviceMemory::new(info, config.memory_limit_bytes);
         Worker {
             started: clock::now(),
+            has_core: false,
             device,
             lost: None,
             scheduler: Scheduler::new(&scheduler),
@@ -177,6 +180,8 @@ impl Worker {
 
     /// Runs until shutdown. What is left then is answered by being dropped.
     pub(crate) fn run(mut self) {
+        let mut idle_since = None;
+        self.take_core();
         loop {
             let mut busy = self.take_urgent();
             busy |= self.take_completions();
@@ -194,10 +199,28 @@ impl Worker {
             if self.is_done() {
                 return;
             }
-            if !busy {
-                self.wait();
+            match busy {
+                true => idle_since = None,
+                false if self.spins(*idle_since.get_or_insert_with(clock::now)) => std::hint::spin_loop(),
+                false => self.wait(),
             }
         }
+    }
+
+    /// Stays away from the CPUs of compute units, where there are others: beside one of them on its CPU, this thread and that one would wait for each other.
+    fn take_core(&mut self) {
+        let info = self.device.info();
+        let allowed = cpus::allowed();
+        self.has_core = allowed.len() > info.host_threads as usize;
+        if self.has_core && !info.host_cpus.is_empty() {
+            let others: Vec<usize> = allowed.into_iter().filter(|cpu| !info.host_cpus.contains(cpu)).collect();
+            cpus::keep_to(&others);
+        }
+    }
+
+    /// Whether to look again at once instead of sleeping: something on the device is about to end, and nobody else needs the core (design D11).
+    fn spins(&self, idle_since: Nanos) -> bool {
+        self.has_core && !self.launches.is_empty() && clock::now().0 < idle_since.0 + limits::SPIN_NS
     }
 
     fn take_urgent(&mut self) -> bool {

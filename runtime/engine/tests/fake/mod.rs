@@ -207,6 +207,8 @@ impl FakeDevice {
             queues: QUEUES,
             queue_capacity: 4,
             time_limit: None,
+            host_threads: 1,
+            host_cpus: vec![],
         };
         let runner = Arc::clone(&shared);
         let thread = std::thread::spawn(move || runner.run(Rng::new(seed)));

@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tape::{Deck, Place};
+use tape::{Deck, Idle, Place};
 
 /// How the engine's thread is called.
 const ENGINE_THREAD: &str = "atoll-engine";
@@ -72,15 +72,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for (name, distribution) in measured.rows() {
             let us = |ms: f64| format!("{:.2}", ms * 1000.0);
             let Distribution { p50_ms, p90_ms, p99_ms, max_ms, .. } = distribution;
-            table.row([name.into(), measured.device(), us(*p50_ms), us(*p90_ms), us(*p99_ms), us(*max_ms)]);
+            let device = format!("{} {}", measured.units, measured.place());
+            table.row([name.into(), device, us(*p50_ms), us(*p90_ms), us(*p99_ms), us(*max_ms)]);
         }
     }
     print(&format!("{table}\n"))?;
     for measured in &measured {
-        let [wall, cpu] = measured.engine_cost_us();
         print(&format!(
-            "{} compute units: the engine adds {wall:.2} µs to a kernel, {cpu:.2} µs of its thread's time (medians)\n",
-            measured.units
+            "{} compute units {}: the engine adds {:.2} µs to a kernel, and its thread takes {:.2} µs, submission included (medians)\n",
+            measured.units,
+            measured.place(),
+            measured.added_us(),
+            measured.engine_thread.p50_ms * 1000.0
         ))?;
     }
     Ok(())
@@ -90,42 +93,49 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 struct Measured {
     units: u32,
     place: Place,
-    /// From the first block to the end of the last, and of the engine's thread.
-    engine_wall: Distribution,
-    engine_cpu: Distribution,
-    /// The same launches without an engine, and of the thread that gives them.
-    device_wall: Distribution,
-    device_cpu: Distribution,
+    /// From the first block to the end of the last.
+    engine: Distribution,
+    /// Of the engine's thread: what it adds, and submission and completion, which cost a thread without an engine too.
+    engine_thread: Distribution,
+    /// The same launches without an engine, by a thread that sleeps and one that spins while it waits. Which is faster depends on the cores there are: waking
+    /// costs microseconds, and a thread that spins takes a core.
+    sleeping: Distribution,
+    spinning: Distribution,
 }
 
 impl Measured {
-    fn device(&self) -> String {
-        let place = match self.place {
+    fn place(&self) -> &'static str {
+        match self.place {
             Place::Here => "here",
             Place::Executor => "in an executor",
-        };
-        format!("{} {place}", self.units)
+        }
     }
 
     fn rows(&self) -> [(&'static str, &Distribution); 4] {
         [
-            ("through the engine", &self.engine_wall),
-            ("the device alone", &self.device_wall),
-            ("the engine's thread", &self.engine_cpu),
-            ("a thread that only submits", &self.device_cpu),
+            ("through the engine", &self.engine),
+            ("the device alone, submitter sleeps", &self.sleeping),
+            ("the device alone, submitter spins", &self.spinning),
+            ("the engine's thread", &self.engine_thread),
         ]
     }
 
-    /// What the engine adds in wall time and in its thread's time: the median of one minus that of the other.
-    fn engine_cost_us(&self) -> [f64; 2] {
-        [(&self.engine_wall, &self.device_wall), (&self.engine_cpu, &self.device_cpu)]
-            .map(|(with, without)| (with.p50_ms - without.p50_ms) * 1000.0)
+    /// What the engine adds to a kernel: its median minus that of the faster way to do without it.
+    fn added_us(&self) -> f64 {
+        (self.engine.p50_ms - self.sleeping.p50_ms.min(self.spinning.p50_ms)) * 1000.0
     }
 
     fn json(&self, args: &Args) -> serde_json::Value {
-        let [wall_us, cpu_us] = self.engine_cost_us();
-        let rows: serde_json::Map<_, _> = self.rows().into_iter().map(|(name, d)| (name.replace([' ', '\''], "_"), json!(d))).collect();
-        json!({ "compute_units": self.units, "executor": self.place == Place::Executor, "kernels": args.kernels, "engine_cost_us": wall_us, "engine_cost_cpu_us": cpu_us, "per_kernel": rows })
+        let key = |name: &str| name.replace([' ', '\''], "_").replace(',', "");
+        let rows: serde_json::Map<_, _> = self.rows().into_iter().map(|(name, d)| (key(name), json!(d))).collect();
+        json!({
+            "compute_units": self.units,
+            "executor": self.place == Place::Executor,
+            "kernels": args.kernels,
+            "engine_adds_us": self.added_us(),
+            "engine_thread_us": self.engine_thread.p50_ms * 1000.0,
+            "per_kernel": rows,
+        })
     }
 }
 
@@ -136,7 +146,7 @@ fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Resul
     let engine = Engine::start(deck.device()?, EngineConfig::default())?;
     let handle = engine.handle();
     load(&handle, bundle, "empty", Class::BestEffort)?;
-    let [mut engine_wall, mut engine_cpu, mut device_wall, mut device_cpu] = [const { Vec::new() }; 4];
+    let [mut wall, mut thread, mut sleeping, mut spinning] = [const { Vec::new() }; 4];
     // The first one allocates and binds, the second one is noted.
     for index in 0..args.count.get() + 2 {
         deck.record(index == 1);
@@ -145,22 +155,22 @@ fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Resul
         std::thread::sleep(SETTLE);
         let spent = engine_thread_time()? - before;
         if index >= 2 {
-            engine_wall.push(Duration::from_nanos(result.timing.compute_ns) / kernels);
-            engine_cpu.push(spent / kernels);
+            wall.push(Duration::from_nanos(result.timing.compute_ns) / kernels);
+            thread.push(spent / kernels);
         }
     }
     engine.shutdown();
     anyhow::ensure!(deck.launches() == kernels as usize, "{} launches were noted of {kernels}", deck.launches());
     for index in 0..args.count.get() + 2 {
-        let replayed = deck.replay(DEVICE_QUEUE_CAPACITY_DEFAULT as usize)?;
-        if index >= 2 {
-            device_wall.push(replayed.wall / kernels);
-            device_cpu.push(replayed.cpu / kernels);
+        for (idle, times) in [(Idle::Sleep, &mut sleeping), (Idle::Spin, &mut spinning)] {
+            let took = deck.replay(DEVICE_QUEUE_CAPACITY_DEFAULT as usize, idle)?;
+            if index >= 2 {
+                times.push(took / kernels);
+            }
         }
     }
-    let [engine_wall, engine_cpu, device_wall, device_cpu] =
-        [engine_wall, engine_cpu, device_wall, device_cpu].map(|times| Distribution::of(&times));
-    Ok(Measured { units, place, engine_wall, engine_cpu, device_wall, device_cpu })
+    let [engine, engine_thread, sleeping, spinning] = [wall, thread, sleeping, spinning].map(|times| Distribution::of(&times));
+    Ok(Measured { units, place, engine, engine_thread, sleeping, spinning })
 }
 
 /// A graph of so many kernels that do nothing, one after the other.

@@ -57,6 +57,36 @@ fn best_effort_work_makes_way_in_another_process() -> Result<()> {
     best_effort_work_makes_way(engine_behind_executor)
 }
 
+/// Launches of a real-time request that go together, and best-effort work that makes way for them.
+#[test]
+fn real_time_work_goes_in_segments() -> Result<()> {
+    let cuda = || -> Result<CudaConfig> { Ok(CudaConfig { segment: 4, queue_capacity: 8, ..gpu()? }) };
+    let config = |config| EngineConfig { device_queue_capacity: 8, ..config };
+    let here = |of| Ok(Engine::start(Box::new(CudaDevice::start(&cuda()?)?), config(of))?);
+    let executor = || -> Result<ExecutorConfig> { Ok(ExecutorConfig { program: atoll(), ..ExecutorConfig::new(cuda()?) }) };
+    let there = |of| Ok(Engine::start(Box::new(ExecutorPool::new(executor()?)?), config(of))?);
+    let folder = tempfile::tempdir()?;
+    let model = built_small("squeezenet", folder.path())?;
+    let bundle = compile_for(&model, folder.path(), Target::NVIDIA)?;
+    let case = oracle(&model, &[1], folder.path())?.remove(0);
+    let engines: [&dyn Fn(EngineConfig) -> Result<Engine>; 2] = [&here, &there];
+    for engine in engines {
+        best_effort_work_makes_way(engine)?;
+        let loaded = Loaded::start_in(engine(EngineConfig::default())?, &bundle)?;
+        let urgent = FunctionOptions { key: FunctionKey::local("urgent"), class: Class::RealTime, queue_capacity: None };
+        let urgent = loaded.beside(&bundle, urgent)?;
+        // Launches of which nobody knows when each began went together. The first request runs one by one, and by the fifth what comes again was seen.
+        let mut together = Vec::new();
+        for _ in 0..5 {
+            let launches = urgent.check(&model, &case)?.launches;
+            together.push(launches.windows(2).filter(|pair| pair[0].started_ns == pair[1].started_ns).count());
+        }
+        ensure!(together[0] == 0 && together[4] >= 8, "launches that began with the one before: {together:?}");
+        loaded.stop();
+    }
+    Ok(())
+}
+
 fn best_effort_work_makes_way(engine: impl Fn(EngineConfig) -> Result<Engine>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (be, rt) = (built_small("squeezenet", folder.path())?, trained("magika", &[("unk__214", 1)])?);

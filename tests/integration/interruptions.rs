@@ -179,6 +179,7 @@ impl Rig {
             epoch: self.epoch,
             preemptible: 1,
             may_run_again: 1,
+            followed: 0,
         };
         self.launches += 1;
         self.device.submit(queue, &record, &params).context("a launch that there is room for")?;

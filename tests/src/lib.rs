@@ -12,7 +12,7 @@ pub mod walk;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_device::host::{HostConfig, HostDevice};
 use atoll_engine::{
-    Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult,
+    ChainRequest, Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult,
 };
 use atoll_kgraph::{Bundle, DType};
 use serde::Deserialize;
@@ -211,7 +211,7 @@ impl Loaded {
         Ok(Loaded { engine: None, handle: self.handle.clone(), key, bundle: bundle.clone() })
     }
 
-    /// Runs one case.
+    /// Runs one case; the answer also tells how long each launch took.
     pub fn run(&self, case: &Case) -> Result<InvocationResult> {
         let order = self.bundle.graph().buffers_of(atoll_kgraph::BufferKind::Input);
         let inputs = order
@@ -221,8 +221,9 @@ impl Loaded {
             })
             .collect::<Result<_>>()?;
         let request = InvocationRequest { function: self.key.clone(), inputs, class: None, priority: 0, deadline: None };
+        let request = ChainRequest { times_launches: true, ..request.into() };
         let (answer, answered) = mpsc::channel();
-        self.handle.submit(request, Box::new(move |result| drop(answer.send(result))));
+        self.handle.submit_chain(request, Box::new(move |result| drop(answer.send(result))));
         Ok(answered.recv()??)
     }
 

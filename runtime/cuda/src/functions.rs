@@ -5,7 +5,7 @@ use crate::handle::Handle;
 use crate::memory::DevicePtr;
 use crate::partition::Resource;
 use libloading::{Library, Symbol};
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 pub(crate) type Status = c_int;
 
@@ -95,5 +95,11 @@ driver_functions! {
         green_create = "cuGreenCtxCreate": fn(*mut Handle, Handle, c_int, c_uint);
         green_destroy = "cuGreenCtxDestroy": fn(Handle);
         green_stream = "cuGreenCtxStreamCreate": fn(*mut Handle, Handle, c_uint, c_int);
+        capture_begin = "cuStreamBeginCapture_v2": fn(Handle, c_int);
+        capture_end = "cuStreamEndCapture": fn(Handle, *mut Handle);
+        graph_instantiate = "cuGraphInstantiateWithFlags": fn(*mut Handle, Handle, c_ulonglong);
+        graph_launch = "cuGraphLaunch": fn(Handle, Handle);
+        graph_destroy = "cuGraphDestroy": fn(Handle);
+        graph_release = "cuGraphExecDestroy": fn(Handle);
     }
 }

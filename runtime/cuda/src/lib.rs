@@ -2,7 +2,7 @@
 //!
 //! - [`Driver`]: the library and its entry points, one table ([`functions`](self)) from which their types and their loading follow.
 //! - [`Gpu`]: a device as the driver counts them, before anything is done with it; [`Context`]: its primary context, retained.
-//! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`], [`DeviceMemory`], [`HostWords`], [`HostMemory`]: owning handles, each of which keeps alive what it needs.
+//! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`], [`Graph`], [`DeviceMemory`], [`HostWords`], [`HostMemory`]: owning handles, each of which keeps alive what it needs.
 //!
 //! What it is not: it schedules nothing, chooses nothing and retries nothing. Every call says what the driver answered, by number and name.
 //!
@@ -13,6 +13,7 @@ mod context;
 mod driver;
 mod error;
 mod functions;
+mod graph;
 mod handle;
 mod memory;
 mod module;
@@ -22,6 +23,7 @@ mod stream;
 pub use context::Context;
 pub use driver::{Attribute, ComputeMode, Driver, Gpu, OpenError};
 pub use error::{CudaError, status};
+pub use graph::{Graph, GraphLaunch};
 pub use memory::{DeviceMemory, DevicePtr, HostMemory, HostWords, OutOfBounds, TransferError};
 pub use module::{Arg, Kernel, LaunchShape, LoadError, Module};
 pub use partition::{Partition, PartitionError};

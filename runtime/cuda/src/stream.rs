@@ -46,6 +46,10 @@ impl Stream {
         Ok(Stream { context: context.clone(), handle, _partition: Some(partition.clone()) })
     }
 
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
     /// Waits for everything in it.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream is alive.

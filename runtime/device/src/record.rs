@@ -9,6 +9,9 @@ pub const COMMAND_WORDS: usize = 9 + PARAMS_BYTES_MAX / 8;
 /// 64-bit words of a [`Completion`] in a ring.
 pub const COMPLETION_WORDS: usize = 7;
 
+/// Where [`LaunchRecord::followed`] stands beside [`LaunchRecord::may_run_again`].
+const FOLLOWED_BIT: u32 = 31;
+
 /// Largest parameter block of a launch in bytes: 64 slots, what `address_slots` can mark.
 pub const PARAMS_BYTES_MAX: usize = 512;
 
@@ -38,6 +41,8 @@ pub struct LaunchRecord {
     pub preemptible: u32,
     /// 1 where a block may be stopped midway and run again from its start (design D5 f); counts only where it is preemptible.
     pub may_run_again: u32,
+    /// 1 where the next launch of its queue is submitted at once, so that a device may wait for it and start both together.
+    pub followed: u32,
 }
 
 /// The end of a launch.
@@ -174,7 +179,7 @@ impl Command {
             r.evicted_word.0,
             r.epoch_word.0,
             join(r.epoch.0, r.preemptible),
-            join(self.params_bytes, r.may_run_again),
+            join(self.params_bytes, r.may_run_again | r.followed << FOLLOWED_BIT),
         ]);
         words[9..].copy_from_slice(&self.params);
         words
@@ -186,7 +191,7 @@ impl Command {
         let (x, y) = split(words[2]);
         let (z, shared_bytes) = split(words[3]);
         let (epoch, preemptible) = split(words[7]);
-        let (params_bytes, may_run_again) = split(words[8]);
+        let (params_bytes, flags) = split(words[8]);
         let mut params = [0; PARAMS_BYTES_MAX / 8];
         params.copy_from_slice(&words[9..]);
         let record = LaunchRecord {
@@ -200,7 +205,8 @@ impl Command {
             epoch_word: DeviceOffset(words[6]),
             epoch: Epoch(epoch),
             preemptible,
-            may_run_again,
+            may_run_again: flags & !(1 << FOLLOWED_BIT),
+            followed: flags >> FOLLOWED_BIT,
         };
         Command { record, params_bytes, params }
     }
@@ -253,6 +259,7 @@ mod tests {
             epoch: Epoch(u32::MAX),
             preemptible: 1,
             may_run_again: 1,
+            followed: 1,
         };
         let command = Command::new(&record, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         assert_eq!(command.params[..3], [0x0807_0605_0403_0201, 0x0a09, 0]);

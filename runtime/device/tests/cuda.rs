@@ -9,6 +9,8 @@ mod suite;
 mod executor;
 #[path = "cuda/mps.rs"]
 mod mps;
+#[path = "cuda/segment.rs"]
+mod segment;
 
 use atoll_core::{DeviceOffset, Epoch, PreemptLevel};
 use atoll_device::cuda::{FlagRoute, GpuPart};
@@ -211,14 +213,22 @@ fn fault_here() {
             Err(SubmitError::Full) => panic!("four fit"),
         }
     }
+    // This one waits for one that never comes.
+    let waits = Launch { followed: true, ..Launch::spin(1, counts, 0) };
+    let waits = rig.submit(0, &waits).ok();
     let first = rig.wait();
     assert_eq!(first.status, LaunchStatus::Failed);
     let fault = rig.device.report(first.launch).and_then(|report| report.fault).expect("a fault");
     assert!(matches!(&fault.kind, FaultKind::Fatal { .. }), "nothing else ran: {fault:?}");
     let lost = rig.device.lost().expect("it is gone");
     assert!(lost.contains("the GPU's context ended with it") && lost.contains("`fault_at` may have run then"), "{lost}");
+    let mut unanswered = waits;
     while let Some(completion) = rig.device.next_completion() {
         assert_eq!(completion.status, LaunchStatus::Failed);
+        unanswered = unanswered.filter(|launch| *launch != completion.launch);
+    }
+    if let Some(launch) = unanswered {
+        assert_eq!((rig.wait().launch, waits), (launch, unanswered), "it is answered for as well");
     }
     assert_eq!(rig.submit(1, &Launch::spin(1, counts, 0)), Err(SubmitError::Lost));
     assert!(matches!(rig.device.read(counts, &mut [0]), Err(DeviceError::Lost(_))));

@@ -128,6 +128,7 @@ impl Two {
             epoch: Epoch(0),
             preemptible: 0,
             may_run_again: 0,
+            followed: 0,
         };
         self.pool.submit(QueueId(1), &record, &params).expect("room");
         launch

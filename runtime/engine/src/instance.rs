@@ -144,6 +144,7 @@ impl Instance {
             epoch,
             preemptible: u32::from(template.keeps_progress),
             may_run_again: u32::from(template.may_run_again),
+            followed: 0,
         };
         let params = &mut self.params[template.params.clone()];
         if let Some(at) = template.issued_epoch {

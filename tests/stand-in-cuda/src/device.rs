@@ -136,6 +136,7 @@ impl Device {
             epoch: Epoch(0),
             preemptible: 0,
             may_run_again: 0,
+            followed: 0,
         };
         let (answer, answered) = channel();
         lock(&self.flying).insert(launch, Flight { queue, context: context.handle, answer });

@@ -37,6 +37,10 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with = "compute_units")]
     mps: Option<u32>,
 
+    /// Let so many launches of a real-time request go to a GPU's driver together, as a CUDA graph, once the same came before; what is on the device when it is preempted grows with it
+    #[arg(long, value_name = "LAUNCHES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    graph_segment: u32,
+
     /// How real-time and best-effort requests share the device
     #[arg(long, default_value = POLICY_DEFAULT, value_parser = policy_names())]
     policy: String,
@@ -124,9 +128,9 @@ impl Isolation {
     /// A GPU behind it.
     #[cfg(feature = "cuda")]
     fn gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
-        let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, time_limit } = gpu;
+        let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, segment, time_limit } = gpu;
         let (part, mps) = (compute_units.map(GpuPart::Of), mps.map(MpsShare::new));
-        let config = CudaConfig { index, memory_bytes, part, mps, queue_capacity, time_limit, ..CudaConfig::default() };
+        let config = CudaConfig { index, memory_bytes, part, mps, queue_capacity, segment, time_limit, ..CudaConfig::default() };
         let cannot = || format!("cannot start cuda:{index}");
         Ok(match self {
             Isolation::None => Box::new(CudaDevice::start(&config).with_context(cannot)?),
@@ -149,6 +153,7 @@ struct GpuArgs {
     compute_units: Option<u32>,
     mps: Option<u32>,
     queue_capacity: u32,
+    segment: u32,
     time_limit: Duration,
 }
 
@@ -205,6 +210,7 @@ pub(crate) fn bench_device(device: DeviceName, compute_units: u32, device_queue_
                 compute_units: None,
                 mps: None,
                 queue_capacity: device_queue_capacity,
+                segment: 1,
                 time_limit,
             })
         }
@@ -261,6 +267,7 @@ impl EngineArgs {
             policy: self.policy.clone(),
             queue_capacity: self.queue_capacity.map_or(default.queue_capacity, NonZeroUsize::get),
             best_effort_wait_max: self.best_effort_wait_max.map(Duration::from_secs_f64),
+            device_queue_capacity: self.device_queue_capacity(),
             memory_limit_bytes: self.memory_limit,
             memory_overcommit: self.memory_overcommit,
             residency_policy: self.residency_policy.clone(),
@@ -269,9 +276,17 @@ impl EngineArgs {
         }
     }
 
+    /// Room for two segments in a device queue: one that runs, and one behind it.
+    fn device_queue_capacity(&self) -> u32 {
+        DEVICE_QUEUE_CAPACITY_DEFAULT.max(2 * self.graph_segment)
+    }
+
     fn device(&self, default: Isolation) -> anyhow::Result<Box<dyn Device>> {
         if self.mps.is_some() && self.device == DeviceName::Host {
             return Err(user_error("--mps is for GPUs; compute units of the host device are given to it with --compute-units"));
+        }
+        if self.graph_segment > 1 && self.device == DeviceName::Host {
+            return Err(user_error("--graph-segment is for GPUs: the host device has no driver whose calls could be saved"));
         }
         match self.device {
             DeviceName::Host => self.isolation.unwrap_or(default).host_device(self.host_config()),
@@ -287,8 +302,8 @@ impl EngineArgs {
                 }
                 let time_limit = Duration::from_secs_f64(self.time_limit);
                 let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
-                let queue_capacity = DEVICE_QUEUE_CAPACITY_DEFAULT;
-                isolation.gpu(GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, time_limit })
+                let (queue_capacity, segment) = (self.device_queue_capacity(), self.graph_segment);
+                isolation.gpu(GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, segment, time_limit })
             }
         }
     }

@@ -193,6 +193,7 @@ impl<M: Machine> DeviceBench<M> {
             epoch: self.epoch,
             preemptible: u32::from(kernel.appended.keeps_progress),
             may_run_again: 0,
+            followed: 0,
         };
         self.machine.check_buffers(&|| places.checked(buffers, blocks))?;
         Ok(Bound { record, params: block.bytes, places })

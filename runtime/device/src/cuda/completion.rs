@@ -2,7 +2,8 @@
 
 use super::clock::Clock;
 use super::error;
-use super::queue::Slot;
+use super::queue::{EvictedWords, Slot};
+use super::segment::{Key, Segment};
 use crate::doorbell::FdBell;
 use crate::host::{Reports, now_ns};
 use crate::{Completion, DeviceError, Fault, FaultKind, LaunchReport, LaunchStatus};
@@ -26,38 +27,49 @@ const PAUSE_DIVISOR: u64 = 16;
 /// Longest pause.
 const PAUSE_NS_MAX: u64 = 200_000;
 
-/// A launch on its way.
+/// A launch on its way, or several that went together.
 #[derive(Debug)]
 pub(super) enum Flight {
-    /// It is in its stream.
+    /// In its stream.
     Run(Run),
-    /// It is not, for a reason; it ends when those in front of it have.
+    /// Not there, for a reason; it ends when those in front of it have.
     Refused(LaunchId, Fault),
+}
+
+/// What was put into a stream at once.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// One, or those of a segment.
+    pub(super) launches: Vec<InRun>,
+    pub(super) slot: Slot,
+    /// Of each launch.
+    pub(super) evicted: EvictedWords,
+    pub(super) segment: Option<(Key, Segment)>,
+    pub(super) submitted_ns: u64,
 }
 
 /// A launch in a stream.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct InRun {
     pub(super) launch: LaunchId,
     /// The kernel's name.
     pub(super) kernel: String,
-    pub(super) slot: Slot,
     /// Compute units that it can keep busy.
     pub(super) units: u64,
     /// Where the engine looks for the evicted word, of launches that have one.
     pub(super) evicted_word: Option<DeviceOffset>,
     /// The epoch word, by which launches of a task are known.
     pub(super) task: DeviceOffset,
-    pub(super) submitted_ns: u64,
 }
 
-/// A launch that ended.
+/// Launches that ended, with what they had.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) queue: QueueId,
-    pub(super) completion: Completion,
+    /// Each with its evicted word, as the engine knows it.
+    pub(super) completions: Vec<(Completion, Option<DeviceOffset>)>,
     pub(super) slot: Option<Slot>,
-    pub(super) evicted_word: Option<DeviceOffset>,
+    pub(super) segment: Option<(Key, Segment)>,
 }
 
 /// What the thread looks at, of a queue.
@@ -162,7 +174,7 @@ impl Poller {
     }
 
     fn take(&mut self, queue: QueueId, flight: Flight) {
-        self.taken += 1;
+        self.taken += flight.launches();
         self.lanes[queue.0 as usize].flights.push_back(flight);
     }
 
@@ -181,11 +193,8 @@ impl Poller {
     /// The first error of the context is the one to tell.
     fn lose(&self, error: &CudaError) {
         let cause = if error.is_context_lost() { error::fault(error) } else { error.to_string() };
-        let fronts = self.lanes.iter().filter_map(|lane| match lane.flights.front()? {
-            Flight::Run(run) => Some(format!("`{}`", run.kernel)),
-            Flight::Refused(..) => None,
-        });
-        let names: Vec<String> = fronts.collect();
+        let fronts = self.lanes.iter().filter_map(|lane| lane.flights.front()).flat_map(Flight::runs);
+        let names: Vec<String> = fronts.map(|run| format!("`{}`", run.kernel)).collect();
         let cause = if names.is_empty() { cause } else { format!("{cause}; {} may have run then", names.join(" and ")) };
         // It may have been lost by the engine's thread meanwhile, which is as good a cause.
         let _ = self.lost.set(cause);
@@ -193,10 +202,7 @@ impl Poller {
 
     /// Whether all that is in flight belongs to one task, which then did whatever was done.
     fn is_of_one_task(&self) -> bool {
-        let mut tasks = self.lanes.iter().flat_map(|lane| &lane.flights).filter_map(|flight| match flight {
-            Flight::Run(run) => Some(run.task),
-            Flight::Refused(..) => None,
-        });
+        let mut tasks = self.lanes.iter().flat_map(|lane| &lane.flights).flat_map(Flight::runs).map(|run| run.task);
         let first = tasks.next();
         tasks.all(|task| Some(task) == first)
     }
@@ -205,46 +211,79 @@ impl Poller {
         for (place, flight) in std::mem::take(&mut self.lanes[queue].flights).into_iter().enumerate() {
             match flight {
                 Flight::Refused(..) => self.tell(queue, flight),
-                Flight::Run(run) => {
-                    let cause = self.lost.get().cloned().unwrap_or_default();
-                    let kind = if is_of_one { FaultKind::Fatal { cause } } else { FaultKind::Lost { cause, may_have_run: place == 0 } };
-                    let fault = Fault::of_kernel(kind, &run.kernel);
-                    self.fail(queue, run.launch, fault);
-                }
+                Flight::Run(run) => self.fail_all(queue, &run.launches, is_of_one, place == 0),
             }
+        }
+    }
+
+    /// The device was lost with launches in a stream.
+    fn fail_all(&mut self, queue: usize, launches: &[InRun], is_of_one: bool, may_have_run: bool) {
+        for run in launches {
+            let cause = self.lost.get().cloned().unwrap_or_default();
+            let kind = if is_of_one { FaultKind::Fatal { cause } } else { FaultKind::Lost { cause, may_have_run } };
+            self.fail(queue, run.launch, Fault::of_kernel(kind, &run.kernel));
         }
     }
 
     fn tell(&mut self, queue: usize, flight: Flight) {
-        let Run { launch, kernel, mut slot, units, evicted_word, submitted_ns, .. } = match flight {
+        let Run { launches, mut slot, evicted, segment, submitted_ns } = match flight {
             Flight::Refused(launch, fault) => return self.fail(queue, launch, fault),
             Flight::Run(run) => run,
         };
-        let status = if evicted_word.is_some() && slot.is_evicted() { LaunchStatus::Evicted } else { LaunchStatus::Complete };
-        match self.lanes[queue].clock.place(&slot.began, &mut slot.ended, submitted_ns, now_ns()) {
-            Ok(span) => {
-                let busy_ns = (span.ended_ns - span.started_ns).saturating_mul(units);
-                let (started_ns, ended_ns) = (span.started_ns, span.ended_ns);
-                let completion = Completion { launch, status, started_ns, ended_ns, busy_ns, reexecuted_blocks: 0, discarded_ns: 0 };
-                self.send(Ended { queue: QueueId(queue as u32), completion, slot: Some(slot), evicted_word });
-            }
+        let span = match self.lanes[queue].clock.place(&slot.began, &mut slot.ended, submitted_ns, now_ns()) {
+            Ok(span) => span,
             Err(error) => {
                 self.lose(&error);
-                let cause = self.lost.get().cloned().unwrap_or_default();
-                self.fail(queue, launch, Fault::of_kernel(FaultKind::Lost { cause, may_have_run: true }, &kernel));
+                return self.fail_all(queue, &launches, false, true);
             }
-        }
+        };
+        let count = launches.len() as u64;
+        let completion = |(index, run): (usize, InRun)| {
+            let status = if run.evicted_word.is_some() && evicted.is_set(index) { LaunchStatus::Evicted } else { LaunchStatus::Complete };
+            // Of launches that went together nobody says when each began: all of them get the whole time, and a part of what it cost.
+            let busy_ns = (span.ended_ns - span.started_ns).saturating_mul(run.units) / count;
+            let completion = Completion {
+                launch: run.launch,
+                status,
+                started_ns: span.started_ns,
+                ended_ns: span.ended_ns,
+                busy_ns,
+                reexecuted_blocks: 0,
+                discarded_ns: 0,
+            };
+            (completion, run.evicted_word)
+        };
+        let completions = launches.into_iter().enumerate().map(completion).collect();
+        self.send(Ended { queue: QueueId(queue as u32), completions, slot: Some(slot), segment });
     }
 
     fn fail(&mut self, queue: usize, launch: LaunchId, fault: Fault) {
         self.reports.put(launch, LaunchReport { fault: Some(fault), ..LaunchReport::default() });
-        let completion = Completion::unrun(launch, LaunchStatus::Failed);
-        self.send(Ended { queue: QueueId(queue as u32), completion, slot: None, evicted_word: None });
+        let completions = vec![(Completion::unrun(launch, LaunchStatus::Failed), None)];
+        self.send(Ended { queue: QueueId(queue as u32), completions, slot: None, segment: None });
     }
 
     fn send(&self, ended: Ended) {
         // Nobody listens while the device is dropped.
         let _ = self.outbox.send(ended);
+    }
+}
+
+impl Flight {
+    /// Launches in a stream.
+    fn runs(&self) -> &[InRun] {
+        match self {
+            Flight::Run(run) => &run.launches,
+            Flight::Refused(..) => &[],
+        }
+    }
+
+    /// How many they are.
+    fn launches(&self) -> u64 {
+        match self {
+            Flight::Run(run) => run.launches.len() as u64,
+            Flight::Refused(..) => 1,
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! A launch as the GPU gets it: checked, its kernel found, its device offsets turned into addresses.
 
 use super::module::{Kernel, Module};
+use crate::ModuleId;
 use crate::record::{LaunchRecord, PARAMS_BYTES_MAX};
 use crate::refusal::{self, checked_blocks, rebase};
-use crate::{Fault, FaultKind, ModuleId};
 use atoll_core::DeviceOffset;
 use atoll_cuda::{CudaError, DeviceMemory, LaunchShape, TransferError};
 use atoll_kgraph::preempt_params;
@@ -54,6 +54,11 @@ impl Params {
         self.words[slot] = address;
     }
 
+    /// Its 64-bit words, zero behind its end.
+    pub(super) fn words(&self) -> &[u64] {
+        &self.words[..self.bytes.div_ceil(8)]
+    }
+
     /// As it goes to the driver.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -64,7 +69,7 @@ impl Params {
 
 /// A launch that makes sense.
 #[derive(Debug)]
-pub(super) struct Bound<'m> {
+pub(super) struct Checked<'m> {
     pub(super) kernel: &'m Kernel,
     pub(super) shape: LaunchShape,
     pub(super) params: Params,
@@ -87,7 +92,7 @@ pub(super) fn bind<'m>(
     memory: &DeviceMemory,
     shared_bytes_max: u32,
     find: impl Fn(DeviceOffset) -> Option<u64>,
-) -> Result<Bound<'m>, refusal::Refusal> {
+) -> Result<Checked<'m>, refusal::Refusal> {
     let blocks = checked_blocks(record, params.len(), &kernel.facts, shared_bytes_max)?;
     // What the kernel does not declare, the driver does not take.
     let mut params = Params::new(&params[..kernel.facts.params_bytes as usize])?;
@@ -107,7 +112,7 @@ pub(super) fn bind<'m>(
     let bytes = params.bytes;
     rebase(&mut params.words, bytes, record.address_slots, |offset| find(DeviceOffset(offset)).or_else(|| memory.range(offset, 0).ok()))?;
     let shape = LaunchShape { grid: record.grid, block: kernel.facts.block, shared_bytes: record.shared_bytes };
-    Ok(Bound { kernel, shape, params, blocks, evicted_slot })
+    Ok(Checked { kernel, shape, params, blocks, evicted_slot })
 }
 
 /// The slot of an appended parameter, which is an address.
@@ -117,9 +122,7 @@ fn slot_of(record: &LaunchRecord, at: u32) -> Result<usize, refusal::Refusal> {
     if is_address { Ok(slot) } else { Err(refusal::Refusal::PreemptWords) }
 }
 
-/// What is told about a launch that is not in its stream.
-pub(super) fn fault(record: &LaunchRecord, modules: &HashMap<ModuleId, Module>, refusal: &Refusal) -> Fault {
-    let kernel = modules.get(&record.module).and_then(|module| module.kernel(record.kernel));
-    let name = kernel.map_or("", |kernel| kernel.facts.name.as_str());
-    Fault::of_kernel(FaultKind::Refused { reason: refusal.to_string() }, name)
+/// The name of a launch's kernel, as far as it has one.
+pub(super) fn kernel_name(record: &LaunchRecord, modules: &HashMap<ModuleId, Module>) -> String {
+    kernel(record, modules).map_or_else(|_| String::new(), |kernel| kernel.facts.name.clone())
 }

@@ -15,7 +15,7 @@
 //!
 //! **Queues** are streams; queue 0 has the highest priority of the context, the last one the lowest. Blocks that wait go in that order; blocks that run are never stopped, so the level is
 //! [`PreemptLevel::Deactivate`]. Where the device is to run on a part of the GPU, they are streams of a partition. A queue holds as many launches as it has slots; a slot is two timed events
-//! and a word in host memory, reserved when the device starts.
+//! and a word in host memory, reserved when the device starts. Launches of which each says that the next one follows at once may take one together, as a CUDA graph ([`segment`](self)).
 //!
 //! **Epochs.** A kernel finds its task's epoch word where reading it costs the device least without being late: which of two places that is, is measured when the device starts (`flag`).
 //! The word in device memory is written in either case, by a stream that has nothing else to do, so that it says the truth to copies. Where kernels look at mapped host memory, raising an epoch is
@@ -35,7 +35,9 @@ mod flag;
 mod launch;
 mod module;
 mod queue;
+mod segment;
 mod shared;
+mod submit;
 pub(crate) mod word_table;
 mod words;
 
@@ -44,20 +46,20 @@ pub(crate) use shared::{LoadedModule, Loader, SharedCuda};
 
 use crate::doorbell::FdBell;
 use crate::executor::{MpsControl, MpsShare};
-use crate::host::{LinkShape, Reports, now_ns};
+use crate::host::{LinkShape, Reports};
 use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use atoll_cuda::{Attribute, Context, DeviceMemory, Driver, Gpu, Partition, PartitionError, Stream, TransferError};
-use completion::{Ended, Flight, Poller, Run};
+use completion::{Ended, Flight, Poller};
 use flag::MeasureError;
-use launch::{Bound, Refusal};
 use module::Module;
 use queue::Queue;
+use segment::Segments;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -93,6 +95,8 @@ pub struct CudaConfig {
     pub queues: u32,
     /// Launches a device queue takes.
     pub queue_capacity: u32,
+    /// Launches that go to the driver together, as a CUDA graph, where one says that another one follows at once and the same came before; each by itself at 1.
+    pub segment: u32,
     /// Where kernels look for epochs; measured where nothing is said.
     pub flag_route: Option<FlagRoute>,
     /// How long a launch may run before the executor that has it is replaced. Nothing but the end of its process ends a kernel, so in this process there is no limit.
@@ -127,6 +131,7 @@ impl Default for CudaConfig {
             mps: None,
             queues: 2,
             queue_capacity: 4,
+            segment: 1,
             flag_route: None,
             time_limit: TIME_LIMIT_DEFAULT,
         }
@@ -158,11 +163,14 @@ pub struct CudaDevice {
     modules: HashMap<ModuleId, Module>,
     modules_loaded: u32,
     queues: Vec<Queue>,
+    segments: Segments,
     /// `None` once the device is being dropped.
     flights: Option<Sender<(QueueId, Flight)>>,
-    /// Launches that were sent there, and one that is about to be.
+    /// Launches that were sent there, and those that are about to be.
     begun: Arc<AtomicU64>,
     ended: Receiver<Ended>,
+    /// Taken from there, and not handed out.
+    ready: VecDeque<(Completion, Option<DeviceOffset>)>,
     bell: FdBell,
     bell_rang: Arc<AtomicU32>,
     reports: Arc<Reports>,
@@ -202,6 +210,7 @@ impl CudaDevice {
         let route = config.flag_route.or(flag_routes.map(|routes| routes.chosen)).unwrap_or(FlagRoute::Mapped);
         Ok(CudaDevice {
             epochs: EpochWords::new(&context, route)?,
+            segments: Segments::new(&context, config.segment)?,
             service,
             flag_routes,
             info,
@@ -214,6 +223,7 @@ impl CudaDevice {
             flights: Some(flights),
             begun,
             ended,
+            ready: VecDeque::new(),
             bell,
             bell_rang,
             reports,
@@ -276,53 +286,27 @@ impl CudaDevice {
         self.lost.get().map_or(Ok(()), |why| Err(DeviceError::Lost(why.clone())))
     }
 
-    /// Puts a launch into its stream, or says why that cannot be.
-    fn launch(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<Flight, Refusal> {
-        let kernel = launch::kernel(record, &self.modules)?;
-        if kernel.facts.preempt_offset.is_some() {
-            watch(&mut self.epochs, record.epoch_word, &self.service, &self.memory)?;
+    /// The oldest completion that was not handed out.
+    fn take(&mut self) -> Option<Completion> {
+        if self.lost.get().is_some() {
+            self.abandon_held();
         }
-        let Bound { kernel, shape, mut params, evicted_slot, blocks } =
-            launch::bind(record, params, kernel, &self.memory, self.info.shared_bytes_max, |word| self.epochs.find(word))?;
-        let queue = &mut self.queues[queue.0 as usize];
-        let slot = queue.take_slot();
-        if let Some(at) = evicted_slot {
-            params.put_address(at, slot.evicted_address());
-        }
-        let units = blocks.min(u64::from(self.info.compute_units));
-        // Before the driver has it: it may begin before the call returns.
-        let submitted_ns = now_ns();
-        let begun = kernel.allow(shape.shared_bytes).and_then(|()| slot.launch(&queue.stream, &kernel.handle, shape, &params.to_bytes()));
-        match begun {
-            Ok(()) => {
-                let evicted_word = evicted_slot.map(|_| record.evicted_word);
-                Ok(Flight::Run(Run {
-                    launch: record.launch,
-                    kernel: kernel.facts.name.clone(),
-                    slot,
-                    units,
-                    evicted_word,
-                    task: record.epoch_word,
-                    submitted_ns,
-                }))
+        if self.ready.is_empty() {
+            let Ended { queue, completions, slot, segment } = self.ended.try_recv().ok()?;
+            self.queues[queue.0 as usize].ended(completions.len(), slot);
+            if let Some((key, segment)) = segment {
+                self.segments.ended(&key, segment);
             }
-            Err(error) => {
-                queue.give_slot(slot);
-                Err(Refusal::Driver(error))
-            }
+            self.ready.extend(completions);
         }
-    }
-
-    fn take(&mut self, ended: Ended) -> Completion {
-        let Ended { queue, completion, slot, evicted_word } = ended;
-        self.queues[queue.0 as usize].ended(slot);
+        let (completion, evicted_word) = self.ready.pop_front()?;
         // Where everybody else looks for it.
         if let Some(word) = evicted_word.filter(|_| completion.status == LaunchStatus::Evicted) {
             let written = self.service.fill_word(&self.memory, word.0, 1);
             // A refusal is heard of, and nothing more can be done here.
             let _ = self.transferred(written);
         }
-        completion
+        Some(completion)
     }
 }
 
@@ -421,6 +405,7 @@ impl Device for CudaDevice {
     }
 
     fn unload_module(&mut self, module: ModuleId) {
+        self.segments.forget();
         self.modules.remove(&module);
     }
 
@@ -478,27 +463,13 @@ impl Device for CudaDevice {
         if !self.queues[queue.0 as usize].has_room() {
             return Err(SubmitError::Full);
         }
-        self.begun.fetch_add(1, SeqCst);
-        let flight = match self.launch(queue, record, params) {
-            Ok(flight) => flight,
-            Err(Refusal::Driver(error)) if error.is_context_lost() => {
-                self.begun.fetch_sub(1, SeqCst);
-                self.lose(&error::fault(&error));
-                return Err(SubmitError::Lost);
-            }
-            Err(refusal) => Flight::Refused(record.launch, launch::fault(record, &self.modules, &refusal)),
-        };
-        self.queues[queue.0 as usize].begun();
-        let flights = self.flights.as_ref().expect("taken away by `drop` alone");
-        flights.send((queue, flight)).map_err(|_| SubmitError::Lost)
+        self.accept(queue, record, params);
+        Ok(())
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        let ended = self.ended.try_recv().ok().or_else(|| {
-            // A ring may have come between looking and silencing.
-            self.bell.silence(&self.bell_rang).then(|| self.ended.try_recv().ok()).flatten()
-        })?;
-        Some(self.take(ended))
+        // A ring may have come between looking and silencing.
+        self.take().or_else(|| self.bell.silence(&self.bell_rang).then(|| self.take()).flatten())
     }
 
     fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {

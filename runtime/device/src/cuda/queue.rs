@@ -1,38 +1,57 @@
 //! A device queue: a stream, and the slots of the launches it may hold.
 
-use atoll_cuda::{Context, CudaError, Event, HostWords, Kernel, LaunchShape, Partition, Stream};
+use super::submit::Bound;
+use atoll_cuda::{Context, CudaError, Event, HostWords, Partition, Stream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// What a launch needs on its way: the events around it, and the word in which a block that leaves says so.
+/// Words in host memory in which blocks that leave say so, one for each of some launches.
+#[derive(Clone, Debug)]
+pub(super) struct EvictedWords {
+    words: Arc<HostWords>,
+    first: usize,
+}
+
+impl EvictedWords {
+    pub(super) fn new(words: &Arc<HostWords>, first: usize) -> EvictedWords {
+        EvictedWords { words: words.clone(), first }
+    }
+
+    pub(super) fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Where kernels of a launch find its word.
+    pub(super) fn address(&self, launch: usize) -> u64 {
+        self.words.address() + (self.first + launch) as u64 * 4
+    }
+
+    /// Whether a block of a launch left; to be asked once it ended.
+    pub(super) fn is_set(&self, launch: usize) -> bool {
+        self.words.word(self.first + launch).load(Acquire) != 0
+    }
+
+    /// Nothing of so many launches has left.
+    pub(super) fn clear(&self, launches: usize) {
+        (0..launches).for_each(|launch| self.words.word(self.first + launch).store(0, Release));
+    }
+}
+
+/// What goes into a stream at once needs on its way: the events around it, and an evicted word for a launch that goes alone.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) began: Event,
     pub(super) ended: Event,
-    words: Arc<HostWords>,
-    index: usize,
+    pub(super) evicted: EvictedWords,
 }
 
 impl Slot {
-    /// Where kernels find the evicted word.
-    pub(super) fn evicted_address(&self) -> u64 {
-        self.words.address() + self.index as u64 * 4
-    }
-
-    /// Whether a block of the launch left; to be asked once it ended.
-    pub(super) fn is_evicted(&self) -> bool {
-        self.words.word(self.index).load(Acquire) != 0
-    }
-
-    /// Puts a launch between the slot's events into a stream; one without blocks is nothing but its events.
-    pub(super) fn launch(&self, stream: &Stream, kernel: &Kernel, shape: LaunchShape, params: &[u8]) -> Result<(), CudaError> {
-        self.words.word(self.index).store(0, Release);
+    /// Puts something between the slot's events into a stream.
+    pub(super) fn enclose(&self, stream: &Stream, put: impl FnOnce(&Stream) -> Result<(), CudaError>) -> Result<(), CudaError> {
         self.began.record(stream)?;
-        if !shape.grid.contains(&0) {
-            kernel.launch_with(stream, shape, params)?;
-        }
+        put(stream)?;
         match self.ended.record(stream) {
-            // The launch is on its way, and may have faulted by now: whoever asks for the event will hear of it.
+            // It is on its way, and may have faulted by now: whoever asks for the event will hear of it.
             Err(error) if error.is_context_lost() => Ok(()),
             answer => answer,
         }
@@ -45,7 +64,9 @@ pub(super) struct Queue {
     pub(super) stream: Stream,
     /// Those that no launch has.
     slots: Vec<Slot>,
-    /// Launches whose completion was not taken yet.
+    /// Launches that wait for one that follows at once.
+    pub(super) held: Vec<Bound>,
+    /// Launches whose completion was not taken yet, with those that are held.
     in_flight: u32,
     capacity: u32,
 }
@@ -59,13 +80,16 @@ impl Queue {
         capacity: u32,
     ) -> Result<Queue, CudaError> {
         let words = Arc::new(HostWords::new(context, capacity as usize)?);
-        let slot = |index| Ok(Slot { began: Event::new(context)?, ended: Event::new(context)?, words: words.clone(), index });
+        let slot = |index| {
+            let (began, ended) = (Event::new(context)?, Event::new(context)?);
+            Ok(Slot { began, ended, evicted: EvictedWords::new(&words, index) })
+        };
         let slots = (0..capacity as usize).map(slot).collect::<Result<_, CudaError>>()?;
         let stream = match partition {
             None => Stream::new(context, priority)?,
             Some(partition) => Stream::in_partition(partition, priority)?,
         };
-        Ok(Queue { stream, slots, in_flight: 0, capacity })
+        Ok(Queue { stream, slots, held: Vec::new(), in_flight: 0, capacity })
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -87,14 +111,14 @@ impl Queue {
         self.slots.push(slot);
     }
 
-    /// A launch is on its way.
+    /// A launch was taken.
     pub(super) fn begun(&mut self) {
         self.in_flight += 1;
     }
 
-    /// The completion of one was taken, with the slot that it had.
-    pub(super) fn ended(&mut self, slot: Option<Slot>) {
-        self.in_flight -= 1;
+    /// The completions of some were taken, with the slot that they had.
+    pub(super) fn ended(&mut self, launches: usize, slot: Option<Slot>) {
+        self.in_flight -= launches as u32;
         self.slots.extend(slot);
     }
 }

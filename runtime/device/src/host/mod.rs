@@ -352,6 +352,7 @@ mod tests {
             epoch: Epoch(0),
             preemptible: 0,
             may_run_again: 0,
+            followed: 0,
         }
     }
 

@@ -115,6 +115,7 @@ impl Gpu {
             epoch: Epoch(0),
             preemptible: 0,
             may_run_again: 0,
+            followed: 0,
         };
         self.pool.submit(queue, &record, &params).expect("room");
         launch

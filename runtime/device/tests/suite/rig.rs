@@ -111,6 +111,8 @@ pub struct Launch {
     pub preempt: Option<Preempt>,
     /// Its blocks may be stopped midway.
     pub may_run_again: bool,
+    /// The next one comes at once.
+    pub followed: bool,
 }
 
 /// A device with the kernels loaded.
@@ -181,6 +183,7 @@ impl Rig {
             epoch: preempt.map_or(Epoch(0), |p| p.epoch),
             preemptible: u32::from(preempt.is_some()),
             may_run_again: u32::from(launch.may_run_again),
+            followed: u32::from(launch.followed),
         };
         self.device.submit(QueueId(queue), &record, &params)?;
         self.launches += 1;
@@ -258,7 +261,7 @@ fn layout(launch: &Launch) -> (Vec<u8>, u64) {
 
 impl Launch {
     pub fn new(kernel: Kernel, blocks: u32, params: Vec<Param>) -> Launch {
-        Launch { kernel, grid: [blocks, 1, 1], shared_bytes: 0, params, preempt: None, may_run_again: false }
+        Launch { kernel, grid: [blocks, 1, 1], shared_bytes: 0, params, preempt: None, may_run_again: false, followed: false }
     }
 
     pub fn preemptible(self, preempt: Preempt) -> Launch {

@@ -240,6 +240,8 @@ impl Worker {
             self.launch_ended(&completion);
             any = true;
         }
+        // Not one by one: what is issued together may go to the device together.
+        self.act();
         any
     }
 
@@ -342,6 +344,12 @@ impl Worker {
         }
     }
 
+    /// Whether a real-time launch that is being issued is followed at once by the next one of its task.
+    pub(super) fn is_followed(&mut self, task: TaskId, queue: QueueId) -> bool {
+        let is_next = |action: &Action| matches!(*action, Action::Issue { task: next, queue: at, .. } if next == task && at == queue);
+        self.actions.front().is_some_and(is_next) && self.invocation(task).is_real_time()
+    }
+
     // The device.
 
     fn launch_ended(&mut self, completion: &Completion) {
@@ -404,7 +412,6 @@ impl Worker {
         self.record_end(completion, launch, end, now);
         self.tell(Event::LaunchEnded { launch: completion.launch, end });
         self.end_doubted();
-        self.act();
     }
 
     /// A launch that failed may be the last sign of a lost device, whose launches all fail. Reads a word that no launch writes to find out.

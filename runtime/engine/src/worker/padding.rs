@@ -131,6 +131,7 @@ impl Worker {
             // Its kernels look at their own epochs, and only the compute units' way between blocks is closed to them.
             preemptible: 0,
             may_run_again: 0,
+            followed: 0,
             ..own.record
         };
         taken(self.device.submit(queue, &record, &laid_out.params), queue)?;

@@ -13,7 +13,7 @@ use crate::invocation::Invocation;
 use crate::request::{InvocationResult, OutputTensor, PendingReply};
 use atoll_core::residency::ItemId;
 use atoll_core::{Action, DeviceOffset, Epoch, Event, LaunchId, Nanos, Outcome, QueueId, TaskId, TaskSpec};
-use atoll_device::{Completion, DeviceError, Fault, FaultKind, LaunchReport, LaunchStatus, SubmitError};
+use atoll_device::{Completion, DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, LaunchStatus, SubmitError};
 use std::sync::Arc;
 
 /// What fails without a fault was refused by the scheduler, which knows what can be.
@@ -208,8 +208,10 @@ impl Worker {
     fn try_issue(&mut self, launch: LaunchId, task: TaskId, step: u32, queue: QueueId, epoch: Epoch) -> Result<(), String> {
         self.clear_evicted_word(task, step)?;
         let (stage, within) = self.launch_place(task, step);
+        let followed = self.is_followed(task, queue);
         let instance = &mut self.invocations.get_mut(&task).expect("looked at just now").instances[stage];
         let (record, params) = instance.record(within, launch, epoch).expect("only launches are issued");
+        let record = LaunchRecord { followed: u32::from(followed), ..record };
         taken(self.device.submit(queue, &record, params), queue)?;
         self.launches.insert(launch, InFlight { task, step, queue, epoch });
         Ok(())

@@ -223,6 +223,7 @@ impl<'a> Stage<'a> {
             epoch: Epoch(0),
             preemptible: u32::from(facts.preempt_offset.is_some()),
             may_run_again: 0,
+            followed: 0,
         };
         Ok(Prepared { record, params })
     }

@@ -1,0 +1,80 @@
+//! Graphs: launches that were captured from a stream, and go to the device in one call.
+
+use crate::context::Context;
+use crate::error::{CudaError, status};
+use crate::functions::Functions;
+use crate::handle::Handle;
+use crate::module::{Kernel, LaunchShape};
+use crate::stream::Stream;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other threads and streams go on as if nothing were captured.
+const CAPTURE_RELAXED: c_int = 2;
+
+/// A launch of a graph.
+#[derive(Clone, Copy, Debug)]
+pub struct GraphLaunch<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// How it is launched.
+    pub shape: LaunchShape,
+    /// Its parameter block, which the graph keeps: each launch of the graph has the same.
+    pub params: &'a [u8],
+}
+
+/// Launches that go to the device in one call, each behind the one before it. It keeps its kernels loaded.
+#[derive(Debug)]
+pub struct Graph {
+    context: Arc<Context>,
+    handle: Handle,
+    _kernels: Vec<Kernel>,
+}
+
+impl Graph {
+    /// Captures launches; they keep the priority of the stream, and the partition that it runs on. Nothing is run, and what the stream already has is not waited for.
+    pub fn capture(stream: &Stream, launches: &[GraphLaunch<'_>]) -> Result<Graph, CudaError> {
+        let context = stream.context();
+        let mut captured = Handle::NULL;
+        // SAFETY: the stream is alive.
+        let begin = |f: &Functions| f.capture_begin.map_or(status::NOT_SUPPORTED, |begin| unsafe { begin(stream.handle, CAPTURE_RELAXED) });
+        context.call("cuStreamBeginCapture", begin)?;
+        let launched = launches.iter().try_for_each(|launch| launch.kernel.launch_with(stream, launch.shape, launch.params));
+        // SAFETY: the stream is alive; writes one handle to the address given.
+        let end = |f: &Functions| f.capture_end.map_or(status::NOT_SUPPORTED, |end| unsafe { end(stream.handle, &mut captured) });
+        // Also where a launch was refused: the stream has to be one again.
+        let ended = context.call("cuStreamEndCapture", end);
+        let instance = launched.and(ended).and_then(|()| instantiate(context, captured));
+        if captured != Handle::NULL {
+            // SAFETY: the handle is ours and not used again; what was made of it is a copy.
+            context.release(|f| f.graph_destroy.map_or(status::NOT_SUPPORTED, |destroy| unsafe { destroy(captured) }));
+        }
+        let kernels = launches.iter().map(|launch| launch.kernel.clone()).collect();
+        Ok(Graph { context: context.clone(), handle: instance?, _kernels: kernels })
+    }
+
+    /// Puts the launches into a stream. While they run the driver takes the graph again only behind them.
+    pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: graph and stream are alive.
+        let launch = |f: &Functions| f.graph_launch.map_or(status::NOT_SUPPORTED, |launch| unsafe { launch(self.handle, stream.handle) });
+        self.context.call("cuGraphLaunch", launch)
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours and not used again; launches that are under way still end.
+        self.context.release(|f| f.graph_release.map_or(status::NOT_SUPPORTED, |release| unsafe { release(self.handle) }));
+    }
+}
+
+fn instantiate(context: &Context, captured: Handle) -> Result<Handle, CudaError> {
+    let mut instance = Handle::NULL;
+    let make = |f: &Functions| match f.graph_instantiate {
+        // SAFETY: the graph is alive; writes one handle to the address given.
+        Some(make) => unsafe { make(&mut instance, captured, 0) },
+        None => status::NOT_SUPPORTED,
+    };
+    context.call("cuGraphInstantiateWithFlags", make)?;
+    Ok(instance)
+}

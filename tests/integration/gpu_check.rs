@@ -34,6 +34,8 @@ fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
     ensure!(report["kernels"]["random"]["equal"] == 20, "{said}");
     let models = report["models"].as_array().context("no models")?;
     ensure!(models.len() == MODELS.len() && models.iter().all(|model| model["cuda"].is_object()), "{said}");
+    let segments = report["segments"].as_array().context("no segments")?;
+    ensure!(segments.len() == MODELS.len() && segments.iter().all(|model| model["8"]["milliseconds"].is_array()), "{said}");
     ensure!(report["preempt"]["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{said}");
     ensure!(report["dkp"]["rows"].as_array().is_some_and(|rows| rows.len() > 4), "{said}");
     ensure!(report["parts"]["part_beside"]["latency"]["count"].as_u64().is_some_and(|count| count > 0), "{said}");

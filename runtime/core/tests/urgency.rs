@@ -19,6 +19,8 @@ struct Desk {
     /// Tasks that were told to leave, in the order in which they were.
     evicted: Vec<TaskId>,
     finished: Vec<TaskId>,
+    /// How tasks end.
+    expected: Outcome,
 }
 
 impl Desk {
@@ -44,6 +46,7 @@ impl Desk {
             has_profiles: false,
             evicted: Vec::new(),
             finished: Vec::new(),
+            expected: Outcome::Complete,
         }
     }
 
@@ -63,7 +66,7 @@ impl Desk {
                     }
                     Action::RaiseEpoch { task, .. } => self.evicted.push(task),
                     Action::FinishTask { task, outcome, .. } => {
-                        assert_eq!(outcome, Outcome::Complete);
+                        assert_eq!(outcome, self.expected);
                         self.finished.push(task);
                     }
                     other => panic!("{other:?}"),
@@ -138,6 +141,8 @@ fn equals_run_one_after_the_other() {
     assert_eq!(desk.on_device(), [(0, 0), (0, 0)]);
     desk.end(0, LaunchEnd::Complete);
     assert_eq!(desk.on_device(), [(0, 0), (1, 0)], "behind the last launch, in the same queue");
+    desk.end(1, LaunchEnd::Complete);
+    assert_eq!(desk.on_device(), [(0, 0), (1, 0)], "what another executor has may end first");
     assert_eq!(desk.evicted, []);
 }
 
@@ -241,4 +246,55 @@ fn blocks_follow_others_only_in_one_queue() {
     desk.end_all(&[0, 0], LaunchEnd::Evicted);
     desk.end(1, LaunchEnd::Complete);
     assert_eq!(desk.pads[1..], [(9, 1, 1)], "nothing of it is under way any more");
+}
+
+#[test]
+fn what_only_pads_shares_its_queue_with_nobody() {
+    for has_slices in [false, true] {
+        let mut desk = Desk::new("reef", 2, has_slices.then_some(1_000_000));
+        desk.has_profiles = true;
+        desk.real_time(0, 5);
+        desk.arrive(8, Class::BestEffort, 0, None);
+        desk.arrive(9, Class::BestEffort, 0, None);
+        assert_eq!(desk.scheduler.waiting(Class::BestEffort), 1, "the other one has the only queue");
+    }
+}
+
+#[test]
+fn who_gets_a_slice_waits_for_its_blocks_beside_others() {
+    const WAIT: u64 = 1_000_000;
+    let mut desk = Desk::new("reef", 4, Some(WAIT));
+    desk.has_profiles = true;
+    desk.real_time(0, 5);
+    desk.arrive(9, Class::BestEffort, 0, None);
+    desk.end(0, LaunchEnd::Complete);
+    assert_eq!((desk.pads.as_slice(), desk.on_device()), ([(9, 0, 0)].as_slice(), vec![(0, 0), (0, 0)]));
+    desk.now += 2 * WAIT;
+    desk.tell(Event::Tick);
+    assert!(desk.scheduler.slice().is_some(), "it got nowhere for too long");
+    assert_eq!(desk.on_device(), [(0, 0), (0, 0)], "its second step may read what the first one has yet to write");
+    desk.end_all(&[0, 0], LaunchEnd::Complete);
+    assert!(desk.on_device().iter().any(|(task, _)| *task == 9), "{:?}", desk.on_device());
+}
+
+#[test]
+fn the_scheduler_says_what_it_is_at() {
+    let mut desk = Desk::new("reset", 2, None);
+    assert!(!desk.scheduler.is_in_real_time_mode());
+    desk.real_time(0, 5);
+    assert!(desk.scheduler.is_in_real_time_mode() && !desk.scheduler.is_ending(TaskId(0)));
+    desk.end_all(&[0, 0, 0], LaunchEnd::Complete);
+    assert!(!desk.scheduler.is_in_real_time_mode() && !desk.scheduler.is_ending(TaskId(0)), "it is gone");
+
+    let steps = Arc::clone(&desk.best_effort_steps);
+    let spec = TaskSpec { task: TaskId(1), class: Class::BestEffort, priority: 0, steps, deadline: None, profiles: None, ready: false };
+    desk.tell(Event::TaskArrived(spec));
+    assert_eq!(desk.scheduler.waiting(Class::BestEffort), 1, "it cannot start yet");
+    desk.tell(Event::TaskReady { task: TaskId(1) });
+    assert_eq!((desk.scheduler.waiting(Class::BestEffort), desk.launches.len()), (0, 2));
+    desk.expected = Outcome::Cancelled;
+    desk.tell(Event::CancelTask { task: TaskId(1) });
+    assert!(desk.scheduler.is_ending(TaskId(1)), "its launches are still there");
+    desk.end_all(&[1, 1], LaunchEnd::Evicted);
+    assert_eq!((desk.scheduler.is_ending(TaskId(1)), desk.scheduler.task_count()), (false, 0));
 }

@@ -1,7 +1,7 @@
 //! The bound on how many run beside one launch.
 
 use atoll_core::LaunchProfile;
-use atoll_core::limits::PADS_MAX;
+use atoll_core::limits::{PADS_MAX, SHARED_PARAMS_BYTES_MAX};
 use atoll_core::padding::Padding;
 
 #[test]
@@ -10,4 +10,11 @@ fn no_more_run_beside_a_launch_than_it_has_slots_for() {
     let mut padding = Padding::of(&single, 60);
     assert_eq!((0..60).filter_map(|_| padding.take(&single, 0)).count(), PADS_MAX);
     assert!(!padding.has_room());
+}
+
+#[test]
+fn parameters_of_a_launch_with_all_its_pads_fit_a_parameter_block() {
+    const SLOT_BYTES: u32 = 16;
+    let slots = 1 + PADS_MAX as u32;
+    assert_eq!(slots * SLOT_BYTES + SHARED_PARAMS_BYTES_MAX, 512);
 }

@@ -16,7 +16,7 @@ fn cuda() -> CudaConfig {
 /// The device in this process, and in an executor.
 fn rigs() -> [Rig; 2] {
     let here = CudaDevice::start(&cuda()).expect("a GPU");
-    let there = ExecutorDevice::start(executor(cuda().into())).expect("an executor");
+    let there = ExecutorDevice::start(executor(cuda())).expect("an executor");
     [Rig::new(Box::new(here), KERNELS.as_bytes()), Rig::new(Box::new(there), KERNELS.as_bytes())]
 }
 

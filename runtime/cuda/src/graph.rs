@@ -32,7 +32,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Captures launches; they keep the priority of the stream, and the partition that it runs on. Nothing is run, and what the stream already has is not waited for.
+    /// Captures launches; they stay on the partition of this stream, and have the priority of the one that they are launched into. Nothing is run, and what the stream already has is not waited for.
     pub fn capture(stream: &Stream, launches: &[GraphLaunch<'_>]) -> Result<Graph, CudaError> {
         let context = stream.context();
         let mut captured = Handle::NULL;

@@ -126,7 +126,7 @@ impl CudaDevice {
         launches.iter().for_each(|bound| bound.add_to(&mut key));
         let capture = |evicted: &EvictedWords| {
             let params: Vec<Vec<u8>> = launches.iter_mut().enumerate().map(|(index, bound)| bound.params_with(evicted, index)).collect();
-            let launch = |(bound, params)| bound_launch(bound, params);
+            let launch = |(bound, params)| graph_launch(bound, params);
             let launches: Vec<GraphLaunch<'_>> = launches.iter().zip(&params).filter_map(launch).collect();
             Graph::capture(stream, &launches)
         };
@@ -208,6 +208,6 @@ impl CudaDevice {
 }
 
 /// A launch as a graph has it; one without blocks is not in it.
-fn bound_launch<'a>(bound: &'a Bound, params: &'a Vec<u8>) -> Option<GraphLaunch<'a>> {
+fn graph_launch<'a>(bound: &'a Bound, params: &'a Vec<u8>) -> Option<GraphLaunch<'a>> {
     bound.has_blocks().then_some(GraphLaunch { kernel: &bound.kernel, shape: bound.shape, params })
 }

@@ -210,10 +210,10 @@ impl Worker {
     /// Stays away from the CPUs of compute units, where there are others: beside one of them on its CPU, this thread and that one would wait for each other.
     fn take_core(&mut self) {
         let info = self.device.info();
-        let allowed = cpus::allowed();
-        self.has_core = allowed.len() > info.host_threads as usize;
+        // A quota counts as well: what is spun away, compute units would miss.
+        self.has_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > info.host_threads as usize);
         if self.has_core && !info.host_cpus.is_empty() {
-            let others: Vec<usize> = allowed.into_iter().filter(|cpu| !info.host_cpus.contains(cpu)).collect();
+            let others: Vec<usize> = cpus::allowed().into_iter().filter(|cpu| !info.host_cpus.contains(cpu)).collect();
             cpus::keep_to(&others);
         }
     }

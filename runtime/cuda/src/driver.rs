@@ -148,11 +148,12 @@ impl std::fmt::Debug for Driver {
 
 fn open_library(path: &Path) -> Result<Library, OpenError> {
     // SAFETY: the driver's library is meant to be loaded like this; its initialisers have no preconditions.
-    unsafe { Library::new(path) }.map_err(|error| {
-        // The loader's own words, where it has some.
-        let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        OpenError::NoLibrary { name: path.display().to_string(), why }
-    })
+    unsafe { Library::new(path) }.map_err(|error| OpenError::NoLibrary { name: path.display().to_string(), why: loader_says(&error) })
+}
+
+/// The loader's own words, where it has some.
+pub(crate) fn loader_says(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Device attributes by their numbers in `cuda.h`.

@@ -2,13 +2,14 @@
 //!
 //! - [`Driver`]: the library and its entry points, one table ([`functions`](self)) from which their types and their loading follow.
 //! - [`Gpu`]: a device as the driver counts them, before anything is done with it; [`Context`]: its primary context, retained.
-//! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`], [`Graph`], [`DeviceMemory`], [`HostWords`], [`HostMemory`]: owning handles, each of which keeps alive what it needs.
+//! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`], [`Graph`], [`DeviceMemory`], [`HostWords`], [`HostMemory`], [`BarWords`]: owning handles, each of which keeps alive what it needs.
 //!
 //! What it is not: it schedules nothing, chooses nothing and retries nothing. Every call says what the driver answered, by number and name.
 //!
 //! Invariants: a handle is destroyed once, by its owner. Any thread may use any handle: the context is made current where it is not. No call of the host's memory by the driver outlives the
-//! borrow it was given, except [`HostWords`] and [`HostMemory`], to which there are no references but to atomics. What a kernel does to device memory and to host words is the kernel's business, as it is on any device.
+//! borrow it was given, except [`HostWords`], [`HostMemory`] and [`BarWords`], to which there are no references but to atomics. What a kernel does to device memory and to host words is the kernel's business, as it is on any device.
 
+mod bar;
 mod context;
 mod driver;
 mod error;
@@ -20,6 +21,7 @@ mod module;
 mod partition;
 mod stream;
 
+pub use bar::{BarError, BarWords};
 pub use context::Context;
 pub use driver::{Attribute, ComputeMode, Driver, Gpu, OpenError};
 pub use error::{CudaError, status};

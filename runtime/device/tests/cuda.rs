@@ -198,6 +198,14 @@ fn config_of_one() -> CudaConfig {
     config(Wanted::default())
 }
 
+/// The routes that a device surely has; on the stand-in, which is GDRCopy too, all of them.
+fn routes() -> (Option<PathBuf>, Vec<FlagRoute>) {
+    match config_of_one().library {
+        Some(stand_in) => (Some(stand_in), vec![FlagRoute::Mapped, FlagRoute::StreamWrite, FlagRoute::Bar]),
+        None => (None, vec![FlagRoute::Mapped, FlagRoute::StreamWrite]),
+    }
+}
+
 /// A fault ends the driver's context, and with it every device of the process. So this runs in a process of its own, as an executor does.
 #[test]
 #[ignore = "`a_fault_loses_the_device_and_every_launch_is_answered` runs it"]
@@ -277,11 +285,13 @@ fn nobody_finds_what_was_in_the_memory_before() {
 
 #[test]
 fn kernels_look_where_it_was_measured_to_be_best() {
-    for flag_route in [None, Some(FlagRoute::StreamWrite)] {
-        let device = CudaDevice::start(&CudaConfig { flag_route, ..config_of_one() }).expect("a GPU");
+    let (bar_library, all) = routes();
+    for flag_route in all.iter().copied().map(Some).chain([None]) {
+        let device = CudaDevice::start(&CudaConfig { flag_route, bar_library: bar_library.clone(), ..config_of_one() }).expect("a GPU");
         assert_eq!(device.flag_routes().is_some(), flag_route.is_none());
         if let Some(routes) = device.flag_routes() {
-            assert!(routes.mapped.is_some() && routes.stream_write.is_some(), "both work here: {routes:?}");
+            let works = routes.mapped.is_some() && routes.stream_write.is_some() && (routes.bar.is_some() || bar_library.is_none());
+            assert!(works, "all work here: {routes:?}");
         }
         let mut rig = Rig::new(Box::new(device), KERNELS.as_bytes());
         let counts = rig.alloc(4);
@@ -293,4 +303,13 @@ fn kernels_look_where_it_was_measured_to_be_best() {
         assert_eq!(rig.u32(preempt.epoch_word), 1);
         assert_eq!(rig.run(1, &Launch::spin_preemptible(1, counts, 0, preempt)).status, LaunchStatus::Evicted);
     }
+}
+
+#[test]
+fn a_machine_without_gdrcopy_has_the_other_routes() {
+    let nowhere = CudaConfig { bar_library: Some(PathBuf::from("/nowhere/libgdrapi.so.2")), ..config_of_one() };
+    let device = CudaDevice::start(&CudaConfig { flag_route: None, ..nowhere.clone() }).expect("a GPU");
+    assert!(device.flag_routes().is_some_and(|routes| routes.bar.is_none() && routes.mapped.is_some()));
+    let refused = CudaDevice::start(&CudaConfig { flag_route: Some(FlagRoute::Bar), ..nowhere }).expect_err("it was asked for");
+    assert!(refused.to_string().contains("GDRCopy is not here (/nowhere/libgdrapi.so.2"), "{refused}");
 }

@@ -8,6 +8,7 @@ mod context;
 mod copy;
 mod device;
 mod event;
+mod gdr;
 mod graph;
 mod green;
 mod launch;

@@ -3,7 +3,7 @@
 //! A word in mapped host memory is raised by one store, and every block that reads it waits for the bus; a word in device memory is raised through a stream, and reading it costs next to nothing. So what is
 //! wanted is the cheapest read of those that are raised in time.
 
-use atoll_cuda::{Arg, Context, DeviceMemory, FLAG_PTX, HostWords, Kernel, LoadError, Module, Stream, TransferError};
+use atoll_cuda::{Arg, BarWords, Context, DeviceMemory, FLAG_PTX, HostWords, Kernel, LoadError, Module, Stream, TransferError};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -32,6 +32,8 @@ pub enum FlagRoute {
     Mapped,
     /// In device memory, which a stream writes.
     StreamWrite,
+    /// In device memory that the host sees through the GPU's BAR, where raising is one store. For machines with GDRCopy.
+    Bar,
 }
 
 /// What a route costs.
@@ -50,31 +52,41 @@ pub struct FlagRoutes {
     pub mapped: Option<RouteCost>,
     /// The same.
     pub stream_write: Option<RouteCost>,
+    /// The same.
+    pub bar: Option<RouteCost>,
     /// The one that is used.
     pub chosen: FlagRoute,
 }
 
 impl FlagRoutes {
-    /// The cheapest read among the routes that are fast enough; where none is, the fastest.
-    fn choose(mapped: Option<RouteCost>, stream_write: Option<RouteCost>) -> FlagRoutes {
-        let rank = |cost: RouteCost| if cost.visible_ns <= VISIBLE_NS_MAX { (0, cost.read_ns) } else { (1, cost.visible_ns) };
-        let chosen = match (mapped.map(rank), stream_write.map(rank)) {
-            (Some(mapped), Some(written)) if written < mapped => FlagRoute::StreamWrite,
-            (None, Some(_)) => FlagRoute::StreamWrite,
-            _ => FlagRoute::Mapped,
-        };
-        FlagRoutes { mapped, stream_write, chosen }
+    /// The cheapest read among the routes that are fast enough, the faster one of two that read the same memory; where none is fast enough, the fastest.
+    fn choose(mapped: Option<RouteCost>, stream_write: Option<RouteCost>, bar: Option<RouteCost>) -> FlagRoutes {
+        let reads_of_device = stream_write.into_iter().chain(bar).map(|cost| cost.read_ns).min().unwrap_or(0);
+        let rank = |read_ns, visible_ns| if visible_ns <= VISIBLE_NS_MAX { (0, read_ns, visible_ns) } else { (1, visible_ns, 0) };
+        let of_device = |route, cost: Option<RouteCost>| cost.map(|cost| (rank(reads_of_device, cost.visible_ns), route));
+        let mapped_rank = mapped.map(|cost| (rank(cost.read_ns, cost.visible_ns), FlagRoute::Mapped));
+        let ranks = [mapped_rank, of_device(FlagRoute::Bar, bar), of_device(FlagRoute::StreamWrite, stream_write)];
+        let chosen = ranks.into_iter().flatten().min_by_key(|(rank, _)| *rank).map_or(FlagRoute::Mapped, |(_, route)| route);
+        FlagRoutes { mapped, stream_write, bar, chosen }
     }
 
-    /// Measures both on an idle device; some milliseconds.
-    pub(super) fn measure(context: &Arc<Context>, service: &Stream) -> Result<FlagRoutes, MeasureError> {
+    /// Measures all that are there on an idle device; some milliseconds.
+    pub(super) fn measure(context: &Arc<Context>, service: &Stream, bar: Option<&BarWords>) -> Result<FlagRoutes, MeasureError> {
         let bench = Bench::new(context)?;
         let mapped = bench.cost(bench.host.address(), |value| {
             bench.host.word(WORD).store(value, Release);
             Ok(())
         });
         let written = bench.cost(bench.memory.address(), |value| service.write_word(&bench.memory, 0, value));
-        Ok(FlagRoutes::choose(mapped?, written?))
+        let through_bar = bar.map(|bar| {
+            let cost = bench.cost(bar.address(), |value| {
+                bar.store(WORD, value);
+                Ok(())
+            });
+            bar.store(WORD, 0);
+            cost
+        });
+        Ok(FlagRoutes::choose(mapped?, written?, through_bar.transpose()?.flatten()))
     }
 }
 
@@ -155,12 +167,16 @@ mod tests {
     #[test]
     fn the_cheapest_read_that_is_in_time_is_chosen() {
         let cost = |visible_ns, read_ns| Some(RouteCost { visible_ns, read_ns });
-        let chosen = |mapped, written| FlagRoutes::choose(mapped, written).chosen;
+        let chosen = |mapped, written| FlagRoutes::choose(mapped, written, None).chosen;
         assert_eq!(chosen(cost(2_000, 900), cost(7_000, 300)), FlagRoute::StreamWrite);
         assert_eq!(chosen(cost(2_000, 900), cost(30_000, 300)), FlagRoute::Mapped, "too late");
         assert_eq!(chosen(cost(50_000, 900), cost(30_000, 1_000)), FlagRoute::StreamWrite, "both are late");
         assert_eq!(chosen(cost(2_000, 900), None), FlagRoute::Mapped);
         assert_eq!(chosen(None, cost(90_000, 9_000)), FlagRoute::StreamWrite);
         assert_eq!(chosen(None, None), FlagRoute::Mapped);
+        let three = |mapped, written, bar| FlagRoutes::choose(mapped, written, bar).chosen;
+        assert_eq!(three(cost(2_000, 900), cost(7_000, 300), cost(1_500, 310)), FlagRoute::Bar, "the same memory, and sooner");
+        assert_eq!(three(cost(2_000, 200), cost(7_000, 300), cost(1_500, 310)), FlagRoute::Mapped);
+        assert_eq!(three(cost(2_000, 900), cost(7_000, 300), cost(30_000, 300)), FlagRoute::StreamWrite);
     }
 }

@@ -17,8 +17,8 @@
 //! [`PreemptLevel::Deactivate`]. Where the device is to run on a part of the GPU, they are streams of a partition. A queue holds as many launches as it has slots; a slot is two timed events
 //! and a word in host memory, reserved when the device starts. Launches of which each says that the next one follows at once may take one together, as a CUDA graph ([`segment`](self)).
 //!
-//! **Epochs.** A kernel finds its task's epoch word where reading it costs the device least without being late: which of two places that is, is measured when the device starts (`flag`).
-//! The word in device memory is written in either case, by a stream that has nothing else to do, so that it says the truth to copies. Where kernels look at mapped host memory, raising an epoch is
+//! **Epochs.** A kernel finds its task's epoch word where reading it costs the device least without being late: which of three places that is, is measured when the device starts (`flag`).
+//! The word in device memory is written in any case, by a stream that has nothing else to do, so that it says the truth to copies. Where kernels look at mapped host memory, or at device memory that the host sees through the GPU's BAR (on machines with GDRCopy), raising an epoch is
 //! one store. All kernels of a task look at the same place, also those that it shares with others: one that left and a later one that did not would otherwise be seen.
 //!
 //! **Completions.** The evicted word of a launch lies in its slot, in host memory: a block that leaves writes there, nobody has to copy it, and the launch's second event says that it can be read
@@ -49,7 +49,7 @@ use crate::executor::{MpsControl, MpsShare};
 use crate::host::{LinkShape, Reports};
 use crate::{Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
-use atoll_cuda::{Attribute, Context, DeviceMemory, Driver, Gpu, Partition, PartitionError, Stream, TransferError};
+use atoll_cuda::{Attribute, BarError, BarWords, Context, DeviceMemory, Driver, Gpu, Partition, PartitionError, Stream, TransferError};
 use completion::{Ended, Flight, Poller};
 use flag::MeasureError;
 use module::Module;
@@ -99,6 +99,8 @@ pub struct CudaConfig {
     pub segment: u32,
     /// Where kernels look for epochs; measured where nothing is said.
     pub flag_route: Option<FlagRoute>,
+    /// GDRCopy's library, by which one of these places is reached; the installed one where none is named.
+    pub bar_library: Option<PathBuf>,
     /// How long a launch may run before the executor that has it is replaced. Nothing but the end of its process ends a kernel, so in this process there is no limit.
     pub time_limit: Duration,
 }
@@ -133,6 +135,7 @@ impl Default for CudaConfig {
             queue_capacity: 4,
             segment: 1,
             flag_route: None,
+            bar_library: None,
             time_limit: TIME_LIMIT_DEFAULT,
         }
     }
@@ -203,13 +206,15 @@ impl CudaDevice {
         let service = Stream::new(&context, highest)?;
         // Whoever had it before may have left something in it: another process, or the one that this one replaces.
         service.fill(&memory, 0, 0, memory.bytes())?;
+        let bar = bar_words(&context, &service, config)?;
         let flag_routes = match config.flag_route {
             Some(_) => None,
-            None => measured(&context, &service)?,
+            None => measured(&context, &service, bar.as_ref())?,
         };
         let route = config.flag_route.or(flag_routes.map(|routes| routes.chosen)).unwrap_or(FlagRoute::Mapped);
+        let bar = bar.filter(|_| route == FlagRoute::Bar);
         Ok(CudaDevice {
-            epochs: EpochWords::new(&context, route)?,
+            epochs: EpochWords::new(&context, route, bar)?,
             segments: Segments::new(&context, config.segment)?,
             service,
             flag_routes,
@@ -323,9 +328,25 @@ fn stream_priority(queue: u32, queues: u32, highest: i32) -> i32 {
     priority as i32
 }
 
+/// Words behind the GPU's BAR, where they may be wanted: most machines have none, and nobody minds unless they were asked for.
+fn bar_words(context: &Arc<Context>, service: &Stream, config: &CudaConfig) -> Result<Option<BarWords>, DeviceError> {
+    if !matches!(config.flag_route, None | Some(FlagRoute::Bar)) {
+        return Ok(None);
+    }
+    match BarWords::new(context, service, word_table::WORDS_MAX, config.bar_library.as_deref()) {
+        Ok(words) => Ok(Some(words)),
+        Err(BarError::Driver(error)) => Err(error.into()),
+        Err(error) if config.flag_route.is_some() => Err(DeviceError::Unavailable(error.to_string())),
+        Err(error) => {
+            tracing::debug!(%error, "no words behind the GPU's BAR");
+            Ok(None)
+        }
+    }
+}
+
 /// What raising and reading a flag costs. A driver that does not take the kernels of that may take others, as machine code.
-fn measured(context: &Arc<Context>, service: &Stream) -> Result<Option<FlagRoutes>, DeviceError> {
-    match FlagRoutes::measure(context, service) {
+fn measured(context: &Arc<Context>, service: &Stream, bar: Option<&BarWords>) -> Result<Option<FlagRoutes>, DeviceError> {
+    match FlagRoutes::measure(context, service, bar) {
         Ok(routes) => Ok(Some(routes)),
         Err(MeasureError::Load(error)) => {
             tracing::warn!(%error, "where kernels best look for epochs cannot be measured; they look in host memory");

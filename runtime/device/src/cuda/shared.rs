@@ -23,7 +23,7 @@ impl SharedCuda {
         let begin = std::ptr::with_exposed_provenance_mut(region.address(0).unwrap_or_default() as usize);
         // SAFETY: the device's words keep the region mapped, the only other references into it are to atomics, and whoever has the device does not copy its memory away.
         let memory = Arc::new(unsafe { HostMemory::register(&device.context, begin, region.bytes())? });
-        device.epochs = device.epochs.shared(SharedWords::new(region.clone(), memory.clone(), words_at));
+        device.epochs.share(SharedWords::new(region.clone(), memory.clone(), words_at));
         Ok(SharedCuda { device, memory })
     }
 

@@ -7,7 +7,7 @@ use super::flag::FlagRoute;
 use super::word_table::{WORDS_MAX, WordTable};
 use crate::shm::Region;
 use atoll_core::{DeviceOffset, Epoch};
-use atoll_cuda::{Context, CudaError, DeviceMemory, HostMemory, HostWords, Stream, TransferError, status};
+use atoll_cuda::{BarWords, Context, CudaError, DeviceMemory, HostMemory, HostWords, Stream, TransferError, status};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 pub(super) struct EpochWords {
     words: Words,
     route: FlagRoute,
+    /// Where kernels look, if that is the route: a word each beside those of `words`.
+    bar: Option<BarWords>,
     /// Whether streams can write values on this device.
     writes_values: Cell<bool>,
 }
@@ -55,24 +57,34 @@ impl SharedWords {
 }
 
 impl EpochWords {
-    pub(super) fn new(context: &Arc<Context>, route: FlagRoute) -> Result<EpochWords, CudaError> {
+    /// `bar` has [`WORDS_MAX`] words, where the route is through it.
+    pub(super) fn new(context: &Arc<Context>, route: FlagRoute, bar: Option<BarWords>) -> Result<EpochWords, CudaError> {
         let words = HostWords::new(context, WORDS_MAX)?;
-        Ok(EpochWords { words: Words::Own { words, table: WordTable::new() }, route, writes_values: Cell::new(true) })
+        Ok(EpochWords { words: Words::Own { words, table: WordTable::new() }, route, bar, writes_values: Cell::new(true) })
     }
 
-    /// The same with words that another process raises.
-    pub(super) fn shared(&self, words: SharedWords) -> EpochWords {
-        EpochWords { words: Words::Shared(words), route: self.route, writes_values: self.writes_values.clone() }
+    /// From now on another process raises the words.
+    pub(super) fn share(&mut self, words: SharedWords) {
+        self.words = Words::Shared(words);
     }
 
-    /// Sees that a word that lies in device memory has one of host memory, if that is where kernels are to look and there is one left.
+    /// Sets a word of this process, where kernels see it.
+    fn set(words: &HostWords, bar: Option<&BarWords>, index: usize, value: u32) {
+        words.word(index).store(value, Release);
+        if let Some(bar) = bar {
+            bar.store(index, value);
+        }
+    }
+
+    /// Sees that a word that lies in device memory has one that the host raises by a store, if that is where kernels are to look and there is one left.
     pub(super) fn watch(&mut self, word: DeviceOffset, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
-        if let (FlagRoute::Mapped, Words::Own { words, table }) = (self.route, &mut self.words)
+        if self.route != FlagRoute::StreamWrite
+            && let Words::Own { words, table } = &mut self.words
             && table.find(word).is_none()
         {
             let value = read_word(word, service, memory)?;
             if let Some(index) = table.bind(word) {
-                words.word(index).store(value, Release);
+                EpochWords::set(words, self.bar.as_ref(), index, value);
             }
         }
         Ok(())
@@ -83,10 +95,11 @@ impl EpochWords {
         if self.route == FlagRoute::StreamWrite {
             return None;
         }
-        match &self.words {
-            Words::Own { words, table } => Some(words.address() + table.find(word)? as u64 * 4),
-            Words::Shared(shared) => Some(shared.memory.address() + shared.at + shared.bound.get(&word.0)?.0 as u64 * 4),
-        }
+        let (index, in_host) = match &self.words {
+            Words::Own { words, table } => (table.find(word)?, words.address()),
+            Words::Shared(shared) => (shared.bound.get(&word.0)?.0, shared.memory.address() + shared.at),
+        };
+        Some(self.bar.as_ref().map_or(in_host, BarWords::address) + index as u64 * 4)
     }
 
     /// Gives an offset a word that is shared, and sets that to what device memory says.
@@ -97,6 +110,9 @@ impl EpochWords {
         shared.bound.retain(|_, (other, _)| *other != index);
         if let Some(in_host) = shared.word(index) {
             in_host.store(value, Release);
+            if let Some(bar) = &self.bar {
+                bar.store(index, value);
+            }
             shared.bound.insert(word.0, (index, value));
         }
         Ok(())
@@ -107,10 +123,13 @@ impl EpochWords {
         let Words::Shared(shared) = &self.words else { return Ok(()) };
         let now = |(offset, (index, said)): (&u64, &(usize, u32))| {
             let value = shared.word(*index)?.load(Acquire);
-            (value != *said).then_some((*offset, value))
+            (value != *said).then_some((*offset, *index, value))
         };
-        let raised: Vec<(u64, u32)> = shared.bound.iter().filter_map(now).collect();
-        for (offset, value) in raised {
+        let raised: Vec<(u64, usize, u32)> = shared.bound.iter().filter_map(now).collect();
+        for (offset, index, value) in raised {
+            if let Some(bar) = &self.bar {
+                bar.store(index, value);
+            }
             self.write_through(DeviceOffset(offset), Epoch(value), service, memory)?;
             let Words::Shared(shared) = &mut self.words else { return Ok(()) };
             shared.bound.entry(offset).and_modify(|(_, said)| *said = value);
@@ -118,12 +137,12 @@ impl EpochWords {
         Ok(())
     }
 
-    /// Raises a word for kernels that look at host memory.
+    /// Raises a word for kernels that look where the host writes.
     pub(super) fn store(&self, word: DeviceOffset, epoch: Epoch) {
         if let Words::Own { words, table } = &self.words
             && let Some(index) = table.find(word)
         {
-            words.word(index).store(epoch.0, Release);
+            EpochWords::set(words, self.bar.as_ref(), index, epoch.0);
         }
     }
 
@@ -147,16 +166,29 @@ impl EpochWords {
     /// Device memory was changed: what words of this process follow. The daemon sees to those that it shares.
     pub(super) fn changed(&mut self, change: impl FnOnce(&mut WordTable, &dyn Fn(usize, u32))) {
         if let Words::Own { words, table } = &mut self.words {
-            change(table, &|index, value| words.word(index).store(value, Release));
+            let bar = self.bar.as_ref();
+            change(table, &|index, value| EpochWords::set(words, bar, index, value));
         }
     }
 
     /// Has every launch leave that can.
     pub(super) fn raise_all(&self) {
-        let raise = |word: &AtomicU32| word.store(Epoch(word.load(Acquire)).out_of_reach().0, Release);
+        let raise = |index: usize, word: &AtomicU32| {
+            let epoch = Epoch(word.load(Acquire)).out_of_reach();
+            word.store(epoch.0, Release);
+            if let Some(bar) = &self.bar {
+                bar.store(index, epoch.0);
+            }
+        };
         match &self.words {
-            Words::Own { words, table } => table.indices().for_each(|index| raise(words.word(index))),
-            Words::Shared(shared) => shared.bound.values().filter_map(|(index, _)| shared.word(*index)).for_each(raise),
+            Words::Own { words, table } => table.indices().for_each(|index| raise(index, words.word(index))),
+            Words::Shared(shared) => {
+                shared
+                    .bound
+                    .values()
+                    .filter_map(|(index, _)| Some((*index, shared.word(*index)?)))
+                    .for_each(|(index, word)| raise(index, word));
+            }
         }
     }
 }

@@ -1,9 +1,8 @@
 //! A GPU in a process of its own: the same suite, and what happens when that process is lost.
 
 use super::suite::rig::{Kernel, Launch, Rig, Wanted, facts, wait_for};
-use super::{KERNELS, config, suite};
+use super::{KERNELS, config, routes, suite};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::cuda::FlagRoute;
 use atoll_device::executor::serve;
 use atoll_device::{
     Completion, CudaConfig, Device, DeviceError, DomainState, ExecutorConfig, ExecutorDevice, ExecutorPool, Fault, FaultKind, LaunchRecord,
@@ -250,8 +249,10 @@ fn a_kernel_that_does_not_end_costs_its_executor() {
 /// An epoch word begins at 0 again for each invocation, so the same epochs are raised time and again, wherever kernels look for them.
 #[test]
 fn an_epoch_is_raised_again_after_its_word_was_cleared() {
-    for flag_route in [FlagRoute::Mapped, FlagRoute::StreamWrite] {
-        let device = ExecutorDevice::start(executor(CudaConfig { flag_route: Some(flag_route), ..config(Wanted::default()) }));
+    let (bar_library, all) = routes();
+    for flag_route in all {
+        let bar_library = bar_library.clone();
+        let device = ExecutorDevice::start(executor(CudaConfig { flag_route: Some(flag_route), bar_library, ..config(Wanted::default()) }));
         let mut rig = Rig::new(Box::new(device.expect("an executor")), KERNELS.as_bytes());
         let counts = rig.alloc(4);
         let preempt = rig.preempt(1);

@@ -33,9 +33,12 @@ fn describe(index: u32) -> Result<String> {
         let place = match routes.chosen {
             FlagRoute::Mapped => "host memory",
             FlagRoute::StreamWrite => "device memory",
+            FlagRoute::Bar => "device memory behind the BAR",
         };
+        // Few machines have it, so that nobody misses it.
+        let bar = routes.bar.map_or_else(String::new, |bar| format!("; device memory behind the BAR: {}", cost(Some(bar))));
         text += &format!(
-            "; kernels look for epochs in {place} (host memory: {}; device memory: {})",
+            "; kernels look for epochs in {place} (host memory: {}; device memory: {}{bar})",
             cost(routes.mapped),
             cost(routes.stream_write)
         );

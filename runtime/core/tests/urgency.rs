@@ -131,6 +131,17 @@ fn a_more_urgent_task_evicts_and_issues_at_once_and_the_other_goes_on_where_it_w
 }
 
 #[test]
+fn nobody_waits_behind_launches_of_a_task_that_is_over() {
+    let mut desk = Desk::new("reset", 4, None);
+    desk.real_time(0, 5);
+    desk.expected = Outcome::Cancelled;
+    desk.tell(Event::CancelTask { task: TaskId(0) });
+    assert_eq!(desk.evicted, [TaskId(0)], "they leave");
+    desk.real_time(1, 5);
+    assert_eq!(desk.on_device(), [(0, 0), (0, 0), (1, 1), (1, 1)]);
+}
+
+#[test]
 fn equals_run_one_after_the_other() {
     let mut desk = Desk::new("reset", 8, None);
     desk.real_time(0, 3);

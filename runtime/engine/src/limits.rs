@@ -46,5 +46,8 @@ pub const TRACE_FUNCTIONS_GONE_MAX: usize = 256;
 /// How long the engine's thread looks for the next completion before it sleeps, where a core is left for that: what being woken costs a short kernel, several times over.
 pub const SPIN_NS: u64 = 20_000;
 
+/// Where no core is left it looks only behind a launch as short as this, and for as long: the next one would have ended before the thread was asleep and awake again.
+pub const SHORT_SPIN_NS: u64 = 3_000;
+
 /// How long a shutdown waits for launches in flight after it has cancelled everything. A kernel that takes longer is stuck.
 pub const SHUTDOWN_CANCEL_GRACE: Duration = Duration::from_secs(2);

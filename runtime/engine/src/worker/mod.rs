@@ -47,6 +47,8 @@ pub(crate) struct Worker {
     started: Nanos,
     /// Whether the machine has a core for this thread beside those of the device.
     has_core: bool,
+    /// How long the launch took that ended last.
+    launch_ns: u64,
     device: Box<dyn Device>,
     /// Why the device is lost; nothing is asked of it any more then.
     lost: Option<String>,
@@ -142,6 +144,7 @@ impl Worker {
         Worker {
             started: clock::now(),
             has_core: false,
+            launch_ns: u64::MAX,
             device,
             lost: None,
             scheduler: Scheduler::new(&scheduler),
@@ -218,9 +221,14 @@ impl Worker {
         }
     }
 
-    /// Whether to look again at once instead of sleeping: something on the device is about to end, and nobody else needs the core (design D11).
+    /// Whether to look again at once instead of sleeping: something on the device is about to end, and nobody else needs the core, or would have it for long (design D11).
     fn spins(&self, idle_since: Nanos) -> bool {
-        self.has_core && !self.launches.is_empty() && clock::now().0 < idle_since.0 + limits::SPIN_NS
+        let spin_ns = match self.has_core {
+            true => limits::SPIN_NS,
+            false if self.launch_ns < limits::SHORT_SPIN_NS => limits::SHORT_SPIN_NS,
+            false => return false,
+        };
+        !self.launches.is_empty() && clock::now().0 < idle_since.0 + spin_ns
     }
 
     fn take_urgent(&mut self) -> bool {
@@ -354,6 +362,7 @@ impl Worker {
 
     fn launch_ended(&mut self, completion: &Completion) {
         let now = clock::now();
+        self.launch_ns = completion.ended_ns.saturating_sub(completion.started_ns);
         let launch = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
         let InFlight { task, step, epoch: issued, .. } = launch;
         self.note_drained(completion.launch, now);

@@ -273,6 +273,33 @@ fn what_several_have_is_charged_in_full_and_taken_from_nobody() {
 }
 
 #[test]
+fn who_comes_again_at_once_finds_its_constants_in_place() {
+    const REQUESTS: u32 = 25;
+    const BYTES: u32 = 256 << 10;
+    let (_engine, handle, device) = start(3 * u64::from(BYTES) + 4 * toy::invocation_memory(16), EngineConfig::default());
+    // A load takes many times as long as a request, so that nobody would run from constants that are there if they went to the next in turn every time.
+    device.be_slow_to_load(Duration::from_millis(20));
+    let models: Vec<Constants> = (0..4).map(|number| Constants { model: number, more: vec![(BYTES, number as u8)] }).collect();
+    for (number, constants) in models.iter().enumerate() {
+        let info = load(&handle, &format!("f{number}"), constants, Class::BestEffort).expect("a place in host memory");
+        assert_eq!(info.weights_resident, number < 3, "there is room for three");
+    }
+    std::thread::scope(|scope| {
+        for (number, constants) in models.iter().enumerate() {
+            let handle = &handle;
+            scope.spawn(move || {
+                for round in 0..REQUESTS {
+                    let input = input(16, round);
+                    check(&submit(handle, &format!("f{number}"), Class::BestEffort, &input).1, constants, &input);
+                }
+            });
+        }
+    });
+    let cold_starts = handle.statistics().constants.cold_starts;
+    assert!((1..=u64::from(4 * REQUESTS) / 2).contains(&cold_starts), "{cold_starts} cold starts of {} requests", 4 * REQUESTS);
+}
+
+#[test]
 fn constants_that_the_device_lost_are_brought_again() {
     let (_engine, handle, device) = start_mortal(256 * 64 + 4 * toy::invocation_memory(64), EngineConfig::default());
     let (a, b) = (model(1, 20), model(2, 20));

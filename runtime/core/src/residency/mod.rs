@@ -109,8 +109,11 @@ pub struct Residency {
 #[derive(Clone, Copy, Debug)]
 struct Resident {
     bytes: u64,
+    reload_ns: u64,
     /// Invocations that need it in place.
     pins: u32,
+    /// When the last of them was over.
+    used_until: Option<Nanos>,
 }
 
 impl Residency {
@@ -121,7 +124,8 @@ impl Residency {
 
     /// An item, which was not on the device, is there now, unpinned.
     pub fn add(&mut self, now: Nanos, item: ItemId, facts: &ItemFacts) {
-        let before = self.resident.insert(item, Resident { bytes: facts.bytes, pins: 0 });
+        let &ItemFacts { bytes, reload_ns, .. } = facts;
+        let before = self.resident.insert(item, Resident { bytes, reload_ns, pins: 0, used_until: None });
         assert!(before.is_none(), "an item comes to the device once");
         self.resident_bytes += facts.bytes;
         self.reclaimable_bytes += facts.bytes;
@@ -146,10 +150,11 @@ impl Residency {
     }
 
     /// Takes back one [`Residency::pin`].
-    pub fn unpin(&mut self, item: ItemId) {
+    pub fn unpin(&mut self, now: Nanos, item: ItemId) {
         let resident = self.expect(item);
         resident.pins = resident.pins.checked_sub(1).expect("what is unpinned was pinned");
         if resident.pins == 0 {
+            resident.used_until = Some(now);
             self.reclaimable_bytes += resident.bytes;
             self.policy.release(item);
         }
@@ -220,6 +225,16 @@ impl Residency {
     /// Bytes of those that may go.
     pub fn reclaimable_bytes(&self) -> u64 {
         self.reclaimable_bytes
+    }
+
+    /// Bytes of those that may go and were in use a moment ago: less long ago than it would take to bring them back. Who keeps an item for just that long never pays for more than twice of
+    /// what could not be avoided (the rule of renting skis).
+    pub fn warm_bytes(&self, now: Nanos) -> u64 {
+        let is_warm = |resident: &&Resident| {
+            let used_until = resident.used_until.filter(|_| resident.pins == 0);
+            used_until.is_some_and(|until| now.0.saturating_sub(until.0) < resident.reload_ns)
+        };
+        self.resident.values().filter(is_warm).map(|resident| resident.bytes).sum()
     }
 
     fn expect(&mut self, item: ItemId) -> &mut Resident {

@@ -11,7 +11,9 @@ const ITEMS: u64 = 24;
 #[derive(Clone, Copy)]
 struct Known {
     bytes: u64,
+    reload_ns: u64,
     pins: u32,
+    used_until: Option<Nanos>,
 }
 
 /// A device with a policy, and beside it a plain account of what must be true.
@@ -38,12 +40,18 @@ impl World {
             let bytes: u64 = self.known.values().map(|known| known.bytes).sum();
             assert_eq!(self.residency.resident_bytes(), bytes);
             assert_eq!(self.residency.reclaimable_bytes(), self.reclaimable_bytes());
+            assert_eq!(self.residency.warm_bytes(self.now), self.warm_bytes());
         }
         (self.victims, self.refused)
     }
 
     fn reclaimable_bytes(&self) -> u64 {
         self.known.values().filter(|known| known.pins == 0).map(|known| known.bytes).sum()
+    }
+
+    fn warm_bytes(&self) -> u64 {
+        let is_warm = |known: &&Known| known.pins == 0 && known.used_until.is_some_and(|until| self.now.0 < until.0 + known.reload_ns);
+        self.known.values().filter(is_warm).map(|known| known.bytes).sum()
     }
 
     fn step(&mut self) {
@@ -65,7 +73,10 @@ impl World {
             }
             5..7 if known.pins > 0 => {
                 known.pins -= 1;
-                self.residency.unpin(item);
+                if known.pins == 0 {
+                    known.used_until = Some(self.now);
+                }
+                self.residency.unpin(self.now, item);
             }
             5..7 => self.reclaim_one_of(),
             7 if known.pins == 0 => {
@@ -78,10 +89,10 @@ impl World {
     }
 
     fn add(&mut self, item: ItemId) {
-        let bytes = self.rng.below(1000);
+        let (bytes, reload_ns) = (self.rng.below(1000), self.rng.below(1 << 30));
         let class = if self.rng.one_in(3) { Class::RealTime } else { Class::BestEffort };
-        self.residency.add(self.now, item, &ItemFacts { bytes, reload_ns: self.rng.below(1 << 30), class });
-        self.known.insert(item, Known { bytes, pins: 0 });
+        self.residency.add(self.now, item, &ItemFacts { bytes, reload_ns, class });
+        self.known.insert(item, Known { bytes, reload_ns, pins: 0, used_until: None });
     }
 
     fn reclaim_one_of(&mut self) {

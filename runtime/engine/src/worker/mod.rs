@@ -13,6 +13,7 @@ mod quotas;
 mod report;
 mod residency;
 mod sight;
+mod sparing;
 mod tasks;
 mod trace;
 
@@ -285,8 +286,8 @@ impl Worker {
     /// Sleeps until there is something to do.
     fn wait(&mut self) {
         let closing = self.closing.map(|closing| closing.cancel_at.unwrap_or(closing.give_up_at));
-        let wakeup = self.scheduler.next_wakeup().into_iter().chain(closing).chain(self.parked_deadline()).min();
-        let timeout_ns = wakeup.map(|at| at.0.saturating_sub(clock::now().0));
+        let deadlines = [self.scheduler.next_wakeup(), closing, self.parked_deadline(), self.sparing_deadline()];
+        let timeout_ns = deadlines.into_iter().flatten().min().map(|at| at.0.saturating_sub(clock::now().0));
         // What a lost device has to say is not read any more, so it must not wake us either.
         let completions = self.lost.is_none().then(|| self.device.completion_fd());
         self.shared.doorbell.wait(completions, timeout_ns);
@@ -295,6 +296,7 @@ impl Worker {
     /// Time passes: deadlines, perturbation, shutdown.
     fn tick(&mut self) {
         let now = clock::now();
+        self.see_again(now);
         if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
             self.tell(Event::Tick);
             self.act();

@@ -8,6 +8,7 @@
 //! from them, and nothing but invocations that are running stands between it and its memory. So everybody's turn comes, and who waits holds nothing that the first one needs.
 
 use super::Worker;
+use super::sparing::Sparing;
 use crate::accounts::AccountId;
 use crate::clock;
 use crate::constants::{Chunk, SetState};
@@ -44,6 +45,7 @@ pub(super) struct ResidencyState {
     pub(super) short_of_quota: BTreeMap<Tenant, Turn>,
     /// Invocations behind `blocked` that were prepared meanwhile.
     overtakes: u32,
+    pub(super) sparing: Sparing,
     /// What loading a byte takes, by those loaded lately.
     ns_per_byte: f64,
     counters: BTreeMap<ItemId, ConstantStatistics>,
@@ -65,6 +67,7 @@ impl ResidencyState {
             blocked: None,
             short_of_quota: BTreeMap::new(),
             overtakes: 0,
+            sparing: Sparing::default(),
             ns_per_byte: NS_PER_BYTE_DEFAULT,
             counters: BTreeMap::new(),
             bills_due: false,
@@ -165,7 +168,7 @@ impl Worker {
                 continue;
             }
             if self.resident.residency.contains(set) {
-                self.resident.residency.unpin(set);
+                self.resident.residency.unpin(clock::now(), set);
             } else {
                 self.cancel_loading(set);
             }
@@ -211,14 +214,18 @@ impl Worker {
                 self.unblock();
             }
             let is_first = turn == first;
+            let spares = !self.has_priority(first) && self.spares(turn, first);
             // Where nothing runs, nothing will be given back either.
-            let alone = is_first && !self.invocations.values().any(|invocation| invocation.prepared);
+            let alone = is_first && !spares && !self.invocations.values().any(|invocation| invocation.prepared);
             let takes = alone || is_first && self.has_priority(first);
-            if self.serve(turn, takes) || (alone && self.serve_afresh(turn)) {
+            if self.serve(turn, takes, spares) || (alone && self.serve_afresh(turn)) {
                 continue;
             }
             if is_first {
                 self.resident.blocked = Some(first);
+                if spares {
+                    self.look_again(first);
+                }
             }
             if self.has_priority(first) {
                 break;
@@ -253,8 +260,8 @@ impl Worker {
         (self.resident.blocked, self.resident.overtakes) = (None, 0);
     }
 
-    /// Gives a cold invocation all that it needs, or nothing; takes it from those behind if it may. Returns whether it got it.
-    fn serve(&mut self, turn: Turn, takes: bool) -> bool {
+    /// Gives a cold invocation all that it needs, or nothing; takes it from those behind if it may, and spares what was in use a moment ago if it has to. Returns whether it got it.
+    fn serve(&mut self, turn: Turn, takes: bool, spares: bool) -> bool {
         let (_, task) = turn;
         if self.invocation(task).failure.is_some() {
             return true;
@@ -266,7 +273,7 @@ impl Worker {
         let has_room = self.resident.loading.len() < LOADS_MAX || turn.0 == Class::RealTime;
         let held = sets.iter().all(|&set| {
             self.constants.state(set) != SetState::Away
-                || (has_room && self.until_room(turn, takes, |worker| worker.hold(set).then_some(())).is_some())
+                || (has_room && self.until_room(turn, takes, |worker| worker.hold(set, spares).then_some(())).is_some())
         });
         if !held {
             self.invocation(task).claimed = false;
@@ -295,7 +302,7 @@ impl Worker {
     /// Gives the first cold invocation what it needs on a device that is empty but for that: where nothing runs and yet its memory is not to be had, it is in pieces.
     fn serve_afresh(&mut self, turn: Turn) -> bool {
         while self.take_from_behind(turn, None) || self.reclaim_one().is_some() {}
-        self.serve(turn, true)
+        self.serve(turn, true, false)
     }
 
     /// Tries something that takes memory; where it may, takes from those behind until it succeeds.
@@ -321,11 +328,12 @@ impl Worker {
     // Sets.
 
     /// Gives every constant of a set its place, at the cost of what nobody claims, and has it loaded. Returns whether there was memory for all of them.
-    fn hold(&mut self, set: ItemId) -> bool {
+    fn hold(&mut self, set: ItemId, spares: bool) -> bool {
         self.constants.hold(set);
         let homeless = self.constants.homeless(set);
         let wanted: u64 = homeless.iter().map(|(_, bytes)| bytes).sum();
-        self.settle(set, wanted <= self.obtainable_bytes(), |worker, bytes| worker.allocate(Purpose::Constant, bytes))
+        let spared = if spares { self.resident.residency.warm_bytes(clock::now()) } else { 0 };
+        self.settle(set, wanted + spared <= self.obtainable_bytes(), |worker, bytes| worker.allocate(Purpose::Constant, bytes))
     }
 
     /// The same where that costs nothing.
@@ -464,7 +472,9 @@ impl Worker {
             Err(error) => return self.fail_loading(set, &error.to_string()),
         }
         let ns_per_byte = clock::now().0.saturating_sub(begin.0) as f64 / bytes.max(1) as f64;
-        self.resident.ns_per_byte += (ns_per_byte - self.resident.ns_per_byte) / 16.0;
+        // A small piece says little of how long large ones take.
+        let weight = (bytes as f64 / LOAD_CHUNK_BYTES as f64).min(1.0) / 16.0;
+        self.resident.ns_per_byte += (ns_per_byte - self.resident.ns_per_byte) * weight;
         self.resident.count(set, |counters| counters.loaded_bytes += bytes);
         // What is loaded with its function is billed with it.
         if let Some(account) = task.and_then(|task| self.account_for(task, set)) {
@@ -507,10 +517,15 @@ impl Worker {
         }
     }
 
+    /// How long it takes to load so many bytes, by those loaded lately.
+    pub(super) fn reload_ns(&self, bytes: u64) -> u64 {
+        (bytes as f64 * self.resident.ns_per_byte) as u64
+    }
+
     fn loaded(&mut self, set: ItemId) {
         let from_disk = self.resident.loading.extract_if(.., |(other, _)| *other == set).any(|(_, staged)| staged.was_on_disk());
         let bytes = self.constants.set_bytes(set);
-        let reload_ns = (bytes as f64 * self.resident.ns_per_byte) as u64;
+        let reload_ns = self.reload_ns(bytes);
         self.resident.residency.add(clock::now(), set, &ItemFacts { bytes, reload_ns, class: self.constants.class(set) });
         self.resident.count(set, |counters| {
             counters.loads += 1;

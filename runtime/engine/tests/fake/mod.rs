@@ -79,6 +79,11 @@ impl Controls {
         self.0.sight_ns.store(delay.as_nanos() as u64, Ordering::SeqCst);
     }
 
+    /// Takes so long from now on to write a piece of a constant.
+    pub(crate) fn be_slow_to_load(&self, delay: Duration) {
+        self.0.load_ns.store(delay.as_nanos() as u64, Ordering::SeqCst);
+    }
+
     /// How many constants have memory, and how many are shown, to however many tenants.
     pub(crate) fn constants(&self) -> (usize, usize) {
         self.0.state.lock().expect("no panic").shown.counts()
@@ -113,6 +118,7 @@ struct Shared {
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     sight_ns: AtomicU64,
+    load_ns: AtomicU64,
 }
 
 struct State {
@@ -192,6 +198,7 @@ impl FakeDevice {
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             sight_ns: AtomicU64::new(0),
+            load_ns: AtomicU64::new(0),
         });
         let info = DeviceInfo {
             name: "fake:0".into(),
@@ -266,6 +273,11 @@ impl Device for FakeDevice {
         self.shared.written_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         let range = at.0 as usize..at.0 as usize + bytes.len();
         let mut state = self.shared.state.lock().expect("no panic");
+        if state.shown.is_reserved(at.0) {
+            drop(state);
+            std::thread::sleep(Duration::from_nanos(self.shared.load_ns.load(Ordering::SeqCst)));
+            state = self.shared.state.lock().expect("no panic");
+        }
         state.owners[range.clone()].fill(HOST);
         state.memory[range].copy_from_slice(bytes);
         Ok(())

@@ -28,6 +28,11 @@ impl Shown {
         }
     }
 
+    /// Whether this is a constant's memory.
+    pub(super) fn is_reserved(&self, at: u64) -> bool {
+        self.reserved.range(..=at).next_back().is_some_and(|(begin, bytes)| at < begin + bytes)
+    }
+
     pub(super) fn show(&mut self, domain: &str, at: &[u64], delay: Duration) {
         assert!(at.iter().all(|at| self.reserved.contains_key(at)), "a constant is shown that is not there");
         let shown = self.shown.entry(domain.into()).or_default();

@@ -23,6 +23,8 @@ pub(crate) struct Invocation {
     pub(crate) missing: Vec<ItemId>,
     /// It has claimed them.
     pub(crate) claimed: bool,
+    /// Until when it leaves alone what was in use a moment ago; `None` before it was the first in turn for memory.
+    pub(crate) spares_until: Option<Nanos>,
     /// At its turn there was no memory for it, which it therefore gets before the next one.
     pub(crate) short: bool,
     /// Its inputs are in place: it keeps what it has until it is over.
@@ -97,6 +99,7 @@ impl Invocation {
             claimed: false,
             short: false,
             prepared: false,
+            spares_until: None,
             instances: Vec::new(),
             failure: None,
             lost_executor: false,

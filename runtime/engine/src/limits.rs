@@ -17,7 +17,7 @@ pub const LOAD_CHUNK_BYTES: usize = 256 << 10;
 /// Functions that one chain may call. Each has memory of its own for as long as the chain runs.
 pub const CHAIN_STAGES_MAX: usize = 64;
 
-/// Cold invocations that memory is looked for at a time, and sets of constants that best-effort ones load at a time: enough that the next one is on its way when one is there, few enough
+/// Cold invocations that memory is looked for at a time, and sets of constants that best-effort ones load at a time: enough that the next one is on its way when one is there, unless it spares others, few enough
 /// that half-loaded constants do not fill the device.
 pub const LOADS_MAX: usize = 4;
 

@@ -112,8 +112,26 @@ struct Resident {
     reload_ns: u64,
     /// Invocations that need it in place.
     pins: u32,
-    /// When the last of them was over.
+    /// When the last use of it ended.
     used_until: Option<Nanos>,
+}
+
+/// Items that may go and were in use a moment ago: less long ago than it would take to bring them back. Keeping an item for just that long is what one who rents skis does, and buys them
+/// when the rent has come to their price: it costs at most twice what could not be avoided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Warm {
+    /// All of them together.
+    pub bytes: u64,
+    /// When the first of them will not be one any more.
+    pub until: Option<Nanos>,
+}
+
+impl Resident {
+    /// Until when it counts as in use a moment ago; `None` while it is in use, or if it never was.
+    fn warm_until(&self) -> Option<Nanos> {
+        let used_until = self.used_until.filter(|_| self.pins == 0)?;
+        Some(Nanos(used_until.0.saturating_add(self.reload_ns)))
+    }
 }
 
 impl Residency {
@@ -133,10 +151,15 @@ impl Residency {
         self.policy.release(item);
     }
 
-    /// An invocation uses an item on the device.
+    /// An invocation begins to use an item on the device.
     pub fn used(&mut self, now: Nanos, item: ItemId) {
         self.expect(item);
         self.policy.used(now, item);
+    }
+
+    /// An invocation that used an item on the device is over.
+    pub fn use_ended(&mut self, now: Nanos, item: ItemId) {
+        self.expect(item).used_until = Some(now);
     }
 
     /// The item on the device stays there until [`Residency::unpin`]. Pins count.
@@ -150,11 +173,10 @@ impl Residency {
     }
 
     /// Takes back one [`Residency::pin`].
-    pub fn unpin(&mut self, now: Nanos, item: ItemId) {
+    pub fn unpin(&mut self, item: ItemId) {
         let resident = self.expect(item);
         resident.pins = resident.pins.checked_sub(1).expect("what is unpinned was pinned");
         if resident.pins == 0 {
-            resident.used_until = Some(now);
             self.reclaimable_bytes += resident.bytes;
             self.policy.release(item);
         }
@@ -227,14 +249,21 @@ impl Residency {
         self.reclaimable_bytes
     }
 
-    /// Bytes of those that may go and were in use a moment ago: less long ago than it would take to bring them back. Who keeps an item for just that long never pays for more than twice of
-    /// what could not be avoided (the rule of renting skis).
-    pub fn warm_bytes(&self, now: Nanos) -> u64 {
-        let is_warm = |resident: &&Resident| {
-            let used_until = resident.used_until.filter(|_| resident.pins == 0);
-            used_until.is_some_and(|until| now.0.saturating_sub(until.0) < resident.reload_ns)
-        };
-        self.resident.values().filter(is_warm).map(|resident| resident.bytes).sum()
+    /// What may go and was in use a moment ago.
+    pub fn warm(&self, now: Nanos) -> Warm {
+        let warm =
+            self.resident.values().filter_map(|resident| Some((resident.bytes, resident.warm_until().filter(|until| now < *until)?)));
+        warm.fold(Warm::default(), |warm, (bytes, until)| Warm {
+            bytes: warm.bytes + bytes,
+            until: warm.until.into_iter().chain([until]).min(),
+        })
+    }
+
+    /// Takes the item off the device that would be missed least of those that may go and were not in use a moment ago; `None` if there is none.
+    pub fn reclaim_cool(&mut self, now: Nanos) -> Option<ItemId> {
+        let is_cool = |resident: &Resident| resident.warm_until().is_none_or(|until| until <= now);
+        let cool: Vec<ItemId> = self.resident.iter().filter(|(_, resident)| is_cool(resident)).map(|(item, _)| *item).collect();
+        self.reclaim_one_of(now, &cool)
     }
 
     fn expect(&mut self, item: ItemId) -> &mut Resident {

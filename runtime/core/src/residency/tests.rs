@@ -40,7 +40,7 @@ impl World {
             let bytes: u64 = self.known.values().map(|known| known.bytes).sum();
             assert_eq!(self.residency.resident_bytes(), bytes);
             assert_eq!(self.residency.reclaimable_bytes(), self.reclaimable_bytes());
-            assert_eq!(self.residency.warm_bytes(self.now), self.warm_bytes());
+            assert_eq!(self.residency.warm(self.now), self.warm());
         }
         (self.victims, self.refused)
     }
@@ -49,14 +49,19 @@ impl World {
         self.known.values().filter(|known| known.pins == 0).map(|known| known.bytes).sum()
     }
 
-    fn warm_bytes(&self) -> u64 {
-        let is_warm = |known: &&Known| known.pins == 0 && known.used_until.is_some_and(|until| self.now.0 < until.0 + known.reload_ns);
-        self.known.values().filter(is_warm).map(|known| known.bytes).sum()
+    fn is_warm(&self, known: &Known) -> bool {
+        known.pins == 0 && known.used_until.is_some_and(|until| self.now.0 < until.0 + known.reload_ns)
+    }
+
+    fn warm(&self) -> Warm {
+        let warm: Vec<&Known> = self.known.values().filter(|known| self.is_warm(known)).collect();
+        let until = warm.iter().map(|known| Nanos(known.used_until.expect("it was used").0 + known.reload_ns)).min();
+        Warm { bytes: warm.iter().map(|known| known.bytes).sum(), until }
     }
 
     fn step(&mut self) {
         let item = ItemId(self.rng.below(ITEMS));
-        let choice = self.rng.below(10);
+        let choice = self.rng.below(12);
         let Some(known) = self.known.get_mut(&item) else {
             if choice < 6 {
                 self.add(item);
@@ -66,24 +71,26 @@ impl World {
             return;
         };
         match choice {
-            0..3 => self.residency.used(self.now, item),
+            0..2 => self.residency.used(self.now, item),
+            2 => {
+                known.used_until = Some(self.now);
+                self.residency.use_ended(self.now, item);
+            }
             3..5 => {
                 known.pins += 1;
                 self.residency.pin(item);
             }
             5..7 if known.pins > 0 => {
                 known.pins -= 1;
-                if known.pins == 0 {
-                    known.used_until = Some(self.now);
-                }
-                self.residency.unpin(self.now, item);
+                self.residency.unpin(item);
             }
             5..7 => self.reclaim_one_of(),
             7 if known.pins == 0 => {
                 self.known.remove(&item);
                 if self.rng.one_in(2) { self.residency.remove(item) } else { self.residency.forget(item) }
             }
-            8.. => self.reclaim(),
+            8 | 9 => self.reclaim(),
+            10.. => self.reclaim_cool(),
             _ => {}
         }
     }
@@ -102,6 +109,18 @@ impl World {
         assert_eq!(victim.is_some(), items.iter().any(may_go));
         if let Some(victim) = victim {
             assert!(items.contains(&victim) && may_go(&victim), "a victim was not offered, or pinned");
+            self.known.remove(&victim);
+            self.victims.push(victim);
+        }
+    }
+
+    fn reclaim_cool(&mut self) {
+        let may_go: Vec<ItemId> =
+            self.known.iter().filter(|(_, known)| known.pins == 0 && !self.is_warm(known)).map(|(item, _)| *item).collect();
+        let victim = self.residency.reclaim_cool(self.now);
+        assert_eq!(victim.is_some(), !may_go.is_empty());
+        if let Some(victim) = victim {
+            assert!(may_go.contains(&victim), "a victim was pinned or warm");
             self.known.remove(&victim);
             self.victims.push(victim);
         }

@@ -48,7 +48,7 @@ pub(crate) struct Worker {
     started: Nanos,
     /// Whether the machine has a core for this thread beside those of the device.
     has_core: bool,
-    /// How long the launch took that ended last.
+    /// How long the launch took that was complete last.
     launch_ns: u64,
     device: Box<dyn Device>,
     /// Why the device is lost; nothing is asked of it any more then.
@@ -296,7 +296,7 @@ impl Worker {
     /// Time passes: deadlines, perturbation, shutdown.
     fn tick(&mut self) {
         let now = clock::now();
-        self.see_again(now);
+        self.see_what_cooled(now);
         if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
             self.tell(Event::Tick);
             self.act();
@@ -364,7 +364,9 @@ impl Worker {
 
     fn launch_ended(&mut self, completion: &Completion) {
         let now = clock::now();
-        self.launch_ns = completion.ended_ns.saturating_sub(completion.started_ns);
+        if completion.status == LaunchStatus::Complete {
+            self.launch_ns = completion.ended_ns.saturating_sub(completion.started_ns);
+        }
         let launch = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
         let InFlight { task, step, epoch: issued, .. } = launch;
         self.note_drained(completion.launch, now);

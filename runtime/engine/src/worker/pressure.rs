@@ -4,6 +4,7 @@
 
 use super::Worker;
 use super::functions::Loaded;
+use super::sparing::Victims;
 use crate::accounts::{Holder, MemoryKind};
 use crate::binding::Binding;
 use crate::clock;
@@ -59,7 +60,7 @@ impl Worker {
 
     /// Memory for an invocation, in which nothing of others is left. What invocations give back is scrubbed; what constants gave back is not.
     fn allocate_clean(&mut self, bytes: u64) -> Option<Allocation> {
-        let allocation = self.allocate(Purpose::Invocation, bytes)?;
+        let allocation = self.allocate(Purpose::Invocation, bytes, Victims::All)?;
         if self.memory.has_one_part() && self.lost.is_none() {
             let answer = self.device.fill(allocation.offset(), 0, allocation.bytes());
             if self.check(answer).is_err() {
@@ -71,22 +72,22 @@ impl Worker {
     }
 
     /// Allocates, at the cost of what nobody uses right now.
-    pub(super) fn allocate(&mut self, purpose: Purpose, bytes: u64) -> Option<Allocation> {
+    pub(super) fn allocate(&mut self, purpose: Purpose, bytes: u64, victims: Victims) -> Option<Allocation> {
         if bytes > self.memory.total() {
             return None;
         }
         loop {
             match self.memory.allocate(purpose, bytes) {
                 Some(allocation) => return Some(allocation),
-                None => self.reclaim_one()?,
+                None => self.reclaim_one(victims)?,
             }
         }
     }
 
     /// Gives back a piece of memory, or takes constants off the device so that theirs can be given back; `None` if everything is in use.
-    pub(super) fn reclaim_one(&mut self) -> Option<()> {
+    pub(super) fn reclaim_one(&mut self, victims: Victims) -> Option<()> {
         let leftover = self.constants.reclaim_leftover().map(|place| self.free_constants([place]));
-        leftover.or_else(|| self.reclaim_idle(None)).or_else(|| self.evict_one())
+        leftover.or_else(|| self.reclaim_idle(None)).or_else(|| self.evict_one(victims))
     }
 
     /// Gives back what was released longest ago, by anybody or by a tenant; `None` if nothing is idle.

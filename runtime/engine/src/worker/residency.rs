@@ -5,10 +5,11 @@
 //!
 //! Memory is given to cold invocations in turn, real-time ones first, all that one needs or nothing. First goes what nobody claims: leftovers, memory kept from past invocations, constants by
 //! the residency policy. Warm invocations may overtake the first cold one while it waits, but only so often ([`OVERTAKES_MAX`]); then those behind it are held back, what they claimed is taken
-//! from them, and nothing but invocations that are running stands between it and its memory. So everybody's turn comes, and who waits holds nothing that the first one needs.
+//! from them, and nothing but invocations that are running stands between it and its memory. So everybody's turn comes, and who waits holds nothing that the first one needs. What was in use a
+//! moment ago is spared for a while (`sparing.rs`).
 
 use super::Worker;
-use super::sparing::Sparing;
+use super::sparing::{Sparing, Victims};
 use crate::accounts::AccountId;
 use crate::clock;
 use crate::constants::{Chunk, SetState};
@@ -161,6 +162,17 @@ impl Worker {
         self.invocation(task).claimed = true;
     }
 
+    /// An invocation that ran is over.
+    pub(super) fn note_use_ended(&mut self, sets: &[ItemId]) {
+        let now = clock::now();
+        for &set in sets {
+            // All may have been lost with the device's memory meanwhile.
+            if self.resident.residency.contains(set) {
+                self.resident.residency.use_ended(now, set);
+            }
+        }
+    }
+
     /// Takes back what an invocation claimed, if it did.
     pub(super) fn unclaim(&mut self, sets: &[ItemId]) {
         for &set in sets {
@@ -168,7 +180,7 @@ impl Worker {
                 continue;
             }
             if self.resident.residency.contains(set) {
-                self.resident.residency.unpin(clock::now(), set);
+                self.resident.residency.unpin(set);
             } else {
                 self.cancel_loading(set);
             }
@@ -198,7 +210,7 @@ impl Worker {
             return;
         }
         self.resident.short_of_quota.clear();
-        let (mut first, mut tried, mut next) = (None, 0, self.resident.cold.first().copied());
+        let (mut first_in_turn, mut tried, mut next) = (None, 0, self.resident.cold.first().copied());
         while let Some(turn) = next {
             next = self.resident.cold.range((Bound::Excluded(turn), Bound::Unbounded)).next().copied();
             // Who waits for nothing but an executor is in nobody's way.
@@ -209,29 +221,34 @@ impl Worker {
                 break;
             }
             tried += 1;
-            let first = *first.get_or_insert(turn);
+            let first = *first_in_turn.get_or_insert(turn);
             if self.resident.blocked != Some(first) {
                 self.unblock();
             }
             let is_first = turn == first;
-            let spares = !self.has_priority(first) && self.spares(turn, first);
+            if is_first {
+                self.note_first(turn);
+            }
+            let has_priority = is_first && self.has_priority(turn);
+            let spares = !has_priority && self.spares(turn);
             // Where nothing runs, nothing will be given back either.
             let alone = is_first && !spares && !self.invocations.values().any(|invocation| invocation.prepared);
-            let takes = alone || is_first && self.has_priority(first);
-            if self.serve(turn, takes, spares) || (alone && self.serve_afresh(turn)) {
+            if self.serve(turn, alone || has_priority, spares) || (alone && self.serve_afresh(turn)) {
+                if is_first {
+                    self.unblock();
+                    // The next one is first where this one has all it needs.
+                    first_in_turn = first_in_turn.filter(|first| self.resident.cold.contains(first));
+                }
                 continue;
             }
             if is_first {
-                self.resident.blocked = Some(first);
-                if spares {
-                    self.look_again(first);
-                }
+                self.resident.blocked = Some(turn);
             }
             if self.has_priority(first) {
                 break;
             }
         }
-        if first.is_none() {
+        if first_in_turn.is_none() {
             self.unblock();
         }
     }
@@ -271,9 +288,11 @@ impl Worker {
         }
         let sets = self.invocation(task).sets.clone();
         let has_room = self.resident.loading.len() < LOADS_MAX || turn.0 == Class::RealTime;
+        let victims = if spares { Victims::Cool } else { Victims::All };
+        let may_hold = has_room && (!spares || self.fits_beside_warm(task));
         let held = sets.iter().all(|&set| {
             self.constants.state(set) != SetState::Away
-                || (has_room && self.until_room(turn, takes, |worker| worker.hold(set, spares).then_some(())).is_some())
+                || (may_hold && self.until_room(turn, takes, |worker| worker.hold(set, victims).then_some(())).is_some())
         });
         if !held {
             self.invocation(task).claimed = false;
@@ -301,7 +320,7 @@ impl Worker {
 
     /// Gives the first cold invocation what it needs on a device that is empty but for that: where nothing runs and yet its memory is not to be had, it is in pieces.
     fn serve_afresh(&mut self, turn: Turn) -> bool {
-        while self.take_from_behind(turn, None) || self.reclaim_one().is_some() {}
+        while self.take_from_behind(turn, None) || self.reclaim_one(Victims::All).is_some() {}
         self.serve(turn, true, false)
     }
 
@@ -328,12 +347,11 @@ impl Worker {
     // Sets.
 
     /// Gives every constant of a set its place, at the cost of what nobody claims, and has it loaded. Returns whether there was memory for all of them.
-    fn hold(&mut self, set: ItemId, spares: bool) -> bool {
+    fn hold(&mut self, set: ItemId, victims: Victims) -> bool {
         self.constants.hold(set);
         let homeless = self.constants.homeless(set);
         let wanted: u64 = homeless.iter().map(|(_, bytes)| bytes).sum();
-        let spared = if spares { self.resident.residency.warm_bytes(clock::now()) } else { 0 };
-        self.settle(set, wanted + spared <= self.obtainable_bytes(), |worker, bytes| worker.allocate(Purpose::Constant, bytes))
+        self.settle(set, wanted <= self.obtainable_bytes(), |worker, bytes| worker.allocate(Purpose::Constant, bytes, victims))
     }
 
     /// The same where that costs nothing.
@@ -382,12 +400,16 @@ impl Worker {
     }
 
     /// Takes a set that nobody claims off the device; `None` if there is none. Its memory is reclaimed piece by piece.
-    pub(super) fn evict_one(&mut self) -> Option<()> {
+    pub(super) fn evict_one(&mut self, victims: Victims) -> Option<()> {
         if let Some(&(set, _)) = self.resident.loading.iter().find(|(set, _)| !self.constants.is_claimed(*set)) {
             self.cancel_loading(set);
             return Some(());
         }
-        let victims = self.resident.residency.reclaim(clock::now(), 1).ok()?;
+        let (residency, now) = (&mut self.resident.residency, clock::now());
+        let victims = match victims {
+            Victims::All => residency.reclaim(now, 1).ok()?,
+            Victims::Cool => vec![residency.reclaim_cool(now)?],
+        };
         victims.into_iter().for_each(|set| self.evicted(set));
         Some(())
     }
@@ -473,7 +495,7 @@ impl Worker {
         }
         let ns_per_byte = clock::now().0.saturating_sub(begin.0) as f64 / bytes.max(1) as f64;
         // A small piece says little of how long large ones take.
-        let weight = (bytes as f64 / LOAD_CHUNK_BYTES as f64).min(1.0) / 16.0;
+        let weight = bytes as f64 / LOAD_CHUNK_BYTES as f64 / 16.0;
         self.resident.ns_per_byte += (ns_per_byte - self.resident.ns_per_byte) * weight;
         self.resident.count(set, |counters| counters.loaded_bytes += bytes);
         // What is loaded with its function is billed with it.

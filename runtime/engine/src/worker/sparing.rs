@@ -1,64 +1,79 @@
-//! A cold best-effort invocation leaves alone for a while what was in use a moment ago.
+//! A cold best-effort invocation leaves constants alone for a while that were in use a moment ago.
 //!
 //! Where more is asked for than fits on the device, somebody always waits for memory. If the next in turn took what a request gave back the moment it was over, a client that comes again at once
-//! would never find its constants in place, and nearly every request would load some. So a set is spared for as long as it would take to bring it back, while others have what they need. The
-//! first in turn waits for as long as its own loading takes, the others until they are first, and real-time invocations not at all.
+//! would never find its constants in place, and nearly every request would load some. So a set is spared for as long as writing it to the device again would take, while others have what they
+//! need. The first in turn spares others for as long as its own loading takes, or until sixteen have overtaken it; those behind it until they are first; real-time invocations nobody.
+//!
+//! This is about constants on a full device. A tenant that is at its quota makes room among its own at once, and so does who lacks memory for the invocation itself.
 
 use super::Worker;
 use super::residency::Turn;
 use crate::clock;
-use atoll_core::{Class, Nanos};
+use crate::constants::SetState;
+use atoll_core::{Class, Nanos, TaskId};
 
-/// Who waits because others are spared.
+/// Which constants may go to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Victims {
+    /// All that nobody claims.
+    All,
+    /// Those of them that were not in use a moment ago.
+    Cool,
+}
+
+/// Somebody waits because others are spared.
 #[derive(Default)]
 pub(super) struct Sparing {
-    /// The first in turn, and until when it does.
-    first: Option<(Turn, Nanos)>,
-    /// When to see whether it gets its memory then.
-    look_again: Option<Nanos>,
+    /// When that will have changed.
+    look_at: Option<Nanos>,
 }
 
 impl Worker {
-    /// Whether an invocation may not have what was in use a moment ago; `first` is the first in turn.
-    pub(super) fn spares(&mut self, turn: Turn, first: Turn) -> bool {
+    /// An invocation is the first in turn for memory: its wait begins, if it has not before.
+    pub(super) fn note_first(&mut self, (_, task): Turn) {
+        if self.invocation(task).spares_until.is_none() {
+            let until = clock::now().0.saturating_add(self.load_ns(task));
+            self.invocation(task).spares_until = Some(Nanos(until));
+        }
+    }
+
+    /// Whether a cold invocation has to leave alone what was in use a moment ago.
+    pub(super) fn spares(&self, (class, task): Turn) -> bool {
         let anybody_runs = self.invocations.len() > self.cold_count();
-        turn.0 == Class::BestEffort && anybody_runs && (turn != first || clock::now() < self.spares_until(first))
+        let is_patient = self.invocations[&task].spares_until.is_none_or(|until| clock::now() < until);
+        class == Class::BestEffort && anybody_runs && is_patient
     }
 
-    /// The first in turn got nothing because others are spared.
-    pub(super) fn look_again(&mut self, first: Turn) {
-        self.resident.sparing.look_again = Some(self.spares_until(first));
+    /// Whether there is room for the constants that an invocation lacks without those that were in use a moment ago. If not, it is looked at again when that may have changed.
+    pub(super) fn fits_beside_warm(&mut self, task: TaskId) -> bool {
+        let invocation = &self.invocations[&task];
+        let away = invocation.sets.iter().filter(|&&set| self.constants.state(set) == SetState::Away);
+        let wanted: u64 = away.flat_map(|&set| self.constants.homeless(set)).map(|(_, bytes)| bytes).sum();
+        let warm = self.resident.residency.warm(clock::now());
+        let Some(cools) = warm.until.filter(|_| wanted + warm.bytes > self.obtainable_bytes()) else { return true };
+        let at = invocation.spares_until.map_or(cools, |until| until.min(cools));
+        let sparing = &mut self.resident.sparing;
+        sparing.look_at = Some(sparing.look_at.map_or(at, |before| before.min(at)));
+        false
     }
 
-    /// When to call [`Worker::see_again`], if nothing happens before.
+    /// When to call [`Worker::see_what_cooled`], if nothing happens before.
     pub(super) fn sparing_deadline(&self) -> Option<Nanos> {
-        self.resident.sparing.look_again
+        self.resident.sparing.look_at
     }
 
-    /// The first in turn may have waited for long enough.
-    pub(super) fn see_again(&mut self, now: Nanos) {
-        if self.resident.sparing.look_again.is_some_and(|at| at <= now) {
-            self.resident.sparing.look_again = None;
+    /// Those who wait because others are spared may have waited for long enough.
+    pub(super) fn see_what_cooled(&mut self, now: Nanos) {
+        if self.resident.sparing.look_at.is_some_and(|at| at <= now) {
+            self.resident.sparing.look_at = None;
             self.serve_cold();
             self.act();
         }
     }
 
-    fn spares_until(&mut self, first: Turn) -> Nanos {
-        match self.resident.sparing.first {
-            Some((turn, until)) if turn == first => until,
-            _ => {
-                let until = Nanos(clock::now().0.saturating_add(self.load_ns(first)));
-                self.resident.sparing.first = Some((first, until));
-                until
-            }
-        }
-    }
-
     /// How long it takes to load what an invocation needs.
-    fn load_ns(&self, (_, task): Turn) -> u64 {
-        let sets = self.invocations.get(&task).map_or(&[][..], |invocation| &invocation.sets);
-        let bytes = sets.iter().filter(|&&set| !self.constants.is_resident(set)).map(|&set| self.constants.set_bytes(set)).sum();
-        self.reload_ns(bytes)
+    fn load_ns(&self, task: TaskId) -> u64 {
+        let missing = self.invocations[&task].sets.iter().filter(|&&set| !self.constants.is_resident(set));
+        self.reload_ns(missing.map(|&set| self.constants.set_bytes(set)).sum())
     }
 }

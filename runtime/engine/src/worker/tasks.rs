@@ -369,10 +369,13 @@ impl Worker {
 
     /// Gives back what an invocation had on the device.
     fn put_away(&mut self, invocation: Invocation) -> (Submission, PendingReply) {
-        let Invocation { submission, reply, instances, claimed, sets, .. } = invocation;
+        let Invocation { submission, reply, instances, claimed, prepared, sets, .. } = invocation;
         let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
         for (&function, instance) in functions.iter().zip(instances) {
             self.release(function, instance);
+        }
+        if prepared {
+            self.note_use_ended(&sets);
         }
         if claimed {
             self.unclaim(&sets);

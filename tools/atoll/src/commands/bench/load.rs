@@ -105,14 +105,14 @@ impl Workload {
         ClosedLoop { stop, thread, begin }
     }
 
-    fn keep_busy(&self, concurrency: usize, stop: &AtomicBool) -> Vec<Duration> {
+    fn keep_busy(&self, concurrency: usize, stop: &AtomicBool) -> Vec<Answer> {
         let (answers, answered) = mpsc::channel();
         (0..concurrency).for_each(|_| self.submit(Instant::now(), &answers));
-        let mut latencies = Vec::new();
+        let mut found = Vec::new();
         for _ in 0.. {
             let Ok((submitted, at, result)) = answered.recv() else { break };
             match result {
-                Ok(()) => latencies.push(at - submitted),
+                Ok(()) => found.push(Answer { at, latency: at - submitted }),
                 Err(InvokeError::QueueFull { .. }) => std::thread::sleep(REFUSED_PAUSE),
                 // What else fails will fail again.
                 Err(_) => break,
@@ -122,7 +122,7 @@ impl Workload {
             }
             self.submit(Instant::now(), &answers);
         }
-        latencies
+        found
     }
 }
 
@@ -169,17 +169,33 @@ pub(crate) struct OpenLoop {
 /// A closed loop that runs.
 pub(crate) struct ClosedLoop {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<Duration>>,
+    thread: JoinHandle<Vec<Answer>>,
     begin: Instant,
 }
 
+/// An answer in a closed loop.
+struct Answer {
+    at: Instant,
+    latency: Duration,
+}
+
 impl ClosedLoop {
-    /// Ends it. Returns the latencies, and how many answers came per second.
+    /// Ends it. Returns the latencies of all answers until now, and how many came per second.
     pub(crate) fn stop(self) -> (Vec<Duration>, f64) {
-        self.stop.store(true, Ordering::Relaxed);
-        let elapsed = self.begin.elapsed();
-        let latencies = self.thread.join().unwrap_or_default();
-        let per_second = latencies.len() as f64 / elapsed.as_secs_f64();
+        ClosedLoop::stop_all(vec![self])
+    }
+
+    /// Ends several at the same moment; what is answered later counts for none of them.
+    pub(crate) fn stop_all(loops: Vec<ClosedLoop>) -> (Vec<Duration>, f64) {
+        let end = Instant::now();
+        loops.iter().for_each(|one| one.stop.store(true, Ordering::Relaxed));
+        let (mut latencies, mut per_second) = (Vec::new(), 0.0);
+        for one in loops {
+            let before = latencies.len();
+            let answers = one.thread.join().unwrap_or_default();
+            latencies.extend(answers.into_iter().filter(|answer| answer.at <= end).map(|answer| answer.latency));
+            per_second += (latencies.len() - before) as f64 / end.duration_since(one.begin).as_secs_f64();
+        }
         (latencies, per_second)
     }
 }

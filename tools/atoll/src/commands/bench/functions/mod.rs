@@ -5,7 +5,7 @@ mod variants;
 
 pub(crate) use exclusive::{WorkerArgs, work};
 
-use super::load::Workload;
+use super::load::{ClosedLoop, Workload};
 use crate::drawing::{Axis, AxisScale, Line, plot};
 use crate::engine::EngineArgs;
 use crate::failure::Blame;
@@ -147,13 +147,8 @@ fn shared(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Resul
     let cold_before = handle.statistics().constants.cold_starts;
     let loops: Vec<_> = workloads.iter().map(|workload| workload.closed_loop(1)).collect();
     std::thread::sleep(duration);
-    let (mut together, mut latencies) = (0.0, Vec::new());
-    for one in loops {
-        let (of_one, per_second) = one.stop();
-        latencies.extend(of_one);
-        together += per_second;
-    }
     let cold = handle.statistics().constants.cold_starts - cold_before;
+    let (latencies, together) = ClosedLoop::stop_all(loops);
     engine.shutdown();
     let cold = cold as f64 / latencies.len().max(1) as f64;
     Ok(Shared { together, in_turn, cold, latency: Distribution::of(&latencies), constants_bytes })

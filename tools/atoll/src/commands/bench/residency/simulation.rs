@@ -52,7 +52,7 @@ impl Device<'_> {
         }
         for &function in &request.functions {
             self.residency.used(now, ItemId(function as u64));
-            self.residency.unpin(now, ItemId(function as u64));
+            self.residency.unpin(ItemId(function as u64));
             self.count(function, there.contains(&function));
         }
     }

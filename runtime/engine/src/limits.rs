@@ -25,6 +25,10 @@ pub const LOADS_MAX: usize = 4;
 /// function would keep the others away for ever.
 pub const OVERTAKES_MAX: u32 = 16;
 
+/// For how many times as long as its own loading takes a cold best-effort invocation, once it is the first in turn, leaves alone what was in use a moment ago. Where more is asked for than fits,
+/// loading then takes about a quarter of the time; what that is worth, and who waits for it, is in `BENCHMARKS.md` (many functions on one device).
+pub const LOADS_WAITED: u64 = 4;
+
 /// By how much the constants of all functions may exceed the device's memory, unless the configuration says otherwise.
 pub const MEMORY_OVERCOMMIT_DEFAULT: f64 = 4.0;
 

@@ -84,10 +84,16 @@ impl Worker {
         }
     }
 
+    /// What is kept of past invocations.
+    pub(super) fn idle_bytes(&self) -> u64 {
+        self.functions.values().flat_map(|loaded| &loaded.idle).map(|instance| instance.bytes()).sum()
+    }
+
     /// Gives back a piece of memory, or takes constants off the device so that theirs can be given back; `None` if everything is in use.
     pub(super) fn reclaim_one(&mut self, victims: Victims) -> Option<()> {
         let leftover = self.constants.reclaim_leftover().map(|place| self.free_constants([place]));
-        leftover.or_else(|| self.reclaim_idle(None)).or_else(|| self.evict_one(victims))
+        let idle = |worker: &mut Worker| if victims == Victims::All { worker.reclaim_idle(None) } else { None };
+        leftover.or_else(|| idle(self)).or_else(|| self.evict_one(victims))
     }
 
     /// Gives back what was released longest ago, by anybody or by a tenant; `None` if nothing is idle.

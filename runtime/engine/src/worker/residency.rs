@@ -393,10 +393,13 @@ impl Worker {
 
     /// What could be had at the cost of what nobody claims. Sets that share constants are counted as if they did not.
     pub(super) fn obtainable_bytes(&self) -> u64 {
-        let idle: u64 = self.functions.values().flat_map(|loaded| &loaded.idle).map(|instance| instance.bytes()).sum();
         let unclaimed = self.resident.loading.iter().map(|(set, _)| *set).filter(|&set| !self.constants.is_claimed(set));
         let unclaimed: u64 = unclaimed.map(|set| self.constants.set_bytes(set)).sum();
-        self.memory.free_bytes() + self.constants.leftover_bytes() + idle + self.resident.residency.reclaimable_bytes() + unclaimed
+        self.memory.free_bytes()
+            + self.constants.leftover_bytes()
+            + self.idle_bytes()
+            + self.resident.residency.reclaimable_bytes()
+            + unclaimed
     }
 
     /// Takes a set that nobody claims off the device; `None` if there is none. Its memory is reclaimed piece by piece.

@@ -2,7 +2,8 @@
 //!
 //! Where more is asked for than fits on the device, somebody always waits for memory. If the next in turn took what a request gave back the moment it was over, a client that comes again at once
 //! would never find its constants in place, and nearly every request would load some. So a set is spared for as long as writing it to the device again would take, while others have what they
-//! need. The first in turn spares others for as long as its own loading takes, or until sixteen have overtaken it; those behind it until they are first; real-time invocations nobody.
+//! need, and with it what is kept of past invocations: whoever took that would have the next one take a set for its memory. The first in turn spares others for [`LOADS_WAITED`] times as long as its own loading takes, or until sixteen have overtaken it; those behind it until they are first; real-time
+//! invocations nobody.
 //!
 //! This is about constants on a full device. A tenant that is at its quota makes room among its own at once, and so does who lacks memory for the invocation itself.
 
@@ -10,6 +11,7 @@ use super::Worker;
 use super::residency::Turn;
 use crate::clock;
 use crate::constants::SetState;
+use crate::limits::LOADS_WAITED;
 use atoll_core::{Class, Nanos, TaskId};
 
 /// Which constants may go to make room.
@@ -17,7 +19,7 @@ use atoll_core::{Class, Nanos, TaskId};
 pub(super) enum Victims {
     /// All that nobody claims.
     All,
-    /// Those of them that were not in use a moment ago.
+    /// Those of them that were not in use a moment ago; and nothing that is kept of past invocations.
     Cool,
 }
 
@@ -32,7 +34,7 @@ impl Worker {
     /// An invocation is the first in turn for memory: its wait begins, if it has not before.
     pub(super) fn note_first(&mut self, (_, task): Turn) {
         if self.invocation(task).spares_until.is_none() {
-            let until = clock::now().0.saturating_add(self.load_ns(task));
+            let until = clock::now().0.saturating_add(self.load_ns(task).saturating_mul(LOADS_WAITED));
             self.invocation(task).spares_until = Some(Nanos(until));
         }
     }
@@ -50,11 +52,12 @@ impl Worker {
         let away = invocation.sets.iter().filter(|&&set| self.constants.state(set) == SetState::Away);
         let wanted: u64 = away.flat_map(|&set| self.constants.homeless(set)).map(|(_, bytes)| bytes).sum();
         let warm = self.resident.residency.warm(clock::now());
-        let Some(cools) = warm.until.filter(|_| wanted + warm.bytes > self.obtainable_bytes()) else { return true };
-        let at = invocation.spares_until.map_or(cools, |until| until.min(cools));
-        let sparing = &mut self.resident.sparing;
-        sparing.look_at = Some(sparing.look_at.map_or(at, |before| before.min(at)));
-        false
+        let fits = wanted + warm.bytes + self.idle_bytes() <= self.obtainable_bytes();
+        if !fits {
+            let look_at = [self.resident.sparing.look_at, warm.until, invocation.spares_until];
+            self.resident.sparing.look_at = look_at.into_iter().flatten().min();
+        }
+        fits
     }
 
     /// When to call [`Worker::see_what_cooled`], if nothing happens before.

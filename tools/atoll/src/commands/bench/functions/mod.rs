@@ -78,8 +78,8 @@ struct Point {
     shared: f64,
     /// The same of one client that asks for each of the functions in turn: what the device does with as many constants, and nobody to share with.
     in_turn: f64,
-    /// Of all requests, those that found their constants missing.
-    cold: f64,
+    /// How often constants of a function were loaded, by requests.
+    loads: f64,
     /// How long clients waited for answers.
     latency: Distribution,
     exclusive: Option<f64>,
@@ -108,11 +108,11 @@ fn measure<'a>(args: &Args, function: &'a str, mut variants: Variants<'_>) -> Re
     for clients in &args.clients {
         let clients = clients.get();
         let bundles = variants.bundles(clients)?;
-        let Shared { together: shared, in_turn, cold, latency, constants_bytes } =
+        let Shared { together: shared, in_turn, loads, latency, constants_bytes } =
             shared(bundles, &args.engine, duration).with_context(|| format!("{function}, {clients} clients"))?;
         let exclusive = if args.no_exclusive { None } else { Some(exclusive::throughput(bundles, &args.engine, duration)?) };
         tracing::info!(function, clients, shared, in_turn, ?exclusive, "measured");
-        points.push(Point { clients, constants_bytes, shared, in_turn, cold, latency, exclusive });
+        points.push(Point { clients, constants_bytes, shared, in_turn, loads, latency, exclusive });
     }
     Ok(Series { function, points })
 }
@@ -123,8 +123,7 @@ struct Shared {
     together: f64,
     /// Of one client that asks for one after the other.
     in_turn: f64,
-    /// Of the requests of all clients, those that found their constants missing.
-    cold: f64,
+    loads: f64,
     latency: Distribution,
     /// What the functions' constants take.
     constants_bytes: u64,
@@ -144,14 +143,14 @@ fn shared(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Resul
         workload.ask()?;
     }
     let in_turn = in_turn(&workloads, duration)?;
-    let cold_before = handle.statistics().constants.cold_starts;
+    let loads_before = handle.statistics().constants.loads;
     let loops: Vec<_> = workloads.iter().map(|workload| workload.closed_loop(1)).collect();
     std::thread::sleep(duration);
-    let cold = handle.statistics().constants.cold_starts - cold_before;
+    let loads = handle.statistics().constants.loads - loads_before;
     let (latencies, together) = ClosedLoop::stop_all(loops);
     engine.shutdown();
-    let cold = cold as f64 / latencies.len().max(1) as f64;
-    Ok(Shared { together, in_turn, cold, latency: Distribution::of(&latencies), constants_bytes })
+    let loads = loads as f64 / latencies.len().max(1) as f64;
+    Ok(Shared { together, in_turn, loads, latency: Distribution::of(&latencies), constants_bytes })
 }
 
 fn in_turn(workloads: &[Workload], duration: Duration) -> Result<f64> {
@@ -180,7 +179,7 @@ impl Series<'_> {
                 "constants_bytes": point.constants_bytes,
                 "shared_per_s": point.shared,
                 "in_turn_per_s": point.in_turn,
-                "cold": point.cold,
+                "loads_per_request": point.loads,
                 "latency": point.latency,
                 "exclusive_per_s": point.exclusive,
             })
@@ -197,7 +196,7 @@ fn table(series: &[Series<'_>]) -> Table {
         ("shared /s", Align::Right),
         ("of one client", Align::Right),
         ("of all in turn", Align::Right),
-        ("cold", Align::Right),
+        ("loads a request", Align::Right),
         ("p50 ms", Align::Right),
         ("max ms", Align::Right),
         ("exclusive /s", Align::Right),
@@ -214,7 +213,7 @@ fn table(series: &[Series<'_>]) -> Table {
                 number(Some(point.shared), 1),
                 number(shared, 2),
                 number(Some(point.shared / point.in_turn), 2),
-                format!("{:.0} %", point.cold * 100.0),
+                number(Some(point.loads), 2),
                 number(Some(point.latency.p50_ms), 1),
                 number(Some(point.latency.max_ms), 1),
                 number(point.exclusive, 1),

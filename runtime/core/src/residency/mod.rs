@@ -116,8 +116,8 @@ struct Resident {
     used_until: Option<Nanos>,
 }
 
-/// Items that may go and were in use a moment ago: less long ago than it would take to bring them back. Keeping an item for just that long is what one who rents skis does, and buys them
-/// when the rent has come to their price: it costs at most twice what could not be avoided.
+/// Items that may go and were in use a moment ago: less long ago than it would take to bring them back. The rule is that of renting skis, which are bought when the rent has come to their
+/// price: for an item by itself, keeping it for so long costs at most twice what could not be avoided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
     /// All of them together.

@@ -176,6 +176,7 @@ fn wrong_manifests_are_refused_with_the_place() -> Result<()> {
         ("writes = [\"out\"]", "writes = [\"mode\"]", "it writes `mode`, which is an input or a constant"),
         ("writes = [\"out\"]", "writes = []", "buffer `out`: no step writes this output"),
         ("\"mode\", \"out\"]", "\"mode\", { buffer = \"o\", offset = 4 }]", "parameter `out`: there is no buffer `o`"),
+        ("\"mode\", \"out\"]", "\"mode\", \"o\"]", "parameter `out`: there is neither a buffer nor a symbol `o`"),
         ("kind = \"output\"", "kind = \"temp\"", ""),
         ("kind = \"input\"", "kind = \"temp\"", "it reads `mode`, which nothing has written"),
         ("kind = \"input\"", "kind = \"const\"", "buffer `mode`: a constant needs a `file`"),

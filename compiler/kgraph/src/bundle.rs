@@ -80,6 +80,19 @@ pub enum BundleError {
     },
 }
 
+impl BundleError {
+    /// The same about the bytes of a bundle, for somebody to whom the name of this copy means nothing. What the system answers about the copy keeps its name.
+    pub fn about(self, file: &str) -> BundleError {
+        let path = PathBuf::from(file);
+        match self {
+            BundleError::Io { .. } => self,
+            BundleError::Corrupt { reason, .. } => BundleError::Corrupt { path, reason },
+            BundleError::NewerFormat { found, supported, .. } => BundleError::NewerFormat { path, found, supported },
+            BundleError::Invalid { source, .. } => BundleError::Invalid { path, source },
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Manifest {
     format: u32,

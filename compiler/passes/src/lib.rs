@@ -59,9 +59,10 @@ pub struct Pass {
 
 /// Every pass, in the order they run in.
 ///
-/// Unreachable code goes first, since analyses count it. The fence comes before everything that reads or writes memory of the runtime. Checks in loops come before the flag, which counts exits where a check stands behind an early one.
-/// Both may need shared memory of their own, so they come before it is laid out. Numbers become virtual before the body moves, and the flag's own reading of them with the rest.
-/// Divisions come behind all that write some or make divisors known, and before the body moves, since reports count what is in kernels. Registers that all this left unread go last.
+/// Unreachable code goes first, since analyses count it. The fence comes before everything that reads or writes memory of the runtime. Checks in loops come before the flag, which counts exits
+/// where a check stands behind an early one. Both may need shared memory of their own, so they come before it is laid out. Numbers become virtual before the body moves, and the flag's own
+/// reading of them with the rest. Divisions come behind all that write some or make divisors known, and before the body moves, since reports count what is in kernels. Registers that all this
+/// left unread go last.
 pub const PASSES: &[Pass] = &[
     Pass {
         name: "remove_unreachable_code",

@@ -3,8 +3,9 @@
 //! Processors for graphics have no integer division. NVIDIA's assembler makes one of a reciprocal in floating point and two corrections, some fifteen instructions, and does so even where the
 //! divisor is a number that it can see: it leaves that to compilers. Ours do not write them in a better way (windows of convolutions, the extents of virtual blocks, strips of loops), so it is done here, for all.
 //!
-//! A divisor is known where it is an immediate, or a register that gets the same number wherever it is written, such as a product of the extents of a block. By a power of two, unsigned numbers of every width are shifted and masked.
-//! By another number, those of 32 bits are multiplied with its reciprocal in fixed point (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994):
+//! A divisor is known where it is an immediate, or a register that gets the same number wherever it is written, such as a product of the extents of a block. By a power of two, unsigned numbers
+//! of every width are shifted and masked. By another number, those of 32 bits are multiplied with its reciprocal in fixed point (Granlund and Montgomery, "Division by Invariant Integers using
+//! Multiplication", 1994):
 //! `q = (n · m) >> (32 + after)`. Powers of two in the divisor are shifted out first; so an analysis still sees that threads of a warp have one quotient in common, and the multiplier
 //! fits into 32 bits. For some odd divisors it has 33, and its highest bit is added by hand.
 

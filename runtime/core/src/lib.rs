@@ -3,9 +3,9 @@
 //! No thread, clock, lock, log or device, and no crate of ours: the daemon, the simulator and the tests drive the same code.
 //!
 //! A task arrives and lines up in the *host queue* of its class. When a *device queue* opens for it, it is bound to that queue and prepared (memory, inputs); then its
-//! launches are issued one after the other, as many as the device queue holds. A task whose constants are still on their way keeps its place and stands in nobody's way. A [`Policy`] says which class may issue and which has to leave. A task that has to leave
-//! has its epoch raised: the launches in flight leave by themselves (lazy eviction, design D5), and once the last of them has ended the task stands
-//! at its first incomplete launch and waits to go on.
+//! launches are issued one after the other, as many as the device queue holds. A task whose constants are still on their way keeps its place and stands in nobody's way. A [`Policy`] says which
+//! class may issue and which has to leave. A task that has to leave has its epoch raised: the launches in flight leave by themselves (lazy eviction, design D5), and once the last of them has
+//! ended the task stands at its first incomplete launch and waits to go on.
 //!
 //! Within a class tasks have ranks, and a more urgent real-time task makes less urgent ones leave as it does best-effort ones. Best-effort tasks can be given a bound on how long they get nowhere.
 //!

@@ -7,7 +7,8 @@
 //! What it is not: it schedules nothing, chooses nothing and retries nothing. Every call says what the driver answered, by number and name.
 //!
 //! Invariants: a handle is destroyed once, by its owner. Any thread may use any handle: the context is made current where it is not. No call of the host's memory by the driver outlives the
-//! borrow it was given, except [`HostWords`], [`HostMemory`] and [`BarWords`], to which there are no references but to atomics. What a kernel does to device memory and to host words is the kernel's business, as it is on any device.
+//! borrow it was given, except [`HostWords`], [`HostMemory`] and [`BarWords`], to which there are no references but to atomics. What a kernel does to device memory and to host words is the
+//! kernel's business, as it is on any device.
 
 mod bar;
 mod context;

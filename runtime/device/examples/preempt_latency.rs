@@ -4,7 +4,8 @@
 //! cargo run --release -p atoll-device --example preempt_latency [--executor] [--finish] [compute units] [block µs] [rounds]
 //! ```
 //!
-//! With `--executor` the device is in a process of its own, with `--finish` running blocks may not be interrupted. Times come from the time stamp counter, read by this program and by the kernels themselves. Parts of `first block`: `submit` is raising the epoch and submitting,
+//! With `--executor` the device is in a process of its own, with `--finish` running blocks may not be interrupted. Times come from the time stamp counter, read by this program and by the kernels
+//! themselves. Parts of `first block`: `submit` is raising the epoch and submitting,
 //! `drain` is until the best-effort block ended on the compute unit that then ran the first real-time block, `launch` is from there to that block. `evicted` is until
 //! the last of the queued best-effort launches had left.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]

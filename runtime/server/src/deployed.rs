@@ -152,7 +152,7 @@ impl Deployed {
         path: &Path,
         bundle_bytes: u64,
     ) -> Result<Arc<DeployedFunction>, DeployError> {
-        let bundle = Bundle::open(path)?;
+        let bundle = Bundle::open(path).map_err(|error| error.about("what was sent"))?;
         let name = how.name.unwrap_or_else(|| bundle.graph().name.clone());
         check_name(&name)?;
         let key = FunctionKey { tenant: tenant.clone(), name };

@@ -4,6 +4,7 @@ pub(crate) use atoll_server::parse_bytes;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -97,6 +98,12 @@ pub(crate) fn bytes(count: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// `1 node`, `2 nodes`.
+pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }
 
 /// Milliseconds of a duration.

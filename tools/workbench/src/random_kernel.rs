@@ -1,8 +1,8 @@
 //! Random well-formed kernels: the same seed is the same kernel, and any two devices must run it to the same bits.
 //!
 //! A kernel is a tree of statements over a few registers of each type. It holds what makes devices differ: divergent branches and loops, barriers in uniform ones, warp instructions under the
-//! mask of those that are there, early exits (out of divergent code too), broken loops, calls, branch tables, barriers of some warps, atomics in any order. Every statement can be left out and the rest still makes sense, which is how a failure
-//! is made small, see [`RandomKernel::shrink`].
+//! mask of those that are there, early exits (out of divergent code too), broken loops, calls, branch tables, barriers of some warps, atomics in any order. Every statement can be left out and
+//! the rest still makes sense, which is how a failure is made small, see [`RandomKernel::shrink`].
 
 mod templates;
 

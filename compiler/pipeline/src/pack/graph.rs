@@ -172,6 +172,9 @@ impl Builder<'_> {
         let (buffer, offset) = match arg {
             Arg::Part(part) => (self.buffer(&part.buffer)?, expr(&part.offset, &self.symbols)?),
             Arg::Value(Value::Text(name)) if self.buffers.contains_key(name.as_str()) => (self.buffer(name)?, Expr::Const(0)),
+            Arg::Value(Value::Text(name)) if expression::is_word(name) && !self.symbols.contains_key(name) => {
+                return Err(format!("there is neither a buffer nor a symbol `{name}`"));
+            }
             Arg::Value(value) => return kernels::literal(parameter, value, |value| expr(value, &self.symbols)),
         };
         if parameter.ty.bytes() != 8 || !parameter.dimensions.is_empty() {

@@ -4,7 +4,8 @@
 //!
 //! | policy | waits for | so its delay is |
 //! |---|---|---|
-//! | `reset`, `reef`, `edf` | nothing: every best-effort launch, and every real-time one of higher rank, that can leave has been told to | what the device takes to drain: by block at `Deactivate`, less at `Interrupt`; at `Block`, what is in the device queues |
+//! | `reset`, `reef`, `edf` | nothing: every best-effort launch, and every real-time one of higher rank, that can leave has been told to | what the device takes to drain: by block at
+//! `Deactivate`, less at `Interrupt`; at `Block`, what is in the device queues |
 //! | `block-wait` | the best-effort launches in the device queues when it arrived | queues × capacity launches |
 //! | `sequential` | the tasks that started before it | their remaining steps |
 //! | `streams` | nothing | the device shares itself between the queues |

@@ -18,8 +18,9 @@
 //! and a word in host memory, reserved when the device starts. Launches of which each says that the next one follows at once may take one together, as a CUDA graph ([`segment`](self)).
 //!
 //! **Epochs.** A kernel finds its task's epoch word where reading it costs the device least without being late: which of three places that is, is measured when the device starts (`flag`).
-//! The word in device memory is written in any case, by a stream that has nothing else to do, so that it says the truth to copies. Where kernels look at mapped host memory, or at device memory that the host sees through the GPU's BAR (on machines with GDRCopy), raising an epoch is
-//! one store. All kernels of a task look at the same place, also those that it shares with others: one that left and a later one that did not would otherwise be seen.
+//! The word in device memory is written in any case, by a stream that has nothing else to do, so that it says the truth to copies. Where kernels look at mapped host memory, or at device memory
+//! that the host sees through the GPU's BAR (on machines with GDRCopy), raising an epoch is one store. All kernels of a task look at the same place, also those that it shares with others: one
+//! that left and a later one that did not would otherwise be seen.
 //!
 //! **Completions.** The evicted word of a launch lies in its slot, in host memory: a block that leaves writes there, nobody has to copy it, and the launch's second event says that it can be read
 //! (design D5 a). One thread asks for the events; it waits a sixteenth of what it has waited, so an end is seen late by a few hundredths of a kernel's time at most. `started_ns` and `ended_ns` come from the events,

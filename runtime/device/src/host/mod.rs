@@ -16,8 +16,8 @@
 //! queued, and raising the epoch is only needed to get the launches behind it out of the queue.
 //!
 //! A kernel that traps or faults fails its launch (`fault`), and so does one that runs for longer than its limit (`watchdog`); what it did is told with block, thread and line of PTX as far as they are known
-//! (`diagnose`). A launch that nobody wants any more is ended the same way, when the engine asks for it through a word of its queue. What a wild store hit on the way there nobody knows, unless the code was compiled with checks, which bound each access to its own buffer (`bounds`); so untrusted
-//! code belongs into an executor process (design D11).
+//! (`diagnose`). A launch that nobody wants any more is ended the same way, when the engine asks for it through a word of its queue. What a wild store hit on the way there nobody knows, unless
+//! the code was compiled with checks, which bound each access to its own buffer (`bounds`); so untrusted code belongs into an executor process (design D11).
 
 mod arena;
 mod bounds;

@@ -2,8 +2,8 @@
 //!
 //! Where more is asked for than fits on the device, somebody always waits for memory. If the next in turn took what a request gave back the moment it was over, a client that comes again at once
 //! would never find its constants in place, and nearly every request would load some. So a set is spared for as long as writing it to the device again would take, while others have what they
-//! need, and with it what is kept of past invocations: whoever took that would have the next one take a set for its memory. The first in turn spares others for [`LOADS_WAITED`] times as long as its own loading takes, or until sixteen have overtaken it; those behind it until they are first; real-time
-//! invocations nobody.
+//! need, and with it what is kept of past invocations: whoever took that would have the next one take a set for its memory. The first in turn spares others for [`LOADS_WAITED`] times as long as
+//! its own loading takes, or until sixteen have overtaken it; those behind it until they are first; real-time invocations nobody.
 //!
 //! This is about constants on a full device. A tenant that is at its quota makes room among its own at once, and so does who lacks memory for the invocation itself.
 

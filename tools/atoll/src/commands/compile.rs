@@ -76,7 +76,7 @@ mod with {
     use crate::cache;
     use crate::compiler::ProgressBars;
     use crate::failure::Blame;
-    use crate::output::{Align, Table, bytes, milliseconds, print, print_json};
+    use crate::output::{Align, Table, bytes, counted, milliseconds, print, print_json};
     use anyhow::Context;
     use atoll_pipeline::{CompileOptions, CompileReport, Form, Target, compile, show};
     use serde_json::json;
@@ -159,9 +159,10 @@ mod with {
             table.row([time.stage.to_string(), format!("{:.1}", milliseconds(time.time))]);
         }
         table.row(["total".into(), format!("{:.1}", report.times.iter().map(|t| milliseconds(t.time)).sum::<f64>())]);
-        let kernels: Vec<String> = report.kernels.iter().map(|(target, count)| format!("{count} kernels for {target}")).collect();
+        let kernels: Vec<String> =
+            report.kernels.iter().map(|(target, count)| format!("{} for {target}", counted(*count, "kernel"))).collect();
         let size = bytes(file_bytes(output));
-        let mut text = format!("{}: {size}, {} nodes, {}\n\n{table}", output.display(), report.nodes, kernels.join(", "));
+        let mut text = format!("{}: {size}, {}, {}\n\n{table}", output.display(), counted(report.nodes, "node"), kernels.join(", "));
         for reason in &report.not_preemptible {
             // Writing to a string cannot fail.
             let _ = write!(text, "\nnot preemptible: {reason}\n");

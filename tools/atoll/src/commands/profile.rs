@@ -4,7 +4,7 @@ use crate::artifact;
 use crate::engine::EngineArgs;
 use crate::failure::Blame;
 use crate::invoker;
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, Table, counted, print, print_json};
 use crate::profiler::{self, Profiled};
 use crate::tensors::InputArgs;
 use anyhow::{Context, Result};
@@ -120,8 +120,9 @@ fn text(shape: &ShapeProfile, compute_units: u32) -> String {
     }
     let _ = writeln!(
         text,
-        "\n{} launches on {compute_units} compute units: {:.3} ms, {:.3} of them between launches; {:.3} ms before and {:.3} after; medians of {} runs",
+        "\n{} launches on {}: {:.3} ms, {:.3} of them between launches; {:.3} ms before and {:.3} after; medians of {} runs",
         shape.launches.len(),
+        counted(compute_units, "compute unit"),
         ms(shape.total_ns),
         ms(gaps),
         ms(shape.before_ns),

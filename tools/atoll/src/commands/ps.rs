@@ -2,7 +2,7 @@
 
 use super::functions::ls::class_name;
 use crate::control::{ControlArgs, Told};
-use crate::output::{Align, Table, bytes, print, print_json};
+use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
 use atoll_client::{ExecutorEntry, ProcessEntry, ProcessReport, Residency};
 
@@ -49,7 +49,8 @@ fn render(report: &ProcessReport) -> String {
     let ProcessReport { device, compute_units, memory_bytes, memory_used_bytes, .. } = report;
     let lost = report.lost.as_ref().map(|reason| format!(", lost: {reason}")).unwrap_or_default();
     let memory = format!("{} of {}", bytes(*memory_used_bytes), bytes(*memory_bytes));
-    format!("{device}, {compute_units} compute units, {memory} in use{lost}\n{table}{}", executors(&report.executors))
+    let compute_units = counted(*compute_units, "compute unit");
+    format!("{device}, {compute_units}, {memory} in use{lost}\n{table}{}", executors(&report.executors))
 }
 
 /// The processes of tenants; nothing where the daemon runs kernels itself.

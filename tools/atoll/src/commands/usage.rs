@@ -2,7 +2,7 @@
 
 use super::functions::ls::class_name;
 use crate::control::{ControlArgs, Told};
-use crate::output::{Align, Table, bytes, print, print_json};
+use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
 use atoll_client::{UsageEntry, UsageReport};
 
@@ -53,7 +53,8 @@ fn render(report: &UsageReport) -> String {
     report.rows.iter().filter(|row| was_used(row)).for_each(|row| table.row(cells(row)));
     let UsageReport { device, compute_units, uptime_s, .. } = report;
     let busy = report.device_s.map(|busy_s| format!(", busy for {}", seconds(busy_s))).unwrap_or_default();
-    format!("{device}, {compute_units} compute units, up for {}{busy}\n{table}", seconds(*uptime_s))
+    let compute_units = counted(*compute_units, "compute unit");
+    format!("{device}, {compute_units}, up for {}{busy}\n{table}", seconds(*uptime_s))
 }
 
 /// Rows of zeros are for programs.

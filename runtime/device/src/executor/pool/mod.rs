@@ -1,8 +1,8 @@
 //! One physical device under several executors: one for each domain of those who trust each other.
 //!
 //! Towards the engine it is a single [`Device`] with one scheduler above it. A module belongs to a domain, its launches go to that domain's executor. Constants are held once and mapped
-//! by the executors of those domains that they were shown to; memory belongs to one domain. An executor that is lost is replaced after a pause that grows with how often that happens, and gets its modules again; its launches end as failed, with the cause, and the
-//! other domains go on. A domain whose executors keep dying is unavailable for a while, with the cause.
+//! by the executors of those domains that they were shown to; memory belongs to one domain. An executor that is lost is replaced after a pause that grows with how often that happens, and gets
+//! its modules again; its launches end as failed, with the cause, and the other domains go on. A domain whose executors keep dying is unavailable for a while, with the cause.
 //!
 //! A GPU is one executor for all domains, since processes share its compute units badly: to all of them it is the domain [`EVERYBODY`]. Its constants lie in the memory that goes with it; whoever put them there is
 //! told ([`Device::take_constants_lost`]) and puts them there again, and until then nothing is started anew.

@@ -5,7 +5,7 @@ mod screen;
 
 use crate::control::ControlArgs;
 use crate::failure::user_error;
-use crate::output::{Align, Table, bytes, print, print_json};
+use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
 use sample::{FunctionRow, Sampler, Snapshot, Whole};
 use std::io::{IsTerminal, stdout};
@@ -75,7 +75,8 @@ fn text(snapshot: &Snapshot) -> String {
 fn headline(snapshot: &Snapshot) -> String {
     let lost = snapshot.lost.as_ref().map(|why| format!(", lost: {why}")).unwrap_or_default();
     let Snapshot { device, compute_units, policy, uptime_s, .. } = snapshot;
-    format!("{device}, {compute_units} compute units, policy {policy}, up for {}{lost}", age(*uptime_s))
+    let compute_units = counted(*compute_units, "compute unit");
+    format!("{device}, {compute_units}, policy {policy}, up for {}{lost}", age(*uptime_s))
 }
 
 fn whole_lines(whole: &Whole) -> [String; 4] {

@@ -3,7 +3,7 @@
 mod tape;
 
 use crate::invoker::{invoke, load, request};
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, Table, counted, print, print_json};
 use crate::samples::Distribution;
 use anyhow::{Context, Result};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
@@ -79,8 +79,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     print(&format!("{table}\n"))?;
     for measured in &measured {
         print(&format!(
-            "{} compute units {}: the engine adds {:.2} µs to a kernel, and its thread takes {:.2} µs, submission included (medians)\n",
-            measured.units,
+            "{} {}: the engine adds {:.2} µs to a kernel, and its thread takes {:.2} µs, submission included (medians)\n",
+            counted(measured.units, "compute unit"),
             measured.place(),
             measured.added_us(),
             measured.engine_thread.p50_ms * 1000.0

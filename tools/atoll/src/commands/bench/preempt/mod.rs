@@ -4,7 +4,7 @@ mod stage;
 
 use crate::engine::{DeviceName, Isolation, policy_names};
 use crate::failure::user_error;
-use crate::output::{Align, ReportArgs, Table};
+use crate::output::{Align, ReportArgs, Table, counted};
 use anyhow::Result;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_device::host::HostConfig;
@@ -238,7 +238,7 @@ fn text(report: &Report) -> String {
             row.reexecuted_blocks.to_string(),
         ]);
     }
-    format!("{}, {} compute units\n{table}", report.device, report.compute_units)
+    format!("{}, {}\n{table}", report.device, counted(report.compute_units, "compute unit"))
 }
 
 #[cfg(test)]

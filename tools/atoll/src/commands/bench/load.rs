@@ -182,21 +182,24 @@ struct Answer {
 impl ClosedLoop {
     /// Ends it. Returns the latencies of all answers until now, and how many came per second.
     pub(crate) fn stop(self) -> (Vec<Duration>, f64) {
-        ClosedLoop::stop_all(vec![self])
+        let end = Instant::now();
+        self.stop.store(true, Ordering::Relaxed);
+        let answers = self.thread.join().unwrap_or_default();
+        let latencies: Vec<_> = answers.into_iter().filter(|answer| answer.at <= end).map(|answer| answer.latency).collect();
+        let per_second = latencies.len() as f64 / end.duration_since(self.begin).as_secs_f64();
+        (latencies, per_second)
     }
 
-    /// Ends several at the same moment; what is answered later counts for none of them.
-    pub(crate) fn stop_all(loops: Vec<ClosedLoop>) -> (Vec<Duration>, f64) {
-        let end = Instant::now();
+    /// Ends several, and waits for what they have asked for. Returns the latencies of all answers, and how many came per second until the last one: nothing that the device did is left out, however
+    /// many requests it was busy with.
+    pub(crate) fn finish_all(loops: Vec<ClosedLoop>) -> (Vec<Duration>, f64) {
         loops.iter().for_each(|one| one.stop.store(true, Ordering::Relaxed));
-        let (mut latencies, mut per_second) = (Vec::new(), 0.0);
-        for one in loops {
-            let before = latencies.len();
-            let answers = one.thread.join().unwrap_or_default();
-            latencies.extend(answers.into_iter().filter(|answer| answer.at <= end).map(|answer| answer.latency));
-            per_second += (latencies.len() - before) as f64 / end.duration_since(one.begin).as_secs_f64();
-        }
-        (latencies, per_second)
+        let begin = loops.iter().map(|one| one.begin).min();
+        let answers: Vec<Answer> = loops.into_iter().flat_map(|one| one.thread.join().unwrap_or_default()).collect();
+        let end = answers.iter().map(|answer| answer.at).max();
+        let busy = begin.zip(end).map(|(begin, end)| end.duration_since(begin).as_secs_f64());
+        let per_second = busy.map_or(0.0, |busy_s| answers.len() as f64 / busy_s);
+        (answers.into_iter().map(|answer| answer.latency).collect(), per_second)
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64")]
     clients: Vec<NonZeroUsize>,
 
-    /// How long each measurement takes
+    /// How long each measurement takes; loads of one device alternate, for a fifth of it each
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = parse_seconds)]
     duration: f64,
 
@@ -70,18 +70,14 @@ pub(crate) struct Args {
     engine: EngineArgs,
 }
 
+/// How often it is gone from one kind of load to the next. A machine that is shared with others is not as fast from one minute to the next, and loads that alternate see the same of that.
+const ROUNDS: u32 = 5;
+
 /// One measurement.
 struct Point {
     clients: usize,
-    constants_bytes: u64,
-    /// Requests per second, all clients together.
-    shared: f64,
-    /// The same of one client that asks for each of the functions in turn: what the device does with as many constants, and nobody to share with.
-    in_turn: f64,
-    /// How often constants of a function were loaded, by requests.
-    loads: f64,
-    /// How long clients waited for answers.
-    latency: Distribution,
+    shared: Shared,
+    /// Requests per second of a process for each client.
     exclusive: Option<f64>,
 }
 
@@ -108,25 +104,28 @@ fn measure<'a>(args: &Args, function: &'a str, mut variants: Variants<'_>) -> Re
     for clients in &args.clients {
         let clients = clients.get();
         let bundles = variants.bundles(clients)?;
-        let Shared { together: shared, in_turn, loads, latency, constants_bytes } =
-            shared(bundles, &args.engine, duration).with_context(|| format!("{function}, {clients} clients"))?;
+        let shared = shared(bundles, &args.engine, duration).with_context(|| format!("{function}, {clients} clients"))?;
         let exclusive = if args.no_exclusive { None } else { Some(exclusive::throughput(bundles, &args.engine, duration)?) };
-        tracing::info!(function, clients, shared, in_turn, ?exclusive, "measured");
-        points.push(Point { clients, constants_bytes, shared, in_turn, loads, latency, exclusive });
+        tracing::info!(function, clients, together = shared.together, alone = shared.alone, ?exclusive, "measured");
+        points.push(Point { clients, shared, exclusive });
     }
     Ok(Series { function, points })
 }
 
 /// What one device does for many functions.
 struct Shared {
-    /// Requests per second of a client for each.
-    together: f64,
-    /// Of one client that asks for one after the other.
-    in_turn: f64,
-    loads: f64,
-    latency: Distribution,
     /// What the functions' constants take.
     constants_bytes: u64,
+    /// Requests per second of a client for each function, all together.
+    together: f64,
+    /// Of the first client, while the others ask for nothing.
+    alone: f64,
+    /// Of one client that asks for one function after the other: what the device does with as many constants, and nobody to share with.
+    in_turn: f64,
+    /// How often constants of a function were loaded, by requests of all together.
+    loads: f64,
+    /// How long clients waited for answers when all asked together.
+    latency: Distribution,
 }
 
 fn shared(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Result<Shared> {
@@ -142,46 +141,73 @@ fn shared(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Resul
     for workload in &workloads {
         workload.ask()?;
     }
-    let in_turn = in_turn(&workloads, duration)?;
-    let loads_before = handle.statistics().constants.loads;
-    let loops: Vec<_> = workloads.iter().map(|workload| workload.closed_loop(1)).collect();
-    std::thread::sleep(duration);
-    let loads = handle.statistics().constants.loads - loads_before;
-    let (latencies, together) = ClosedLoop::stop_all(loops);
+    let slice = duration / ROUNDS;
+    let (mut together, mut alone, mut in_turn, mut loads) = (0.0, 0.0, 0.0, 0);
+    let mut latencies = Vec::new();
+    let mut turns = workloads.iter().cycle();
+    for _ in 0..ROUNDS {
+        alone += busy(&workloads[..1], slice).1;
+        in_turn += ask_in_turn(&mut turns, slice)?;
+        let loads_before = handle.statistics().constants.loads;
+        let (waits, per_second) = busy(&workloads, slice);
+        loads += handle.statistics().constants.loads - loads_before;
+        latencies.extend(waits);
+        together += per_second;
+    }
     engine.shutdown();
-    let loads = loads as f64 / latencies.len().max(1) as f64;
-    Ok(Shared { together, in_turn, loads, latency: Distribution::of(&latencies), constants_bytes })
+    Ok(Shared {
+        constants_bytes,
+        together: together / f64::from(ROUNDS),
+        alone: alone / f64::from(ROUNDS),
+        in_turn: in_turn / f64::from(ROUNDS),
+        loads: loads as f64 / latencies.len().max(1) as f64,
+        latency: Distribution::of(&latencies),
+    })
 }
 
-fn in_turn(workloads: &[Workload], duration: Duration) -> Result<f64> {
+/// A client for each of these asks without a pause. Returns the latencies of all, and requests per second.
+fn busy(workloads: &[Workload], time: Duration) -> (Vec<Duration>, f64) {
+    let loops: Vec<_> = workloads.iter().map(|workload| workload.closed_loop(1)).collect();
+    std::thread::sleep(time);
+    ClosedLoop::finish_all(loops)
+}
+
+/// One client asks for one after the other. Returns requests per second.
+fn ask_in_turn<'a>(turns: &mut impl Iterator<Item = &'a Workload>, time: Duration) -> Result<f64> {
     let begin = Instant::now();
     let mut answers = 0;
-    while begin.elapsed() < duration {
-        for workload in workloads {
-            workload.ask()?;
-            answers += 1;
-        }
+    while begin.elapsed() < time {
+        turns.next().expect("turns never end").ask()?;
+        answers += 1;
     }
     Ok(f64::from(answers) / begin.elapsed().as_secs_f64())
 }
 
+impl Point {
+    /// Throughput as a multiple of what the first client gets when the others ask for nothing.
+    fn of_alone(&self) -> f64 {
+        self.shared.together / self.shared.alone
+    }
+}
+
 impl Series<'_> {
-    /// Throughput of a measurement as a multiple of the first one's.
-    fn normalised(&self, value: impl Fn(&Point) -> Option<f64>) -> Vec<Option<f64>> {
-        let first = self.points.first().and_then(&value);
-        self.points.iter().map(|point| Some(value(point)? / first?)).collect()
+    /// Throughput of processes as a multiple of the first measurement's.
+    fn exclusive_of_first(&self) -> Vec<Option<f64>> {
+        let first = self.points.first().and_then(|point| point.exclusive);
+        self.points.iter().map(|point| Some(point.exclusive? / first?)).collect()
     }
 
     fn json(&self) -> serde_json::Value {
-        let points = self.points.iter().map(|point| {
+        let points = self.points.iter().map(|Point { clients, shared, exclusive }| {
             json!({
-                "clients": point.clients,
-                "constants_bytes": point.constants_bytes,
-                "shared_per_s": point.shared,
-                "in_turn_per_s": point.in_turn,
-                "loads_per_request": point.loads,
-                "latency": point.latency,
-                "exclusive_per_s": point.exclusive,
+                "clients": clients,
+                "constants_bytes": shared.constants_bytes,
+                "shared_per_s": shared.together,
+                "alone_per_s": shared.alone,
+                "in_turn_per_s": shared.in_turn,
+                "loads_per_request": shared.loads,
+                "latency": shared.latency,
+                "exclusive_per_s": exclusive,
             })
         });
         json!({ "function": self.function, "points": points.collect::<Vec<_>>() })
@@ -194,7 +220,7 @@ fn table(series: &[Series<'_>]) -> Table {
         ("clients", Align::Right),
         ("constants MiB", Align::Right),
         ("shared /s", Align::Right),
-        ("of one client", Align::Right),
+        ("of one alone", Align::Right),
         ("of all in turn", Align::Right),
         ("loads a request", Align::Right),
         ("p50 ms", Align::Right),
@@ -204,18 +230,18 @@ fn table(series: &[Series<'_>]) -> Table {
     ]);
     let number = |value: Option<f64>, decimals: usize| value.map_or_else(String::new, |value| format!("{value:.decimals$}"));
     for one in series {
-        let (shared, exclusive) = (one.normalised(|point| Some(point.shared)), one.normalised(|point| point.exclusive));
-        for ((point, shared), exclusive) in one.points.iter().zip(shared).zip(exclusive) {
+        for (point, exclusive) in one.points.iter().zip(one.exclusive_of_first()) {
+            let shared = &point.shared;
             table.row([
                 one.function.into(),
                 point.clients.to_string(),
-                format!("{:.1}", point.constants_bytes as f64 / f64::from(1 << 20)),
-                number(Some(point.shared), 1),
-                number(shared, 2),
-                number(Some(point.shared / point.in_turn), 2),
-                number(Some(point.loads), 2),
-                number(Some(point.latency.p50_ms), 1),
-                number(Some(point.latency.max_ms), 1),
+                format!("{:.1}", shared.constants_bytes as f64 / f64::from(1 << 20)),
+                format!("{:.1}", shared.together),
+                format!("{:.2}", point.of_alone()),
+                format!("{:.2}", shared.together / shared.in_turn),
+                format!("{:.2}", shared.loads),
+                format!("{:.1}", shared.latency.p50_ms),
+                format!("{:.1}", shared.latency.max_ms),
                 number(point.exclusive, 1),
                 number(exclusive, 3),
             ]);
@@ -227,9 +253,8 @@ fn table(series: &[Series<'_>]) -> Table {
 fn picture(series: &[Series<'_>]) -> String {
     let mut lines = Vec::new();
     for (group, one) in series.iter().enumerate() {
-        for (dashed, what, values) in
-            [(false, "", one.normalised(|point| Some(point.shared))), (true, ", exclusive", one.normalised(|point| point.exclusive))]
-        {
+        let shared = one.points.iter().map(|point| Some(point.of_alone())).collect();
+        for (dashed, what, values) in [(false, "", shared), (true, ", exclusive", one.exclusive_of_first())] {
             let points: Vec<(f64, f64)> =
                 one.points.iter().zip(values).filter_map(|(point, value)| Some((point.clients as f64, value?))).collect();
             if !points.is_empty() {

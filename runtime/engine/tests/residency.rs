@@ -275,9 +275,23 @@ fn what_several_have_is_charged_in_full_and_taken_from_nobody() {
 /// Bytes of a large constant, which is written in one piece.
 const LARGE: u32 = 256 << 10;
 
+/// What is full.
+#[derive(Clone, Copy, Debug)]
+enum Full {
+    Device,
+    /// The tenant's quota, which is asked first, as well.
+    Quota,
+}
+
 /// A device with room for three of these models, which takes so long to load one.
-fn start_slow(models: &[Constants], load: Duration) -> (Engine, EngineHandle, Controls) {
-    let (engine, handle, device) = start(3 * u64::from(LARGE) + 4 * toy::invocation_memory(16), EngineConfig::default());
+fn start_slow(full: Full, models: &[Constants], load: Duration) -> (Engine, EngineHandle, Controls) {
+    let room = 3 * u64::from(LARGE) + 4 * toy::invocation_memory(16);
+    let quota = match full {
+        Full::Device => TenantBytes::UNLIMITED,
+        Full::Quota => TenantBytes { all: room, ..TenantBytes::UNLIMITED },
+    };
+    let memory_quotas = MemoryQuotas { tenants: [(Tenant::default(), quota)].into(), ..MemoryQuotas::default() };
+    let (engine, handle, device) = start(room, EngineConfig { memory_quotas, ..EngineConfig::default() });
     device.be_slow_to_load(load);
     for (number, constants) in models.iter().enumerate() {
         let info = self::load(&handle, &format!("f{number}"), constants, Class::BestEffort).expect("a place in host memory");
@@ -292,10 +306,14 @@ fn large_models(count: u32) -> Vec<Constants> {
 
 #[test]
 fn who_comes_again_at_once_finds_its_constants_in_place() {
+    [Full::Device, Full::Quota].into_iter().for_each(comes_again_at_once);
+}
+
+fn comes_again_at_once(full: Full) {
     const REQUESTS: u32 = 25;
     let models = large_models(4);
     // Many times as long as a request.
-    let (_engine, handle, _device) = start_slow(&models, Duration::from_millis(20));
+    let (_engine, handle, _device) = start_slow(full, &models, Duration::from_millis(20));
     let ask_all = |requests: u32| {
         std::thread::scope(|scope| {
             for (number, constants) in models.iter().enumerate() {
@@ -315,13 +333,17 @@ fn who_comes_again_at_once_finds_its_constants_in_place() {
     let cold_starts = ask_all(REQUESTS) - before;
     let requests = u64::from(4 * REQUESTS);
     // If they went to the next in turn whenever a request is over, nearly all would be cold.
-    assert!((1..=requests * 3 / 4).contains(&cold_starts), "{cold_starts} cold starts of {requests} requests");
+    assert!((1..=requests * 3 / 4).contains(&cold_starts), "{full:?}: {cold_starts} cold starts of {requests} requests");
 }
 
 #[test]
 fn who_waits_because_others_are_spared_is_served_without_an_event() {
+    [Full::Device, Full::Quota].into_iter().for_each(is_served_without_an_event);
+}
+
+fn is_served_without_an_event(full: Full) {
     let models = large_models(5);
-    let (_engine, handle, device) = start_slow(&models, Duration::from_millis(300));
+    let (_engine, handle, device) = start_slow(full, &models, Duration::from_millis(300));
     handle.unload(&FunctionKey::local("f2")).expect("it is loaded");
     let input = input(16, 1);
     // One was in use a moment ago, one runs, and there is room for the first of two that are cold, which is there before the second may have what was in use.

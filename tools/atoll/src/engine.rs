@@ -11,7 +11,7 @@ use atoll_device::host::{HostConfig, HostDevice};
 #[cfg(feature = "cuda")]
 use atoll_device::{CudaConfig, CudaDevice, cuda::GpuPart, executor::MpsShare};
 use atoll_device::{Device, ExecutorConfig, ExecutorPool};
-use atoll_engine::{Engine, EngineConfig, MemoryQuotas};
+use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -246,6 +246,12 @@ impl EngineArgs {
     /// Starts the engine for this program's own use.
     pub(crate) fn start(&self) -> anyhow::Result<Engine> {
         self.start_with(Isolation::None, MemoryQuotas::default())
+    }
+
+    /// The same, with so many bytes of device memory for what belongs to nobody else.
+    pub(crate) fn start_with_quota(&self, bytes: u64) -> anyhow::Result<Engine> {
+        let quota = TenantBytes { all: bytes, ..TenantBytes::UNLIMITED };
+        self.start_with(Isolation::None, MemoryQuotas { tenants: [(Tenant::default(), quota)].into(), ..MemoryQuotas::default() })
     }
 
     /// Starts the engine for others' kernels.

@@ -249,6 +249,11 @@ impl Residency {
         self.reclaimable_bytes
     }
 
+    /// Until when an item that may go counts as in use a moment ago; `None` if it does not.
+    pub fn warm_until(&self, now: Nanos, item: ItemId) -> Option<Nanos> {
+        self.resident.get(&item)?.warm_until().filter(|until| now < *until)
+    }
+
     /// What may go and was in use a moment ago.
     pub fn warm(&self, now: Nanos) -> Warm {
         let warm =

@@ -2,10 +2,12 @@
 //!
 //! They are asked before the device is, and by the same rules: what could never fit is refused at once; what does not fit now waits, in the order of turns, and gets all that it needs or
 //! nothing. Room is made at the cost of what nobody of the tenant uses: memory kept from past invocations, then constants, which leave the device unless others have them as well. Who waits
-//! for its own tenant's quota stands in nobody else's way: it is passed over until there is room, and only what comes behind it of the same tenant waits with it.
+//! for its own tenant's quota stands in nobody else's way: it is passed over until there is room, and only what comes behind it of the same tenant waits with it; while it spares what was in use
+//! a moment ago (`sparing.rs`), only those that lack constants as well.
 
 use super::Worker;
 use super::residency::Turn;
+use super::sparing::Victims;
 use crate::chain::Stage;
 use crate::clock;
 use crate::config::FunctionKey;
@@ -66,13 +68,17 @@ impl Worker {
         self.claimant(task, false).is_none_or(|claimant| self.use_with(&claimant).fits(claimant.quota))
     }
 
-    /// Makes room in its tenant's quota for an invocation, at the cost of what nobody of the tenant uses and of those behind it. Returns whether there is.
-    pub(super) fn make_quota_room(&mut self, turn: Turn, with_memory: bool) -> bool {
+    /// Makes room in its tenant's quota for an invocation, at the cost of what nobody of the tenant uses and of those behind it; if it has to spare what was in use a moment ago, of nothing but
+    /// the rest. Returns whether there is.
+    pub(super) fn make_quota_room(&mut self, turn: Turn, with_memory: bool, victims: Victims) -> bool {
         let Some(claimant) = self.claimant(turn.1, with_memory) else { return true };
         if self.use_with(&claimant).fits(claimant.quota) {
             return true;
         }
-        while !self.need_with(&claimant).fits(claimant.quota) {
+        if victims == Victims::Cool && !self.fits_quota_beside_warm(&claimant, turn) {
+            return false;
+        }
+        while !self.need_with(&claimant, &[]).fits(claimant.quota) {
             if !self.take_from_behind(turn, Some(&claimant.tenant)) {
                 return false;
             }
@@ -84,7 +90,7 @@ impl Worker {
             if used.fits(claimant.quota) {
                 return true;
             }
-            if self.reclaim_of(&claimant, used.all > claimant.quota.all).is_none() {
+            if self.reclaim_of(&claimant, used.all > claimant.quota.all, victims).is_none() {
                 return false;
             }
         }
@@ -121,10 +127,10 @@ impl Worker {
         }
     }
 
-    /// Whether one of the same tenant waits for the quota in front of this turn.
+    /// Whether one of the same tenant waits for the quota in front of this turn and lets nobody pass.
     pub(super) fn waits_for_quota(&self, turn: Turn) -> bool {
         let first = self.resident.short_of_quota.get(self.invocations[&turn.1].submission.chain.tenant());
-        first.is_some_and(|first| *first < turn)
+        first.is_some_and(|&(first, victims)| first < turn && victims == Victims::All)
     }
 
     pub(super) fn note_use(&mut self, tenant: &Tenant) {
@@ -186,20 +192,35 @@ impl Worker {
         used
     }
 
-    /// What its tenant would need with an invocation, if everything went that nobody uses.
-    fn need_with(&self, claimant: &Claimant) -> TenantBytes {
+    /// What its tenant would need with an invocation, if everything went that nobody uses but these constants.
+    fn need_with(&self, claimant: &Claimant, spared: &[(ItemId, Class)]) -> TenantBytes {
         let held = self.accounts.held_by(&claimant.tenant);
-        let in_use = self.in_use(claimant);
-        let sets_of = |wanted: Option<Class>| -> Vec<ItemId> {
-            in_use.iter().filter(|(_, class)| wanted.is_none_or(|wanted| wanted == *class)).map(|(set, _)| *set).collect()
+        let stays: Vec<(ItemId, Class)> = self.in_use(claimant).into_iter().chain(spared.iter().copied()).collect();
+        let bytes_of = |class: Option<Class>| {
+            let sets = stays.iter().filter(|(_, other)| class.is_none_or(|class| class == *other)).map(|(set, _)| *set);
+            self.constants.bytes_of(&sets.collect::<Vec<_>>())
         };
         let mut need = TenantBytes { all: held.all, best_effort: held.best_effort };
-        need += TenantBytes {
-            all: self.constants.bytes_of(&sets_of(None)),
-            best_effort: self.constants.bytes_of(&sets_of(Some(Class::BestEffort))),
-        };
+        need += TenantBytes { all: bytes_of(None), best_effort: bytes_of(Some(Class::BestEffort)) };
         need += TenantBytes::of(claimant.class, claimant.bytes);
         need
+    }
+
+    /// Whether there is room for an invocation in its tenant's quota without what is spared. If not, it is looked at again when that may have changed.
+    fn fits_quota_beside_warm(&mut self, claimant: &Claimant, turn: Turn) -> bool {
+        let now = clock::now();
+        let is_warm = |&(set, class): &(ItemId, Class)| {
+            self.resident.residency.warm_until(now, set).is_some() && !self.has_other_use(&claimant.tenant, set, class)
+        };
+        let warm: Vec<(ItemId, Class)> = self.droppable_of(claimant).filter(is_warm).collect();
+        let mut need = self.need_with(claimant, &warm);
+        need += TenantBytes { all: self.accounts.held_by(&claimant.tenant).idle, best_effort: 0 };
+        let fits = need.fits(claimant.quota);
+        if !fits {
+            self.note_first(turn);
+            self.look_again(turn.1, warm.iter().filter_map(|&(set, _)| self.resident.residency.warm_until(now, set)).min());
+        }
+        fits
     }
 
     /// The constants that invocations of a tenant claim, this one included.
@@ -209,18 +230,26 @@ impl Worker {
         claimed.chain(claimant.sets.iter().map(|&set| (set, claimant.class))).collect()
     }
 
+    /// What is charged to a tenant and not in use, if this invocation is.
+    fn droppable_of<'a>(&'a self, claimant: &'a Claimant) -> impl Iterator<Item = (ItemId, Class)> + 'a {
+        let in_use = self.in_use(claimant);
+        self.quotas.charges(&claimant.tenant).filter(move |charge| !in_use.contains(charge))
+    }
+
     /// Takes something from a tenant that it does not use: for any of its work, or what counts as best-effort.
-    fn reclaim_of(&mut self, claimant: &Claimant, of_any: bool) -> Option<()> {
+    fn reclaim_of(&mut self, claimant: &Claimant, of_any: bool, victims: Victims) -> Option<()> {
         let tenant = &claimant.tenant;
-        if of_any && self.reclaim_idle(Some(tenant)).is_some() {
+        if of_any && victims == Victims::All && self.reclaim_idle(Some(tenant)).is_some() {
             return Some(());
         }
-        let in_use = self.in_use(claimant);
-        let mut droppable: Vec<(ItemId, Class)> = self.quotas.charges(tenant).collect();
-        droppable.retain(|charge| (of_any || charge.1 == Class::BestEffort) && !in_use.contains(charge));
+        let mut droppable: Vec<(ItemId, Class)> = self.droppable_of(claimant).collect();
+        droppable.retain(|(_, class)| of_any || *class == Class::BestEffort);
         if let Some(&(set, class)) = droppable.iter().find(|(set, class)| self.has_other_use(tenant, *set, *class)) {
             self.quotas.discharge(tenant, class, set);
             return Some(());
+        }
+        if victims == Victims::Cool {
+            droppable.retain(|(set, _)| self.resident.residency.warm_until(clock::now(), *set).is_none());
         }
         let sets: Vec<ItemId> = droppable.iter().map(|(set, _)| *set).collect();
         if let Some(victim) = self.resident.residency.reclaim_one_of(clock::now(), &sets) {

@@ -42,8 +42,8 @@ pub(super) struct ResidencyState {
     stager: Stager,
     /// The first cold invocation, if there is no memory for it.
     blocked: Option<Turn>,
-    /// The first invocation of each tenant that waits for the tenant's quota.
-    pub(super) short_of_quota: BTreeMap<Tenant, Turn>,
+    /// The first invocation of each tenant that waits for the tenant's quota, and what it would take.
+    pub(super) short_of_quota: BTreeMap<Tenant, (Turn, Victims)>,
     /// Invocations behind `blocked` that were prepared meanwhile.
     overtakes: u32,
     pub(super) sparing: Sparing,
@@ -253,24 +253,34 @@ impl Worker {
         }
     }
 
-    /// Whether there is room for a cold invocation in its tenant's quota; if not, those behind it of the same tenant wait too.
+    /// Whether there is room for a cold invocation in its tenant's quota; if not, those behind it of the same tenant wait too, or those of them that lack constants.
     fn passes_quota(&mut self, turn: Turn) -> bool {
-        if self.waits_for_quota(turn) {
+        let (_, task) = turn;
+        let Invocation { short, ref submission, .. } = self.invocations[&task];
+        let tenant = submission.chain.tenant().clone();
+        if self.waits_for_quota(turn) || (self.resident.short_of_quota.contains_key(&tenant) && !self.has_constants(task)) {
             return false;
         }
-        let short = self.invocation(turn.1).short;
-        let passes = self.make_quota_room(turn, short);
+        if !short && self.fits_quota(task) {
+            return true;
+        }
+        let victims = if !short && self.spares_own(turn) { Victims::Cool } else { Victims::All };
+        let passes = self.make_quota_room(turn, short, victims);
         if !passes {
-            let tenant = self.invocation(turn.1).submission.chain.tenant().clone();
-            self.resident.short_of_quota.insert(tenant, turn);
+            self.resident.short_of_quota.entry(tenant).or_insert((turn, victims));
         }
         passes
+    }
+
+    /// Whether all constants that an invocation needs are there.
+    fn has_constants(&self, task: TaskId) -> bool {
+        self.invocations[&task].sets.iter().all(|&set| self.constants.is_resident(set))
     }
 
     /// Whether a cold invocation has all constants it needs, and its executors have not mapped all of them.
     fn waits_for_sight(&self, task: TaskId) -> bool {
         let invocation = &self.invocations[&task];
-        invocation.claimed && self.is_unseeing(task) && invocation.sets.iter().all(|&set| self.constants.is_resident(set))
+        invocation.claimed && self.is_unseeing(task) && self.has_constants(task)
     }
 
     fn unblock(&mut self) {
@@ -300,7 +310,7 @@ impl Worker {
             return false;
         }
         self.charge(task);
-        if !sets.iter().all(|&set| self.constants.is_resident(set)) || self.is_unseeing(task) {
+        if !self.has_constants(task) || self.is_unseeing(task) {
             return true;
         }
         if self.invocation(task).short {
@@ -597,6 +607,11 @@ impl Worker {
             self.resident.counters.remove(&set);
             self.resident.residency.forget(set);
         }
+    }
+
+    /// Whether an invocation waits for constants or memory.
+    pub(super) fn is_cold(&self, turn: Turn) -> bool {
+        self.resident.cold.contains(&turn)
     }
 
     /// How many invocations wait for constants or memory.

@@ -5,7 +5,8 @@
 //! need, and with it what is kept of past invocations: whoever took that would have the next one take a set for its memory. The first in turn spares others for [`LOADS_WAITED`] times as long as
 //! its own loading takes, or until sixteen have overtaken it; those behind it until they are first; real-time invocations nobody.
 //!
-//! This is about constants on a full device. A tenant that is at its quota makes room among its own at once, and so does who lacks memory for the invocation itself.
+//! It is the same on a full device for the first of a tenant that is at its quota, which spares what the tenant's other invocations had in use, and lets those pass that find their constants in
+//! place. Who lacks memory for the invocation itself spares nothing.
 
 use super::Worker;
 use super::residency::Turn;
@@ -40,24 +41,45 @@ impl Worker {
     }
 
     /// Whether a cold invocation has to leave alone what was in use a moment ago.
-    pub(super) fn spares(&self, (class, task): Turn) -> bool {
+    pub(super) fn spares(&self, turn: Turn) -> bool {
         let anybody_runs = self.invocations.len() > self.cold_count();
-        let is_patient = self.invocations[&task].spares_until.is_none_or(|until| clock::now() < until);
-        class == Class::BestEffort && anybody_runs && is_patient
+        anybody_runs && self.is_patient(turn)
+    }
+
+    /// Whether it has to do so with what its tenant has. While the device has room for what it lacks, what goes for it is a leftover, and is back without being written again.
+    pub(super) fn spares_own(&self, turn: Turn) -> bool {
+        let is_full = self.homeless_bytes(turn.1) > self.memory.free_bytes();
+        let tenant = self.invocations[&turn.1].submission.chain.tenant();
+        let mut own = self.invocations.iter().filter(|(_, invocation)| invocation.submission.chain.tenant() == tenant);
+        let anybody_runs = own.any(|(&task, invocation)| !self.is_cold((invocation.submission.class, task)));
+        is_full && anybody_runs && self.is_patient(turn)
+    }
+
+    /// Whether an invocation has not yet waited for long enough.
+    fn is_patient(&self, (class, task): Turn) -> bool {
+        class == Class::BestEffort && self.invocations[&task].spares_until.is_none_or(|until| clock::now() < until)
     }
 
     /// Whether there is room for the constants that an invocation lacks without those that were in use a moment ago. If not, it is looked at again when that may have changed.
     pub(super) fn fits_beside_warm(&mut self, task: TaskId) -> bool {
-        let invocation = &self.invocations[&task];
-        let away = invocation.sets.iter().filter(|&&set| self.constants.state(set) == SetState::Away);
-        let wanted: u64 = away.flat_map(|&set| self.constants.homeless(set)).map(|(_, bytes)| bytes).sum();
         let warm = self.resident.residency.warm(clock::now());
-        let fits = wanted + warm.bytes + self.idle_bytes() <= self.obtainable_bytes();
+        let fits = self.homeless_bytes(task) + warm.bytes + self.idle_bytes() <= self.obtainable_bytes();
         if !fits {
-            let look_at = [self.resident.sparing.look_at, warm.until, invocation.spares_until];
-            self.resident.sparing.look_at = look_at.into_iter().flatten().min();
+            self.look_again(task, warm.until);
         }
         fits
+    }
+
+    /// What the constants that an invocation lacks take, but for those that are leftovers.
+    fn homeless_bytes(&self, task: TaskId) -> u64 {
+        let away = self.invocations[&task].sets.iter().filter(|&&set| self.constants.state(set) == SetState::Away);
+        away.flat_map(|&set| self.constants.homeless(set)).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Looks at an invocation again once the first of what it spares has cooled, or it has waited for long enough.
+    pub(super) fn look_again(&mut self, task: TaskId, warm_until: Option<Nanos>) {
+        let look_at = [self.resident.sparing.look_at, warm_until, self.invocations[&task].spares_until];
+        self.resident.sparing.look_at = look_at.into_iter().flatten().min();
     }
 
     /// When to call [`Worker::see_what_cooled`], if nothing happens before.

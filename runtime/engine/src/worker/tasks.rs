@@ -1,5 +1,6 @@
 //! Invocations: what the scheduler's actions do to them.
 
+use super::sparing::Victims;
 use super::{InFlight, Worker};
 use crate::accounts::InvocationOutcome;
 use crate::binding::{Output, Work};
@@ -125,7 +126,7 @@ impl Worker {
         let begin = clock::now();
         let reserved = std::mem::take(&mut self.invocation(task).instances);
         let instances = match reserved.is_empty() {
-            true if self.make_quota_room(turn, true) => self.until_room(turn, true, |worker| worker.obtain_all(task)),
+            true if self.make_quota_room(turn, true, Victims::All) => self.until_room(turn, true, |worker| worker.obtain_all(task)),
             true => None,
             false => Some(reserved),
         };

@@ -9,7 +9,7 @@ use super::load::{ClosedLoop, Workload};
 use crate::drawing::{Axis, AxisScale, Line, plot};
 use crate::engine::EngineArgs;
 use crate::failure::Blame;
-use crate::output::{Align, Table, parse_seconds, print, print_json};
+use crate::output::{Align, Table, parse_bytes, parse_seconds, print, print_json};
 use crate::samples::Distribution;
 use anyhow::{Context, Result};
 use atoll_engine::Class;
@@ -24,7 +24,8 @@ const EXAMPLES: &str = "\
 Examples:
   atoll bench functions
   atoll bench functions --functions jacobi --clients 1,8,64 --no-exclusive --json
-  atoll bench functions --size 1024 --memory-limit 256M --plot sharing.svg";
+  atoll bench functions --size 1024 --memory-limit 256M --plot sharing.svg
+  atoll bench functions --functions resnet50 --clients 4,8,16 --quota 32M";
 
 /// Measure many functions on one device: clients that ask without a pause, each for a function with constants of its own, beside one process per client.
 #[derive(Debug, clap::Args)]
@@ -53,6 +54,10 @@ pub(crate) struct Args {
     /// Height and width of the models' images
     #[arg(long, default_value_t = 64)]
     image: u32,
+
+    /// Let the functions, which are one tenant's, have no more of the device's memory than this, as in 512M or 2G
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    quota: Option<u64>,
 
     /// Leave out the processes
     #[arg(long)]
@@ -104,7 +109,7 @@ fn measure<'a>(args: &Args, function: &'a str, mut variants: Variants<'_>) -> Re
     for clients in &args.clients {
         let clients = clients.get();
         let bundles = variants.bundles(clients)?;
-        let shared = shared(bundles, &args.engine, duration).with_context(|| format!("{function}, {clients} clients"))?;
+        let shared = shared(bundles, args, duration).with_context(|| format!("{function}, {clients} clients"))?;
         let exclusive = if args.no_exclusive { None } else { Some(exclusive::throughput(bundles, &args.engine, duration)?) };
         tracing::info!(function, clients, together = shared.together, alone = shared.alone, ?exclusive, "measured");
         points.push(Point { clients, shared, exclusive });
@@ -128,8 +133,8 @@ struct Shared {
     latency: Distribution,
 }
 
-fn shared(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Result<Shared> {
-    let engine = engine.start()?;
+fn shared(bundles: &[PathBuf], args: &Args, duration: Duration) -> Result<Shared> {
+    let engine = args.quota.map_or_else(|| args.engine.start(), |quota| args.engine.start_with_quota(quota))?;
     let handle = engine.handle();
     let mut constants_bytes = 0;
     let mut workloads = Vec::new();

@@ -23,7 +23,7 @@ pub(crate) struct Invocation {
     pub(crate) missing: Vec<ItemId>,
     /// It has claimed them.
     pub(crate) claimed: bool,
-    /// Until when it leaves alone what was in use a moment ago; `None` before it was the first in turn for memory.
+    /// Until when it leaves alone what was in use a moment ago; `None` before it was the first in turn for memory, or for its tenant's quota.
     pub(crate) spares_until: Option<Nanos>,
     /// At its turn there was no memory for it, which it therefore gets before the next one.
     pub(crate) short: bool,

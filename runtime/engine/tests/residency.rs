@@ -36,7 +36,12 @@ fn start_mortal(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Cont
 
 /// A model whose constants take so many granules of 256 bytes, none of them shared.
 fn model(number: u32, granules: u32) -> Constants {
-    Constants { model: number, more: (1..granules).map(|i| (256, (number * 31 + i) as u8)).collect() }
+    model_of(number, granules, 256)
+}
+
+/// The same of larger pieces.
+fn model_of(number: u32, pieces: u32, bytes: u32) -> Constants {
+    Constants { model: number, more: (1..pieces).map(|i| (bytes, (number * 31 + i) as u8)).collect() }
 }
 
 fn load(handle: &EngineHandle, name: &str, constants: &Constants, class: Class) -> Result<FunctionInfo, EngineError> {
@@ -426,26 +431,30 @@ fn a_life_under_pressure_leaves_nothing_behind() {
     assert!(evictions > 10 || seeds().count() == 1, "{evictions} evictions are too few to prove anything");
 }
 
-/// Functions belong to three tenants in turn; the device finds out if one could read what is another's.
-fn key(number: usize) -> FunctionKey {
-    FunctionKey { tenant: tenant(["local", "one", "two"][number % 3]), name: format!("f{number}") }
-}
-
 fn life(seed: u64) -> u64 {
     let mut rng = Rng::new(seed);
+    // Large ones are spared for longer than an invocation takes.
+    let piece = if rng.one_in(2) { 16 << 10 } else { 256 };
     let shared: Vec<(u32, u8)> = (0..3).map(|i| (100 + 300 * i, 200 + i as u8)).collect();
     let models: Vec<Constants> = (0..6)
         .map(|number| {
-            let mut constants = model(number, 1 + rng.below(12) as u32);
+            let mut constants = model_of(number, 1 + rng.below(12) as u32, piece);
             constants.more.extend(&shared[..rng.below(4) as usize]);
             constants
         })
         .collect();
-    let limit = 256 * (20 + rng.below(20)) + 3 * toy::invocation_memory(200);
+    let limit = u64::from(piece) * (20 + rng.below(20)) + 3 * toy::invocation_memory(200);
     let policies: Vec<_> = atoll_core::POLICIES.iter().filter(|entry| (entry.make)().admits(Class::BestEffort)).collect();
     // One tenant has no quota, one has one, one has one for its best-effort work besides. Some of their functions can never fit.
-    let quota = |rng: &mut Rng| 256 * (8 + rng.below(20)) + 2 * toy::invocation_memory(200);
-    let (one, two) = (quota(&mut rng), quota(&mut rng));
+    let quota = |rng: &mut Rng| u64::from(piece) * (8 + rng.below(20)) + 2 * toy::invocation_memory(200);
+    let (mut one, two) = (quota(&mut rng), quota(&mut rng));
+    // Functions belong to three tenants in turn; the device finds out if one could read what is another's. Or all are one's, which may have the whole device.
+    let is_crowded = rng.one_in(3);
+    if is_crowded {
+        one = limit;
+    }
+    let owners = if is_crowded { ["one"; 3] } else { ["local", "one", "two"] };
+    let key = |number: usize| FunctionKey { tenant: tenant(owners[number % 3]), name: format!("f{number}") };
     let quotas = [("one", TenantBytes { all: one, best_effort: u64::MAX }), ("two", TenantBytes { all: two, best_effort: two / 2 })];
     let memory_quotas = MemoryQuotas { tenants: quotas.map(|(name, quota)| (tenant(name), quota)).into(), ..MemoryQuotas::default() };
     let config = EngineConfig {

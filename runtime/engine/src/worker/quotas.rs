@@ -18,7 +18,7 @@ use crate::memory::{ALIGN, granules};
 use crate::quota::TenantBytes;
 use crate::statistics::TenantMemory;
 use atoll_core::residency::ItemId;
-use atoll_core::{Class, TaskId, Tenant};
+use atoll_core::{Class, Nanos, TaskId, Tenant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An invocation as quotas see it.
@@ -208,17 +208,14 @@ impl Worker {
 
     /// Whether there is room for an invocation in its tenant's quota without what is spared. If not, it is looked at again when that may have changed.
     fn fits_quota_beside_warm(&mut self, claimant: &Claimant, turn: Turn) -> bool {
-        let now = clock::now();
-        let is_warm = |&(set, class): &(ItemId, Class)| {
-            self.resident.residency.warm_until(now, set).is_some() && !self.has_other_use(&claimant.tenant, set, class)
-        };
-        let warm: Vec<(ItemId, Class)> = self.droppable_of(claimant).filter(is_warm).collect();
+        let warm: Vec<(ItemId, Class)> =
+            self.droppable_of(claimant).filter(|&(set, _)| self.spared_until(&claimant.tenant, set).is_some()).collect();
         let mut need = self.need_with(claimant, &warm);
         need += TenantBytes { all: self.accounts.held_by(&claimant.tenant).idle, best_effort: 0 };
         let fits = need.fits(claimant.quota);
         if !fits {
             self.note_first(turn);
-            self.look_again(turn.1, warm.iter().filter_map(|&(set, _)| self.resident.residency.warm_until(now, set)).min());
+            self.look_again(turn.1, warm.iter().filter_map(|&(set, _)| self.spared_until(&claimant.tenant, set)).min());
         }
         fits
     }
@@ -243,13 +240,11 @@ impl Worker {
             return Some(());
         }
         let mut droppable: Vec<(ItemId, Class)> = self.droppable_of(claimant).collect();
-        droppable.retain(|(_, class)| of_any || *class == Class::BestEffort);
+        let is_spared = |set: ItemId| victims == Victims::Cool && self.spared_until(tenant, set).is_some();
+        droppable.retain(|&(set, class)| (of_any || class == Class::BestEffort) && !is_spared(set));
         if let Some(&(set, class)) = droppable.iter().find(|(set, class)| self.has_other_use(tenant, *set, *class)) {
             self.quotas.discharge(tenant, class, set);
             return Some(());
-        }
-        if victims == Victims::Cool {
-            droppable.retain(|(set, _)| self.resident.residency.warm_until(clock::now(), *set).is_none());
         }
         let sets: Vec<ItemId> = droppable.iter().map(|(set, _)| *set).collect();
         if let Some(victim) = self.resident.residency.reclaim_one_of(clock::now(), &sets) {
@@ -265,8 +260,17 @@ impl Worker {
     /// Whether somebody else may use a set, or the tenant itself for the other class.
     fn has_other_use(&self, tenant: &Tenant, set: ItemId, class: Class) -> bool {
         let other = if class == Class::RealTime { Class::BestEffort } else { Class::RealTime };
-        let mut functions = self.functions.values().filter(|loaded| loaded.membership.set == set);
-        self.quotas.is_charged(tenant, set, other) || functions.any(|loaded| loaded.key().tenant != *tenant)
+        self.quotas.is_charged(tenant, set, other) || self.is_others(tenant, set)
+    }
+
+    /// Whether somebody else may use a set.
+    fn is_others(&self, tenant: &Tenant, set: ItemId) -> bool {
+        self.functions.values().any(|loaded| loaded.membership.set == set && loaded.key().tenant != *tenant)
+    }
+
+    /// Until when a set is spared that is charged to a tenant; `None` if it is not. What others have as well stays on the device without being charged.
+    fn spared_until(&self, tenant: &Tenant, set: ItemId) -> Option<Nanos> {
+        self.resident.residency.warm_until(clock::now(), set).filter(|_| !self.is_others(tenant, set))
     }
 }
 

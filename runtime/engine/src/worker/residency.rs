@@ -42,7 +42,7 @@ pub(super) struct ResidencyState {
     stager: Stager,
     /// The first cold invocation, if there is no memory for it.
     blocked: Option<Turn>,
-    /// The first invocation of each tenant that waits for the tenant's quota, and what it would take.
+    /// The invocation of each tenant that waits for the tenant's quota, and what it would take: the first, or behind one that spares others the first that does not.
     pub(super) short_of_quota: BTreeMap<Tenant, (Turn, Victims)>,
     /// Invocations behind `blocked` that were prepared meanwhile.
     overtakes: u32,
@@ -267,7 +267,7 @@ impl Worker {
         let victims = if !short && self.spares_own(turn) { Victims::Cool } else { Victims::All };
         let passes = self.make_quota_room(turn, short, victims);
         if !passes {
-            self.resident.short_of_quota.entry(tenant).or_insert((turn, victims));
+            self.resident.short_of_quota.insert(tenant, (turn, victims));
         }
         passes
     }

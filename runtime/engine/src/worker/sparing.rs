@@ -5,8 +5,8 @@
 //! need, and with it what is kept of past invocations: whoever took that would have the next one take a set for its memory. The first in turn spares others for [`LOADS_WAITED`] times as long as
 //! its own loading takes, or until sixteen have overtaken it; those behind it until they are first; real-time invocations nobody.
 //!
-//! It is the same on a full device for the first of a tenant that is at its quota, which spares what the tenant's other invocations had in use, and lets those pass that find their constants in
-//! place. Who lacks memory for the invocation itself spares nothing.
+//! On a full device the first of a tenant that is at its quota spares for as long what the tenant's other invocations had in use, and lets those pass that find their constants in place, however
+//! many. It has then waited for the device as well. Who lacks memory for the invocation itself spares nothing.
 
 use super::Worker;
 use super::residency::Turn;
@@ -46,7 +46,7 @@ impl Worker {
         anybody_runs && self.is_patient(turn)
     }
 
-    /// Whether it has to do so with what its tenant has. While the device has room for what it lacks, what goes for it is a leftover, and is back without being written again.
+    /// Whether it has to do so with what its tenant has. While the device has room for what it lacks, what goes for it is a leftover that nothing is written over.
     pub(super) fn spares_own(&self, turn: Turn) -> bool {
         let is_full = self.homeless_bytes(turn.1) > self.memory.free_bytes();
         let tenant = self.invocations[&turn.1].submission.chain.tenant();

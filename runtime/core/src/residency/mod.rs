@@ -127,10 +127,10 @@ pub struct Warm {
 }
 
 impl Resident {
-    /// Until when it counts as in use a moment ago; `None` while it is in use, or if it never was.
-    fn warm_until(&self) -> Option<Nanos> {
+    /// Until when it counts as in use a moment ago; `None` if it does not, which is so while it is in use as well.
+    fn warm_until(&self, now: Nanos) -> Option<Nanos> {
         let used_until = self.used_until.filter(|_| self.pins == 0)?;
-        Some(Nanos(used_until.0.saturating_add(self.reload_ns)))
+        Some(Nanos(used_until.0.saturating_add(self.reload_ns))).filter(|until| now < *until)
     }
 }
 
@@ -251,13 +251,12 @@ impl Residency {
 
     /// Until when an item that may go counts as in use a moment ago; `None` if it does not.
     pub fn warm_until(&self, now: Nanos, item: ItemId) -> Option<Nanos> {
-        self.resident.get(&item)?.warm_until().filter(|until| now < *until)
+        self.resident.get(&item)?.warm_until(now)
     }
 
     /// What may go and was in use a moment ago.
     pub fn warm(&self, now: Nanos) -> Warm {
-        let warm =
-            self.resident.values().filter_map(|resident| Some((resident.bytes, resident.warm_until().filter(|until| now < *until)?)));
+        let warm = self.resident.values().filter_map(|resident| Some((resident.bytes, resident.warm_until(now)?)));
         warm.fold(Warm::default(), |warm, (bytes, until)| Warm {
             bytes: warm.bytes + bytes,
             until: warm.until.into_iter().chain([until]).min(),
@@ -266,8 +265,8 @@ impl Residency {
 
     /// Takes the item off the device that would be missed least of those that may go and were not in use a moment ago; `None` if there is none.
     pub fn reclaim_cool(&mut self, now: Nanos) -> Option<ItemId> {
-        let is_cool = |resident: &Resident| resident.warm_until().is_none_or(|until| until <= now);
-        let cool: Vec<ItemId> = self.resident.iter().filter(|(_, resident)| is_cool(resident)).map(|(item, _)| *item).collect();
+        let cool = self.resident.iter().filter(|(_, resident)| resident.warm_until(now).is_none());
+        let cool: Vec<ItemId> = cool.map(|(item, _)| *item).collect();
         self.reclaim_one_of(now, &cool)
     }
 

@@ -41,6 +41,9 @@ impl World {
             assert_eq!(self.residency.resident_bytes(), bytes);
             assert_eq!(self.residency.reclaimable_bytes(), self.reclaimable_bytes());
             assert_eq!(self.residency.warm(self.now), self.warm());
+            for (&item, known) in &self.known {
+                assert_eq!(self.residency.warm_until(self.now, item), self.warm_until(known));
+            }
         }
         (self.victims, self.refused)
     }
@@ -49,14 +52,14 @@ impl World {
         self.known.values().filter(|known| known.pins == 0).map(|known| known.bytes).sum()
     }
 
-    fn is_warm(&self, known: &Known) -> bool {
-        known.pins == 0 && known.used_until.is_some_and(|until| self.now.0 < until.0 + known.reload_ns)
+    fn warm_until(&self, known: &Known) -> Option<Nanos> {
+        let until = known.used_until.filter(|_| known.pins == 0)?.0 + known.reload_ns;
+        (self.now.0 < until).then_some(Nanos(until))
     }
 
     fn warm(&self) -> Warm {
-        let warm: Vec<&Known> = self.known.values().filter(|known| self.is_warm(known)).collect();
-        let until = warm.iter().map(|known| Nanos(known.used_until.expect("it was used").0 + known.reload_ns)).min();
-        Warm { bytes: warm.iter().map(|known| known.bytes).sum(), until }
+        let warm: Vec<(&Known, Nanos)> = self.known.values().filter_map(|known| Some((known, self.warm_until(known)?))).collect();
+        Warm { bytes: warm.iter().map(|(known, _)| known.bytes).sum(), until: warm.iter().map(|(_, until)| *until).min() }
     }
 
     fn step(&mut self) {
@@ -116,7 +119,7 @@ impl World {
 
     fn reclaim_cool(&mut self) {
         let may_go: Vec<ItemId> =
-            self.known.iter().filter(|(_, known)| known.pins == 0 && !self.is_warm(known)).map(|(item, _)| *item).collect();
+            self.known.iter().filter(|(_, known)| known.pins == 0 && self.warm_until(known).is_none()).map(|(item, _)| *item).collect();
         let victim = self.residency.reclaim_cool(self.now);
         assert_eq!(victim.is_some(), !may_go.is_empty());
         if let Some(victim) = victim {

@@ -30,7 +30,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-proxy-kernels", &["atoll-ptx", "atoll-kgraph", "atoll-passes"]),
     ("atoll-core", &[]),
     ("atoll-cuda", &[]),
-    ("atoll-device", &["atoll-core", "atoll-cuda", "atoll-kgraph"]),
+    ("atoll-device", &["atoll-core", "atoll-kgraph"]),
+    ("atoll-device-host", &["atoll-core", "atoll-device", "atoll-kgraph"]),
+    ("atoll-device-cuda", &["atoll-core", "atoll-cuda", "atoll-device", "atoll-kgraph"]),
+    ("atoll-executor", &["atoll-core", "atoll-device", "atoll-kgraph"]),
     ("atoll-trace", &["atoll-core"]),
     ("atoll-engine", &["atoll-core", "atoll-device", "atoll-kgraph", "atoll-trace"]),
     ("atoll-sim", &["atoll-core", "atoll-kgraph"]),
@@ -45,7 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("atoll-models", &["atoll-frontend"]),
     ("gpu-probe", &["atoll-cuda"]),
-    ("atoll-stand-in-cuda", &["atoll-core", "atoll-device", "atoll-kgraph", "atoll-ptx", "atoll-target-host"]),
+    ("atoll-stand-in-cuda", &["atoll-core", "atoll-device", "atoll-device-host", "atoll-kgraph", "atoll-ptx", "atoll-target-host"]),
 ];
 
 #[test]

@@ -311,11 +311,11 @@ impl Chaos {
     /// What happened, for who looks.
     #[expect(clippy::print_stderr, reason = "the figures of a run")]
     fn tell(&self, seed: u64, rounds: u32, is_well: bool) {
-        let [retries, died, hung, offended] = self.sums();
+        let [retries, died, hung, violations] = self.sums();
         let (outcomes, latencies) = (&self.shared.books().outcomes, self.shared.latencies());
         let end = if is_well { "well" } else { "badly" };
         eprintln!("chaos, seed {seed}, {rounds} rounds, {} daemons, ended {end}", self.counted.len());
-        eprintln!("  requests: {outcomes:?}; {retries} tried again; executors: {died} died, {hung} hung, {offended} offended");
+        eprintln!("  requests: {outcomes:?}; {retries} tried again; executors: {died} died, {hung} hung, {violations} broke the rules");
         eprintln!("  real-time requests beside load: {}", quantiles(latencies.calm));
         eprintln!("  the same while others are killed and stopped: {}", quantiles(latencies.disturbed));
     }

@@ -4,8 +4,9 @@ use super::cancel::{HARMLESS, metric, send};
 use super::executors::{children, wait_until};
 use super::serve::{Daemon, LOG, atoll, conformance};
 use anyhow::{Context, Result, ensure};
-use atoll_device::{CudaConfig, CudaDevice, ExecutorConfig, ExecutorPool};
+use atoll_device_cuda::{CudaConfig, CudaDevice};
 use atoll_engine::{Class, Engine, EngineConfig, FunctionKey, FunctionOptions};
+use atoll_executor::{ExecutorConfig, ExecutorPool};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::http::{self, answer};
 use atoll_tests::{Loaded, built_small, compile_for, oracle, root, stand_in, trained};
@@ -23,7 +24,7 @@ pub(crate) fn engine(config: EngineConfig) -> Result<Engine> {
 
 /// The same with the GPU in a process of its own.
 pub(crate) fn engine_behind_executor(config: EngineConfig) -> Result<Engine> {
-    let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(gpu()?) };
+    let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(gpu()?)? };
     Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config)?)
 }
 
@@ -63,7 +64,7 @@ fn real_time_work_goes_in_segments() -> Result<()> {
     let cuda = || -> Result<CudaConfig> { Ok(CudaConfig { segment: 4, queue_capacity: 8, ..gpu()? }) };
     let config = |config| EngineConfig { device_queue_capacity: 8, ..config };
     let here = |of| Ok(Engine::start(Box::new(CudaDevice::start(&cuda()?)?), config(of))?);
-    let executor = || -> Result<ExecutorConfig> { Ok(ExecutorConfig { program: atoll(), ..ExecutorConfig::new(cuda()?) }) };
+    let executor = || -> Result<ExecutorConfig> { Ok(ExecutorConfig { program: atoll(), ..ExecutorConfig::new(cuda()?)? }) };
     let there = |of| Ok(Engine::start(Box::new(ExecutorPool::new(executor()?)?), config(of))?);
     let folder = tempfile::tempdir()?;
     let model = built_small("squeezenet", folder.path())?;

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_core::DeviceOffset;
-use atoll_device::{Device, FaultKind};
+use atoll_device::{FaultKind, Memory};
 use atoll_passes::{FenceForm, Fencing, KernelReport, NotFenced, PassOptions, transform_with};
 use atoll_ptx::Module;
 use atoll_target_nvidia::find_ptxas;

@@ -14,7 +14,7 @@ const MODELS: [&str; 5] = ["resnet152", "densenet201", "vgg19", "inception_v3", 
 #[test]
 fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
     let Some(conformance) = conformance()? else {
-        skip("the conformance suite of NVIDIA GPUs is not built: cargo test -p atoll-device --test cuda --no-run");
+        skip("the conformance suite of NVIDIA GPUs is not built: cargo test -p atoll-device-cuda --test cuda --no-run");
         return Ok(());
     };
     let folder = tempfile::tempdir()?;

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use atoll_client::{Answer, Call, Class, Client, ClientError, DataType, Deploy, Tensor};
 use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::{Completion, Device, HostConfig, HostDevice, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
+use atoll_device::{Completion, Device, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, Telemetry};
+use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{
     Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvokeError, OutputTensor,
 };

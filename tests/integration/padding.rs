@@ -3,11 +3,12 @@
 use crate::cuda;
 use crate::serve::{Daemon, atoll};
 use anyhow::{Context, Result, ensure};
-use atoll_device::{ExecutorConfig, ExecutorPool, HostConfig, HostDevice};
+use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{
     Class, Engine, EngineConfig, EngineHandle, EngineStatistics, FunctionKey, FunctionOptions, InputTensor, InvocationRequest,
     OutputTensor, PaddingModule, PaddingService,
 };
+use atoll_executor::{ExecutorConfig, ExecutorPool};
 use atoll_kgraph::{BufferKind, Bundle, InvocationLayout, NodeProfile, Profile, ShapeProfile};
 use atoll_pipeline::{CompileOptions, PaddedKernels, Silent, Target, pack, pad_bundles};
 use atoll_target_nvidia::find_ptxas;
@@ -170,7 +171,7 @@ fn host_engine(config: EngineConfig) -> Result<Engine> {
 
 /// The same with compute units in a process of their own.
 fn host_engine_behind_executor(config: EngineConfig) -> Result<Engine> {
-    let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(host()) };
+    let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(host())? };
     Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config)?)
 }
 

@@ -10,7 +10,7 @@ pub mod stopping;
 pub mod walk;
 
 use anyhow::{Context, Result, bail, ensure};
-use atoll_device::host::{HostConfig, HostDevice};
+use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{
     ChainRequest, Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult,
 };

@@ -36,7 +36,7 @@ echo "programs"
 # After the bundles: this is another build of the same program.
 cargo build --quiet --profile "$profile" -p atoll --no-default-features --features cuda,compiler
 cargo build --quiet --profile "$profile" -p gpu-probe
-suite=$(cargo test --quiet --profile "$profile" -p atoll-device --test cuda --no-run --message-format json | sed -n 's/.*"name":"cuda".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
+suite=$(cargo test --quiet --profile "$profile" -p atoll-device-cuda --test cuda --no-run --message-format json | sed -n 's/.*"name":"cuda".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
 cp "$built/atoll" "$built/gpu-probe" "$folder/bin/"
 cp "$suite" "$folder/bin/conformance"
 # The program under its name is again the one that everybody else expects there.

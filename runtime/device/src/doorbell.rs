@@ -10,21 +10,23 @@ use std::time::Duration;
 
 /// Wakes sleeping compute units. Both words lie in shared memory; the ticket counts rings, so that a ring between looking and falling asleep is not lost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SleepBell<'a> {
-    pub(crate) ticket: &'a AtomicU32,
-    pub(crate) sleepers: &'a AtomicU32,
+pub struct SleepBell<'a> {
+    /// Counts rings.
+    pub ticket: &'a AtomicU32,
+    /// Counts those that sleep.
+    pub sleepers: &'a AtomicU32,
 }
 
 impl SleepBell<'_> {
     /// Take it before looking for work.
-    pub(crate) fn ticket(&self) -> u32 {
+    pub fn ticket(&self) -> u32 {
         self.ticket.load(SeqCst)
     }
 
     /// Wakes up to `count` sleepers; those awake see that the ticket changed.
     ///
     /// Whoever wakes a sleeper strikes it off the count, so that one that waits for a CPU costs no second system call.
-    pub(crate) fn ring(&self, count: u32) {
+    pub fn ring(&self, count: u32) {
         self.ticket.fetch_add(1, SeqCst);
         if self.sleepers.load(SeqCst) > 0 {
             // Shared, not private: the sleeper may be another process. It cannot fail on a word that is mapped.
@@ -34,12 +36,12 @@ impl SleepBell<'_> {
     }
 
     /// Sleeps until the bell rings, at once over if it rang since `ticket` was taken.
-    pub(crate) fn sleep(&self, ticket: u32) {
+    pub fn sleep(&self, ticket: u32) {
         self.sleep_at_most(ticket, None);
     }
 
     /// As [`SleepBell::sleep`], for so long at most.
-    pub(crate) fn sleep_for(&self, ticket: u32, time: Duration) {
+    pub fn sleep_for(&self, ticket: u32, time: Duration) {
         let time = futex::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         self.sleep_at_most(ticket, Some(&time));
     }
@@ -55,27 +57,28 @@ impl SleepBell<'_> {
 
 /// Makes a file descriptor readable for a waiter in an event loop. The flag in shared memory says that the descriptor is, or is about to be, readable.
 #[derive(Debug)]
-pub(crate) struct FdBell {
+pub struct FdBell {
     fd: OwnedFd,
 }
 
 impl FdBell {
-    pub(crate) fn new() -> std::io::Result<FdBell> {
+    /// A bell that is silent.
+    pub fn new() -> std::io::Result<FdBell> {
         Ok(FdBell { fd: rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)? })
     }
 
     /// The bell of another process.
-    pub(crate) fn from_fd(fd: OwnedFd) -> FdBell {
+    pub fn from_fd(fd: OwnedFd) -> FdBell {
         FdBell { fd }
     }
 
     /// Rings whatever the flag says.
-    pub(crate) fn force(&self) {
+    pub fn force(&self) {
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
     /// Silences the bell without believing the flag; true where it rang.
-    pub(crate) fn silence_distrustfully(&self, flag: &AtomicU32) -> bool {
+    pub fn silence_distrustfully(&self, flag: &AtomicU32) -> bool {
         let rang = rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok();
         if rang {
             flag.swap(0, SeqCst);
@@ -83,12 +86,13 @@ impl FdBell {
         rang
     }
 
-    pub(crate) fn try_clone(&self) -> std::io::Result<FdBell> {
+    /// The same bell through another descriptor.
+    pub fn try_clone(&self) -> std::io::Result<FdBell> {
         Ok(FdBell { fd: self.fd.try_clone()? })
     }
 
     /// Rings after something was published; one system call per batch.
-    pub(crate) fn ring(&self, flag: &AtomicU32) {
+    pub fn ring(&self, flag: &AtomicU32) {
         if flag.swap(1, SeqCst) == 0 {
             // A counter that starts at 0 and is read before each write cannot overflow.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
@@ -98,7 +102,7 @@ impl FdBell {
     /// Silences the bell; true where it rang, and the caller must look once more, since a ring may have been swallowed.
     ///
     /// The flag falls only once the descriptor was read. A ringer between its swap and its write leaves it up; the next call gets it.
-    pub(crate) fn silence(&self, flag: &AtomicU32) -> bool {
+    pub fn silence(&self, flag: &AtomicU32) -> bool {
         if flag.load(SeqCst) == 0 {
             return false;
         }

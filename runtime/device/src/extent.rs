@@ -16,35 +16,37 @@ const DISCARD_BYTES_MIN: u64 = 256 << 10;
 
 /// The memory of a constant; zero where nothing was written.
 #[derive(Debug)]
-pub(crate) struct Extent {
+pub struct Extent {
     file: OwnedFd,
     bytes: u64,
 }
 
 impl Extent {
-    pub(crate) fn create(bytes: u64) -> std::io::Result<Extent> {
+    /// Takes memory, all zero.
+    pub fn create(bytes: u64) -> std::io::Result<Extent> {
         let file = rustix::fs::memfd_create("atoll-constant", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&file, bytes)?;
         Ok(Extent { file, bytes })
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// A descriptor with which it can be read and nothing else.
-    pub(crate) fn read_only(&self) -> std::io::Result<OwnedFd> {
+    pub fn read_only(&self) -> std::io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     /// Writes inside of it.
-    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+    pub fn write(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
         whole(bytes.len(), |done| rustix::io::pwrite(&self.file, &bytes[done..], at + done as u64))
     }
 
     /// Reads inside of it.
-    pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+    pub fn read(&self, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
         whole(bytes.len(), |done| rustix::io::pread(&self.file, &mut bytes[done..], at + done as u64))
     }
 }
@@ -59,7 +61,7 @@ impl Drop for Extent {
 }
 
 /// Gives the memory of a constant back, on another thread where that takes long: a hundred megabytes are milliseconds.
-pub(crate) fn discard(extent: Extent) {
+pub fn discard(extent: Extent) {
     static DISCARDED: OnceLock<Option<Sender<Extent>>> = OnceLock::new();
     let begin = || {
         let (discarded, inbox) = channel();
@@ -91,32 +93,34 @@ fn whole(bytes: usize, mut call: impl FnMut(usize) -> rustix::io::Result<usize>)
 
 /// The range of addresses in which kernels find constants: whatever is not shown faults when it is touched, and so does every store. It is aligned to its size, as a [`crate::shm::Region`] is.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub struct Window {
     mapping: Mapping,
 }
 
 impl Window {
-    pub(crate) fn reserve(bytes: u64) -> std::io::Result<Window> {
+    /// Takes addresses for so many bytes.
+    pub fn reserve(bytes: u64) -> std::io::Result<Window> {
         Ok(Window { mapping: Mapping::reserve(bytes)? })
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
         self.mapping.bytes()
     }
 
     /// The address of an offset in this process; one past the end is allowed, as for any array.
-    pub(crate) fn address(&self, at: u64) -> Option<u64> {
+    pub fn address(&self, at: u64) -> Option<u64> {
         self.mapping.address(at)
     }
 
     /// Shows the memory of a constant.
-    pub(crate) fn show(&self, at: u64, bytes: u64, file: BorrowedFd<'_>) -> std::io::Result<()> {
+    pub fn show(&self, at: u64, bytes: u64, file: BorrowedFd<'_>) -> std::io::Result<()> {
         // SAFETY: nothing but kernels looks into a window, and they answer for their accesses themselves.
         unsafe { self.mapping.show(at, bytes, file, ProtFlags::READ) }
     }
 
     /// Takes it away.
-    pub(crate) fn hide(&self, at: u64, bytes: u64) -> std::io::Result<()> {
+    pub fn hide(&self, at: u64, bytes: u64) -> std::io::Result<()> {
         // SAFETY: as for `show`.
         unsafe { self.mapping.hide(at, bytes) }
     }

@@ -75,7 +75,7 @@ pub enum LaunchStatus {
     Evicted,
     /// The kernel trapped or faulted.
     Failed,
-    /// It was ended by [`crate::Device::abort`].
+    /// It was ended by [`crate::Launching::abort`].
     Aborted,
 }
 
@@ -110,7 +110,7 @@ pub enum ChunkEnd {
     Stopped,
     /// The kernel trapped or faulted.
     Failed,
-    /// The launch was ended by [`crate::Device::abort`].
+    /// The launch was ended by [`crate::Launching::abort`].
     Aborted,
     /// The compute unit stopped in the middle of a block, for a more urgent queue; that block will begin again.
     Interrupted,
@@ -138,7 +138,7 @@ pub struct ComputeUnitUse {
 impl ComputeUnitUse {
     /// With that of another one.
     #[must_use]
-    pub(crate) fn plus(self, other: ComputeUnitUse) -> ComputeUnitUse {
+    pub fn plus(self, other: ComputeUnitUse) -> ComputeUnitUse {
         ComputeUnitUse { chunks: self.chunks.saturating_add(other.chunks), busy_ns: self.busy_ns.saturating_add(other.busy_ns) }
     }
 }

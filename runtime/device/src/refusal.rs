@@ -5,30 +5,32 @@ use atoll_kgraph::KernelFacts;
 
 /// Why a launch cannot be run. The engine checks all of this before; so it is a bug of ours, or a peer that broke the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub enum Refusal {
+    /// The launch names no module that is loaded.
     #[error("no such module is loaded")]
     Module,
+    /// It names no kernel of its module.
     #[error("the module has no such kernel")]
     Kernel,
+    /// Its parameter block has another size than the kernel's, or is too large for any.
     #[error("the parameter block is shorter than the kernel's, or longer than any may be")]
     Params,
+    /// It marks an address that is none.
     #[error("an address slot lies outside the parameter block or holds no offset of the device's memory")]
     Address,
+    /// Its grid has more than 2⁶⁴ blocks.
     #[error("more blocks than can be counted")]
     Grid,
+    /// It asks for too little or too much shared memory.
     #[error("less shared memory than the kernel wants or more than a compute unit has")]
     Shared,
+    /// Its preemption parameters name memory that is not there.
     #[error("the epoch word, evicted word or progress map lies outside the device's memory")]
     PreemptWords,
 }
 
 /// Checks a launch against its kernel, and counts its blocks.
-pub(crate) fn checked_blocks(
-    record: &LaunchRecord,
-    params_bytes: usize,
-    facts: &KernelFacts,
-    shared_bytes_max: u32,
-) -> Result<u64, Refusal> {
+pub fn checked_blocks(record: &LaunchRecord, params_bytes: usize, facts: &KernelFacts, shared_bytes_max: u32) -> Result<u64, Refusal> {
     let blocks = record.grid.iter().try_fold(1u64, |n, g| n.checked_mul(u64::from(*g))).ok_or(Refusal::Grid)?;
     if params_bytes < facts.params_bytes as usize || params_bytes > PARAMS_BYTES_MAX {
         return Err(Refusal::Params);
@@ -40,7 +42,7 @@ pub(crate) fn checked_blocks(
 }
 
 /// Puts addresses in place of the offsets that a parameter block holds, zero behind its end.
-pub(crate) fn rebase(
+pub fn rebase(
     params: &mut [u64; PARAMS_BYTES_MAX / 8],
     params_bytes: usize,
     mut slots: u64,

@@ -1,6 +1,6 @@
 //! What a launch left behind beyond its effect on memory: why it failed, and what it printed.
 //!
-//! A report is for people. It is made after the launch ended, stays with the device until somebody takes it ([`Device::report`](crate::Device::report)), and is dropped unread where
+//! A report is for people. It is made after the launch ended, stays with the device until somebody takes it ([`Launching::report`](crate::Launching::report)), and is dropped unread where
 //! too many pile up.
 
 use serde::{Deserialize, Serialize};

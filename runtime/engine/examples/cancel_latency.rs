@@ -24,8 +24,8 @@ fn main() {
 #[cfg(target_arch = "x86_64")]
 mod measure {
     use crate::toy;
-    use atoll_device::host::{HostConfig, HostDevice};
     use atoll_device::{Device, DeviceError};
+    use atoll_device_host::{HostConfig, HostDevice};
     use atoll_engine::{
         Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InvocationId, InvocationResult, InvokeError,
     };

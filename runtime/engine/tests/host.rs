@@ -6,7 +6,7 @@ mod toy;
 
 use atoll_core::{LaunchEnd, Outcome};
 use atoll_device::Device;
-use atoll_device::host::{HostConfig, HostDevice};
+use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::*;
 use atoll_trace::{Raise, Record, What};
 use std::collections::HashMap;

@@ -7,11 +7,12 @@ use anyhow::Context;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
-use atoll_device::host::{HostConfig, HostDevice};
+use atoll_device::Device;
 #[cfg(feature = "cuda")]
-use atoll_device::{CudaConfig, CudaDevice, cuda::GpuPart, executor::MpsShare};
-use atoll_device::{Device, ExecutorConfig, ExecutorPool};
+use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart, MpsShare};
+use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
+use atoll_executor::{ExecutorConfig, ExecutorPool};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -121,7 +122,9 @@ impl Isolation {
     pub(crate) fn host_device(self, config: HostConfig) -> anyhow::Result<Box<dyn Device>> {
         Ok(match self {
             Isolation::None => Box::new(HostDevice::start(config).context("cannot start the host device")?),
-            Isolation::Process => Box::new(ExecutorPool::new(ExecutorConfig::new(config)).context("cannot prepare the host device")?),
+            Isolation::Process => {
+                Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).context("cannot prepare the host device")?)
+            }
         })
     }
 
@@ -134,7 +137,7 @@ impl Isolation {
         let cannot = || format!("cannot start cuda:{index}");
         Ok(match self {
             Isolation::None => Box::new(CudaDevice::start(&config).with_context(cannot)?),
-            Isolation::Process => Box::new(ExecutorPool::new(ExecutorConfig::new(config)).with_context(cannot)?),
+            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).with_context(cannot)?),
         })
     }
 

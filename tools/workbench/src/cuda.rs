@@ -3,7 +3,8 @@
 use crate::block::parameter_bytes;
 use crate::device::{Compiled, DeviceBench, Machine, device_bytes};
 use crate::{BenchError, Kernel};
-use atoll_device::{CudaConfig, CudaDevice, Device, DeviceInfo};
+use atoll_device::{Device, DeviceInfo};
+use atoll_device_cuda::{CudaConfig, CudaDevice};
 use atoll_target_nvidia::lowest_text;
 
 /// A GPU.

@@ -2,7 +2,8 @@
 
 use crate::device::{Compiled, DeviceBench, Machine, device_bytes};
 use crate::{BenchError, Kernel};
-use atoll_device::{CheckedBuffer, Device, DeviceInfo, HostConfig, HostDevice};
+use atoll_device::{Device, DeviceInfo};
+use atoll_device_host::{CheckedBuffer, HostConfig, HostDevice};
 use atoll_kgraph::DiskCache;
 use atoll_target_host::{CpuLevel, KernelShape, Options};
 use std::sync::Arc;

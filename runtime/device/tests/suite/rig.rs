@@ -1,7 +1,7 @@
 //! A device with the suite's kernels, and short ways to launch them.
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::{Completion, Device, DeviceError, HostConfig, LaunchRecord, ModuleId, ModuleImage, SubmitError};
+use atoll_device::{Completion, Device, DeviceError, LaunchRecord, ModuleId, ModuleImage, SubmitError};
 use atoll_kgraph::KernelFacts;
 use atoll_kgraph::host_abi::TrapCode;
 use std::sync::OnceLock;
@@ -17,15 +17,6 @@ pub struct Wanted {
 impl Default for Wanted {
     fn default() -> Self {
         Wanted { compute_units: 2, queue_capacity: 4 }
-    }
-}
-
-impl Wanted {
-    /// Of a host device, or of an executor.
-    pub fn host_config(self) -> HostConfig {
-        let Wanted { compute_units, queue_capacity } = self;
-        let (memory_bytes, constants_bytes) = (64 << 20, 16 << 20);
-        HostConfig { compute_units, queue_capacity, memory_bytes, constants_bytes, cpus: vec![], ..HostConfig::default() }
     }
 }
 
@@ -308,7 +299,8 @@ pub fn kernels() -> &'static [u8] {
 /// Compiles them with the C compiler that links Rust programs.
 fn compile_kernels() -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
-    let (source, object) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels/kernels.c"), folder.path().join("kernels.so"));
+    let (source, object) = (folder.path().join("kernels.c"), folder.path().join("kernels.so"));
+    std::fs::write(&source, include_str!("../kernels/kernels.c")).expect("room for a file");
     // Lines of its own, and columns that say nothing: what the compiler of kernels promises.
     let flags = [
         "-g1",

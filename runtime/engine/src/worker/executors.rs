@@ -1,6 +1,6 @@
 //! What the engine does about executors: where memory of a function is, who waits for one that is being replaced, and what is tried again.
 //!
-//! A device may run functions of different tenants in different processes, each of which can be lost and replaced without the others ([`atoll_device::ExecutorPool`]). An invocation whose executor was lost is
+//! A device may run functions of different tenants in different processes, each of which can be lost and replaced without the others (`atoll-executor`'s pool). An invocation whose executor was lost is
 //! tried once more (more often if it had not begun), unless it was cancelled or its own kernel faulted: nothing of it was answered, and its inputs are kept until its end. Invocations of a domain whose executor is being
 //! replaced wait here, in front of the scheduler, so that they stand in nobody's way.
 

@@ -242,97 +242,12 @@ impl Device for FakeDevice {
         &self.info
     }
 
-    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
-        self.check()?;
-        if image.code != b"fake" {
-            return Err(DeviceError::BadModule("this is no code for a fake device".into()));
-        }
-        let kernel = |facts: &atoll_kgraph::KernelFacts| Kernel {
-            name: facts.name.clone(),
-            preempt_offset: facts.preempt_offset,
-            leaves_silently: facts.leaves_silently,
-        };
-        let kernels = image.kernels.iter().map(kernel).collect();
-        let mut state = self.shared.state.lock().expect("no panic");
-        let known = state.domains.iter().position(|domain| domain == image.domain);
-        let place = known.unwrap_or(state.domains.len());
-        if known.is_none() {
-            state.domains.push(image.domain.into());
-        }
-        state.modules.push(Some(Module { kernels, owner: place as u16 + 1 }));
-        Ok(ModuleId(state.modules.len() as u32 - 1))
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.shared.completed.as_fd()
     }
+}
 
-    fn unload_module(&mut self, module: ModuleId) {
-        let old = self.shared.state.lock().expect("no panic").modules[module.0 as usize].take();
-        assert!(old.is_some(), "a module is unloaded twice");
-    }
-
-    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.check()?;
-        self.shared.written_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
-        let range = at.0 as usize..at.0 as usize + bytes.len();
-        let mut state = self.shared.state.lock().expect("no panic");
-        if state.shown.is_reserved(at.0) {
-            drop(state);
-            std::thread::sleep(Duration::from_nanos(self.shared.load_ns.load(Ordering::SeqCst)));
-            state = self.shared.state.lock().expect("no panic");
-        }
-        state.owners[range.clone()].fill(HOST);
-        state.memory[range].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.check()?;
-        self.shared.read_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
-        let at = at.0 as usize;
-        bytes.copy_from_slice(&self.shared.state.lock().expect("no panic").memory[at..at + bytes.len()]);
-        Ok(())
-    }
-
-    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.check()?;
-        let (from, to) = (from.0 as usize, to.0 as usize);
-        self.shared.state.lock().expect("no panic").memory.copy_within(from..from + bytes as usize, to);
-        Ok(())
-    }
-
-    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        self.check()?;
-        let range = at.0 as usize..(at.0 + bytes) as usize;
-        let mut state = self.shared.state.lock().expect("no panic");
-        state.owners[range.clone()].fill(0);
-        state.memory[range].fill(value);
-        Ok(())
-    }
-
-    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.check()?;
-        self.shared.state.lock().expect("no panic").shown.reserve(at.0, bytes);
-        Ok(())
-    }
-
-    fn release_constant(&mut self, at: DeviceOffset) {
-        self.shared.state.lock().expect("no panic").shown.release(at.0);
-    }
-
-    fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
-        let mut state = self.shared.state.lock().expect("no panic");
-        let delay = Duration::from_nanos(state.rng.below(self.shared.sight_ns.load(Ordering::SeqCst).max(1)));
-        let at: Vec<u64> = constants.iter().map(|at| at.0).collect();
-        state.shown.show(domain, &at, delay);
-    }
-
-    fn hide_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
-        let at: Vec<u64> = constants.iter().map(|at| at.0).collect();
-        self.shared.state.lock().expect("no panic").shown.hide(domain, &at);
-    }
-
-    fn sees_constants(&self, domain: &str) -> bool {
-        self.shared.state.lock().expect("no panic").shown.sees(domain)
-    }
-
+impl Launching for FakeDevice {
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         let at = word.0 as usize;
         self.shared.state.lock().expect("no panic").memory[at..at + 4].copy_from_slice(&epoch.0.to_le_bytes());
@@ -374,10 +289,6 @@ impl Device for FakeDevice {
         self.shared.work.notify_all();
     }
 
-    fn busy_ns(&self) -> Option<u64> {
-        Some(self.shared.state.lock().expect("no panic").busy_ns)
-    }
-
     fn next_completion(&mut self) -> Option<Completion> {
         let completion = self.shared.state.lock().expect("no panic").completions.pop_front();
         if completion.is_none() {
@@ -387,9 +298,112 @@ impl Device for FakeDevice {
         }
         completion
     }
+}
 
-    fn completion_fd(&self) -> BorrowedFd<'_> {
-        self.shared.completed.as_fd()
+impl Memory for FakeDevice {
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.check()?;
+        self.shared.written_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+        let range = at.0 as usize..at.0 as usize + bytes.len();
+        let mut state = self.shared.state.lock().expect("no panic");
+        if state.shown.is_reserved(at.0) {
+            drop(state);
+            std::thread::sleep(Duration::from_nanos(self.shared.load_ns.load(Ordering::SeqCst)));
+            state = self.shared.state.lock().expect("no panic");
+        }
+        state.owners[range.clone()].fill(HOST);
+        state.memory[range].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.check()?;
+        self.shared.read_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+        let at = at.0 as usize;
+        bytes.copy_from_slice(&self.shared.state.lock().expect("no panic").memory[at..at + bytes.len()]);
+        Ok(())
+    }
+
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.check()?;
+        let (from, to) = (from.0 as usize, to.0 as usize);
+        self.shared.state.lock().expect("no panic").memory.copy_within(from..from + bytes as usize, to);
+        Ok(())
+    }
+
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        self.check()?;
+        let range = at.0 as usize..(at.0 + bytes) as usize;
+        let mut state = self.shared.state.lock().expect("no panic");
+        state.owners[range.clone()].fill(0);
+        state.memory[range].fill(value);
+        Ok(())
+    }
+}
+
+impl Constants for FakeDevice {
+    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.check()?;
+        self.shared.state.lock().expect("no panic").shown.reserve(at.0, bytes);
+        Ok(())
+    }
+
+    fn release_constant(&mut self, at: DeviceOffset) {
+        self.shared.state.lock().expect("no panic").shown.release(at.0);
+    }
+
+    fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        let mut state = self.shared.state.lock().expect("no panic");
+        let delay = Duration::from_nanos(state.rng.below(self.shared.sight_ns.load(Ordering::SeqCst).max(1)));
+        let at: Vec<u64> = constants.iter().map(|at| at.0).collect();
+        state.shown.show(domain, &at, delay);
+    }
+
+    fn hide_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        let at: Vec<u64> = constants.iter().map(|at| at.0).collect();
+        self.shared.state.lock().expect("no panic").shown.hide(domain, &at);
+    }
+
+    fn sees_constants(&self, domain: &str) -> bool {
+        self.shared.state.lock().expect("no panic").shown.sees(domain)
+    }
+}
+
+impl Modules for FakeDevice {
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.check()?;
+        if image.code != b"fake" {
+            return Err(DeviceError::BadModule("this is no code for a fake device".into()));
+        }
+        let kernel = |facts: &atoll_kgraph::KernelFacts| Kernel {
+            name: facts.name.clone(),
+            preempt_offset: facts.preempt_offset,
+            leaves_silently: facts.leaves_silently,
+        };
+        let kernels = image.kernels.iter().map(kernel).collect();
+        let mut state = self.shared.state.lock().expect("no panic");
+        let known = state.domains.iter().position(|domain| domain == image.domain);
+        let place = known.unwrap_or(state.domains.len());
+        if known.is_none() {
+            state.domains.push(image.domain.into());
+        }
+        state.modules.push(Some(Module { kernels, owner: place as u16 + 1 }));
+        Ok(ModuleId(state.modules.len() as u32 - 1))
+    }
+
+    fn unload_module(&mut self, module: ModuleId) {
+        let old = self.shared.state.lock().expect("no panic").modules[module.0 as usize].take();
+        assert!(old.is_some(), "a module is unloaded twice");
+    }
+}
+
+impl Domains for FakeDevice {}
+
+impl Lanes for FakeDevice {}
+
+impl Telemetry for FakeDevice {
+    fn busy_ns(&self) -> Option<u64> {
+        Some(self.shared.state.lock().expect("no panic").busy_ns)
     }
 }
 

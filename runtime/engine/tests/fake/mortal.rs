@@ -79,74 +79,12 @@ impl Device for Mortal {
         self.inner.info()
     }
 
-    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
-        self.inner.load_module(image)
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.inner.completion_fd()
     }
+}
 
-    fn unload_module(&mut self, module: ModuleId) {
-        self.inner.unload_module(module);
-    }
-
-    fn domain(&mut self, _name: &str) -> Result<DeviceOffset, DeviceError> {
-        if self.is_gone() { Err(gone()) } else { Ok(DeviceOffset(self.number << NUMBER_SHIFT)) }
-    }
-
-    fn domain_state(&self, _name: &str) -> DomainState {
-        if self.is_gone() { DomainState::Restarting } else { DomainState::Ready }
-    }
-
-    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.inner.reserve_constant(at, bytes)
-    }
-
-    fn release_constant(&mut self, at: DeviceOffset) {
-        self.inner.release_constant(at);
-    }
-
-    fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
-        self.inner.show_constants(domain, constants);
-    }
-
-    fn hide_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
-        self.inner.hide_constants(domain, constants);
-    }
-
-    fn sees_constants(&self, domain: &str) -> bool {
-        self.inner.sees_constants(domain)
-    }
-
-    fn take_constants_lost(&mut self) -> bool {
-        std::mem::take(&mut self.constants_lost)
-    }
-
-    fn is_away(&self) -> bool {
-        self.is_gone()
-    }
-
-    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(self.within(at)?, bytes)
-    }
-
-    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        if self.inner.shared.dies_at_read.swap(false, SeqCst) {
-            self.is_dying = true;
-            rustix::io::write(&self.inner.shared.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
-        }
-        self.inner.read(self.within(at)?, bytes)
-    }
-
-    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.inner.copy(self.within(from)?, self.within(to)?, bytes)
-    }
-
-    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        self.inner.fill(self.within(at)?, value, bytes)
-    }
-
-    fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        self.within(at).map_or(Ok(()), |at| self.inner.give_back(at, bytes))
-    }
-
+impl Launching for Mortal {
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         if let Ok(word) = self.within(word) {
             self.inner.store_epoch(word, epoch);
@@ -183,10 +121,6 @@ impl Device for Mortal {
         }
     }
 
-    fn busy_ns(&self) -> Option<u64> {
-        self.inner.busy_ns()
-    }
-
     fn next_completion(&mut self) -> Option<Completion> {
         self.advance();
         // Launches of a queue end in order, those that were refused too.
@@ -206,8 +140,88 @@ impl Device for Mortal {
     fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
         self.reports.remove(&launch).or_else(|| self.inner.report(launch))
     }
+}
 
-    fn completion_fd(&self) -> BorrowedFd<'_> {
-        self.inner.completion_fd()
+impl Memory for Mortal {
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write(self.within(at)?, bytes)
+    }
+
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        if self.inner.shared.dies_at_read.swap(false, SeqCst) {
+            self.is_dying = true;
+            rustix::io::write(&self.inner.shared.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
+        }
+        self.inner.read(self.within(at)?, bytes)
+    }
+
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.inner.copy(self.within(from)?, self.within(to)?, bytes)
+    }
+
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        self.inner.fill(self.within(at)?, value, bytes)
+    }
+
+    fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.within(at).map_or(Ok(()), |at| self.inner.give_back(at, bytes))
+    }
+}
+
+impl Constants for Mortal {
+    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.inner.reserve_constant(at, bytes)
+    }
+
+    fn release_constant(&mut self, at: DeviceOffset) {
+        self.inner.release_constant(at);
+    }
+
+    fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        self.inner.show_constants(domain, constants);
+    }
+
+    fn hide_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        self.inner.hide_constants(domain, constants);
+    }
+
+    fn sees_constants(&self, domain: &str) -> bool {
+        self.inner.sees_constants(domain)
+    }
+
+    fn take_constants_lost(&mut self) -> bool {
+        std::mem::take(&mut self.constants_lost)
+    }
+}
+
+impl Modules for Mortal {
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.inner.load_module(image)
+    }
+
+    fn unload_module(&mut self, module: ModuleId) {
+        self.inner.unload_module(module);
+    }
+}
+
+impl Domains for Mortal {
+    fn domain(&mut self, _name: &str) -> Result<DeviceOffset, DeviceError> {
+        if self.is_gone() { Err(gone()) } else { Ok(DeviceOffset(self.number << NUMBER_SHIFT)) }
+    }
+
+    fn domain_state(&self, _name: &str) -> DomainState {
+        if self.is_gone() { DomainState::Restarting } else { DomainState::Ready }
+    }
+
+    fn is_away(&self) -> bool {
+        self.is_gone()
+    }
+}
+
+impl Lanes for Mortal {}
+
+impl Telemetry for Mortal {
+    fn busy_ns(&self) -> Option<u64> {
+        self.inner.busy_ns()
     }
 }

@@ -239,7 +239,7 @@ pub(super) const METRICS: &[Metric] = &[
     }),
     counter("atoll_executor_losses_total", "Such processes that were lost, by how: they died, hung, or did what they may not", |s, out| {
         let executors = &s.engine.device.executors;
-        for (cause, count) in [("died", executors.died), ("hung", executors.hung), ("offended", executors.offended)] {
+        for (cause, count) in [("died", executors.died), ("hung", executors.hung), ("offended", executors.protocol_violations)] {
             out.integer(&[("cause", cause)], count);
         }
     }),

@@ -22,6 +22,14 @@ pub(crate) mod trace;
 pub(crate) mod usage;
 
 use crate::cli::Command;
+use atoll_device::process::DeviceKind;
+
+/// The devices that this program runs in executors.
+const DEVICES: &[DeviceKind] = &[
+    atoll_device_host::KIND,
+    #[cfg(feature = "cuda")]
+    atoll_device_cuda::KIND,
+];
 
 /// Runs a command.
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
@@ -46,6 +54,6 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Completion(args) => completion::run(&args),
-        Command::Executor => Ok(atoll_device::executor::serve()?),
+        Command::Executor => Ok(atoll_executor::serve(DEVICES)?),
     }
 }

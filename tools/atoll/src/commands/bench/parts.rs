@@ -7,7 +7,7 @@ use crate::failure::user_error;
 use crate::output::{Align, ReportArgs, Table};
 use crate::samples::Distribution;
 use anyhow::Result;
-use atoll_device::cuda::GpuPart;
+use atoll_device_cuda::GpuPart;
 use atoll_engine::{Class, Engine};
 use atoll_kgraph::Bundle;
 use serde::Serialize;

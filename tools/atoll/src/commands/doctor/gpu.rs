@@ -2,9 +2,8 @@
 
 use super::Finding;
 use anyhow::Result;
-use atoll_device::cuda::{FlagRoute, RouteCost};
-use atoll_device::executor::MpsControl;
-use atoll_device::{CudaConfig, CudaDevice, Device};
+use atoll_device::Device;
+use atoll_device_cuda::{CudaConfig, CudaDevice, FlagRoute, MpsControl, RouteCost};
 
 /// As little as a device takes: nothing is run on it.
 const MEMORY_BYTES: u64 = 1 << 20;

@@ -2,10 +2,10 @@
 
 use super::Finding;
 use crate::engine::EngineArgs;
-use atoll_device::{ExecutorConfig, ExecutorDevice};
+use atoll_executor::{ExecutorConfig, ExecutorDevice};
 
 pub(super) fn finding(engine: &EngineArgs) -> Finding {
-    let answer = ExecutorDevice::start(ExecutorConfig::new(engine.host_config())).and_then(|executor| executor.wait_ready());
+    let answer = ExecutorConfig::new(engine.host_config()).and_then(ExecutorDevice::start).and_then(|executor| executor.wait_ready());
     match answer {
         Ok(lacks) if lacks.is_empty() => {
             Finding::good("jail", "kernels run in processes without files, network, privileges and all but a few system calls")

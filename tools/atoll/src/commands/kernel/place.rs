@@ -5,7 +5,7 @@ use crate::engine::DeviceName;
 use crate::failure::user_error;
 use anyhow::{Context, Result};
 #[cfg(feature = "cuda")]
-use atoll_device::CudaConfig;
+use atoll_device_cuda::CudaConfig;
 #[cfg(feature = "cuda")]
 use atoll_workbench::CudaBench;
 #[cfg(feature = "native")]

@@ -7,7 +7,7 @@ use crate::output::{Align, Table, counted, print, print_json};
 use crate::samples::Distribution;
 use anyhow::{Context, Result};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
-use atoll_device::host::HostConfig;
+use atoll_device_host::HostConfig;
 use atoll_engine::{Class, Engine, EngineConfig};
 use atoll_kgraph::Bundle;
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};

@@ -2,11 +2,12 @@
 
 use anyhow::{Context, Result, ensure};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::executor::{ExecutorConfig, ExecutorDevice};
-use atoll_device::host::{HostConfig, HostDevice};
 use atoll_device::{
-    Completion, Device, DeviceError, DeviceInfo, LaunchRecord, LaunchReport, LaunchStatus, ModuleId, ModuleImage, SubmitError,
+    Completion, Constants, Device, DeviceError, DeviceInfo, Domains, Lanes, LaunchRecord, LaunchReport, LaunchStatus, Launching, Memory,
+    ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
 };
+use atoll_device_host::{HostConfig, HostDevice};
+use atoll_executor::{ExecutorConfig, ExecutorDevice};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +51,7 @@ impl Deck {
     pub(super) fn start(config: HostConfig, place: Place) -> Result<Deck> {
         let device: Box<dyn Device> = match place {
             Place::Here => Box::new(HostDevice::start(config).context("cannot start the host device")?),
-            Place::Executor => Box::new(ExecutorDevice::start(ExecutorConfig::new(config)).context("cannot start an executor")?),
+            Place::Executor => Box::new(ExecutorConfig::new(config).and_then(ExecutorDevice::start).context("cannot start an executor")?),
         };
         Ok(Deck { device: Arc::new(Mutex::new(device)), tape: Arc::default(), records: Arc::default() })
     }
@@ -128,13 +129,41 @@ impl Device for Taped {
         &self.info
     }
 
-    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
-        self.device().load_module(image)
+    fn lost(&self) -> Option<String> {
+        self.device().lost()
     }
 
-    /// Modules stay for the replay.
-    fn unload_module(&mut self, _module: ModuleId) {}
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.completions.as_fd()
+    }
+}
 
+impl Launching for Taped {
+    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        self.device().store_epoch(word, epoch);
+    }
+
+    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        if self.records() {
+            lock(&self.deck.tape).launches.push((queue, *record, params.to_vec()));
+        }
+        self.device().submit(queue, record, params)
+    }
+
+    fn abort(&mut self, queue: QueueId, launch: LaunchId) {
+        self.device().abort(queue, launch);
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        self.device().next_completion()
+    }
+
+    fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
+        self.device().report(launch)
+    }
+}
+
+impl Memory for Taped {
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.device().write(at, bytes)
     }
@@ -154,21 +183,12 @@ impl Device for Taped {
         self.device().fill(at, value, bytes)
     }
 
-    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
-        self.device().store_epoch(word, epoch);
-    }
-
-    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
-        if self.records() {
-            lock(&self.deck.tape).launches.push((queue, *record, params.to_vec()));
-        }
-        self.device().submit(queue, record, params)
-    }
-
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         self.device().give_back(at, bytes)
     }
+}
 
+impl Constants for Taped {
     fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         self.device().reserve_constant(at, bytes)
     }
@@ -183,28 +203,23 @@ impl Device for Taped {
     fn sees_constants(&self, domain: &str) -> bool {
         self.device().sees_constants(domain)
     }
+}
 
-    fn abort(&mut self, queue: QueueId, launch: LaunchId) {
-        self.device().abort(queue, launch);
+impl Modules for Taped {
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.device().load_module(image)
     }
 
+    /// Modules stay for the replay.
+    fn unload_module(&mut self, _module: ModuleId) {}
+}
+
+impl Domains for Taped {}
+
+impl Lanes for Taped {}
+
+impl Telemetry for Taped {
     fn busy_ns(&self) -> Option<u64> {
         self.device().busy_ns()
-    }
-
-    fn lost(&self) -> Option<String> {
-        self.device().lost()
-    }
-
-    fn next_completion(&mut self) -> Option<Completion> {
-        self.device().next_completion()
-    }
-
-    fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
-        self.device().report(launch)
-    }
-
-    fn completion_fd(&self) -> BorrowedFd<'_> {
-        self.completions.as_fd()
     }
 }

@@ -7,7 +7,7 @@ use crate::failure::user_error;
 use crate::output::{Align, ReportArgs, Table, counted};
 use anyhow::Result;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
-use atoll_device::host::HostConfig;
+use atoll_device_host::HostConfig;
 use atoll_engine::Histogram;
 use indicatif::ProgressBar;
 use serde::Serialize;

@@ -5,7 +5,7 @@ use crate::engine::{DeviceName, bench_engine};
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
-use atoll_device::host::HostConfig;
+use atoll_device_host::HostConfig;
 use atoll_engine::{
     ChainRequest, Class, Engine, EngineConfig, EngineHandle, EngineStatistics, FunctionKey, FunctionOptions, InvocationRequest,
     InvocationResult, StageRequest,

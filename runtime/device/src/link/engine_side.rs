@@ -1,0 +1,227 @@
+//! The engine's side of the rings: it puts launches in and takes completions out. Where they run is not its business.
+
+use super::{ChunkReader, Link, LinkShape, State};
+use crate::doorbell::FdBell;
+use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, ChunkRecord, Command, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus};
+use crate::ring::{Consumer, Producer, PushError};
+use crate::{DeviceError, SubmitError};
+use atoll_core::{LaunchId, QueueId};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// The rings' ends and the bell.
+#[derive(Debug)]
+pub struct EngineSide {
+    /// The rings.
+    pub link: Link,
+    queues: Vec<EngineQueue>,
+    chunks: Vec<ChunkReader>,
+    queue_capacity: usize,
+    completion_bell: FdBell,
+    /// The other side may write what it likes.
+    distrusts: bool,
+    /// The other side wrote what cannot be. Noted here, where it cannot take that back.
+    is_broken: bool,
+    idle_rings: u64,
+    /// Where the compute units are.
+    process: i32,
+}
+
+/// The engine's side of a device queue.
+#[derive(Debug)]
+struct EngineQueue {
+    commands: Producer<COMMAND_WORDS>,
+    completions: Consumer<COMPLETION_WORDS>,
+    /// Launches whose completion was not taken yet, oldest first.
+    in_flight: VecDeque<LaunchId>,
+    /// The launch whose end was asked for last.
+    aborted: Option<LaunchId>,
+}
+
+impl EngineSide {
+    /// Makes the rings; the other side has to be told of link and bell.
+    pub fn new(shape: LinkShape) -> Result<EngineSide, DeviceError> {
+        let link = Link::create(shape).map_err(os("create the command rings"))?;
+        let completion_bell = FdBell::new().map_err(os("create an eventfd"))?;
+        let queue_capacity = shape.capacity as usize;
+        let queues = (0..shape.queues)
+            .map(|queue| {
+                let (commands, completions) = link.engine_ends(queue);
+                EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(queue_capacity), aborted: None }
+            })
+            .collect();
+        let chunks = link.chunk_readers();
+        Ok(EngineSide {
+            link,
+            queues,
+            chunks,
+            queue_capacity,
+            completion_bell,
+            distrusts: false,
+            is_broken: false,
+            idle_rings: 0,
+            process: own_process(),
+        })
+    }
+
+    /// The same with another process on the other side, which may hold code that nobody trusts.
+    pub fn distrustful(self) -> EngineSide {
+        EngineSide { distrusts: true, ..self }
+    }
+
+    /// The other side's process.
+    pub fn set_process(&mut self, process: i32) {
+        self.process = process;
+    }
+
+    /// Times the bell rang and there was nothing.
+    pub fn idle_rings(&self) -> u64 {
+        self.idle_rings
+    }
+
+    /// The other side's end of the bell.
+    pub fn device_bell(&self) -> Result<FdBell, DeviceError> {
+        self.completion_bell.try_clone().map_err(os("duplicate an eventfd"))
+    }
+
+    /// Readable while completions wait.
+    pub fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.completion_bell.as_fd()
+    }
+
+    /// Whether the device is gone.
+    pub fn is_lost(&self) -> bool {
+        self.is_broken || self.link.state() != State::Running
+    }
+
+    /// Launches whose completion was not taken yet.
+    pub fn in_flight(&self) -> usize {
+        self.queues.iter().map(|queue| queue.in_flight.len()).sum()
+    }
+
+    /// Puts a launch into a queue and wakes compute units, or interrupts them.
+    ///
+    /// # Panics
+    /// If the device has no such queue.
+    pub fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        if self.is_lost() {
+            return Err(SubmitError::Lost);
+        }
+        let index = queue.0;
+        let queue = &mut self.queues[index as usize];
+        if queue.in_flight.len() >= self.queue_capacity {
+            return Err(SubmitError::Full);
+        }
+        queue.commands.push(&Command::new(record, params).to_words()).map_err(|error| match error {
+            PushError::Full => SubmitError::Full,
+            PushError::Corrupt(_) => SubmitError::Lost,
+        })?;
+        queue.in_flight.push_back(record.launch);
+        std::sync::atomic::fence(SeqCst);
+        self.link.raise_stop(index);
+        // Whoever runs blocks of this queue will see to it.
+        if !self.link.is_served(index) {
+            let blocks = record.grid.iter().fold(1, |n, g| u64::saturating_mul(n, u64::from(*g)));
+            self.link.interrupt_for(index, blocks, self.process);
+        }
+        // One is enough: it wakes others if there are blocks for them.
+        self.link.bell().ring(1);
+        Ok(())
+    }
+
+    /// Ends a launch, if it is the oldest of its queue.
+    ///
+    /// # Panics
+    /// If the device has no such queue.
+    pub fn abort(&mut self, queue: QueueId, launch: LaunchId) {
+        let EngineQueue { in_flight, aborted, .. } = &mut self.queues[queue.0 as usize];
+        if in_flight.front() == Some(&launch) {
+            *aborted = Some(launch);
+            self.link.abort(queue.0, launch);
+        }
+    }
+
+    /// The next completion.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        let found = self.poll();
+        if found.is_some() || !self.silence() {
+            return found;
+        }
+        let found = self.poll();
+        self.idle_rings += u64::from(found.is_none());
+        found
+    }
+
+    fn silence(&self) -> bool {
+        let flag = self.link.completion_flag();
+        if self.distrusts { self.completion_bell.silence_distrustfully(flag) } else { self.completion_bell.silence(flag) }
+    }
+
+    /// The oldest completion that is waiting, of the most urgent queue that has one.
+    fn poll(&mut self) -> Option<Completion> {
+        for queue in &mut self.queues {
+            match queue.next_completion() {
+                Ok(Some(completion)) => return Some(completion),
+                Ok(None) => {}
+                Err(BrokenPeer) => {
+                    self.is_broken = true;
+                    self.link.end(State::Lost);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes at most `max` chunks of each compute unit, and says how many were lost.
+    pub fn take_chunks(&mut self, max: u64, each: &mut dyn FnMut(ChunkRecord)) -> u64 {
+        self.chunks.iter_mut().map(|chunks| chunks.take(max, each)).fold(0, u64::saturating_add)
+    }
+
+    /// Chunks that nobody took.
+    pub fn chunks_left(&self) -> u64 {
+        self.chunks.iter().map(ChunkReader::left).fold(0, u64::saturating_add)
+    }
+
+    /// What compute units say they have done.
+    pub fn compute_units(&self) -> Vec<ComputeUnitUse> {
+        self.chunks.iter().map(ChunkReader::usage).collect()
+    }
+
+    /// Answers for the oldest launch of a queue that the other side took with it, when it is gone.
+    pub fn abandon(&mut self) -> Option<(QueueId, Completion)> {
+        let find = |(index, queue): (usize, &mut EngineQueue)| Some((QueueId(index as u32), queue.abandon()?));
+        self.queues.iter_mut().enumerate().find_map(find)
+    }
+}
+
+fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError {
+    move |source| DeviceError::Os { what, source: source.into() }
+}
+
+fn own_process() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// The device's side wrote a completion that cannot be.
+#[derive(Debug)]
+struct BrokenPeer;
+
+impl EngineQueue {
+    fn next_completion(&mut self) -> Result<Option<Completion>, BrokenPeer> {
+        let Some(words) = self.completions.pop().map_err(|_| BrokenPeer)? else { return Ok(None) };
+        let completion = Completion::from_words(&words).ok_or(BrokenPeer)?;
+        let is_unasked = completion.status == LaunchStatus::Aborted && self.aborted != Some(completion.launch);
+        if self.in_flight.front() != Some(&completion.launch) || is_unasked {
+            return Err(BrokenPeer);
+        }
+        self.in_flight.pop_front();
+        Ok(Some(completion))
+    }
+
+    /// A launch that a lost device took with it.
+    fn abandon(&mut self) -> Option<Completion> {
+        let launch = self.in_flight.pop_front()?;
+        Some(Completion::unrun(launch, LaunchStatus::Failed))
+    }
+}

@@ -1,0 +1,275 @@
+//! The shared memory between the engine's side of a device and its compute units, and the engine's end of it.
+//!
+//! One region holds the control words, per device queue a command ring and a completion ring, and per compute unit what it is doing and the ring of its chunks. Each word has its own cache line.
+
+mod chunks;
+mod engine_side;
+mod interrupt;
+
+pub use chunks::{ChunkReader, ChunkWriter};
+pub use engine_side::EngineSide;
+pub use interrupt::{HALT_SIGNAL, Occupation, UnitWords};
+
+use chunks::CHUNKS_BYTES;
+
+use crate::doorbell::SleepBell;
+use crate::record::{COMMAND_WORDS, COMPLETION_WORDS};
+use crate::ring::{Consumer, Producer, ring_bytes};
+use crate::shm::Region;
+use atoll_core::LaunchId;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Most device queues: a bit each in a stop word, and one bit for the shutdown.
+pub const QUEUES_MAX: u32 = 31;
+
+/// Most launches in a device queue; a command takes 584 bytes.
+pub const CAPACITY_MAX: u32 = 1 << 16;
+
+/// Bit of a stop word that says that the device ends.
+const SHUTDOWN_BIT: u32 = 1 << 31;
+
+const LINE_BYTES: u64 = 64;
+const TICKET_AT: u64 = 0;
+const SLEEPERS_AT: u64 = LINE_BYTES;
+const COMPLETION_FLAG_AT: u64 = 2 * LINE_BYTES;
+const STATE_AT: u64 = 3 * LINE_BYTES;
+const ABORT_TICKET_AT: u64 = 4 * LINE_BYTES;
+const ABORT_SLEEPERS_AT: u64 = 5 * LINE_BYTES;
+const BUSY_AT: u64 = 6 * LINE_BYTES;
+const BEAT_AT: u64 = 7 * LINE_BYTES;
+const REPORTS_AT: u64 = 8 * LINE_BYTES;
+const STOP_WORDS_AT: u64 = 9 * LINE_BYTES;
+const ABORT_WORDS_AT: u64 = STOP_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES;
+const RINGS_AT: u64 = (ABORT_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES).next_multiple_of(2 * LINE_BYTES);
+
+/// What the device's state word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// It runs.
+    Running = 0,
+    /// The engine's side wants the compute units to end.
+    Ending = 1,
+    /// A compute unit died, or a ring is corrupt.
+    Lost = 2,
+}
+
+/// The region and its shape. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Link {
+    region: Arc<Region>,
+    shape: LinkShape,
+}
+
+/// How many of everything there are.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkShape {
+    /// Device queues.
+    pub queues: u32,
+    /// Launches of a queue.
+    pub capacity: u32,
+    /// Compute units that tell what they do; 0 where they cannot.
+    pub compute_units: u32,
+}
+
+impl LinkShape {
+    /// Whether there are rings of this shape.
+    pub fn is_possible(self) -> bool {
+        (1..=QUEUES_MAX).contains(&self.queues) && (1..=CAPACITY_MAX).contains(&self.capacity)
+    }
+
+    fn bytes(self) -> u64 {
+        self.chunks_at() + u64::from(self.compute_units) * CHUNKS_BYTES
+    }
+
+    fn chunks_at(self) -> u64 {
+        (self.units_at() + u64::from(self.compute_units) * LINE_BYTES).next_multiple_of(2 * LINE_BYTES)
+    }
+
+    fn units_at(self) -> u64 {
+        RINGS_AT + u64::from(self.queues) * self.rings_bytes()
+    }
+
+    fn rings_bytes(self) -> u64 {
+        ring_bytes::<COMMAND_WORDS>(self.capacity) + ring_bytes::<COMPLETION_WORDS>(self.capacity)
+    }
+}
+
+impl Link {
+    /// Makes the region, all zero.
+    pub fn create(shape: LinkShape) -> std::io::Result<Link> {
+        Ok(Link { region: Arc::new(Region::create("atoll-link", shape.bytes())?), shape })
+    }
+
+    /// The same region in another process.
+    pub fn attach(fd: OwnedFd, shape: LinkShape) -> std::io::Result<Link> {
+        let region = Arc::new(Region::attach(fd)?);
+        if region.bytes() != shape.bytes() {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the rings are of another size"));
+        }
+        Ok(Link { region, shape })
+    }
+
+    /// The engine's ends of a queue's rings.
+    pub fn engine_ends(&self, queue: u32) -> (Producer<COMMAND_WORDS>, Consumer<COMPLETION_WORDS>) {
+        let (commands, completions) = self.ring_places(queue);
+        let producer = Producer::new(self.region.clone(), commands, self.shape.capacity);
+        let consumer = Consumer::new(self.region.clone(), completions, self.shape.capacity);
+        (producer.expect("`create` made room"), consumer.expect("`create` made room"))
+    }
+
+    /// The compute units' ends of a queue's rings.
+    pub fn device_ends(&self, queue: u32) -> (Consumer<COMMAND_WORDS>, Producer<COMPLETION_WORDS>) {
+        let (commands, completions) = self.ring_places(queue);
+        let consumer = Consumer::new(self.region.clone(), commands, self.shape.capacity);
+        let producer = Producer::new(self.region.clone(), completions, self.shape.capacity);
+        (consumer.expect("`create` made room"), producer.expect("`create` made room"))
+    }
+
+    /// Where a compute unit notes what it ran; there is one for each.
+    pub fn chunk_writer(&self, unit: u32) -> ChunkWriter {
+        ChunkWriter::new(self.region.clone(), self.chunks_at(unit))
+    }
+
+    /// The engine's end of that.
+    pub fn chunk_readers(&self) -> Vec<ChunkReader> {
+        (0..self.shape.compute_units).map(|unit| ChunkReader::new(self.region.clone(), self.chunks_at(unit), unit)).collect()
+    }
+
+    /// The bell that wakes compute units.
+    pub fn bell(&self) -> SleepBell<'_> {
+        SleepBell { ticket: self.word(TICKET_AT), sleepers: self.word(SLEEPERS_AT) }
+    }
+
+    /// The bell that wakes the watchdog.
+    pub fn abort_bell(&self) -> SleepBell<'_> {
+        SleepBell { ticket: self.word(ABORT_TICKET_AT), sleepers: self.word(ABORT_SLEEPERS_AT) }
+    }
+
+    /// Asks for the end of a launch, the oldest of its queue.
+    pub fn abort(&self, queue: u32, launch: LaunchId) {
+        self.abort_word(queue).store(launch.0.wrapping_add(1), SeqCst);
+        self.abort_bell().ring(1);
+    }
+
+    /// Whether the end of a launch was asked for.
+    pub fn is_aborted(&self, queue: u32, launch: LaunchId) -> bool {
+        self.abort_word(queue).load(SeqCst) == launch.0.wrapping_add(1)
+    }
+
+    /// The launch of a queue whose end was asked for last, plus one; 0 at first. A launch that is over has no namesake, so nobody has to clear it.
+    fn abort_word(&self, queue: u32) -> &AtomicU64 {
+        self.long_word(ABORT_WORDS_AT + u64::from(queue) * LINE_BYTES)
+    }
+
+    /// A compute unit ran blocks for so long.
+    pub fn add_busy(&self, ns: u64) {
+        self.long_word(BUSY_AT).fetch_add(ns, Relaxed);
+    }
+
+    /// How long compute units ran blocks, together.
+    pub fn busy_ns(&self) -> u64 {
+        self.long_word(BUSY_AT).load(Relaxed)
+    }
+
+    /// A report of a launch was sent, whose completion comes after this.
+    pub fn note_report(&self) {
+        self.long_word(REPORTS_AT).fetch_add(1, Relaxed);
+    }
+
+    /// How many were sent; whoever took a completion sees those of its launch counted.
+    pub fn reports(&self) -> u64 {
+        self.long_word(REPORTS_AT).load(Relaxed)
+    }
+
+    /// The flag beside the completion eventfd.
+    pub fn completion_flag(&self) -> &AtomicU32 {
+        self.word(COMPLETION_FLAG_AT)
+    }
+
+    /// Changes while the device's watchdog lives.
+    pub fn beat_word(&self) -> &AtomicU32 {
+        self.word(BEAT_AT)
+    }
+
+    /// The word that stops compute units which run blocks of `queue`. Bit `h` is set while the more urgent queue `h` has blocks that nobody took.
+    pub fn stop_word(&self, queue: u32) -> &AtomicU32 {
+        self.word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES)
+    }
+
+    /// Asks compute units that run blocks of less urgent queues to look at `queue`.
+    pub fn raise_stop(&self, queue: u32) {
+        for lower in queue + 1..self.shape.queues {
+            let word = self.stop_word(lower);
+            if word.load(SeqCst) & (1 << queue) == 0 {
+                word.fetch_or(1 << queue, SeqCst);
+            }
+        }
+    }
+
+    /// Nothing in `queue` waits for a compute unit.
+    pub fn clear_stop(&self, queue: u32) {
+        for lower in queue + 1..self.shape.queues {
+            let word = self.stop_word(lower);
+            if word.load(SeqCst) & (1 << queue) != 0 {
+                word.fetch_and(!(1 << queue), SeqCst);
+            }
+        }
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> LinkShape {
+        self.shape
+    }
+
+    /// What a compute unit is doing, for those who want it to stop.
+    pub fn unit(&self, index: u32) -> UnitWords<'_> {
+        let at = self.shape.units_at() + u64::from(index) * LINE_BYTES;
+        UnitWords { occupation: self.long_word(at), thread: self.word(at + 8) }
+    }
+
+    /// What the state word says; whatever cannot be there is a loss.
+    pub fn state(&self) -> State {
+        match self.word(STATE_AT).load(SeqCst) {
+            0 => State::Running,
+            1 => State::Ending,
+            _ => State::Lost,
+        }
+    }
+
+    /// Ends the device: stops what polls, wakes what sleeps. The first reason stays.
+    pub fn end(&self, reason: State) {
+        let _ = self.word(STATE_AT).compare_exchange(State::Running as u32, reason as u32, SeqCst, SeqCst);
+        for queue in 0..self.shape.queues {
+            self.stop_word(queue).fetch_or(SHUTDOWN_BIT, SeqCst);
+        }
+        self.bell().ring(u32::MAX >> 1);
+        self.abort_bell().ring(1);
+    }
+
+    fn word(&self, at: u64) -> &AtomicU32 {
+        self.region.word(at).expect("control words lie in front of the rings")
+    }
+
+    fn long_word(&self, at: u64) -> &AtomicU64 {
+        let words = self.region.words(at, 1).expect("control words lie in front of the rings");
+        &words[0]
+    }
+
+    fn ring_places(&self, queue: u32) -> (u64, u64) {
+        let commands = RINGS_AT + u64::from(queue) * self.shape.rings_bytes();
+        (commands, commands + ring_bytes::<COMMAND_WORDS>(self.shape.capacity))
+    }
+
+    fn chunks_at(&self, unit: u32) -> u64 {
+        self.shape.chunks_at() + u64::from(unit) * CHUNKS_BYTES
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.region.as_fd()
+    }
+}

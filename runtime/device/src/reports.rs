@@ -1,0 +1,83 @@
+//! Reports of launches that ended, until somebody takes them.
+
+use crate::report::LaunchReport;
+use atoll_core::LaunchId;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Reports that are kept. A launch that neither fails nor prints has none, so whoever takes reports at all comes in time.
+const REPORTS_MAX: usize = 64;
+
+/// Text that one launch may print; as much as CUDA keeps by default.
+pub const PRINTED_BYTES_MAX: usize = 1 << 20;
+
+/// The reports, oldest first.
+#[derive(Debug, Default)]
+pub struct Reports {
+    list: Mutex<VecDeque<(LaunchId, LaunchReport)>>,
+    count: AtomicUsize,
+}
+
+impl Reports {
+    /// Keeps a report, unless there is nothing in it.
+    pub fn put(&self, launch: LaunchId, report: LaunchReport) {
+        if report == LaunchReport::default() {
+            return;
+        }
+        let mut list = lock(&self.list);
+        if list.len() >= REPORTS_MAX {
+            list.pop_front();
+        }
+        list.push_back((launch, report));
+        self.count.store(list.len(), Relaxed);
+    }
+
+    /// Takes the report of a launch.
+    pub fn take(&self, launch: LaunchId) -> Option<LaunchReport> {
+        if self.count.load(Relaxed) == 0 {
+            return None;
+        }
+        let mut list = lock(&self.list);
+        let index = list.iter().position(|(id, _)| *id == launch)?;
+        let found = list.remove(index);
+        self.count.store(list.len(), Relaxed);
+        found.map(|(_, report)| report)
+    }
+}
+
+/// Takes reports of launches, right before their completions.
+pub trait KeepReports: std::fmt::Debug + Send + Sync {
+    /// Takes one, which may say nothing.
+    fn put(&self, launch: LaunchId, report: LaunchReport);
+}
+
+impl KeepReports for Reports {
+    fn put(&self, launch: LaunchId, report: LaunchReport) {
+        Reports::put(self, launch, report);
+    }
+}
+
+/// A report is whole between any two statements that could panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_kept_until_they_are_taken_or_too_many() {
+        let reports = Reports::default();
+        let printed = |text: &str| LaunchReport { printed: text.into(), ..LaunchReport::default() };
+        reports.put(LaunchId(1), LaunchReport::default());
+        assert_eq!(reports.take(LaunchId(1)), None);
+        for id in 0..REPORTS_MAX as u64 + 1 {
+            reports.put(LaunchId(id), printed("x"));
+        }
+        assert_eq!(reports.take(LaunchId(0)), None);
+        assert_eq!(reports.take(LaunchId(1)), Some(printed("x")));
+        assert_eq!(reports.take(LaunchId(1)), None);
+    }
+}

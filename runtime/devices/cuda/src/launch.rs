@@ -1,0 +1,128 @@
+//! A launch as the GPU gets it: checked, its kernel found, its device offsets turned into addresses.
+
+use super::module::{Kernel, Module};
+use atoll_core::DeviceOffset;
+use atoll_cuda::{CudaError, DeviceMemory, LaunchShape, TransferError};
+use atoll_device::ModuleId;
+use atoll_device::record::{LaunchRecord, PARAMS_BYTES_MAX};
+use atoll_device::refusal::{self, checked_blocks, rebase};
+use atoll_kgraph::preempt_params;
+use std::collections::HashMap;
+
+/// Why a launch is not in its stream.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    /// It makes no sense.
+    #[error(transparent)]
+    Senseless(#[from] refusal::Refusal),
+    /// The driver does not take it.
+    #[error(transparent)]
+    Driver(#[from] CudaError),
+}
+
+impl From<TransferError> for Refusal {
+    fn from(error: TransferError) -> Refusal {
+        match error {
+            TransferError::OutOfBounds(_) => Refusal::Senseless(refusal::Refusal::PreemptWords),
+            TransferError::Driver(error) => Refusal::Driver(error),
+        }
+    }
+}
+
+/// A parameter block.
+#[derive(Debug)]
+pub(super) struct Params {
+    words: [u64; PARAMS_BYTES_MAX / 8],
+    bytes: usize,
+}
+
+impl Params {
+    fn new(bytes: &[u8]) -> Result<Params, refusal::Refusal> {
+        let mut params = Params { words: [0; PARAMS_BYTES_MAX / 8], bytes: bytes.len() };
+        if bytes.len() > PARAMS_BYTES_MAX {
+            return Err(refusal::Refusal::Params);
+        }
+        for (word, bytes) in params.words.iter_mut().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
+        }
+        Ok(params)
+    }
+
+    pub(super) fn put_address(&mut self, slot: usize, address: u64) {
+        self.words[slot] = address;
+    }
+
+    /// Its 64-bit words, zero behind its end.
+    pub(super) fn words(&self) -> &[u64] {
+        &self.words[..self.bytes.div_ceil(8)]
+    }
+
+    /// As it goes to the driver.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        bytes.truncate(self.bytes);
+        bytes
+    }
+}
+
+/// A launch that makes sense.
+#[derive(Debug)]
+pub(super) struct Checked<'m> {
+    pub(super) kernel: &'m Kernel,
+    pub(super) shape: LaunchShape,
+    pub(super) params: Params,
+    pub(super) blocks: u64,
+    /// The slot of the evicted word, of launches that say whether a block left.
+    pub(super) evicted_slot: Option<usize>,
+}
+
+/// The kernel of a launch.
+pub(super) fn kernel<'m>(record: &LaunchRecord, modules: &'m HashMap<ModuleId, Module>) -> Result<&'m Kernel, refusal::Refusal> {
+    let module = modules.get(&record.module).ok_or(refusal::Refusal::Module)?;
+    module.kernel(record.kernel).ok_or(refusal::Refusal::Kernel)
+}
+
+/// Checks a launch and binds it to the device. `find` says where an epoch word is found that is not in device memory.
+pub(super) fn bind<'m>(
+    record: &LaunchRecord,
+    params: &[u8],
+    kernel: &'m Kernel,
+    memory: &DeviceMemory,
+    shared_bytes_max: u32,
+    find: impl Fn(DeviceOffset) -> Option<u64>,
+) -> Result<Checked<'m>, refusal::Refusal> {
+    let blocks = checked_blocks(record, params.len(), &kernel.facts, shared_bytes_max)?;
+    // What the kernel does not declare, the driver does not take.
+    let mut params = Params::new(&params[..kernel.facts.params_bytes as usize])?;
+    if let Some(offset) = kernel.facts.preempt_offset {
+        slot_of(record, offset + preempt_params::EPOCH_WORD)?;
+    }
+    let tells = kernel.facts.preempt_offset.filter(|_| record.preemptible == 1);
+    if let Some(offset) = tells {
+        let progress = params.words[slot_of(record, offset + preempt_params::PROGRESS)?];
+        let words = [record.epoch_word.0, record.evicted_word.0];
+        let are_words = words.into_iter().all(|word| word.is_multiple_of(4) && memory.range(word, 4).is_ok());
+        if !are_words || memory.range(progress, blocks).is_err() {
+            return Err(refusal::Refusal::PreemptWords);
+        }
+    }
+    let evicted_slot = tells.map(|offset| slot_of(record, offset + preempt_params::EVICTED_WORD)).transpose()?;
+    let bytes = params.bytes;
+    rebase(&mut params.words, bytes, record.address_slots, |offset| find(DeviceOffset(offset)).or_else(|| memory.range(offset, 0).ok()))?;
+    let shape = LaunchShape { grid: record.grid, block: kernel.facts.block, shared_bytes: record.shared_bytes };
+    Ok(Checked { kernel, shape, params, blocks, evicted_slot })
+}
+
+/// The slot of an appended parameter, which is an address.
+fn slot_of(record: &LaunchRecord, at: u32) -> Result<usize, refusal::Refusal> {
+    let slot = (at / 8) as usize;
+    let is_address = at.is_multiple_of(8) && slot < PARAMS_BYTES_MAX / 8 && record.address_slots >> slot & 1 == 1;
+    if is_address { Ok(slot) } else { Err(refusal::Refusal::PreemptWords) }
+}
+
+/// The name of a launch's kernel, as far as it has one.
+pub(super) fn kernel_name(record: &LaunchRecord, modules: &HashMap<ModuleId, Module>) -> String {
+    kernel(record, modules).map_or_else(|_| String::new(), |kernel| kernel.facts.name.clone())
+}

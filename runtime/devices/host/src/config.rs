@@ -1,0 +1,125 @@
+//! What a host device is made of.
+
+use crate::cpu;
+use atoll_core::PreemptLevel;
+use atoll_device::link::{CAPACITY_MAX, LinkShape, QUEUES_MAX};
+use atoll_device::space::{CONSTANTS_BASE, MEMORY_BYTES_MAX};
+use atoll_device::{DeviceError, DeviceInfo, cpus};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Most compute units; beyond it handing out chunks under one lock per queue would be the limit.
+const COMPUTE_UNITS_MAX: u32 = 512;
+
+/// What a host device is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostConfig {
+    /// Its name.
+    pub name: String,
+    /// Compute units, one thread each.
+    pub compute_units: u32,
+    /// Device memory; pages are taken from the system when they are first touched.
+    pub memory_bytes: u64,
+    /// Room for constants; of it too only what is used takes memory.
+    pub constants_bytes: u64,
+    /// Device queues; 0 is the most urgent.
+    pub queues: u32,
+    /// Launches a device queue takes.
+    pub queue_capacity: u32,
+    /// Shared memory per block.
+    pub shared_bytes_max: u32,
+    /// How long a compute unit should run blocks before it looks at the queues again.
+    pub chunk_ns: u64,
+    /// How long a compute unit spins before it sleeps when the device is idle.
+    pub spin_ns: u64,
+    /// The same while other compute units run blocks.
+    pub busy_spin_ns: u64,
+    /// CPUs for the compute units, each of which stays on its own. Where there are fewer than compute units, the system places them.
+    pub cpus: Vec<usize>,
+    /// How long a launch may run before it is ended as failed; waiting behind others does not count.
+    pub time_limit: Duration,
+}
+
+impl Default for HostConfig {
+    /// All CPUs and half of the memory of this machine.
+    fn default() -> HostConfig {
+        let memory_bytes = (system_memory_bytes() / 2).min(MEMORY_BYTES_MAX);
+        HostConfig {
+            name: "host:0".to_owned(),
+            compute_units: std::thread::available_parallelism().map_or(1, |n| n.get() as u32).min(COMPUTE_UNITS_MAX),
+            memory_bytes,
+            constants_bytes: memory_bytes,
+            queues: 2,
+            queue_capacity: 4,
+            // As much as the largest GPUs have, so that kernels tuned for them run.
+            shared_bytes_max: 228 << 10,
+            chunk_ns: 50_000,
+            spin_ns: 2_000,
+            busy_spin_ns: 20_000,
+            cpus: cpus::allowed(),
+            // Far above any kernel of an inference; what is meant to take longer can say so.
+            time_limit: Duration::from_secs(10),
+        }
+    }
+}
+
+impl HostConfig {
+    pub(crate) fn checked(self) -> Result<HostConfig, DeviceError> {
+        within("compute units", self.compute_units.into(), COMPUTE_UNITS_MAX.into())?;
+        within("device queues", self.queues.into(), QUEUES_MAX.into())?;
+        within("device queue capacity", self.queue_capacity.into(), CAPACITY_MAX.into())?;
+        within("device memory", self.memory_bytes, MEMORY_BYTES_MAX)?;
+        within("constants", self.constants_bytes, MEMORY_BYTES_MAX)?;
+        if cpu::targets().is_empty() {
+            return Err(refused("host device", "this CPU is below x86-64-v3, no code is made for it".to_owned()));
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn link_shape(&self) -> LinkShape {
+        LinkShape { queues: self.queues, capacity: self.queue_capacity, compute_units: self.compute_units }
+    }
+
+    /// The CPUs of the compute units, in their order; none where the system places them.
+    pub(crate) fn pinned_to(&self) -> &[usize] {
+        self.cpus.get(..self.compute_units as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn info(self) -> DeviceInfo {
+        DeviceInfo {
+            host_cpus: self.pinned_to().to_vec(),
+            name: self.name,
+            targets: cpu::targets(),
+            compute_units: self.compute_units,
+            memory_bytes: self.memory_bytes,
+            constants_base: CONSTANTS_BASE,
+            constants_bytes: self.constants_bytes,
+            constants_granule: rustix::param::page_size() as u64,
+            shared_bytes_max: self.shared_bytes_max,
+            preempt_level: PreemptLevel::Interrupt,
+            can_abort: true,
+            queues: self.queues,
+            queue_capacity: self.queue_capacity,
+            time_limit: Some(self.time_limit),
+            host_threads: self.compute_units,
+        }
+    }
+}
+
+fn within(what: &'static str, value: u64, max: u64) -> Result<(), DeviceError> {
+    match value {
+        0 => Err(refused(what, "must be at least 1".to_owned())),
+        _ if value > max => Err(refused(what, format!("must be at most {max}"))),
+        _ => Ok(()),
+    }
+}
+
+fn refused(what: &'static str, why: String) -> DeviceError {
+    DeviceError::Os { what, source: std::io::Error::new(std::io::ErrorKind::InvalidInput, why) }
+}
+
+/// Memory of this machine, as far as this process may see.
+fn system_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram * u64::from(info.mem_unit)
+}

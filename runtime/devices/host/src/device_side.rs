@@ -1,0 +1,278 @@
+//! The device's side of the rings: queues, modules and the threads that are its compute units.
+
+use super::arena::Arena;
+use super::bounds::{self, Bounds, CheckedBuffer};
+use super::compute_unit::ComputeUnit;
+use super::fault;
+use super::helpers;
+use super::launch::Launch;
+use super::module::Module;
+use super::queue::{Bind, Chunk, Claim, DeviceQueue, Outcome, Pacing};
+use super::space::KernelSpace;
+use super::watchdog::{Watch, Watchdog};
+use super::{HostConfig, os};
+use atoll_core::LaunchId;
+use atoll_device::KeepReports;
+use atoll_device::doorbell::FdBell;
+use atoll_device::link::{Link, State};
+use atoll_device::record::{COMMAND_WORDS, Command};
+use atoll_device::report::{Fault, FaultKind};
+use atoll_device::ring::Corrupt;
+use atoll_device::{DeviceError, ModuleId, ModuleImage, cpus};
+use atoll_kgraph::host_abi::HostHelpers;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+
+/// What all compute units see. Lock order: a queue, then the modules; no two queues at once.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) link: Link,
+    pub(crate) helpers: HostHelpers,
+    /// The most scratch memory that a loaded kernel wants.
+    pub(crate) scratch_bytes: AtomicU32,
+    /// Chunks that are being run.
+    pub(crate) running: AtomicU32,
+    /// How long an idle compute unit spins while none is run, and while some are.
+    pub(crate) spin_ns: u64,
+    pub(crate) busy_spin_ns: u64,
+    pub(crate) watches: Box<[Watch]>,
+    pub(crate) time_limit_ns: u64,
+    /// The buffers that checked code may access.
+    bounds: RwLock<Arc<Bounds>>,
+    space: KernelSpace,
+    queues: Vec<Mutex<DeviceQueue>>,
+    modules: RwLock<HashMap<u32, Arc<Module>>>,
+    completion_bell: FdBell,
+    shared_bytes_max: u32,
+    compute_units: u32,
+    /// This process.
+    pub(crate) process: i32,
+}
+
+impl Shared {
+    /// The most urgent chunk there is, with its queue.
+    pub(crate) fn claim(&self, now_ns: u64) -> Result<Option<(usize, Chunk)>, Corrupt> {
+        let (mut index, mut found, mut completed) = (0, None, false);
+        while index < self.queues.len() && found.is_none() {
+            let claim = self.claim_from(index, now_ns)?;
+            completed |= claim.completed > 0;
+            if claim.waiting > 0 && self.compute_units > 1 {
+                self.link.bell().ring(claim.waiting.min(u64::from(self.compute_units - 1)) as u32);
+            }
+            let next = if claim.is_cut_short() { 0 } else { index + 1 };
+            if claim.waiting > 0 {
+                // This one is taken; the count of those that come includes it.
+                self.link.interrupt_for(index as u32, claim.waiting + 1, self.process);
+            }
+            found = claim.chunk.map(|chunk| (index, chunk));
+            index = next;
+        }
+        if completed {
+            self.completion_bell.ring(self.link.completion_flag());
+        }
+        Ok(found)
+    }
+
+    fn claim_from(&self, index: usize, now_ns: u64) -> Result<Claim, Corrupt> {
+        let mut queue = lock(&self.queues[index]);
+        let claim = queue.claim(self, now_ns)?;
+        self.publish(index as u32, &mut queue)?;
+        Ok(claim)
+    }
+
+    /// Ends launches that have nothing to run at the heads of their queues. Compute units do that on their way; this is for when they are all busy elsewhere.
+    pub(crate) fn clear_heads(&self, now_ns: u64) -> Result<(), Corrupt> {
+        for (index, queue) in self.queues.iter().enumerate() {
+            let mut queue = lock(queue);
+            let completed = queue.advance(self, now_ns)?;
+            self.publish(index as u32, &mut queue)?;
+            drop(queue);
+            if completed > 0 {
+                self.completion_bell.ring(self.link.completion_flag());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a chunk back; true if its queue has more to run.
+    pub(crate) fn finish(&self, queue: usize, outcome: &Outcome) -> Result<bool, Corrupt> {
+        self.link.add_busy(outcome.busy_ns());
+        let mut queue = lock(&self.queues[queue]);
+        let completed = queue.finish(outcome)?;
+        let is_runnable = queue.is_runnable()?;
+        drop(queue);
+        if completed {
+            self.completion_bell.ring(self.link.completion_flag());
+        }
+        Ok(is_runnable)
+    }
+
+    /// The device is lost: everybody ends, and whoever waits for completions hears of it.
+    pub(crate) fn lose(&self) {
+        self.link.end(State::Lost);
+        self.completion_bell.ring(self.link.completion_flag());
+    }
+
+    /// Tells compute units on less urgent queues whether this one has something for them.
+    fn publish(&self, index: u32, queue: &mut DeviceQueue) -> Result<(), Corrupt> {
+        if queue.is_runnable()? {
+            self.link.raise_stop(index);
+            return Ok(());
+        }
+        self.link.clear_stop(index);
+        // Whoever submitted between our look and our clearing raised it in vain.
+        fence(SeqCst);
+        if queue.is_runnable()? {
+            self.link.raise_stop(index);
+        }
+        Ok(())
+    }
+}
+
+impl Bind for Shared {
+    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, (LaunchId, Box<Fault>)> {
+        let command = Command::from_words(words);
+        let record = &command.record;
+        let modules = self.modules.read().unwrap_or_else(PoisonError::into_inner);
+        let bounds = self.bounds.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Launch::bind(command, &modules, &self.space, bounds, self.shared_bytes_max).map_err(|refusal| {
+            tracing::error!(launch = record.launch.0, %refusal, "a launch cannot be run");
+            let kernel = modules.get(&record.module.0).and_then(|module| module.kernel(record.kernel));
+            let kernel = kernel.map_or("", |kernel| &kernel.facts.name);
+            (record.launch, Box::new(Fault::of_kernel(FaultKind::Refused { reason: refusal.to_string() }, kernel)))
+        })
+    }
+}
+
+/// A compute unit that panicked has marked the device as lost; what it left behind is only torn down.
+fn lock(queue: &Mutex<DeviceQueue>) -> MutexGuard<'_, DeviceQueue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The threads, and what is loaded. Dropping it ends them.
+#[derive(Debug)]
+pub(crate) struct DeviceSide {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    /// Ends after the threads, of which some may need it to end.
+    _watchdog: Watchdog,
+}
+
+impl DeviceSide {
+    /// Starts the threads; all of them run when it returns.
+    pub(crate) fn start(
+        config: &HostConfig,
+        link: Link,
+        space: KernelSpace,
+        completion_bell: FdBell,
+        reports: Arc<dyn KeepReports>,
+    ) -> Result<DeviceSide, DeviceError> {
+        fault::install().map_err(os("install fault handlers"))?;
+        let time_limit_ns = u64::try_from(config.time_limit.as_nanos()).unwrap_or(u64::MAX);
+        let pacing = Pacing { chunk_ns: config.chunk_ns, compute_units: u64::from(config.compute_units), time_limit_ns };
+        let queue = |queue| Mutex::new(DeviceQueue::new(queue, &link, pacing, reports.clone()));
+        let queues = (0..config.queues).map(queue).collect();
+        let watches = (0..config.compute_units).map(|_| Watch::default()).collect();
+        let shared = Arc::new(Shared {
+            link,
+            helpers: helpers::table(),
+            scratch_bytes: AtomicU32::new(0),
+            running: AtomicU32::new(0),
+            spin_ns: config.spin_ns,
+            busy_spin_ns: config.busy_spin_ns,
+            watches,
+            time_limit_ns,
+            bounds: RwLock::new(Arc::new(space.bounds())),
+            space,
+            queues,
+            modules: RwLock::default(),
+            completion_bell,
+            shared_bytes_max: config.shared_bytes_max,
+            compute_units: config.compute_units,
+            process: rustix::process::getpid().as_raw_nonzero().get(),
+        });
+        let (started, starts) = channel();
+        let watchdog = Watchdog::start(shared.clone(), started.clone()).map_err(os("start the watchdog"))?;
+        let mut side = DeviceSide { shared, threads: Vec::new(), _watchdog: watchdog };
+        for index in 0..config.compute_units {
+            side.spawn(index, config.pinned_to().get(index as usize).copied(), started.clone())?;
+        }
+        drop(started);
+        // What threads ask of the system when they begin, a jail may refuse.
+        let began = starts.iter().count();
+        assert_eq!(began, side.threads.len() + 1, "a thread that begins says so");
+        Ok(side)
+    }
+
+    fn spawn(&mut self, index: u32, cpu: Option<usize>, started: Sender<()>) -> Result<(), DeviceError> {
+        let shared = self.shared.clone();
+        let shared_memory = Arena::new(shared.shared_bytes_max).map_err(os("map shared memory of a compute unit"))?;
+        let scratch = Arena::new(0).map_err(os("map scratch memory of a compute unit"))?;
+        let body = move || {
+            let watch = LoseOnPanic(&shared);
+            if let Some(cpu) = cpu {
+                cpus::keep_to(&[cpu]);
+            }
+            shared.link.unit(index).attach();
+            let _ = started.send(());
+            drop(started);
+            let chunks = shared.link.chunk_writer(index);
+            ComputeUnit { index, shared: &shared, shared_memory, scratch, chunks }.run();
+            drop(watch);
+        };
+        let thread = std::thread::Builder::new().name(format!("atoll-cu-{index}")).spawn(body);
+        self.threads.push(thread.map_err(os("start a compute unit"))?);
+        Ok(())
+    }
+
+    pub(crate) fn load_module(&mut self, id: ModuleId, image: ModuleImage<'_>) -> Result<(), DeviceError> {
+        let module = Module::load(image, self.shared.shared_bytes_max)?;
+        self.shared.scratch_bytes.fetch_max(module.scratch_bytes_max(), Relaxed);
+        self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id.0, Arc::new(module));
+        // Idle compute units wake and grow their scratch memory now.
+        self.shared.link.bell().ring(self.shared.compute_units);
+        Ok(())
+    }
+
+    /// From the next launch on, checked code may access these buffers and no other.
+    pub(crate) fn set_checked_buffers(&mut self, buffers: &[CheckedBuffer]) -> Result<(), DeviceError> {
+        let range = |buffer: &CheckedBuffer| {
+            let outside = |memory_bytes| DeviceError::OutOfRange { at: buffer.at.0, bytes: buffer.bytes, memory_bytes };
+            let (begin, end, is_constant) = self.shared.space.range(buffer.at, buffer.bytes).map_err(outside)?;
+            Ok(bounds::Range { name: buffer.name.clone(), begin, end, read_only: buffer.read_only || is_constant })
+        };
+        let bounds = Bounds::new(buffers.iter().map(range).collect::<Result<_, DeviceError>>()?);
+        *self.shared.bounds.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(bounds);
+        Ok(())
+    }
+
+    pub(crate) fn unload_module(&mut self, module: ModuleId) {
+        let module = self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module.0);
+        // Outside the lock: unmapping code takes its time.
+        drop(module);
+    }
+}
+
+impl Drop for DeviceSide {
+    fn drop(&mut self) {
+        self.shared.link.end(State::Ending);
+        for thread in self.threads.drain(..) {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Marks the device as lost when its thread unwinds.
+struct LoseOnPanic<'a>(&'a Shared);
+
+impl Drop for LoseOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lose();
+        }
+    }
+}

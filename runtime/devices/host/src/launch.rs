@@ -1,0 +1,199 @@
+//! A launch as the compute units see it: checked, its kernel found, its device offsets turned into addresses.
+
+use super::bounds::Bounds;
+use super::draft::Draft;
+use super::module::{Kernel, Module};
+use super::space::KernelSpace;
+use atoll_core::Epoch;
+use atoll_device::record::{Command, LaunchRecord, PARAMS_BYTES_MAX};
+use atoll_device::refusal::{Refusal, checked_blocks, rebase};
+use atoll_device::shm::Region;
+use atoll_kgraph::target::preempt_params;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// A parameter block; kernels may load vectors from it.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Params([u64; PARAMS_BYTES_MAX / 8]);
+
+/// One launch, ready to run.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) record: LaunchRecord,
+    pub(crate) blocks: u64,
+    module: Arc<Module>,
+    space: KernelSpace,
+    params: Params,
+    preempt: Option<Preempt>,
+    /// The buffers that checked code may access.
+    bounds: Arc<Bounds>,
+    /// What there will be to tell about it.
+    pub(crate) draft: Draft,
+}
+
+/// Where a preemptible launch keeps its state, in device memory.
+#[derive(Clone, Copy, Debug)]
+struct Preempt {
+    progress: u64,
+}
+
+impl Launch {
+    /// Checks a command and binds it to this process.
+    pub(crate) fn bind(
+        command: Command,
+        modules: &HashMap<u32, Arc<Module>>,
+        space: &KernelSpace,
+        bounds: Arc<Bounds>,
+        shared_bytes_max: u32,
+    ) -> Result<Launch, Refusal> {
+        let record = command.record;
+        let module = modules.get(&record.module.0).ok_or(Refusal::Module)?.clone();
+        let facts = &module.kernel(record.kernel).ok_or(Refusal::Kernel)?.facts;
+        let params_bytes = command.params_bytes as usize;
+        let blocks = checked_blocks(&record, params_bytes, facts, shared_bytes_max)?;
+        let preempt = match facts.preempt_offset {
+            Some(offset) if record.preemptible == 1 => Some(Preempt::find(&command, offset, blocks, &space.memory)?),
+            _ => None,
+        };
+        let mut params = Params(command.params);
+        rebase(&mut params.0, params_bytes, record.address_slots, |offset| space.address(offset))?;
+        Ok(Launch { record, blocks, module, space: space.clone(), params, preempt, bounds, draft: Draft::default() })
+    }
+
+    pub(crate) fn kernel(&self) -> &Kernel {
+        self.module.kernel(self.record.kernel).expect("`bind` found it")
+    }
+
+    pub(crate) fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// Device memory that checked code may access: buffers, and the module's variables.
+    pub(crate) fn bounds(&self) -> [&Bounds; 2] {
+        [&self.bounds, self.module.variables()]
+    }
+
+    /// Where in the constants an address lies, if it does.
+    pub(crate) fn place_in_constants(&self, address: u64) -> Option<String> {
+        let bounds = self.space.bounds();
+        bounds.ranges().iter().find(|range| range.read_only && (range.begin..range.end).contains(&address))?;
+        bounds.describe(address, 1)
+    }
+
+    /// x, y, z of a block.
+    pub(crate) fn block_index(&self, linear: u64) -> [u32; 3] {
+        unflatten(linear, self.record.grid)
+    }
+
+    /// x, y, z of a thread in its block.
+    pub(crate) fn thread_index(&self, linear: u32) -> [u32; 3] {
+        unflatten(linear.into(), self.kernel().facts.block)
+    }
+
+    /// Address of the parameter block, valid while the launch lives.
+    pub(crate) fn params(&self) -> u64 {
+        &raw const self.params as u64
+    }
+
+    /// Whether the kernel says in a progress map which blocks it ran, so that stopping it between blocks loses nothing.
+    pub(crate) fn is_preemptible(&self) -> bool {
+        self.preempt.is_some()
+    }
+
+    /// Whether a block may be stopped midway: another run of it does no harm, and whether it is done can be told.
+    pub(crate) fn is_interruptible(&self) -> bool {
+        self.is_preemptible() && self.record.may_run_again == 1
+    }
+
+    /// Whether the task's epoch passed the one of this launch: whatever has not started leaves.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.preempt.is_some()
+            && self
+                .space
+                .memory
+                .word(self.record.epoch_word.0)
+                .is_some_and(|word| self.record.epoch.is_raised_by(Epoch(word.load(Ordering::Acquire))))
+    }
+
+    /// Whether a block left.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.evicted_word().is_some_and(|word| word.load(Ordering::Acquire) == 1)
+    }
+
+    /// Says that a block left, as the kernel does for blocks that find the epoch raised.
+    pub(crate) fn set_evicted(&self) {
+        if let Some(word) = self.evicted_word() {
+            word.store(1, Ordering::Release);
+        }
+    }
+
+    /// The first of the blocks `begin..end` without a progress byte; `end` if there is none or the launch has no progress map.
+    pub(crate) fn first_missing(&self, begin: u64, end: u64) -> u64 {
+        let Some(preempt) = self.preempt else { return end };
+        let count = end - begin;
+        begin + first_not_one(&self.space.memory, preempt.progress + begin, count)
+    }
+
+    fn evicted_word(&self) -> Option<&AtomicU32> {
+        self.preempt.and_then(|_| self.space.memory.word(self.record.evicted_word.0))
+    }
+}
+
+impl Preempt {
+    fn find(command: &Command, offset: u32, blocks: u64, memory: &Region) -> Result<Preempt, Refusal> {
+        let at = u64::from(offset) + u64::from(preempt_params::PROGRESS);
+        let slot = (at / 8) as usize;
+        let progress = *command.params.get(slot).ok_or(Refusal::PreemptWords)?;
+        let is_marked = at.is_multiple_of(8) && command.record.address_slots >> slot & 1 == 1;
+        let is_inside = is_marked
+            && memory.atomic_bytes(progress, blocks).is_some()
+            && memory.word(command.record.epoch_word.0).is_some()
+            && memory.word(command.record.evicted_word.0).is_some();
+        if is_inside { Ok(Preempt { progress }) } else { Err(Refusal::PreemptWords) }
+    }
+}
+
+/// A linear index, x fastest, in a space of the given size.
+fn unflatten(linear: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
+    let (x, y) = (u64::from(x.max(1)), u64::from(y.max(1)));
+    [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]
+}
+
+/// Index of the first of `count` bytes at `at` that is not 1, eight at a time where they are.
+fn first_not_one(memory: &Region, at: u64, count: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let head = (at.next_multiple_of(8) - at).min(count);
+    let words = (count - head) / 8;
+    let bytes = |from: u64, count: u64| memory.atomic_bytes(at + from, count).unwrap_or(&[]);
+    let not_one = |bytes: &[AtomicU8]| bytes.iter().position(|b| b.load(Ordering::Acquire) != 1).map(|i| i as u64);
+    if let Some(i) = not_one(bytes(0, head)) {
+        return i;
+    }
+    let whole: &[AtomicU64] = memory.words(at + head, words as usize).unwrap_or(&[]);
+    let done = whole.iter().position(|w| w.load(Ordering::Acquire) != ONES).unwrap_or(whole.len()) as u64;
+    let from = head + done * 8;
+    from + not_one(bytes(from, count - from)).unwrap_or(count - from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_missing_block_is_found_wherever_it_is() {
+        let memory = Region::create("test", 4096).unwrap();
+        for start in 0..9 {
+            for count in 0..40 {
+                for hole in 0..=count {
+                    memory.fill(0, 1, 4096).unwrap();
+                    if hole < count {
+                        memory.write(start + hole, &[0]).unwrap();
+                    }
+                    assert_eq!(first_not_one(&memory, start, count), hole, "{count} bytes at {start}");
+                }
+            }
+        }
+    }
+}

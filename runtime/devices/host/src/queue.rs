@@ -1,0 +1,400 @@
+//! The device's side of one device queue: which blocks of which launch are next.
+//!
+//! Launches run in order, one at a time; the blocks of a launch go to compute units in chunks. A compute unit comes back after each chunk and may then go to a more urgent
+//! queue, so a chunk should be short against what a real-time launch may wait; and long against what fetching it costs. Nobody knows a kernel's block time before it ran, so
+//! each launch starts with single blocks and grows its chunks from what it measured.
+
+use super::fault::Stops;
+use super::launch::Launch;
+use super::run_time::RunTime;
+use atoll_core::{LaunchId, QueueId};
+use atoll_device::KeepReports;
+use atoll_device::link::Link;
+use atoll_device::record::{COMMAND_WORDS, COMPLETION_WORDS, ChunkEnd, ChunkRecord, Completion, LaunchStatus};
+use atoll_device::report::{Fault, FaultKind, LaunchReport};
+use atoll_device::ring::{Consumer, Corrupt, Producer, PushError};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A chunk is at most this much larger than the largest one that was measured: a wrong estimate then costs little.
+const CHUNK_GROWTH: u64 = 8;
+
+/// Work that is shorter than this in all is not split: handing it out costs about as much.
+const SPLIT_NS_MIN: u64 = 2_000;
+
+/// Chunks in a row that may come back without one finished block before the launch counts as broken. Only a kernel that stops without writing its progress map gets there.
+const FRUITLESS_CHUNKS_MAX: u32 = 100_000;
+
+/// Launches that end without a call before a claim comes back empty-handed: a long queue of stale launches must not keep a compute unit from a more urgent one.
+const ENDED_PER_CLAIM: u32 = 16;
+
+/// Blocks for one compute unit.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) launch: Arc<Launch>,
+    pub(crate) blocks: Range<u64>,
+    /// When they must be done, by the launch's time limit.
+    pub(crate) deadline_ns: u64,
+    /// From when on they may be interrupted.
+    pub(crate) interruptible_from_ns: u64,
+    /// How long a block takes, as far as known.
+    pub(crate) block_ns: Option<u64>,
+}
+
+/// What became of a chunk.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The blocks it was given.
+    pub(crate) given: Range<u64>,
+    /// From here on they did not run, or not to their end, because the stop word was set.
+    pub(crate) stopped_at: u64,
+    pub(crate) end: End,
+    pub(crate) started_ns: u64,
+    pub(crate) ended_ns: u64,
+}
+
+impl Outcome {
+    /// How long the compute unit was busy with it.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.ended_ns.saturating_sub(self.started_ns)
+    }
+
+    /// As people are told of it.
+    pub(crate) fn record(&self, unit: u32, queue: QueueId, launch: LaunchId) -> ChunkRecord {
+        let end = match self.end {
+            End::Returned if self.stopped_at < self.given.end => ChunkEnd::Stopped,
+            End::Returned => ChunkEnd::Finished,
+            End::Failed => ChunkEnd::Failed,
+            End::Aborted => ChunkEnd::Aborted,
+            End::Interrupted => ChunkEnd::Interrupted,
+        };
+        let (first_block, blocks) = (self.given.start, self.stopped_at - self.given.start);
+        ChunkRecord { unit, launch, queue, first_block, blocks, began_ns: self.started_ns, ended_ns: self.ended_ns, end }
+    }
+}
+
+/// How the call of a kernel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The kernel returned.
+    Returned,
+    /// It trapped, faulted or took too long.
+    Failed,
+    /// The end of its launch was asked for.
+    Aborted,
+    /// It was stopped in the middle of a block, which has to begin again.
+    Interrupted,
+}
+
+/// What a compute unit finds when it asks for work.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) chunk: Option<Chunk>,
+    /// Blocks of the same launch that still wait for somebody.
+    pub(crate) waiting: u64,
+    /// Launches that ended on the way.
+    pub(crate) completed: u32,
+}
+
+impl Claim {
+    /// There is no chunk, but there may be one for who asks again.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.chunk.is_none() && self.completed >= ENDED_PER_CLAIM
+    }
+}
+
+/// Turns the words of a command into a launch.
+pub(crate) trait Bind {
+    /// The launch, or its id and why it cannot be run.
+    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, (LaunchId, Box<Fault>)>;
+}
+
+/// One device queue.
+#[derive(Debug)]
+pub(crate) struct DeviceQueue {
+    index: u32,
+    link: Link,
+    commands: Consumer<COMMAND_WORDS>,
+    completions: Producer<COMPLETION_WORDS>,
+    active: Option<Active>,
+    pacing: Pacing,
+    reports: Arc<dyn KeepReports>,
+}
+
+/// How large chunks should be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pacing {
+    pub(crate) chunk_ns: u64,
+    pub(crate) compute_units: u64,
+    /// How long a launch may run, by the time in which at least one compute unit runs blocks of it.
+    pub(crate) time_limit_ns: u64,
+}
+
+/// The launch at the head of the queue.
+#[derive(Debug)]
+struct Active {
+    launch: Arc<Launch>,
+    /// Blocks from here on were never handed out.
+    next: u64,
+    /// Blocks that stopped compute units gave back; at most one range for each of them.
+    returned: Vec<Range<u64>>,
+    time: RunTime,
+    failed: bool,
+    aborted: bool,
+    /// When its first block started; `None` while none has.
+    started_ns: Option<u64>,
+    ended_ns: u64,
+    /// How long its chunks took, together.
+    busy_ns: u64,
+    /// Of the chunks measured: the longest time per block of late, and the most blocks.
+    block_ns: Option<u64>,
+    largest: u64,
+    /// Chunks in a row that came back as they were given, without having been interrupted.
+    fruitless: u32,
+    reexecuted_blocks: u64,
+    discarded_ns: u64,
+}
+
+impl DeviceQueue {
+    pub(crate) fn new(index: u32, link: &Link, pacing: Pacing, reports: Arc<dyn KeepReports>) -> Self {
+        let (commands, completions) = link.device_ends(index);
+        DeviceQueue { index, link: link.clone(), commands, completions, active: None, pacing, reports }
+    }
+
+    /// The next chunk. Launches that have nothing to run end here, stale ones as evicted without a call.
+    pub(crate) fn claim(&mut self, binder: &impl Bind, now_ns: u64) -> Result<Claim, Corrupt> {
+        let mut claim = Claim { chunk: None, waiting: 0, completed: self.advance(binder, now_ns)? };
+        if let Some(active) = &mut self.active
+            && let Some(chunk) = active.claim(self.pacing, now_ns)
+        {
+            claim.chunk = Some(chunk);
+            claim.waiting = active.waiting();
+        }
+        Ok(claim)
+    }
+
+    /// Ends launches that have nothing to run and of which nothing runs, until one that has is at the head, or many are over. Returns how many are.
+    pub(crate) fn advance(&mut self, binder: &impl Bind, now_ns: u64) -> Result<u32, Corrupt> {
+        let mut completed = 0;
+        while completed < ENDED_PER_CLAIM {
+            if self.active.is_none() && !self.start_next(binder, now_ns, &mut completed)? {
+                break;
+            }
+            let Some(active) = &mut self.active else { continue };
+            let is_aborted = self.link.is_aborted(self.index, active.launch.record.launch);
+            active.look_around(self.pacing, is_aborted, now_ns);
+            if active.time.running() > 0 || active.waiting() > 0 {
+                break;
+            }
+            active.ended_ns = active.ended_ns.max(now_ns);
+            self.complete()?;
+            completed += 1;
+        }
+        Ok(completed)
+    }
+
+    /// Takes a chunk back; true if that was the end of its launch.
+    pub(crate) fn finish(&mut self, outcome: &Outcome) -> Result<bool, Corrupt> {
+        let Some(active) = &mut self.active else { return Ok(false) };
+        active.finish(outcome);
+        let is_over = active.time.running() == 0 && active.waiting() == 0;
+        if is_over {
+            self.complete()?;
+        }
+        Ok(is_over)
+    }
+
+    /// Whether a compute unit that asks would get something to do.
+    pub(crate) fn is_runnable(&mut self) -> Result<bool, Corrupt> {
+        match &self.active {
+            Some(active) => Ok(active.waiting() > 0),
+            None => Ok(!self.commands.is_empty()?),
+        }
+    }
+
+    /// Makes the next command the active launch; false where there is none.
+    fn start_next(&mut self, binder: &impl Bind, now_ns: u64, completed: &mut u32) -> Result<bool, Corrupt> {
+        let Some(words) = self.commands.pop()? else { return Ok(false) };
+        match binder.bind(&words) {
+            Ok(launch) => self.active = Some(Active::new(launch, now_ns)),
+            Err((launch, fault)) => {
+                self.reports.put(launch, LaunchReport { fault: Some(*fault), ..LaunchReport::default() });
+                let completion = Completion::unrun(launch, LaunchStatus::Failed);
+                self.report(Completion { started_ns: now_ns, ended_ns: now_ns, ..completion })?;
+                *completed += 1;
+            }
+        }
+        Ok(true)
+    }
+
+    fn complete(&mut self) -> Result<(), Corrupt> {
+        let Some(active) = self.active.take() else { return Ok(()) };
+        let status = match (active.failed, active.aborted, active.launch.is_evicted()) {
+            (true, ..) => LaunchStatus::Failed,
+            (_, true, _) => LaunchStatus::Aborted,
+            (.., true) => LaunchStatus::Evicted,
+            _ => LaunchStatus::Complete,
+        };
+        let launch = active.launch.record.launch;
+        self.reports.put(launch, active.launch.draft.finish());
+        let Active { ended_ns, busy_ns, reexecuted_blocks, discarded_ns, .. } = active;
+        let started_ns = active.started_ns.unwrap_or(ended_ns);
+        self.report(Completion { launch, status, started_ns, ended_ns, busy_ns, reexecuted_blocks, discarded_ns })
+    }
+
+    fn report(&mut self, completion: Completion) -> Result<(), Corrupt> {
+        match self.completions.push(&completion.to_words()) {
+            Ok(()) => Ok(()),
+            Err(PushError::Corrupt(corrupt)) => Err(corrupt),
+            // The engine's side takes no more launches than there are places; a peer that did owns the loss.
+            Err(PushError::Full) => Err(Corrupt { ours: completion.launch.0, theirs: 0 }),
+        }
+    }
+}
+
+impl Active {
+    fn new(launch: Launch, now_ns: u64) -> Active {
+        let launch = Arc::new(launch);
+        let (returned, block_ns) = (Vec::new(), None);
+        Active {
+            launch,
+            next: 0,
+            returned,
+            time: RunTime::default(),
+            failed: false,
+            aborted: false,
+            started_ns: None,
+            ended_ns: now_ns,
+            busy_ns: 0,
+            block_ns,
+            largest: 0,
+            fruitless: 0,
+            reexecuted_blocks: 0,
+            discarded_ns: 0,
+        }
+    }
+
+    /// Blocks that nobody runs or ran.
+    fn waiting(&self) -> u64 {
+        self.launch.blocks - self.next + self.returned.iter().map(|r| r.end - r.start).sum::<u64>()
+    }
+
+    /// Finds out what there is still to run: nothing where the launch is to end or to leave, or its time is over.
+    fn look_around(&mut self, pacing: Pacing, is_aborted: bool, now_ns: u64) {
+        if self.waiting() > 0 && is_aborted {
+            self.aborted = true;
+            self.skip_the_rest();
+        }
+        if self.waiting() > 0 && self.launch.is_stale() {
+            self.evict();
+        }
+        // What ran before the launch was evicted is not even offered again.
+        if self.returned.is_empty() && self.launch.is_preemptible() {
+            self.next = self.launch.first_missing(self.next, self.launch.blocks);
+        }
+        if self.time.left_ns(pacing.time_limit_ns, now_ns) == 0 {
+            self.run_out_of_time(pacing.time_limit_ns);
+        }
+    }
+
+    /// Blocks to run.
+    fn claim(&mut self, pacing: Pacing, now_ns: u64) -> Option<Chunk> {
+        let left_ns = self.time.left_ns(pacing.time_limit_ns, now_ns);
+        let blocks = self.take(self.chunk_blocks(pacing))?;
+        let interruptible_from_ns = match (self.launch.is_interruptible(), self.time.left_alone_ns()) {
+            (false, _) => Stops::NEVER,
+            (true, 0) => 0,
+            (true, left_alone_ns) => now_ns.saturating_add(left_alone_ns),
+        };
+        self.time.begin(now_ns);
+        self.started_ns.get_or_insert(now_ns);
+        let (launch, deadline_ns) = (self.launch.clone(), now_ns.saturating_add(left_ns));
+        Some(Chunk { launch, blocks, deadline_ns, interruptible_from_ns, block_ns: self.block_ns })
+    }
+
+    /// The launch has used up its time between two blocks.
+    fn run_out_of_time(&mut self, limit_ns: u64) {
+        if self.waiting() == 0 {
+            return;
+        }
+        let block = self.returned.iter().map(|range| range.start).chain([self.next]).min().unwrap_or(self.next);
+        self.launch.draft.fail(Fault {
+            block: Some(self.launch.block_index(block)),
+            ..Fault::of_kernel(FaultKind::TimeLimit { limit_ns }, &self.launch.kernel().facts.name)
+        });
+        self.failed = true;
+        self.skip_the_rest();
+    }
+
+    /// At most `count` blocks that wait, those given back first.
+    fn take(&mut self, count: u64) -> Option<Range<u64>> {
+        if let Some(range) = self.returned.pop() {
+            let cut = range.end.min(range.start + count);
+            if cut < range.end {
+                self.returned.push(cut..range.end);
+            }
+            return Some(range.start..cut);
+        }
+        let begin = self.next;
+        self.next = self.launch.blocks.min(begin + count);
+        (begin < self.next).then_some(begin..self.next)
+    }
+
+    fn chunk_blocks(&self, pacing: Pacing) -> u64 {
+        let Some(block_ns) = self.block_ns else { return 1 };
+        let fair = self.waiting().div_ceil(2 * pacing.compute_units);
+        let unsplit = SPLIT_NS_MIN / block_ns;
+        fair.max(unsplit).min(pacing.chunk_ns / block_ns).min(self.largest * CHUNK_GROWTH).max(1)
+    }
+
+    fn finish(&mut self, outcome: &Outcome) {
+        let is_fruitless = outcome.stopped_at == outcome.given.start;
+        let was_interrupted = outcome.end == End::Interrupted;
+        self.time.end(outcome.ended_ns, !is_fruitless, was_interrupted);
+        self.ended_ns = self.ended_ns.max(outcome.ended_ns);
+        self.busy_ns += outcome.busy_ns();
+        self.failed |= outcome.end == End::Failed;
+        self.aborted |= outcome.end == End::Aborted;
+        if outcome.stopped_at < outcome.given.end {
+            self.returned.push(outcome.stopped_at..outcome.given.end);
+        }
+        if was_interrupted {
+            self.reexecuted_blocks += u64::from(outcome.stopped_at < outcome.given.end);
+            // The blocks in front of the one that was stopped took what blocks of the launch take.
+            let finished = outcome.stopped_at - outcome.given.start;
+            self.discarded_ns += outcome.busy_ns().saturating_sub(finished * self.block_ns.unwrap_or(0));
+        } else {
+            self.measure(outcome);
+            self.fruitless = if is_fruitless { self.fruitless + 1 } else { 0 };
+            self.failed |= self.fruitless > FRUITLESS_CHUNKS_MAX;
+        }
+        // Told at once: whoever comes next may be busy with something more urgent for long.
+        if self.waiting() > 0 && self.launch.is_stale() {
+            self.evict();
+        }
+        if self.failed || self.aborted {
+            self.skip_the_rest();
+        }
+    }
+
+    /// A longer block counts at once, a shorter one by half: chunks that are too long hurt more than ones that are too short.
+    fn measure(&mut self, outcome: &Outcome) {
+        let blocks = outcome.stopped_at - outcome.given.start;
+        if blocks == 0 {
+            return;
+        }
+        let block_ns = (outcome.ended_ns.saturating_sub(outcome.started_ns) / blocks).max(1);
+        self.block_ns = Some(self.block_ns.map_or(block_ns, |old| block_ns.max(old.midpoint(block_ns))));
+        self.largest = self.largest.max(blocks);
+    }
+
+    fn evict(&mut self) {
+        self.launch.set_evicted();
+        self.skip_the_rest();
+    }
+
+    fn skip_the_rest(&mut self) {
+        self.next = self.launch.blocks;
+        self.returned.clear();
+    }
+}

@@ -1,0 +1,49 @@
+//! The address space of a host device as its kernels see it: memory that they change, and constants that they only read.
+
+use crate::bounds::{self, Bounds};
+use atoll_core::DeviceOffset;
+use atoll_device::extent::Window;
+use atoll_device::shm::Region;
+use atoll_device::space::CONSTANTS_BASE;
+use std::sync::Arc;
+
+/// The address space as kernels see it.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelSpace {
+    pub(crate) memory: Arc<Region>,
+    constants: Arc<Window>,
+}
+
+impl KernelSpace {
+    pub(crate) fn new(memory: Arc<Region>, constants: Arc<Window>) -> KernelSpace {
+        KernelSpace { memory, constants }
+    }
+
+    /// The address of an offset; one past the end is allowed, as for any array.
+    pub(crate) fn address(&self, at: u64) -> Option<u64> {
+        match at.checked_sub(CONSTANTS_BASE.0) {
+            Some(within) => self.constants.address(within),
+            None => self.memory.address(at),
+        }
+    }
+
+    /// The addresses of a range and whether kernels may only read it, or how large the part of the space is that it does not lie in.
+    pub(crate) fn range(&self, at: DeviceOffset, bytes: u64) -> Result<(u64, u64, bool), u64> {
+        let is_constant = at >= CONSTANTS_BASE;
+        let region_bytes = if is_constant { self.constants.bytes() } else { self.memory.bytes() };
+        let end = at.0.checked_add(bytes).filter(|end| is_constant || *end <= region_bytes).and_then(|end| self.address(end));
+        let end = end.ok_or(region_bytes)?;
+        Ok((end - bytes, end, is_constant))
+    }
+
+    /// All of it as two buffers, for checked code of which nobody said more.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let range = |name: &str, begin: Option<u64>, bytes, read_only| {
+            let begin = begin.unwrap_or(0);
+            bounds::Range { name: name.to_owned(), begin, end: begin + bytes, read_only }
+        };
+        let memory = range("device memory", self.memory.address(0), self.memory.bytes(), false);
+        let constants = range("constants", self.constants.address(0), self.constants.bytes(), true);
+        Bounds::new([memory, constants].into_iter().filter(|range| range.begin < range.end).collect())
+    }
+}

@@ -1,0 +1,247 @@
+//! Ends calls that must not go on: a thread that looks at every compute unit now and then for calls whose time is over, and at once when the engine wants a launch ended.
+//!
+//! A call is asked first, through its halt word, which kernels poll where they wait for other threads, and then told, by a signal (`fault`); at once where nobody wants to know what it
+//! was waiting for. What the watchdog and a compute unit say to each other goes
+//! through one word per compute unit; only a call that is being ended takes the lock, so an ordinary one costs two atomic stores and an exchange.
+
+use super::device_side::Shared;
+use atoll_core::LaunchId;
+use atoll_device::link::UnitWords;
+use atoll_device::link::{Link, State};
+use atoll_device::now_ns;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long a call may go on after its halt word was set, before it gets the signal; and again after each signal that found it inside a helper.
+const GRACE: Duration = Duration::from_millis(1);
+
+/// How often the watchdog looks, at most and at least; in between it is an eighth of the limit.
+const LOOK_MIN: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_millis(100);
+
+/// The same while blocks run: how late an interruption can be that nobody sent a signal for, because blocks used to be short, or whose signal was lost.
+const LOOK_BUSY: Duration = Duration::from_millis(5);
+
+/// How long calls may still run once the device ends.
+const ENDING_NS: u64 = 1_000_000_000;
+
+/// Phases of a call, in the lowest bits of [`Watch::state`]; above them counts the number of the call.
+const IDLE: u64 = 0;
+const RUNNING: u64 = 1;
+const HALTING: u64 = 2;
+const PHASES: u64 = 4;
+
+/// One compute unit, as the watchdog sees it. On cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Watch {
+    state: AtomicU64,
+    /// Monotonic nanoseconds at which the call must be over.
+    deadline_ns: AtomicU64,
+    /// The launch that the call is for, and its queue.
+    launch: AtomicU64,
+    queue: AtomicU32,
+    halt_word: AtomicU32,
+    /// From when on it may be interrupted.
+    interruptible_from_ns: AtomicU64,
+    /// Held by whoever changes a call that is being ended.
+    ending: Mutex<()>,
+}
+
+impl Watch {
+    /// What the kernel of a call polls.
+    pub(crate) fn halt_word(&self) -> &AtomicU32 {
+        &self.halt_word
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(&self, queue: u32, launch: LaunchId, deadline_ns: u64, interruptible_from_ns: u64) {
+        self.queue.store(queue, Relaxed);
+        self.launch.store(launch.0, Relaxed);
+        self.deadline_ns.store(deadline_ns, Relaxed);
+        self.interruptible_from_ns.store(interruptible_from_ns, Relaxed);
+        self.state.store(self.state.load(Relaxed) + PHASES + RUNNING, Release);
+    }
+
+    /// The call is over; true if the watchdog wanted that.
+    pub(crate) fn end(&self) -> bool {
+        let running = self.state.load(Relaxed) / PHASES * PHASES + RUNNING;
+        let idle = running - RUNNING + IDLE;
+        if self.state.compare_exchange(running, idle, AcqRel, Acquire).is_ok() {
+            return false;
+        }
+        let _ending = lock(&self.ending);
+        self.halt_word.store(0, Release);
+        self.state.store(idle, Release);
+        true
+    }
+
+    /// Ends the call of a compute unit if it should be over at `now_ns`, or its launch is to end; true while one is being ended. Interrupts it where a signal to that end was lost, or nobody sent one.
+    fn look(&self, unit: UnitWords<'_>, now_ns: u64, link: &Link, process: i32) -> bool {
+        let state = self.state.load(Acquire);
+        let signal = || unit.signal(process);
+        match state % PHASES {
+            // Read after the state and before the exchange, what is read here belongs to the same call as the state if that succeeds.
+            RUNNING if link.is_aborted(self.queue.load(Relaxed), LaunchId(self.launch.load(Relaxed))) => {
+                if self.ask(state) {
+                    self.tell(halting(state), signal);
+                }
+            }
+            RUNNING if self.deadline_ns.load(Relaxed) <= now_ns => drop(self.ask(state)),
+            HALTING => self.tell(state, signal),
+            RUNNING
+                if self.interruptible_from_ns.load(Relaxed) <= now_ns && link.stop_word(self.queue.load(Relaxed)).load(Relaxed) != 0 =>
+            {
+                signal();
+                return false;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// True unless the call is over already.
+    fn ask(&self, state: u64) -> bool {
+        let _ending = lock(&self.ending);
+        let is_in_time = self.state.compare_exchange(state, halting(state), AcqRel, Acquire).is_ok();
+        if is_in_time {
+            self.halt_word.store(1, Release);
+        }
+        is_in_time
+    }
+
+    fn tell(&self, state: u64, signal: impl Fn()) {
+        let _ending = lock(&self.ending);
+        if self.state.load(Acquire) == state {
+            signal();
+        }
+    }
+}
+
+/// The state of a running call that is being ended.
+fn halting(running: u64) -> u64 {
+    running - RUNNING + HALTING
+}
+
+/// The thread. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    thread: Option<JoinHandle<()>>,
+    over: Arc<AtomicU32>,
+    shared: Arc<Shared>,
+}
+
+impl Watchdog {
+    pub(crate) fn start(shared: Arc<Shared>, started: Sender<()>) -> std::io::Result<Watchdog> {
+        let over = Arc::new(AtomicU32::new(0));
+        let (seen, watched) = (over.clone(), shared.clone());
+        let thread = std::thread::Builder::new().name("atoll-watchdog".to_owned()).spawn(move || {
+            let _ = started.send(());
+            drop(started);
+            watch(&watched, &seen);
+        })?;
+        Ok(Watchdog { thread: Some(thread), over, shared })
+    }
+}
+
+fn watch(shared: &Shared, over: &AtomicU32) {
+    let link = &shared.link;
+    let pause = Duration::from_nanos(shared.time_limit_ns / 8).clamp(LOOK_MIN, LOOK_MAX);
+    let (mut must_end_at, mut answered) = (None, link.abort_bell().ticket());
+    while over.load(Acquire) == 0 {
+        link.beat_word().fetch_add(1, Relaxed);
+        let ticket = link.abort_bell().ticket();
+        let mut latest_ns = now_ns();
+        if link.state() != State::Running {
+            // Nobody waits for what still runs: after a moment every deadline has passed.
+            let end = *must_end_at.get_or_insert(latest_ns.saturating_add(ENDING_NS));
+            latest_ns = if latest_ns >= end { u64::MAX } else { latest_ns };
+        }
+        let look = |(watch, unit): (&Watch, u32)| watch.look(link.unit(unit), latest_ns, link, shared.process);
+        let is_ending = shared.watches.iter().zip(0..).map(look).fold(false, |any, is_ending| any | is_ending);
+        // A second look after a while finds a call that was just beginning at the first.
+        let is_asked = std::mem::replace(&mut answered, ticket) != ticket;
+        if is_asked
+            && link.state() == State::Running
+            && let Err(corrupt) = shared.clear_heads(now_ns())
+        {
+            tracing::error!(%corrupt, "the device is lost");
+            shared.lose();
+        }
+        let is_busy = shared.running.load(Relaxed) > 0;
+        link.abort_bell().sleep_for(
+            ticket,
+            if is_ending || is_asked {
+                GRACE
+            } else if is_busy {
+                pause.min(LOOK_BUSY)
+            } else {
+                pause
+            },
+        );
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.over.store(1, Release);
+        if let Some(thread) = self.thread.take() {
+            self.shared.link.abort_bell().ring(1);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The lock guards no data.
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::Stops;
+    use atoll_device::link::LinkShape;
+
+    const LAUNCH: LaunchId = LaunchId(7);
+
+    fn link(queues: u32) -> Link {
+        Link::create(LinkShape { queues, capacity: 1, compute_units: 1 }).unwrap()
+    }
+
+    fn begin(watch: &Watch, deadline_ns: u64) {
+        watch.begin(0, LAUNCH, deadline_ns, Stops::NEVER);
+    }
+
+    fn look(watch: &Watch, now_ns: u64, link: &Link) -> bool {
+        watch.look(link.unit(0), now_ns, link, rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    #[test]
+    fn a_call_is_ended_once_and_the_next_one_is_not() {
+        let (watch, link) = (Watch::default(), link(1));
+        begin(&watch, 100);
+        assert!(!look(&watch, 99, &link));
+        assert!(look(&watch, 100, &link));
+        assert_eq!(watch.halt_word.load(Relaxed), 1);
+        assert!(watch.end());
+        assert_eq!(watch.halt_word.load(Relaxed), 0);
+        begin(&watch, 200);
+        assert!(!look(&watch, 150, &link));
+        assert!(!watch.end());
+        assert!(!look(&watch, u64::MAX, &link));
+    }
+
+    #[test]
+    fn only_the_launch_that_is_named_is_aborted() {
+        let (watch, link) = (Watch::default(), link(2));
+        link.abort(1, LAUNCH);
+        for (queue, launch, is_meant) in [(1, LAUNCH, true), (0, LAUNCH, false), (1, LaunchId(8), false), (1, LaunchId(6), false)] {
+            watch.begin(queue, launch, u64::MAX, Stops::NEVER);
+            assert_eq!((look(&watch, 0, &link), watch.end()), (is_meant, is_meant), "{launch:?} in queue {queue}");
+        }
+    }
+}

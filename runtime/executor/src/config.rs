@@ -1,0 +1,59 @@
+//! How executors are made.
+
+use super::supervisor::Patience;
+use atoll_device::DeviceError;
+use atoll_device::process::{DevicePlan, Plan};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Bound for an answer that takes milliseconds on a machine that is not overloaded.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// How an executor is made, and what it may take.
+#[derive(Clone, Debug)]
+pub struct ExecutorConfig {
+    /// The device that it runs.
+    pub device: DevicePlan,
+    /// The program that calls [`super::serve`] with its standard input.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Its environment, beside where libraries are.
+    pub environment: Vec<(OsString, OsString)>,
+    /// How long it may show no sign of life while it has something to do.
+    pub hang_after: Duration,
+    /// How long it may take to start, to map constants, and for a transfer.
+    pub answer_within: Duration,
+    /// How long it may take to load a module.
+    pub load_within: Duration,
+    /// How much less urgent than others its compute units are, as for nice(2).
+    pub nice: i32,
+}
+
+impl ExecutorConfig {
+    /// An executor of this program, `atoll executor`.
+    ///
+    /// # Errors
+    /// If no device can have this configuration.
+    pub fn new(device: impl Plan) -> Result<ExecutorConfig, DeviceError> {
+        let device = device.plan()?;
+        Ok(ExecutorConfig {
+            environment: device.environment.clone(),
+            load_within: device.load_within.unwrap_or(ANSWER_WITHIN),
+            device,
+            program: "/proc/self/exe".into(),
+            arguments: vec!["executor".into()],
+            hang_after: Duration::from_secs(3),
+            answer_within: ANSWER_WITHIN,
+            nice: 0,
+        })
+    }
+
+    pub(super) fn patience(&self) -> Patience {
+        let DevicePlan { time_limit, link, .. } = &self.device;
+        // A launch may be stopped for those of every more urgent queue, each of which may take its whole time.
+        let launch_within = time_limit.saturating_mul(link.queues).saturating_add(self.hang_after);
+        Patience { hang_after: self.hang_after, answer_within: self.answer_within, load_within: self.load_within, launch_within }
+    }
+}

@@ -1,0 +1,492 @@
+//! The daemon's side of an executor.
+
+use super::channel::{Channel, ChannelError};
+use super::config::ExecutorConfig;
+use super::memory::ExecutorMemory;
+use super::port::Port;
+use super::remote::RemoteMemory;
+use super::supervisor::{self, Loss, Start, Supervised};
+use super::wire::{CODE_BYTES_MAX, ConstantRange, DESCRIPTORS_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION, RANGES_MAX};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::doorbell::FdBell;
+use atoll_device::extent::{Extent, discard};
+use atoll_device::link::EngineSide;
+use atoll_device::process::MemoryHome;
+use atoll_device::shm::Region;
+use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, memory_region};
+use atoll_device::{
+    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, Fault, FaultKind, Lanes,
+    LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
+};
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How long dropping a device waits for its process to be reaped. It was killed; only the system can take longer.
+const REAP_WITHIN: Duration = Duration::from_secs(5);
+
+/// A module that is never loaded.
+const NO_MODULE: ModuleId = ModuleId(u32::MAX);
+
+/// A device that another process runs.
+#[derive(Debug)]
+pub struct ExecutorDevice {
+    info: DeviceInfo,
+    engine_side: EngineSide,
+    memory: ExecutorMemory,
+    executor: Arc<Supervised>,
+    pid: u32,
+    answer_within: Duration,
+    load_within: Duration,
+    /// Whether the module of each number ever given is loaded, or about to be.
+    modules: Vec<bool>,
+    /// Launches of a dead executor that were answered for, per queue: the first of each may have been running.
+    abandoned: Vec<QueueId>,
+}
+
+impl ExecutorDevice {
+    /// Starts an executor. Does not wait until it runs where it is not needed to know what the device is; the first load does.
+    ///
+    /// # Errors
+    /// If its process cannot be started, or what the device is cannot be learned from it.
+    pub fn start(config: ExecutorConfig) -> Result<ExecutorDevice, DeviceError> {
+        match config.device.memory {
+            MemoryHome::Daemon => Self::start_shared(&config, memory_region(config.device.info.memory_bytes)?),
+            MemoryHome::Process => Self::start_remote(&config, None),
+        }
+    }
+
+    /// A device in memory of the daemon's that is there.
+    pub(crate) fn start_shared(config: &ExecutorConfig, memory: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
+        let info = config.device.info.clone();
+        let engine_side = EngineSide::new(config.device.link)?.distrustful();
+        let start = Self::greeted(config, &engine_side, &[memory.as_fd()])?;
+        let space = EngineSpace { memory, constants: ConstantStore::new(info.constants_bytes) };
+        Self::begun(config, start, info, engine_side, ExecutorMemory::Shared(space))
+    }
+
+    /// A device with memory of its own, of which is known what it is, or will be when this is over.
+    pub(crate) fn start_remote(config: &ExecutorConfig, facts: Option<DeviceFacts>) -> Result<ExecutorDevice, DeviceError> {
+        let engine_side = EngineSide::new(config.device.link)?.distrustful();
+        let port = Port::create().map_err(os("create memory for transfers"))?;
+        let wake = FdBell::new().map_err(os("create an eventfd"))?;
+        let start = Self::greeted(config, &engine_side, &[port.as_fd(), wake.as_fd()])?;
+        let executor = start.executor.clone();
+        let bytes = facts.as_ref().map_or(0, |facts| facts.memory_bytes);
+        let memory = RemoteMemory::new(port, wake, executor, bytes, config.answer_within);
+        let is_known = facts.is_some();
+        let info = facts.unwrap_or_default().complete(config.device.info.clone());
+        let mut device = Self::begun(config, start, info, engine_side, ExecutorMemory::Remote(memory))?;
+        if !is_known {
+            device.learn()?;
+        }
+        Ok(device)
+    }
+
+    /// Waits until the executor said what its device is.
+    fn learn(&mut self) -> Result<(), DeviceError> {
+        let unavailable = |error| self.executor.refusal().map_or(error, DeviceError::Unavailable);
+        self.wait_ready().map_err(unavailable)?;
+        let nothing = || DeviceError::Lost(format!("executor {} does not say what device it has", self.pid));
+        let facts = self.executor.facts().ok_or_else(nothing)?;
+        if let ExecutorMemory::Remote(memory) = &mut self.memory {
+            memory.bytes = facts.memory_bytes;
+        }
+        self.info = facts.complete(self.info.clone());
+        Ok(())
+    }
+
+    /// What its device is, once it is known, where only the executor can say that.
+    pub(crate) fn facts(&self) -> Option<DeviceFacts> {
+        self.executor.facts()
+    }
+
+    /// Sends the first message to an executor that is about to be started.
+    fn greeted(config: &ExecutorConfig, engine_side: &EngineSide, memory: &[BorrowedFd<'_>]) -> Result<Start, DeviceError> {
+        let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
+        let (link, bell) = (engine_side.link.clone(), engine_side.device_bell()?);
+        let executor = Supervised::new(channel, link, bell, config.patience(), config.device.service.clone());
+        let hello = Order::Hello {
+            version: PROTOCOL_VERSION,
+            daemon: rustix::process::getpid().as_raw_nonzero().get(),
+            device: config.device.kind.to_owned(),
+            config: config.device.config.clone(),
+            memory_bytes: config.device.memory_bytes,
+            nice: config.nice,
+        };
+        let descriptors = [&[engine_side.link.as_fd(), engine_side.completion_fd()], memory].concat();
+        executor.greet(&hello, &descriptors).map_err(lost)?;
+        Ok(Start {
+            program: config.program.clone(),
+            arguments: config.arguments.clone(),
+            environment: config.environment.clone(),
+            socket,
+            executor: Arc::new(executor),
+        })
+    }
+
+    /// Starts its process.
+    fn begun(
+        config: &ExecutorConfig,
+        start: Start,
+        info: DeviceInfo,
+        mut engine_side: EngineSide,
+        memory: ExecutorMemory,
+    ) -> Result<ExecutorDevice, DeviceError> {
+        let executor = start.executor.clone();
+        let pid = supervisor::start(start).map_err(os("start an executor"))?;
+        engine_side.set_process(pid.cast_signed());
+        let ExecutorConfig { answer_within, load_within, .. } = *config;
+        let (modules, abandoned) = (Vec::new(), Vec::new());
+        Ok(ExecutorDevice { info, engine_side, memory, executor, pid, answer_within, load_within, modules, abandoned })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits until it runs; the answer is what its jail lacks on this machine.
+    pub fn wait_ready(&self) -> Result<Vec<String>, DeviceError> {
+        let until = Instant::now() + self.answer_within * 2;
+        loop {
+            if let Some(lacks) = self.jail_lacks() {
+                return Ok(lacks);
+            }
+            self.check_lost()?;
+            if !self.executor.wait_for_news(until) {
+                return Err(DeviceError::Lost(format!("executor {} does not answer", self.pid)));
+            }
+        }
+    }
+
+    /// What its jail lacks on this machine; nothing before it runs.
+    pub fn jail_lacks(&self) -> Option<Vec<String>> {
+        self.executor.ready()
+    }
+
+    /// Begins to load a module.
+    pub(crate) fn begin_load_sealed(&mut self, image: &SealedModule) -> Result<ModuleId, DeviceError> {
+        self.check_lost()?;
+        let file = image.file.try_clone().map_err(os("duplicate the descriptor of a module"))?;
+        let module = self.modules.len() as u32;
+        self.modules.push(true);
+        let SealedModule { code_bytes, ptx_bytes, facts_bytes, .. } = *image;
+        self.executor.send(Order::Load { module, target: image.target.clone(), code_bytes, ptx_bytes, facts_bytes }, vec![file]);
+        Ok(ModuleId(module))
+    }
+
+    /// Has constants mapped, which it may read from then on.
+    pub(crate) fn begin_show<'a>(&self, constants: impl IntoIterator<Item = (DeviceOffset, &'a Extent)>) {
+        let open = |(at, extent): (DeviceOffset, &Extent)| Ok((range(at, extent), extent.read_only()?));
+        match constants.into_iter().map(open).collect::<std::io::Result<Vec<_>>>() {
+            Ok(mut pairs) => {
+                while !pairs.is_empty() {
+                    let (constants, files) = pairs.drain(..pairs.len().min(DESCRIPTORS_MAX)).unzip();
+                    self.executor.send(Order::Show { constants }, files);
+                }
+            }
+            Err(error) => self.executor.end(LossCause::Ended(format!("cannot be shown its constants: {error}"))),
+        }
+    }
+
+    /// Has constants unmapped.
+    pub(crate) fn begin_hide<'a>(&self, constants: impl IntoIterator<Item = (DeviceOffset, &'a Extent)>) {
+        let ranges: Vec<_> = constants.into_iter().map(|(at, extent)| range(at, extent)).collect();
+        for constants in ranges.chunks(RANGES_MAX) {
+            self.executor.send(Order::Hide { constants: constants.to_vec() }, Vec::new());
+        }
+    }
+
+    /// Whether all constants are mapped that it was told to map.
+    pub(crate) fn has_shown_all(&self) -> bool {
+        self.executor.has_shown_all()
+    }
+
+    /// Chunks of its compute units that nobody took.
+    pub(crate) fn chunks_left(&self) -> u64 {
+        self.engine_side.chunks_left()
+    }
+
+    /// Why it is gone, once it is.
+    pub(crate) fn loss(&self) -> Option<&Loss> {
+        self.executor.loss()
+    }
+
+    /// Whether it ran, and then said that it cannot go on.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.jail_lacks().is_some() && self.executor.refusal().is_some()
+    }
+
+    /// Ends it for a reason that is told as "executor 123 `why`".
+    pub(crate) fn kill(&self, why: &str) {
+        self.executor.end(LossCause::Ended(why.to_owned()));
+    }
+
+    /// Answers for a launch that a dead executor took with it.
+    fn abandon(&mut self) -> Option<Completion> {
+        let cause = self.executor.loss()?.to_string();
+        let (queue, completion) = self.engine_side.abandon()?;
+        let was_first = !self.abandoned.contains(&queue);
+        if was_first {
+            self.abandoned.push(queue);
+        }
+        self.executor.note_lost(completion.launch, &Fault::of_kernel(FaultKind::Lost { cause, may_have_run: was_first }, ""));
+        Some(completion)
+    }
+
+    /// True if the module was loaded.
+    fn forget(&mut self, module: ModuleId) -> bool {
+        self.modules.get_mut(module.0 as usize).is_some_and(std::mem::take)
+    }
+
+    fn check_lost(&self) -> Result<(), DeviceError> {
+        self.lost().map_or(Ok(()), |cause| Err(DeviceError::Lost(cause)))
+    }
+}
+
+impl Device for ExecutorDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.executor.loss().map(Loss::to_string)
+    }
+
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.engine_side.completion_fd()
+    }
+}
+
+impl Launching for ExecutorDevice {
+    fn watch_epoch(&mut self, word: DeviceOffset) {
+        if let ExecutorMemory::Remote(memory) = &mut self.memory {
+            // That its executor is gone is heard of elsewhere.
+            let _ = memory.watch(word);
+        }
+    }
+
+    fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        self.memory.store_epoch(word, epoch);
+    }
+
+    /// # Panics
+    /// If the device has no such queue.
+    fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
+        if self.executor.loss().is_some() {
+            return Err(SubmitError::Lost);
+        }
+        // The message that unloads it may still be on its way.
+        let is_loaded = self.modules.get(record.module.0 as usize).is_some_and(|is_loaded| *is_loaded);
+        let record = if is_loaded { *record } else { LaunchRecord { module: NO_MODULE, ..*record } };
+        if let ExecutorMemory::Remote(memory) = &mut self.memory
+            && record.preemptible == 1
+        {
+            memory.watch(record.epoch_word).map_err(|_| SubmitError::Lost)?;
+        }
+        self.engine_side.submit(queue, &record, params)?;
+        if let ExecutorMemory::Remote(memory) = &self.memory {
+            memory.wake();
+        }
+        self.executor.activity.in_flight.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// # Panics
+    /// If the device has no such queue.
+    fn abort(&mut self, queue: QueueId, launch: LaunchId) {
+        self.engine_side.abort(queue, launch);
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        let completion = self.engine_side.next_completion().or_else(|| self.abandon());
+        let activity = &self.executor.activity;
+        match completion {
+            Some(_) => {
+                activity.in_flight.fetch_sub(1, Relaxed);
+                activity.completed.fetch_add(1, Relaxed);
+            }
+            None => {
+                activity.idle_rings.store(self.engine_side.idle_rings(), Relaxed);
+                if self.engine_side.is_lost() {
+                    self.executor.end(LossCause::BrokenRings);
+                }
+            }
+        }
+        completion
+    }
+
+    fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
+        let mut report = self.executor.take_report(launch)?;
+        // What it says of an end that the daemon brought about is not the cause.
+        if let Some(why) = self.executor.kill_reason()
+            && let Some(FaultKind::Lost { cause, .. } | FaultKind::Fatal { cause }) = report.fault.as_mut().map(|fault| &mut fault.kind)
+        {
+            *cause = format!("executor {} {why}", self.pid);
+        }
+        Some(report)
+    }
+}
+
+impl Memory for ExecutorDevice {
+    fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.memory.write(at, bytes)
+    }
+
+    fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.memory.read(at, bytes)
+    }
+
+    fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.memory.copy(from, to, bytes)
+    }
+
+    fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        self.memory.fill(at, value, bytes)
+    }
+
+    fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.memory.give_back(at, bytes)
+    }
+}
+
+impl Constants for ExecutorDevice {
+    fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        self.memory.constants_mut().map_or(Ok(()), |constants| constants.reserve(at, bytes).map(|_| ()))
+    }
+
+    fn release_constant(&mut self, at: DeviceOffset) {
+        if let Some(extent) = self.memory.constants_mut().and_then(|constants| constants.release(at)) {
+            self.begin_hide([(at, &extent)]);
+            discard(extent);
+        }
+    }
+
+    fn show_constants(&mut self, _domain: &str, constants: &[DeviceOffset]) {
+        let store = self.memory.constants();
+        self.begin_show(constants.iter().filter_map(|at| Some((*at, store?.get(*at)?))));
+    }
+
+    fn hide_constants(&mut self, _domain: &str, constants: &[DeviceOffset]) {
+        let store = self.memory.constants();
+        self.begin_hide(constants.iter().filter_map(|at| Some((*at, store?.get(*at)?))));
+    }
+
+    fn sees_constants(&self, _domain: &str) -> bool {
+        self.has_shown_all()
+    }
+}
+
+impl Modules for ExecutorDevice {
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        let module = self.begin_load(image)?;
+        let until = Instant::now() + self.answer_within + self.load_within;
+        loop {
+            match self.poll_load(module) {
+                Some(answer) => return answer.map(|()| module),
+                None if self.executor.wait_for_news(until) => {}
+                None => return Err(DeviceError::Lost(format!("executor {} does not answer", self.pid))),
+            }
+        }
+    }
+
+    fn begin_load(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        self.begin_load_sealed(&SealedModule::new(image)?)
+    }
+
+    fn poll_load(&mut self, module: ModuleId) -> Option<Result<(), DeviceError>> {
+        match self.executor.take_loaded(module.0) {
+            Some(None) => Some(Ok(())),
+            Some(Some(refusal)) => {
+                self.forget(module);
+                Some(Err(DeviceError::BadModule(refusal)))
+            }
+            None => self.check_lost().err().map(Err),
+        }
+    }
+
+    fn unload_module(&mut self, module: ModuleId) {
+        if self.forget(module) && self.executor.loss().is_none() {
+            self.executor.send(Order::Unload { module: module.0 }, Vec::new());
+        }
+    }
+}
+
+impl Telemetry for ExecutorDevice {
+    /// By the word of the executor, which code that broke out of its kernel could change; of a GPU nobody knows.
+    fn busy_ns(&self) -> Option<u64> {
+        matches!(self.memory, ExecutorMemory::Shared(_)).then(|| self.engine_side.link.busy_ns())
+    }
+
+    fn compute_units(&self) -> Vec<ComputeUnitUse> {
+        self.engine_side.compute_units()
+    }
+
+    fn take_chunks(&mut self, max: u64, take: &mut dyn FnMut(Option<&str>, ChunkRecord)) -> u64 {
+        self.engine_side.take_chunks(max, &mut |chunk| take(None, chunk))
+    }
+}
+
+impl Domains for ExecutorDevice {}
+
+impl Lanes for ExecutorDevice {}
+
+impl Drop for ExecutorDevice {
+    fn drop(&mut self) {
+        self.executor.end(LossCause::Ended("was told to end".to_owned()));
+        let until = Instant::now() + REAP_WITHIN;
+        while self.executor.loss().is_none() && self.executor.wait_for_news(until) {}
+    }
+}
+
+/// A module in a memory file, as it goes to executors; it can go to several, one after the other.
+#[derive(Debug)]
+pub(crate) struct SealedModule {
+    file: OwnedFd,
+    target: String,
+    code_bytes: u64,
+    ptx_bytes: u64,
+    facts_bytes: u64,
+}
+
+impl SealedModule {
+    pub(crate) fn new(image: ModuleImage<'_>) -> Result<SealedModule, DeviceError> {
+        let facts = serde_json::to_vec(image.kernels).map_err(|error| DeviceError::BadModule(error.to_string()))?;
+        // Only a GPU's driver compiles.
+        let ptx = image.ptx.filter(|_| image.target.starts_with("nvidia-")).unwrap_or_default();
+        let (code_bytes, ptx_bytes, facts_bytes) = (image.code.len() as u64, ptx.len() as u64, facts.len() as u64);
+        if code_bytes.max(ptx_bytes) > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
+            return Err(DeviceError::BadModule(format!("{code_bytes} bytes of code and {facts_bytes} of facts are too many")));
+        }
+        let file = sealed_file(&[image.code, ptx, &facts]).map_err(os("create memory for a module"))?;
+        Ok(SealedModule { file, target: image.target.to_owned(), code_bytes, ptx_bytes, facts_bytes })
+    }
+}
+
+/// A memory file that nobody can change any more.
+fn sealed_file(parts: &[&[u8]]) -> std::io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("atoll-module", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    for part in parts {
+        let mut rest = *part;
+        while !rest.is_empty() {
+            rest = &rest[rustix::io::write(&file, rest)?..];
+        }
+    }
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+fn range(at: DeviceOffset, extent: &Extent) -> ConstantRange {
+    ConstantRange { at: at.0 - CONSTANTS_BASE.0, bytes: extent.bytes() }
+}
+
+fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError {
+    move |source| DeviceError::Os { what, source: source.into() }
+}
+
+fn lost(error: ChannelError) -> DeviceError {
+    DeviceError::Lost(format!("the new executor cannot be greeted: {error}"))
+}

@@ -1,0 +1,155 @@
+//! A domain of the pool: those who trust each other, what is loaded for them, and the executor that runs it.
+
+use super::device::{ExecutorDevice, SealedModule};
+use super::pool::NUMBERS_MAX;
+use atoll_core::DeviceOffset;
+use atoll_device::shm::Region;
+use atoll_device::space::ConstantStore;
+use atoll_device::{Device, DeviceError, ExecutorProcess, ModuleId, Modules};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Executors that may be lost while they load a module for the first time. The first may have been lost for another reason.
+const LOAD_LOSSES_MAX: u32 = 1;
+
+#[derive(Debug)]
+pub(super) struct Domain {
+    pub(super) name: String,
+    /// Its memory, while it has any: from when it is first needed until its executor is gone.
+    pub(super) memory: Option<Memory>,
+    pub(super) state: State,
+    pub(super) modules: BTreeMap<ModuleId, Module>,
+    /// The constants that its executor may read, also the next one.
+    pub(super) constants: BTreeSet<DeviceOffset>,
+    /// When executors were lost, of late.
+    pub(super) losses: VecDeque<Instant>,
+    pub(super) losses_ever: u64,
+}
+
+/// Memory of a domain.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// In the upper bits of its offsets.
+    pub(super) number: u64,
+    /// `None` where only its executor reaches it.
+    pub(super) region: Option<Arc<Region>>,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// Nothing is loaded.
+    Absent,
+    Running(Box<ExecutorDevice>),
+    /// Until then there is none.
+    Pausing {
+        until: Instant,
+        cause: String,
+        is_unavailable: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) sealed: SealedModule,
+    /// Its number in the executor that runs now.
+    pub(super) local: Option<ModuleId>,
+    /// It was loaded; before that, whoever loads it hears what is wrong with it.
+    pub(super) was_loaded: bool,
+    pub(super) is_loading: bool,
+    /// Executors that were lost while they loaded it for the first time: it may be why.
+    pub(super) losses: u32,
+    pub(super) refusal: Option<String>,
+}
+
+impl Module {
+    pub(super) fn lose_executor(&mut self, cause: &str) {
+        self.losses += u32::from(self.is_loading && !self.was_loaded);
+        if self.losses > LOAD_LOSSES_MAX {
+            self.refusal = Some(cause.to_owned());
+        }
+        (self.local, self.is_loading) = (None, false);
+    }
+
+    /// Its number in the executor that runs now, once that has it.
+    pub(super) fn ready(&self) -> Option<ModuleId> {
+        self.local.filter(|_| !self.is_loading)
+    }
+}
+
+impl Domain {
+    pub(super) fn new(name: &str) -> Domain {
+        Domain {
+            name: name.to_owned(),
+            memory: None,
+            state: State::Absent,
+            modules: BTreeMap::new(),
+            constants: BTreeSet::new(),
+            losses: VecDeque::new(),
+            losses_ever: 0,
+        }
+    }
+
+    pub(super) fn executor(&self) -> Option<&ExecutorDevice> {
+        if let State::Running(device) = &self.state { Some(device) } else { None }
+    }
+
+    /// The number of its memory; one that no memory has where it has none.
+    pub(super) fn number(&self) -> u64 {
+        self.memory.as_ref().map_or(NUMBERS_MAX, |memory| memory.number)
+    }
+
+    /// Has its executor map constants, if it has one.
+    pub(super) fn show(&self, constants: impl Iterator<Item = DeviceOffset>, store: &ConstantStore) {
+        if let Some(executor) = self.executor() {
+            executor.begin_show(constants.filter_map(|at| Some((at, store.get(at)?))));
+        }
+    }
+
+    /// Begins to load what is not loaded.
+    pub(super) fn load_all(&mut self) {
+        let State::Running(device) = &mut self.state else { return };
+        for module in self.modules.values_mut().filter(|module| module.local.is_none() && module.refusal.is_none()) {
+            // That it is gone again is seen elsewhere.
+            module.local = device.begin_load_sealed(&module.sealed).ok();
+            module.is_loading = module.local.is_some();
+        }
+    }
+
+    pub(super) fn take_loaded(&mut self) {
+        let State::Running(device) = &mut self.state else { return };
+        for module in self.modules.values_mut().filter(|module| module.is_loading) {
+            let Some(local) = module.local else { continue };
+            match device.poll_load(local) {
+                None | Some(Err(DeviceError::Lost(_))) => {}
+                Some(Ok(())) => (module.is_loading, module.was_loaded) = (false, true),
+                Some(Err(error)) => {
+                    (module.is_loading, module.local) = (false, None);
+                    module.refusal = Some(error.to_string());
+                }
+            }
+        }
+    }
+
+    /// What there is to tell about its executor, if it has one or had one to lose.
+    pub(super) fn process(&self) -> Option<ExecutorProcess> {
+        let process = ExecutorProcess { domain: self.name.clone(), losses: self.losses_ever, ..ExecutorProcess::default() };
+        match &self.state {
+            State::Absent => None,
+            State::Running(device) => {
+                let jail_lacks = device.jail_lacks().unwrap_or_default();
+                Some(ExecutorProcess { pid: Some(device.pid()), jail_lacks, ..process })
+            }
+            State::Pausing { cause, .. } => Some(ExecutorProcess { cause: Some(cause.clone()), ..process }),
+        }
+    }
+
+    /// Whether its executor runs.
+    pub(super) fn has_begun(&self) -> bool {
+        self.executor().is_some_and(|device| device.lost().is_none() && device.jail_lacks().is_some())
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.has_begun() && !self.modules.values().any(|module| module.was_loaded && module.refusal.is_none() && module.ready().is_none())
+    }
+}

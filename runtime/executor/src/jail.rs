@@ -1,0 +1,171 @@
+//! What an executor gives up before it runs the first byte of somebody's code.
+//!
+//! The kernels of a tenant are native code: whoever breaks out of one has this process and nothing else. So the process has no file system (landlock), no privileges and no way to new ones, no
+//! descriptors beyond its own, no room to fill (limits), and of the system calls those that its threads make once they run (seccomp). What protects the daemon is that its memory is another
+//! process's, and that it believes nothing that it hears from here.
+//!
+//! Not here: a limit on address space (`RLIMIT_AS`), which would count the sparse memory of the device; what is private is limited instead (`RLIMIT_DATA`). Side channels: executors share cores.
+
+use super::wire;
+use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+/// Descriptors: the channel, the bell, memory, and those of one message.
+const DESCRIPTORS_MAX: u64 = 32 + wire::DESCRIPTORS_MAX as u64;
+
+/// Private memory beyond what compute units use: the program itself, and code that is loaded.
+const PRIVATE_BYTES: u64 = 2 << 30;
+
+/// What the threads do once they run. Anything else is no code of ours and ends the process.
+const ALLOWED: &[i64] = &[
+    // The channel and the bell, on descriptors that are there; modules and constants that arrive.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_pread64,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_close,
+    // Memory.
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_brk,
+    // Waiting, and what time it is where the kernel does not say it without a call.
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_restart_syscall,
+    // Faults of kernels, and the end.
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_sigaltstack,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // Seeds of hash tables.
+    libc::SYS_getrandom,
+];
+
+/// What the standard library may try on its own account, and can do without: refused, not punished.
+const REFUSED: &[i64] = &[
+    libc::SYS_openat,
+    libc::SYS_newfstatat,
+    libc::SYS_fstat,
+    libc::SYS_statx,
+    libc::SYS_ioctl,
+    libc::SYS_fcntl,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_prlimit64,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+];
+
+/// The first steps, before anything is received: no descriptor that was inherited, no way to privileges.
+pub(super) fn enter_alone() -> std::io::Result<()> {
+    // SAFETY: closes descriptors that nothing in this process has taken over.
+    if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    rustix::thread::set_no_new_privs(true)?;
+    Ok(())
+}
+
+/// All there is for a process with a driver, which opens files and makes system calls as it likes; kernels run on the driver's device, not here. Returns what is missing.
+pub(super) fn enter_with_driver() -> std::io::Result<Vec<String>> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(null.as_fd())?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    let mut missing = vec!["files and system calls are not restricted: the GPU's driver needs them".to_owned()];
+    missing.extend(restrict_network().err().map(|error| format!("landlock: {error}")));
+    Ok(missing)
+}
+
+/// Before there are threads, which inherit it; they may take `private_bytes` of private memory. Returns what this machine does not offer.
+pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<String>> {
+    // Nobody looks into this process.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(null.as_fd())?;
+    rustix::stdio::dup2_stdout(null.as_fd())?;
+    // From here on nobody reads what is said here; what matters goes over the channel.
+    rustix::stdio::dup2_stderr(null.as_fd())?;
+    drop(null);
+    let none = CapabilitySets { effective: CapabilitySet::empty(), permitted: CapabilitySet::empty(), inheritable: CapabilitySet::empty() };
+    let mut missing = Vec::new();
+    if let Err(error) = restrict_files() {
+        missing.push(format!("landlock: {error}"));
+    }
+    rustix::thread::set_capabilities(None, none)?;
+    for (resource, most) in [
+        (Resource::Core, 0),
+        (Resource::Fsize, 0),
+        (Resource::Nofile, DESCRIPTORS_MAX),
+        (Resource::Data, PRIVATE_BYTES + private_bytes),
+        (Resource::Memlock, 0),
+        (Resource::Msgqueue, 0),
+    ] {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    Ok(missing)
+}
+
+/// The last step, when all threads run.
+pub(super) fn enter() -> Result<(), String> {
+    let _ = setrlimit(Resource::Nproc, Rlimit { current: Some(0), maximum: Some(0) });
+    // Two filters, since each knows two answers; of what they say the stricter counts.
+    let refusing = filter(&[REFUSED], SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
+    let killing = filter(&[REFUSED, ALLOWED], SeccompAction::KillProcess, SeccompAction::Allow)?;
+    for program in [refusing, killing] {
+        seccompiler::apply_filter_all_threads(&program).map_err(|error| format!("seccomp: {error}"))?;
+    }
+    Ok(())
+}
+
+fn restrict_files() -> Result<(), String> {
+    restricted(|| {
+        let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V5))?.handle_access(AccessNet::from_all(ABI::V5))?;
+        Ok(ruleset.scope(Scope::from_all(ABI::V6))?.create()?.restrict_self()?.ruleset)
+    })
+}
+
+fn restrict_network() -> Result<(), String> {
+    restricted(|| Ok(Ruleset::default().handle_access(AccessNet::from_all(ABI::V5))?.create()?.restrict_self()?.ruleset))
+}
+
+fn restricted(enforce: impl Fn() -> Result<RulesetStatus, RulesetError>) -> Result<(), String> {
+    match enforce() {
+        Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => Ok(()),
+        Ok(RulesetStatus::NotEnforced) => {
+            Err("this kernel was built or started without it; files are kept away by seccomp alone".to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A filter that answers `listed` to some calls and `other` to all others.
+fn filter(lists: &[&[i64]], other: SeccompAction, listed: SeccompAction) -> Result<BpfProgram, String> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = lists.iter().flat_map(|list| list.iter()).map(|call| (*call, Vec::new())).collect();
+    if other == SeccompAction::KillProcess {
+        rules.insert(libc::SYS_tgkill, vec![only_to_ourselves()?]);
+    }
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
+    let filter = SeccompFilter::new(rules, other, listed, arch).map_err(|error| error.to_string())?;
+    filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())
+}
+
+/// Signals go to threads of this process: the watchdog's, and that of an abort.
+fn only_to_ourselves() -> Result<SeccompRule, String> {
+    let own = u64::from(std::process::id());
+    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, own).map_err(|error| error.to_string())?;
+    SeccompRule::new(vec![condition]).map_err(|error| error.to_string())
+}

@@ -1,0 +1,98 @@
+//! Where things are: each domain's memory by its number in the upper bits of an offset, and constants, which belong to none.
+
+use super::ExecutorPool;
+use crate::device::ExecutorDevice;
+use crate::domain::{Memory, State};
+use atoll_core::DeviceOffset;
+use atoll_device::record::{LaunchRecord, PARAMS_BYTES_MAX};
+use atoll_device::space::{MEMORY_BYTES_MAX, Place, memory_region};
+use atoll_device::{Device, DeviceError};
+
+/// Bit of an offset from which on it holds the number of a domain; above memory and constants.
+pub(super) const DOMAIN_SHIFT: u32 = 47;
+
+/// Numbers of domains; each loss takes one.
+pub(crate) const NUMBERS_MAX: u64 = 1 << (64 - DOMAIN_SHIFT);
+
+const _: () = assert!(MEMORY_BYTES_MAX <= 1 << 45, "memory and constants lie below the numbers of domains");
+
+impl ExecutorPool {
+    /// The memory of a domain. One that has none gets some that nobody has used, under a number that nobody has had.
+    pub(super) fn memory(&mut self, index: usize) -> Result<&Memory, DeviceError> {
+        if self.constants_lost {
+            return Err(gone());
+        }
+        if self.domains[index].memory.is_none() {
+            self.numbers += 1;
+            if self.numbers >= NUMBERS_MAX {
+                return Err(DeviceError::Lost("executors were replaced too often; restart the daemon".to_owned()));
+            }
+            let region = if self.is_remote() { None } else { Some(memory_region(self.info.memory_bytes)?) };
+            self.domains[index].memory = Some(Memory { number: self.numbers, region });
+        }
+        Ok(self.domains[index].memory.as_ref().expect("it was just made"))
+    }
+
+    /// Where an offset is: in the memory of a domain, or among the constants, which belong to none.
+    pub(super) fn place(&self, at: DeviceOffset) -> Result<Place<'_>, DeviceError> {
+        let (number, within) = split(at);
+        let memory = self.domains.iter().filter_map(|domain| domain.memory.as_ref()).find(|memory| memory.number == number);
+        match memory.map(|memory| memory.region.as_ref()) {
+            Some(Some(region)) => Ok(Place::of_memory(region, at, within.0)),
+            None if number == 0 => self.constants.place(at).ok_or_else(gone),
+            _ => Err(gone()),
+        }
+    }
+
+    /// The executor that reaches an offset, and what it calls that, where memory is not mapped here.
+    pub(super) fn far(&mut self, at: DeviceOffset) -> Result<Option<(&mut ExecutorDevice, DeviceOffset)>, DeviceError> {
+        if !self.is_remote() {
+            return Ok(None);
+        }
+        let (number, within) = split(at);
+        match self.domains.first_mut() {
+            // Constants are named without the number, since they are put there again when it changes.
+            Some(domain) if number == 0 || number == domain.number() => match &mut domain.state {
+                State::Running(device) if device.lost().is_none() => Ok(Some((device, within))),
+                _ => Err(gone()),
+            },
+            _ => Err(gone()),
+        }
+    }
+}
+
+/// The number of a domain, and the offset in its memory or in the constants.
+pub(super) fn split(at: DeviceOffset) -> (u64, DeviceOffset) {
+    (at.0 >> DOMAIN_SHIFT, DeviceOffset(at.0 & ((1 << DOMAIN_SHIFT) - 1)))
+}
+
+/// A launch as a domain's executor understands it; `None` where it names memory of another one.
+pub(super) fn translate(
+    record: &LaunchRecord,
+    params: &[u8],
+    number: u64,
+    constants: DeviceOffset,
+) -> Option<(LaunchRecord, [u8; PARAMS_BYTES_MAX])> {
+    let own = |at: DeviceOffset| match split(at) {
+        (found, within) if found == number || found == 0 && within >= constants => Some(within),
+        // What is not used is 0.
+        (0, DeviceOffset(0)) => Some(at),
+        _ => None,
+    };
+    let mut block = [0; PARAMS_BYTES_MAX];
+    block.get_mut(..params.len())?.copy_from_slice(params);
+    let mut slots = record.address_slots;
+    while slots != 0 {
+        let at = slots.trailing_zeros() as usize * 8;
+        slots &= slots - 1;
+        let slot = block.get_mut(at..at + 8)?;
+        let offset = u64::from_le_bytes(<[u8; 8]>::try_from(&*slot).ok()?);
+        slot.copy_from_slice(&own(DeviceOffset(offset))?.0.to_le_bytes());
+    }
+    let record = LaunchRecord { evicted_word: own(record.evicted_word)?, epoch_word: own(record.epoch_word)?, ..*record };
+    Some((record, block))
+}
+
+pub(super) fn gone() -> DeviceError {
+    DeviceError::DomainLost("the executor that had this memory is gone".to_owned())
+}

@@ -1,0 +1,339 @@
+//! The executor of a device with memory of its own, as a GPU: what `atoll executor` does where it was given one.
+//!
+//! One thread has the device. It sleeps until the daemon rings, a message comes or a launch ends, and then does what there is to do: what came by message, transfers and epochs, launches, completions, in this order. So
+//! what the daemon sent before it rang is done before what it rang for. Modules are loaded by a second thread, since the driver may take seconds to compile one, and a third one beats.
+//!
+//! When the context is lost, the launches that it had are answered for, the daemon is told why, and the process ends: nothing else mends a context.
+
+use super::channel::{Channel, ChannelError};
+use super::jail;
+use super::port::{Port, Request, STAGING_BYTES, Status};
+use super::serve::{Parts, SendReports, SentModule, ServeError, answer, exactly, os, read_module, refusal};
+use super::wire::{Answer, Order, PROTOCOL_VERSION};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::KeepReports;
+use atoll_device::doorbell::FdBell;
+use atoll_device::link::Link;
+use atoll_device::process::{LoadModule, LoadedModule, ProcessService, RelayedDevice, StartRelayed};
+use atoll_device::record::{COMMAND_WORDS, COMPLETION_WORDS, Command, Completion, PARAMS_BYTES_MAX};
+use atoll_device::ring::{Consumer, Producer};
+use atoll_device::{DeviceError, LaunchRecord, ModuleId, SubmitError};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How often it shows a sign of life.
+const BEAT_EVERY: Duration = Duration::from_millis(200);
+
+/// How long it waits for launches that the loss of the context ended.
+const WIND_UP_WITHIN: Duration = Duration::from_millis(200);
+
+/// A module that is never loaded.
+const NO_MODULE: ModuleId = ModuleId(u32::MAX);
+
+/// Runs launches until the daemon closes the channel or the device is lost.
+pub(super) fn run(channel: &Arc<Channel>, device: Box<dyn StartRelayed>, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
+    let mut executor = Relay::start(channel, device, descriptors)?;
+    let end = executor.serve();
+    while end.is_ok() && executor.detaches {
+        // What still runs here is ended by the thread that detaches it, and this process with it.
+        std::thread::park();
+    }
+    // The process ends now: nobody waits for what still runs.
+    std::mem::forget(executor);
+    end
+}
+
+#[derive(Debug)]
+struct Relay {
+    relayed: Box<dyn RelayedDevice>,
+    channel: Arc<Channel>,
+    link: Link,
+    queues: Vec<RelayQueue>,
+    reports: SendReports,
+    /// Rings for the daemon.
+    bell: FdBell,
+    port: Port,
+    /// Rings here.
+    wake: FdBell,
+    /// Modules by the daemon's numbers; nothing while one is being loaded.
+    modules: HashMap<u32, Option<ModuleId>>,
+    to_load: Sender<ToLoad>,
+    loaded: Receiver<Loaded>,
+    /// Once the daemon is gone, a thread detaches this process from the service it is a client of, and ends it.
+    detaches: bool,
+}
+
+/// A module that the daemon sent, and its number and target there.
+type ToLoad = (u32, String, Result<SentModule, DeviceError>);
+
+/// What became of it.
+type Loaded = (u32, Result<LoadedModule, DeviceError>);
+
+/// Loads modules, one after the other, and rings after each.
+fn load_all(load: &LoadModule, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>, port: &Port, wake: &FdBell) {
+    while let Ok((module, target, sent)) = inbox.recv() {
+        let loaded = sent.and_then(|sent| load(sent.image(&target)));
+        if outbox.send((module, loaded)).is_err() {
+            return;
+        }
+        port.wake(wake);
+    }
+}
+
+/// Nobody may kill a client of the service before it is detached. So when there is no daemon any more it does so by itself, on a thread of its own: the others may be waiting for a kernel that never
+/// ends.
+fn detach_after(daemon: &Arc<Channel>, service: Arc<dyn ProcessService>) -> Result<(), ServeError> {
+    let channel = daemon.clone();
+    let detach = move || {
+        // Without being asked for, the end of the other side is told.
+        while poll(&mut [PollFd::new(&channel, PollFlags::empty())], None) == Err(rustix::io::Errno::INTR) {}
+        let _ = service.detach(std::process::id());
+        let _ = kill_process(getpid(), Signal::KILL);
+    };
+    std::thread::Builder::new().name("atoll-detach".to_owned()).spawn(detach).map_err(os("start a thread"))?;
+    set_parent_process_death_signal(None).map_err(os("outlive the daemon"))
+}
+
+/// The executor's ends of a device queue.
+#[derive(Debug)]
+struct RelayQueue {
+    commands: Consumer<COMMAND_WORDS>,
+    completions: Producer<COMPLETION_WORDS>,
+    /// Launches that the device has, oldest first.
+    in_flight: VecDeque<LaunchId>,
+}
+
+impl Relay {
+    fn start(daemon: &Arc<Channel>, device: Box<dyn StartRelayed>, descriptors: Vec<OwnedFd>) -> Result<Relay, ServeError> {
+        let [link, bell, port, wake] = exactly(descriptors)?;
+        let shape = device.link_shape();
+        let link = Link::attach(link, shape).map_err(os("map the command rings"))?;
+        let port = Port::attach(port).map_err(os("map memory for transfers"))?;
+        let missing = jail::enter_with_driver().map_err(os("enter the jail"))?;
+        let beat = link.clone();
+        let beating = move || loop {
+            beat.beat_word().fetch_add(1, Relaxed);
+            std::thread::sleep(BEAT_EVERY);
+        };
+        std::thread::Builder::new().name("atoll-beat".to_owned()).spawn(beating).map_err(os("start a thread"))?;
+        let detaches = device.service().map(|service| detach_after(daemon, service)).transpose()?.is_some();
+        let (region, words_at, _) = port.region();
+        let relayed = device.start(region, words_at)?;
+        answer(daemon, &Answer::Device { facts: relayed.facts() })?;
+        answer(daemon, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
+        let (to_load, inbox) = channel();
+        let (outbox, loaded) = channel();
+        let wake = FdBell::from_fd(wake);
+        let (loader, same_port, same_wake) = (relayed.loader(), port.clone(), wake.try_clone().map_err(os("duplicate an eventfd"))?);
+        let loading = move || load_all(&loader, &inbox, &outbox, &same_port, &same_wake);
+        std::thread::Builder::new().name("atoll-load".to_owned()).spawn(loading).map_err(os("start a thread"))?;
+        let queue = |queue| {
+            let (commands, completions) = link.device_ends(queue);
+            RelayQueue { commands, completions, in_flight: VecDeque::new() }
+        };
+        Ok(Relay {
+            queues: (0..shape.queues).map(queue).collect(),
+            reports: SendReports { channel: daemon.clone(), link: link.clone() },
+            bell: FdBell::from_fd(bell),
+            wake,
+            relayed,
+            channel: daemon.clone(),
+            link,
+            port,
+            modules: HashMap::new(),
+            to_load,
+            loaded,
+            detaches,
+        })
+    }
+
+    fn serve(&mut self) -> Result<(), ServeError> {
+        loop {
+            match self.step() {
+                Ok(true) => self.sleep()?,
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    self.wind_up();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Does what there is to do. False once the daemon closed the channel.
+    fn step(&mut self) -> Result<bool, ServeError> {
+        self.port.silence(&self.wake);
+        if !self.take_orders()? {
+            return Ok(false);
+        }
+        self.take_loaded()?;
+        self.relayed.follow_epochs()?;
+        self.take_request()?;
+        self.take_commands()?;
+        self.give_completions()?;
+        match self.relayed.device().lost() {
+            Some(why) => Err(DeviceError::Lost(why).into()),
+            None => Ok(true),
+        }
+    }
+
+    /// Answers for what was lost, as far as the device still does: it knows which kernels may be why.
+    fn wind_up(&mut self) {
+        let until = Instant::now() + WIND_UP_WITHIN;
+        while self.give_completions().is_ok() && self.queues.iter().any(|queue| !queue.in_flight.is_empty()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Until there is something to do.
+    fn sleep(&self) -> Result<(), ServeError> {
+        let completion = self.relayed.device().completion_fd();
+        let mut fds =
+            [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&completion, PollFlags::IN), PollFd::new(&self.channel, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(os("wait for the daemon")(error)),
+        }
+    }
+
+    /// Does what came by message. False once the daemon closed the channel.
+    fn take_orders(&mut self) -> Result<bool, ServeError> {
+        loop {
+            match self.channel.receive::<Order>(false) {
+                Ok(Some((order, descriptors))) => self.obey(order, descriptors)?,
+                Ok(None) => return Ok(true),
+                Err(ChannelError::Closed) => return Ok(false),
+                Err(error) => return Err(ServeError::BadOrder(error.to_string())),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
+        match order {
+            Order::Load { module, target, code_bytes, ptx_bytes, facts_bytes } => {
+                self.modules.insert(module, None);
+                let sent = read_module(Parts { code_bytes, ptx_bytes, facts_bytes }, descriptors);
+                let gone = |_| ServeError::Device(DeviceError::Lost("the thread that loads modules has ended".to_owned()));
+                self.to_load.send((module, target, sent)).map_err(gone)
+            }
+            Order::Unload { module } => {
+                // One that is not there yet goes when it comes.
+                if let Some(Some(id)) = self.modules.remove(&module) {
+                    self.relayed.device_mut().unload_module(id);
+                }
+                Ok(())
+            }
+            Order::Raise { word, epoch } => {
+                self.relayed.device_mut().store_epoch(DeviceOffset(word), Epoch(epoch));
+                Ok(())
+            }
+            Order::Hello { .. } => Err(ServeError::BadOrder("a second greeting".to_owned())),
+            Order::Show { .. } | Order::Hide { .. } => {
+                Err(ServeError::BadOrder("constants outside of memory, which this device has not".to_owned()))
+            }
+        }
+    }
+
+    /// Tells of modules that were loaded.
+    fn take_loaded(&mut self) -> Result<(), ServeError> {
+        while let Ok((module, loaded)) = self.loaded.try_recv() {
+            let refusal = match loaded {
+                Ok(loaded) => {
+                    if let Some(id) = self.modules.get_mut(&module) {
+                        *id = Some(self.relayed.adopt(loaded)?);
+                    }
+                    None
+                }
+                Err(DeviceError::Lost(why)) => return Err(DeviceError::Lost(why).into()),
+                Err(error) => Some(refusal(error)),
+            };
+            answer(&self.channel, &Answer::Loaded { module, refusal })?;
+        }
+        Ok(())
+    }
+
+    /// Does the transfer that the daemon waits for, if there is one.
+    fn take_request(&mut self) -> Result<(), ServeError> {
+        let Some((ticket, request)) = self.port.next_request() else { return Ok(()) };
+        let request = request.ok_or_else(|| ServeError::BadOrder("a transfer that cannot be".to_owned()))?;
+        // What was sent before it was asked for.
+        self.take_orders()?;
+        self.relayed.follow_epochs()?;
+        let answer = self.transfer(request);
+        let status = match &answer {
+            Ok(()) => Status::Done,
+            Err(DeviceError::OutOfRange { .. }) => Status::OutOfRange,
+            Err(_) => Status::Failed,
+        };
+        self.port.settle(ticket, status);
+        match answer {
+            Ok(()) | Err(DeviceError::OutOfRange { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn transfer(&mut self, request: Request) -> Result<(), DeviceError> {
+        let (_, _, staging_at) = self.port.region();
+        match request {
+            Request::Write { at, bytes } => self.relayed.write_from(DeviceOffset(at), staging_at, bytes.min(STAGING_BYTES)),
+            Request::Read { at, bytes } => self.relayed.read_into(DeviceOffset(at), staging_at, bytes.min(STAGING_BYTES)),
+            Request::Copy { from, to, bytes } => self.relayed.device_mut().copy(DeviceOffset(from), DeviceOffset(to), bytes),
+            Request::Fill { at, bytes, value } => self.relayed.device_mut().fill(DeviceOffset(at), value, bytes),
+            Request::Bind { word, index } => self.relayed.bind_epoch(DeviceOffset(word), index as usize),
+        }
+    }
+
+    /// Takes launches, those of the most urgent queue first.
+    fn take_commands(&mut self) -> Result<(), ServeError> {
+        let corrupt = |_| ServeError::BadOrder("a ring that is corrupt".to_owned());
+        for index in 0..self.queues.len() {
+            while let Some(words) = self.queues[index].commands.pop().map_err(corrupt)? {
+                self.submit(index, &Command::from_words(&words))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, index: usize, command: &Command) -> Result<(), ServeError> {
+        let module = self.modules.get(&command.record.module.0).copied().flatten().unwrap_or(NO_MODULE);
+        let record = LaunchRecord { module, ..command.record };
+        let mut params = [0; PARAMS_BYTES_MAX];
+        params.chunks_exact_mut(8).zip(command.params).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_ne_bytes()));
+        let params = params.get(..command.params_bytes as usize).unwrap_or_default();
+        match self.relayed.device_mut().submit(QueueId(index as u32), &record, params) {
+            Ok(()) => self.queues[index].in_flight.push_back(record.launch),
+            // The daemon answers for it when this process is gone.
+            Err(SubmitError::Lost) => {}
+            Err(SubmitError::Full) => return Err(ServeError::BadOrder("more launches than a queue takes".to_owned())),
+        }
+        Ok(())
+    }
+
+    fn give_completions(&mut self) -> Result<(), ServeError> {
+        let mut any = false;
+        while let Some(completion) = self.relayed.device_mut().next_completion() {
+            if let Some(report) = self.relayed.device_mut().report(completion.launch) {
+                self.reports.put(completion.launch, report);
+            }
+            self.give(&completion)?;
+            any = true;
+        }
+        if any {
+            self.bell.ring(self.link.completion_flag());
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, completion: &Completion) -> Result<(), ServeError> {
+        let queue = self.queues.iter_mut().find(|queue| queue.in_flight.front() == Some(&completion.launch));
+        let queue = queue.expect("a device ends launches of a queue in their order");
+        queue.in_flight.pop_front();
+        queue.completions.push(&completion.to_words()).map_err(|_| ServeError::BadOrder("a ring that is corrupt or full".to_owned()))
+    }
+}

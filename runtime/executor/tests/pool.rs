@@ -1,0 +1,340 @@
+//! Several executors as one device: the conformance suite, and that domains do not share their fate.
+#![cfg(target_arch = "x86_64")]
+
+#[allow(unreachable_pub, dead_code, reason = "the suite is shared by the tests of all devices")]
+#[macro_use]
+#[path = "../../device/tests/suite/mod.rs"]
+mod suite;
+
+#[allow(unreachable_pub, reason = "shared by the tests of executors")]
+mod common;
+
+use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_device::{
+    Completion, Constants, Device, DeviceError, DomainState, Domains, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage,
+    Modules,
+};
+use atoll_executor::{ExecutorConfig, ExecutorPool};
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::Duration;
+use suite::rig::{Kernel, Rig, Wanted, facts, kernels, wait_for};
+
+/// What the tests start as an executor: this very program, running only this.
+#[test]
+#[ignore = "the other tests run it"]
+fn executor_process() {
+    common::serve_and_exit();
+}
+
+fn pool(wanted: Wanted) -> ExecutorPool {
+    ExecutorPool::new(common::config(wanted)).expect("a pool")
+}
+
+fn make(wanted: Wanted) -> Rig {
+    Rig::new(Box::new(pool(wanted)), kernels())
+}
+
+// Without those that name memory of no domain.
+conforms! {
+    make:
+    kernels_compute,
+    every_block_runs_once,
+    a_launch_without_blocks_completes,
+    launches_of_a_queue_run_in_order,
+    a_full_queue_says_so,
+    queues_run_side_by_side,
+    the_urgent_queue_goes_first,
+    an_epoch_raised_before_the_start_evicts,
+    an_epoch_raised_midway_evicts_and_the_rest_resumes,
+    a_launch_resumes_until_it_is_complete,
+    a_trap_fails_its_launch_and_no_other,
+    a_trap_says_where_it_was,
+    an_aborted_launch_ends_and_no_other,
+    compute_units_tell_what_they_ran,
+    an_interrupted_block_runs_again,
+    an_interrupted_launch_of_a_raised_task_comes_back_at_once,
+    a_constant_that_is_gone_is_not_seen_again,
+    constants_have_places_of_their_own,
+    modules_come_and_go,
+    random_traffic_on_two_queues,
+    a_busy_device_can_be_dropped,
+}
+
+/// A pool with the kernels in two domains.
+struct Two {
+    pool: ExecutorPool,
+    modules: [ModuleId; 2],
+    launches: u64,
+    ended: Vec<Completion>,
+}
+
+const NAMES: [&str; 2] = ["one", "two"];
+
+fn is_ready(pool: &ExecutorPool, name: &str) -> bool {
+    let has_process = pool.executors().processes.iter().any(|process| process.domain == name && process.pid.is_some());
+    has_process && pool.domain_state(name) == DomainState::Ready
+}
+
+/// Sleeps on the descriptor alone, without looking now and then. Nothing is in flight.
+fn sleep_until(pool: &mut ExecutorPool, is_so: impl Fn(&ExecutorPool) -> bool) {
+    while !is_so(pool) {
+        let fd = pool.completion_fd();
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 30, tv_nsec: 0 };
+        assert_ne!(rustix::event::poll(&mut fds, Some(&limit)), Ok(0), "it would sleep for ever");
+        assert_eq!(pool.next_completion(), None);
+    }
+}
+
+impl Two {
+    fn new() -> Two {
+        let mut pool = pool(Wanted::default());
+        let image = |domain| ModuleImage { domain, target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &[] };
+        let modules = NAMES.map(|domain| pool.load_module(ModuleImage { kernels: &facts(), ..image(domain) }).expect("the kernels"));
+        Two { pool, modules, launches: 0, ended: Vec::new() }
+    }
+
+    fn base(&mut self, domain: usize) -> u64 {
+        self.pool.domain(NAMES[domain]).expect("a domain").0
+    }
+
+    fn pid(&self, domain: usize) -> Option<Pid> {
+        let processes = self.pool.executors().processes;
+        Pid::from_raw(processes.iter().find(|process| process.domain == NAMES[domain])?.pid? as i32)
+    }
+
+    /// One block of a kernel with the parameters counts, then two numbers.
+    fn submit(&mut self, domain: usize, kernel: Kernel, counts: DeviceOffset, rest: [u64; 2]) -> LaunchId {
+        self.submit_at(domain, kernel, [counts.0, rest[0], rest[1], 0], 1)
+    }
+
+    /// One block of a kernel, of whose parameters some are addresses.
+    fn submit_at(&mut self, domain: usize, kernel: Kernel, params: [u64; 4], address_slots: u64) -> LaunchId {
+        let params: Vec<u8> = params.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let none = DeviceOffset(0);
+        let launch = LaunchId(self.launches);
+        self.launches += 1;
+        let record = LaunchRecord {
+            launch,
+            module: self.modules[domain],
+            kernel: kernel as u32,
+            grid: [1; 3],
+            shared_bytes: 0,
+            address_slots,
+            evicted_word: none,
+            epoch_word: none,
+            epoch: Epoch(0),
+            preemptible: 0,
+            may_run_again: 0,
+            followed: 0,
+        };
+        self.pool.submit(QueueId(1), &record, &params).expect("room");
+        launch
+    }
+
+    /// The end of a launch; those of others are kept.
+    fn wait(&mut self, launch: LaunchId) -> Completion {
+        self.wait_until(|two| {
+            two.ended.extend(two.pool.next_completion());
+            two.ended.iter().position(|completion| completion.launch == launch).map(|at| two.ended.remove(at))
+        })
+    }
+
+    fn wait_until<T>(&mut self, found: impl FnMut(&mut Two) -> Option<T>) -> T {
+        wait_for(self, |two| &two.pool, found)
+    }
+
+    fn runs(&mut self, domain: usize) {
+        let counts = DeviceOffset(self.base(domain));
+        self.pool.fill(counts, 0, 4).expect("memory");
+        let launch = self.submit(domain, Kernel::Spin, counts, [0; 2]);
+        assert_eq!(self.wait(launch).status, LaunchStatus::Complete);
+        let mut count = [0; 4];
+        self.pool.read(counts, &mut count).expect("memory");
+        assert_eq!(count, [1, 0, 0, 0]);
+    }
+
+    /// Kills the executor of a domain, which has one, and sees that it is gone.
+    fn lose(&mut self, domain: usize) {
+        let pid = self.pid(domain).expect("a process");
+        kill_process(pid, Signal::KILL).expect("it lives");
+        self.wait_until(|two| {
+            assert_eq!(two.pool.next_completion(), None);
+            (two.pid(domain) != Some(pid)).then_some(())
+        });
+    }
+
+    fn is_ready(&self, domain: usize) -> bool {
+        is_ready(&self.pool, NAMES[domain])
+    }
+
+    fn show(&mut self, domain: usize, constants: &[DeviceOffset]) {
+        self.pool.show_constants(NAMES[domain], constants);
+        self.wait_until(|two| two.pool.sees_constants(NAMES[domain]).then_some(()));
+    }
+
+    /// Whether a kernel of a domain can read a constant: it adds the first number there to itself.
+    fn sees(&mut self, domain: usize, constant: DeviceOffset) -> bool {
+        let out = DeviceOffset(self.base(domain) + 4096);
+        let launch = self.submit_at(domain, Kernel::VectorAdd, [constant.0, constant.0, out.0, 1], 0b111);
+        self.wait(launch).status == LaunchStatus::Complete
+    }
+
+    fn why(&mut self, launch: LaunchId) -> String {
+        self.pool.report(launch).and_then(|report| report.fault).expect("a fault").to_string()
+    }
+}
+
+#[test]
+fn domains_share_constants_that_both_were_shown_and_nothing_else() {
+    let mut two = Two::new();
+    let constants = two.pool.info().constants_base;
+    let (one, other) = (two.base(0), two.base(1));
+    assert!(one != other && two.pid(0) != two.pid(1));
+    two.pool.reserve_constant(constants, 4096).expect("room");
+    two.pool.write(constants, &[5; 4]).expect("memory");
+    two.pool.copy(constants, DeviceOffset(other), 4).expect("memory");
+    let mut bytes = [[9; 4]; 3];
+    for (at, bytes) in [constants.0, one, other].into_iter().zip(&mut bytes) {
+        two.pool.read(DeviceOffset(at), bytes).expect("memory");
+    }
+    assert_eq!(bytes, [[5; 4], [0; 4], [5; 4]]);
+    two.show(0, &[constants]);
+    assert_eq!([0, 1].map(|domain| two.sees(domain, constants)), [true, false]);
+    two.show(1, &[constants]);
+    assert_eq!([0, 1].map(|domain| two.sees(domain, constants)), [true, true]);
+    two.pool.hide_constants(NAMES[0], &[constants]);
+    // Orders are obeyed in turn.
+    two.pool.reserve_constant(DeviceOffset(constants.0 + 4096), 4096).expect("room");
+    two.show(0, &[DeviceOffset(constants.0 + 4096)]);
+    assert_eq!([0, 1].map(|domain| two.sees(domain, constants)), [false, true]);
+    // A launch of one domain with an address of the other.
+    let launch = two.submit(0, Kernel::Spin, DeviceOffset(other), [0; 2]);
+    assert_eq!(two.wait(launch).status, LaunchStatus::Failed);
+    assert!(two.why(launch).contains("is gone"));
+    two.runs(0);
+    two.runs(1);
+}
+
+#[test]
+fn a_lost_executor_is_replaced_and_others_go_on() {
+    for signal in [Signal::KILL, Signal::STOP] {
+        let mut two = Two::new();
+        let old = two.base(0);
+        two.pool.write(DeviceOffset(old + 4096), &[7]).expect("memory");
+        // Endless: block 0, kind 1.
+        let victim = two.submit(0, Kernel::ForeverAt, DeviceOffset(old), [1 << 32, 0]);
+        let (pid, neighbour) = (two.pid(0).expect("a process"), two.pid(1));
+        kill_process(pid, signal).expect("it lives");
+        two.runs(1);
+        assert_eq!(two.wait(victim).status, LaunchStatus::Failed);
+        two.wait_until(|two| {
+            assert_eq!(two.pool.next_completion(), None);
+            two.pid(0).filter(|new| *new != pid)
+        });
+        let why = two.why(victim);
+        assert!(why.contains(if signal == Signal::KILL { "was killed by SIGKILL" } else { "no sign of life" }), "{why}");
+        assert!(matches!(two.pool.write(DeviceOffset(old), &[1]), Err(DeviceError::DomainLost(_))), "what was there is gone");
+        let mut byte = [9];
+        let new = DeviceOffset(two.base(0) + 4096);
+        two.pool.read(new, &mut byte).expect("memory");
+        assert_eq!(byte, [0]);
+        two.wait_until(|two| {
+            let _ = two.pool.next_completion();
+            (two.pool.domain_state(NAMES[0]) == DomainState::Ready).then_some(())
+        });
+        two.runs(0);
+        two.runs(1);
+        assert_eq!(two.pid(1), neighbour);
+        let statistics = two.pool.executors();
+        assert_eq!((statistics.alive, statistics.started, statistics.died + statistics.hung), (2, 3, 1));
+    }
+}
+
+#[test]
+fn a_domain_whose_executors_keep_dying_is_unavailable() {
+    let mut two = Two::new();
+    let mut losses = 0;
+    let cause = two.wait_until(|two| {
+        let _ = two.pool.next_completion();
+        match two.pool.domain_state(NAMES[0]) {
+            DomainState::Unavailable(cause) => Some(cause),
+            _ => {
+                if let Some(pid) = two.pid(0) {
+                    losses += u32::from(kill_process(pid, Signal::KILL).is_ok());
+                }
+                None
+            }
+        }
+    });
+    assert!(cause.contains("SIGKILL") && losses >= 5, "{cause}, {losses}");
+    let image = ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
+    assert!(matches!(two.pool.load_module(image), Err(DeviceError::DomainLost(_))));
+    // What waits for an executor has memory by then, which goes with the last module.
+    let memory = DeviceOffset(two.base(0));
+    two.pool.write(memory, &[1]).expect("memory");
+    two.pool.unload_module(two.modules[0]);
+    assert!(matches!(two.pool.write(memory, &[1]), Err(DeviceError::DomainLost(_))));
+    two.runs(1);
+}
+
+#[test]
+fn launches_of_a_queue_end_in_order_when_their_executor_is_lost() {
+    let mut two = Two::new();
+    let base = two.base(0);
+    let first = two.submit(0, Kernel::ForeverAt, DeviceOffset(base), [1 << 32, 0]);
+    let pid = two.pid(0).expect("a process");
+    kill_process(pid, Signal::KILL).expect("it lives");
+    // It is gone, and the pool, which nobody asks, has not seen that yet.
+    let process = format!("/proc/{}", pid.as_raw_nonzero());
+    two.wait_until(|_| (!std::path::Path::new(&process).exists()).then_some(()));
+    std::thread::sleep(Duration::from_millis(100));
+    let second = two.submit(0, Kernel::Spin, DeviceOffset(base), [0; 2]);
+    let mut ended = Vec::new();
+    two.wait_until(|two| {
+        ended.extend(two.pool.next_completion().map(|completion| completion.launch));
+        (ended.len() == 2).then_some(())
+    });
+    assert_eq!(ended, [first, second]);
+}
+
+/// Whoever sleeps on the descriptor alone sees every domain come back, however long each of them pauses.
+#[test]
+fn every_pause_ends_by_itself() {
+    let mut two = Two::new();
+    for domain in [1, 1, 1, 0] {
+        two.lose(domain);
+        two.wait_until(|two| {
+            assert_eq!(two.pool.next_completion(), None);
+            two.is_ready(domain).then_some(())
+        });
+    }
+    // The second loss of one domain, the fourth of the other: the shorter pause ends first.
+    two.lose(1);
+    two.lose(0);
+    sleep_until(&mut two.pool, |pool| NAMES.iter().all(|name| is_ready(pool, name)));
+}
+
+/// A program that is no executor and ends at once, maybe while whoever started it still looks around. It is started again once, since it might have ended for another reason than what it was to load.
+#[test]
+fn no_death_is_missed_by_who_sleeps() {
+    for _ in 0..50 {
+        let config = ExecutorConfig { program: "/bin/false".into(), ..common::config(Wanted::default()) };
+        let mut pool = ExecutorPool::new(config).expect("a pool");
+        let image = ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
+        pool.begin_load(image).expect("nobody knows yet");
+        sleep_until(&mut pool, |pool| pool.executors().processes.iter().any(|process| process.losses == 2));
+    }
+}
+
+#[test]
+fn a_domain_without_modules_has_no_process() {
+    let mut two = Two::new();
+    let pid = two.pid(0).expect("a process");
+    let old = DeviceOffset(two.base(0));
+    two.pool.unload_module(two.modules[0]);
+    assert!(matches!(two.pool.write(old, &[1]), Err(DeviceError::DomainLost(_))), "its memory went with it");
+    assert_eq!((two.pid(0), two.pool.executors().alive), (None, 1));
+    assert!(!std::path::Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
+    two.runs(1);
+}

@@ -29,7 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("atoll-proxy-kernels", &["atoll-ptx", "atoll-kgraph", "atoll-passes"]),
     ("atoll-core", &[]),
-    ("atoll-cuda", &[]),
+    ("atoll-cuda", &["atoll-cuda-api"]),
+    ("atoll-cuda-api", &[]),
     ("atoll-device", &["atoll-core", "atoll-kgraph"]),
     ("atoll-device-host", &["atoll-core", "atoll-device", "atoll-kgraph"]),
     ("atoll-device-cuda", &["atoll-core", "atoll-cuda", "atoll-device", "atoll-kgraph"]),
@@ -48,7 +49,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("atoll-models", &["atoll-frontend"]),
     ("gpu-probe", &["atoll-cuda"]),
-    ("atoll-stand-in-cuda", &["atoll-core", "atoll-device", "atoll-device-host", "atoll-kgraph", "atoll-ptx", "atoll-target-host"]),
+    (
+        "atoll-stand-in-cuda",
+        &["atoll-core", "atoll-cuda-api", "atoll-device", "atoll-device-host", "atoll-kgraph", "atoll-ptx", "atoll-target-host"],
+    ),
 ];
 
 #[test]

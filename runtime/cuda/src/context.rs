@@ -3,7 +3,7 @@
 use crate::driver::{Driver, Gpu};
 use crate::error::CudaError;
 use crate::functions::{Functions, Status};
-use crate::handle::Handle;
+use atoll_cuda_api::types::{CUcontext, DriverHandle};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct Context {
     gpu: Gpu,
-    handle: Handle,
+    handle: CUcontext,
     /// A number of its own: the driver may give a later context the same handle.
     number: u64,
 }
@@ -25,7 +25,7 @@ pub struct Context {
 impl Context {
     pub(crate) fn retain(gpu: Gpu) -> Result<Arc<Context>, CudaError> {
         static RETAINED: AtomicU64 = AtomicU64::new(0);
-        let mut handle = Handle::NULL;
+        let mut handle = CUcontext::NULL;
         let retain = gpu.driver.functions.context_retain;
         // SAFETY: writes one handle to the address given.
         gpu.driver.check("cuDevicePrimaryCtxRetain", unsafe { retain(&mut handle, gpu.ordinal) })?;

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::error::{CudaError, status};
 use crate::functions::{Functions, Status};
+use atoll_cuda_api::constants;
 use libloading::Library;
 use std::error::Error;
 use std::ffi::{CStr, c_char, c_int};
@@ -161,17 +162,17 @@ pub(crate) fn loader_says(error: &libloading::Error) -> String {
 #[repr(i32)]
 pub enum Attribute {
     /// `CU_DEVICE_ATTRIBUTE_CLOCK_RATE`, kHz.
-    ClockKilohertz = 13,
+    ClockKilohertz = constants::CU_DEVICE_ATTRIBUTE_CLOCK_RATE,
     /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
-    ComputeUnits = 16,
+    ComputeUnits = constants::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
     /// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`; see [`Gpu::compute_mode`].
-    ComputeMode = 20,
+    ComputeMode = constants::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE,
     /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
-    ComputeMajor = 75,
+    ComputeMajor = constants::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
     /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`.
-    ComputeMinor = 76,
+    ComputeMinor = constants::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     /// `CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN`, bytes.
-    SharedBytesMax = 97,
+    SharedBytesMax = constants::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
 }
 
 /// Who may use a device.

@@ -3,14 +3,11 @@
 use crate::context::Context;
 use crate::error::{CudaError, status};
 use crate::functions::Functions;
-use crate::handle::Handle;
 use crate::module::{Kernel, LaunchShape};
 use crate::stream::Stream;
-use std::ffi::c_int;
+use atoll_cuda_api::constants::CU_STREAM_CAPTURE_MODE_RELAXED;
+use atoll_cuda_api::types::{CUgraph, CUgraphExec, DriverHandle};
 use std::sync::Arc;
-
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other threads and streams go on as if nothing were captured.
-const CAPTURE_RELAXED: c_int = 2;
 
 /// A launch of a graph.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +24,7 @@ pub struct GraphLaunch<'a> {
 #[derive(Debug)]
 pub struct Graph {
     context: Arc<Context>,
-    handle: Handle,
+    handle: CUgraphExec,
     _kernels: Vec<Kernel>,
 }
 
@@ -35,9 +32,12 @@ impl Graph {
     /// Captures launches; they stay on the partition of this stream, and have the priority of the one that they are launched into. Nothing is run, and what the stream already has is not waited for.
     pub fn capture(stream: &Stream, launches: &[GraphLaunch<'_>]) -> Result<Graph, CudaError> {
         let context = stream.context();
-        let mut captured = Handle::NULL;
-        // SAFETY: the stream is alive.
-        let begin = |f: &Functions| f.capture_begin.map_or(status::NOT_SUPPORTED, |begin| unsafe { begin(stream.handle, CAPTURE_RELAXED) });
+        let mut captured = CUgraph::NULL;
+        let begin = |f: &Functions| match f.capture_begin {
+            // SAFETY: the stream is alive. Relaxed: other threads and streams go on as if nothing were captured.
+            Some(begin) => unsafe { begin(stream.handle, CU_STREAM_CAPTURE_MODE_RELAXED) },
+            None => status::NOT_SUPPORTED,
+        };
         context.call("cuStreamBeginCapture", begin)?;
         let launched = launches.iter().try_for_each(|launch| launch.kernel.launch_with(stream, launch.shape, launch.params));
         // SAFETY: the stream is alive; writes one handle to the address given.
@@ -45,7 +45,7 @@ impl Graph {
         // Also where a launch was refused: the stream has to be one again.
         let ended = context.call("cuStreamEndCapture", end);
         let instance = launched.and(ended).and_then(|()| instantiate(context, captured));
-        if captured != Handle::NULL {
+        if captured != CUgraph::NULL {
             // SAFETY: the handle is ours and not used again; what was made of it is a copy.
             context.release(|f| f.graph_destroy.map_or(status::NOT_SUPPORTED, |destroy| unsafe { destroy(captured) }));
         }
@@ -68,8 +68,8 @@ impl Drop for Graph {
     }
 }
 
-fn instantiate(context: &Context, captured: Handle) -> Result<Handle, CudaError> {
-    let mut instance = Handle::NULL;
+fn instantiate(context: &Context, captured: CUgraph) -> Result<CUgraphExec, CudaError> {
+    let mut instance = CUgraphExec::NULL;
     let make = |f: &Functions| match f.graph_instantiate {
         // SAFETY: the graph is alive; writes one handle to the address given.
         Some(make) => unsafe { make(&mut instance, captured, 0) },

@@ -1,6 +1,6 @@
 //! The CUDA driver, loaded when a program runs: nothing of CUDA is needed to build.
 //!
-//! - [`Driver`]: the library and its entry points, one table ([`functions`](self)) from which their types and their loading follow.
+//! - [`Driver`]: the library and its entry points, of which [`functions`](self) names those that are used; their types come from the table of `runtime/cuda-api`.
 //! - [`Gpu`]: a device as the driver counts them, before anything is done with it; [`Context`]: its primary context, retained.
 //! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`], [`Graph`], [`DeviceMemory`], [`HostWords`], [`HostMemory`], [`BarWords`]: owning handles, each of which keeps alive what it needs.
 //!
@@ -16,7 +16,6 @@ mod driver;
 mod error;
 mod functions;
 mod graph;
-mod handle;
 mod memory;
 mod module;
 mod partition;

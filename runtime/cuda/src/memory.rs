@@ -2,16 +2,17 @@
 
 use crate::context::Context;
 use crate::error::CudaError;
+use atoll_cuda_api::constants::{CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE};
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 /// What the driver calls a pointer to device memory.
-pub type DevicePtr = u64;
+pub use atoll_cuda_api::types::CUdeviceptr as DevicePtr;
 
-/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`, and the same of memory that is registered.
-const HOST_ALLOC_MAPPED: c_uint = 3;
+/// Known to all contexts, and mapped for the device. Memory that is registered has flags of the same numbers.
+const HOST_ALLOC_MAPPED: c_uint = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
 
 /// An access that does not lie in its memory: the caller's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,27 +2,18 @@
 
 use crate::context::Context;
 use crate::error::{CudaError, status};
-use crate::handle::Handle;
 use crate::stream::Stream;
+use atoll_cuda_api::constants::{
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+    CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT, CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT, CU_LAUNCH_PARAM_END_AS_INT,
+};
+use atoll_cuda_api::types::{CUfunction, CUmodule, DriverHandle};
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
 /// Text of its compiler that the driver gives back.
 const LOG_BYTES_MAX: usize = 16 << 10;
-
-/// `CU_JIT_ERROR_LOG_BUFFER`
-const JIT_ERROR_LOG_BUFFER: c_int = 5;
-/// `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`
-const JIT_ERROR_LOG_BYTES: c_int = 6;
-
-/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`
-const MAX_DYNAMIC_SHARED_BYTES: c_int = 8;
-
-/// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`, `CU_LAUNCH_PARAM_END`
-const PARAM_POINTER: usize = 1;
-const PARAM_SIZE: usize = 2;
-const PARAM_END: usize = 0;
 
 /// Why code was not loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +32,7 @@ pub struct Module(Arc<Loaded>);
 #[derive(Debug)]
 struct Loaded {
     context: Arc<Context>,
-    handle: Handle,
+    handle: CUmodule,
 }
 
 impl Module {
@@ -51,10 +42,10 @@ impl Module {
         // The end of a text; behind machine code, which says itself how long it is, it does no harm.
         image.push(0);
         let mut log = vec![0_u8; LOG_BYTES_MAX];
-        let mut options = [JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BYTES];
+        let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
         // The size stands where a pointer would.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES_MAX - 1)];
-        let mut handle = Handle::NULL;
+        let mut handle = CUmodule::NULL;
         // SAFETY: the image is zero-terminated or ELF, and read during the call only; there are as many values as options, and the log is as long as the second says.
         let loaded = context.call("cuModuleLoadDataEx", |f| unsafe {
             (f.module_load)(&mut handle, image.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
@@ -67,9 +58,9 @@ impl Module {
     /// A kernel of it, ready to run: one that is loaded at its first launch would wait for kernels that run.
     pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
         let context = &self.0.context;
-        let not_found = || CudaError { call: "cuModuleGetFunction", code: 500, name: "CUDA_ERROR_NOT_FOUND".to_owned() };
+        let not_found = || CudaError { call: "cuModuleGetFunction", code: status::NOT_FOUND, name: "CUDA_ERROR_NOT_FOUND".to_owned() };
         let text = CString::new(name).map_err(|_| not_found())?;
-        let mut handle = Handle::NULL;
+        let mut handle = CUfunction::NULL;
         // SAFETY: the name is zero-terminated and read during the call only; the module is loaded.
         context.call("cuModuleGetFunction", |f| unsafe { (f.module_function)(&mut handle, self.0.handle, text.as_ptr()) })?;
         // SAFETY: the handle is the one just returned.
@@ -90,7 +81,7 @@ impl Drop for Loaded {
 #[derive(Clone, Debug)]
 pub struct Kernel {
     module: Arc<Loaded>,
-    handle: Handle,
+    handle: CUfunction,
 }
 
 /// An argument of a kernel.
@@ -118,7 +109,9 @@ impl Kernel {
     pub fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: the kernel is loaded.
-        self.module.context.call("cuFuncSetAttribute", |f| unsafe { (f.function_set)(self.handle, MAX_DYNAMIC_SHARED_BYTES, bytes) })
+        self.module.context.call("cuFuncSetAttribute", |f| unsafe {
+            (f.function_set)(self.handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes)
+        })
     }
 
     /// Blocks of so many threads and so much dynamic shared memory that a compute unit holds at once.
@@ -143,11 +136,11 @@ impl Kernel {
         let LaunchShape { grid, block, shared_bytes } = shape;
         let mut bytes = params.len();
         let mut extra = [
-            ptr::without_provenance_mut(PARAM_POINTER),
+            ptr::without_provenance_mut(CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT),
             params.as_ptr().cast_mut().cast::<c_void>(),
-            ptr::without_provenance_mut(PARAM_SIZE),
+            ptr::without_provenance_mut(CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT),
             (&raw mut bytes).cast::<c_void>(),
-            ptr::without_provenance_mut(PARAM_END),
+            ptr::without_provenance_mut(CU_LAUNCH_PARAM_END_AS_INT),
         ];
         // SAFETY: kernel and stream are alive; the driver copies the parameters, whose size it is told, before it returns.
         self.module.context.call("cuLaunchKernel", |f| unsafe {

@@ -6,26 +6,30 @@
 use crate::context::Context;
 use crate::error::{CudaError, status};
 use crate::functions::Functions;
-use crate::handle::Handle;
-use std::ffi::{c_int, c_uint};
+use atoll_cuda_api::constants::{CU_DEV_RESOURCE_TYPE_SM, CU_GREEN_CTX_DEFAULT_STREAM};
+use atoll_cuda_api::types::{CUdevResource, CUdevResourceDesc, CUgreenCtx, CUresult, DriverHandle};
 use std::sync::Arc;
 
-/// `CU_DEV_RESOURCE_TYPE_SM`.
-const TYPE_COMPUTE_UNITS: c_int = 1;
-
-/// `CU_GREEN_CTX_DEFAULT_STREAM`, without which the driver of CUDA 12 makes none.
-const DEFAULT_STREAM: c_uint = 1;
-
-/// `CUdevResource`: 144 bytes in CUDA 12, 152 in CUDA 13. Only the driver writes it.
+/// A resource with room behind it: CUDA 13's has 152 bytes. Only the driver writes it.
 #[repr(C, align(16))]
-pub(crate) struct Resource([u32; 64]);
+struct Resource {
+    resource: CUdevResource,
+    _more: [u8; 112],
+}
 
 impl Resource {
-    const EMPTY: Resource = Resource([0; 64]);
+    const EMPTY: Resource = {
+        let resource = CUdevResource { kind: 0, internal: [0; 92], sm_count: 0, rest: [0; 44] };
+        Resource { resource, _more: [0; 112] }
+    };
 
-    /// `sm.smCount`, behind the type and 92 bytes that are the driver's.
     fn compute_units(&self) -> u32 {
-        self.0[24]
+        self.resource.sm_count
+    }
+
+    /// Where the driver reads and writes it, with the room.
+    fn place(&mut self) -> *mut CUdevResource {
+        (&raw mut *self).cast()
     }
 }
 
@@ -58,7 +62,7 @@ pub enum PartitionError {
 #[derive(Debug)]
 pub struct Partition {
     pub(crate) context: Arc<Context>,
-    pub(crate) handle: Handle,
+    pub(crate) handle: CUgreenCtx,
     compute_units: u32,
 }
 
@@ -79,11 +83,12 @@ impl Partition {
     }
 
     fn of(context: &Arc<Context>, mut units: Resource) -> Result<Arc<Partition>, PartitionError> {
-        let (mut description, mut handle) = (Handle::NULL, Handle::NULL);
+        let (mut description, mut handle) = (CUdevResourceDesc::NULL, CUgreenCtx::NULL);
         // SAFETY: reads one resource that the driver wrote, and writes one handle.
-        call(context, "cuDevResourceGenerateDesc", |f| Some(unsafe { f.resource_describe?(&mut description, &mut units, 1) }))?;
+        call(context, "cuDevResourceGenerateDesc", |f| Some(unsafe { f.resource_describe?(&mut description, units.place(), 1) }))?;
         // SAFETY: the description is the driver's; writes one handle.
-        let create = |f: &Functions| Some(unsafe { f.green_create?(&mut handle, description, context.gpu().ordinal, DEFAULT_STREAM) });
+        let create =
+            |f: &Functions| Some(unsafe { f.green_create?(&mut handle, description, context.gpu().ordinal, CU_GREEN_CTX_DEFAULT_STREAM) });
         call(context, "cuGreenCtxCreate", create)?;
         Ok(Arc::new(Partition { context: context.clone(), handle, compute_units: units.compute_units() }))
     }
@@ -99,18 +104,18 @@ fn split(context: &Context, compute_units: u32) -> Result<(Resource, Resource), 
     let (mut all, mut part, mut rest) = (Resource::EMPTY, Resource::EMPTY, Resource::EMPTY);
     let (ordinal, mut groups) = (context.gpu().ordinal, 1);
     // SAFETY: writes one resource, for which there is more than enough room, to the address given.
-    call(context, "cuDeviceGetDevResource", |f| Some(unsafe { f.device_resource?(ordinal, &mut all, TYPE_COMPUTE_UNITS) }))?;
+    call(context, "cuDeviceGetDevResource", |f| Some(unsafe { f.device_resource?(ordinal, all.place(), CU_DEV_RESOURCE_TYPE_SM) }))?;
     if compute_units > all.compute_units() {
         return Err(PartitionError::TooMany { wanted: compute_units, all: all.compute_units() });
     }
     // SAFETY: reads a resource that the driver wrote, writes one group, the number of groups, of which one was asked for, and what is left.
-    let split = |f: &Functions| Some(unsafe { f.resource_split?(&mut part, &mut groups, &all, &mut rest, 0, compute_units) });
+    let split = |f: &Functions| Some(unsafe { f.resource_split?(part.place(), &mut groups, all.place(), rest.place(), 0, compute_units) });
     call(context, "cuDevSmResourceSplitByCount", split)?;
     Ok((part, rest))
 }
 
 /// Calls a function that an old driver has not, or has and refuses.
-fn call(context: &Context, name: &'static str, call: impl FnOnce(&Functions) -> Option<c_int>) -> Result<(), PartitionError> {
+fn call(context: &Context, name: &'static str, call: impl FnOnce(&Functions) -> Option<CUresult>) -> Result<(), PartitionError> {
     match context.call(name, |f| call(f).unwrap_or(status::NOT_SUPPORTED)) {
         Err(error) if error.code == status::NOT_SUPPORTED => Err(PartitionError::NotSupported(context.driver().version()?)),
         answer => Ok(answer?),

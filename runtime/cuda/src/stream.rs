@@ -3,20 +3,18 @@
 use crate::context::Context;
 use crate::error::{CudaError, status};
 use crate::functions::Functions;
-use crate::handle::Handle;
 use crate::memory::{DeviceMemory, HostMemory, HostWords, TransferError};
 use crate::partition::Partition;
-use std::ffi::{c_int, c_uint};
+use atoll_cuda_api::constants::CU_STREAM_NON_BLOCKING;
+use atoll_cuda_api::types::{CUevent, CUstream, DriverHandle};
+use std::ffi::c_int;
 use std::sync::Arc;
-
-/// `CU_STREAM_NON_BLOCKING`: no implicit order with the default stream.
-const STREAM_NON_BLOCKING: c_uint = 1;
 
 /// A stream.
 #[derive(Debug)]
 pub struct Stream {
     context: Arc<Context>,
-    pub(crate) handle: Handle,
+    pub(crate) handle: CUstream,
     /// What it runs on, where that is not the whole device; gone after it.
     _partition: Option<Arc<Partition>>,
 }
@@ -24,10 +22,10 @@ pub struct Stream {
 impl Stream {
     /// A stream without order towards others; a lower number is a higher priority.
     pub fn new(context: &Arc<Context>, priority: i32) -> Result<Stream, CudaError> {
-        let mut handle = Handle::NULL;
+        let mut handle = CUstream::NULL;
         let create = |f: &Functions| {
             // SAFETY: writes one handle to the address given.
-            unsafe { (f.stream_create)(&mut handle, STREAM_NON_BLOCKING, priority as c_int) }
+            unsafe { (f.stream_create)(&mut handle, CU_STREAM_NON_BLOCKING, priority as c_int) }
         };
         context.call("cuStreamCreateWithPriority", create)?;
         Ok(Stream { context: context.clone(), handle, _partition: None })
@@ -36,10 +34,10 @@ impl Stream {
     /// The same on compute units of a partition alone.
     pub fn in_partition(partition: &Arc<Partition>, priority: i32) -> Result<Stream, CudaError> {
         let context = &partition.context;
-        let mut handle = Handle::NULL;
+        let mut handle = CUstream::NULL;
         let create = |f: &Functions| match f.green_stream {
             // SAFETY: the partition is alive; writes one handle to the address given.
-            Some(create) => unsafe { create(&mut handle, partition.handle, STREAM_NON_BLOCKING, priority as c_int) },
+            Some(create) => unsafe { create(&mut handle, partition.handle, CU_STREAM_NON_BLOCKING, priority as c_int) },
             None => status::NOT_SUPPORTED,
         };
         context.call("cuGreenCtxStreamCreate", create)?;
@@ -167,13 +165,13 @@ impl Drop for Stream {
 #[derive(Debug)]
 pub struct Event {
     context: Arc<Context>,
-    handle: Handle,
+    handle: CUevent,
 }
 
 impl Event {
     /// An event that was not recorded yet.
     pub fn new(context: &Arc<Context>) -> Result<Event, CudaError> {
-        let mut handle = Handle::NULL;
+        let mut handle = CUevent::NULL;
         // SAFETY: writes one handle to the address given.
         context.call("cuEventCreate", |f| unsafe { (f.event_create)(&mut handle, 0) })?;
         Ok(Event { context: context.clone(), handle })

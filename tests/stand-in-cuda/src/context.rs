@@ -8,8 +8,9 @@ use crate::status::Status;
 use crate::stream::Stream;
 use crate::table::Handle;
 use crate::work::Work;
+use atoll_cuda_api::types::CUresult;
 use atoll_kgraph::DiskCache;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(crate) struct Context {
     pub(crate) is_primary: bool,
     driver: &'static Driver,
     /// What went wrong, for good; 0 while all is well.
-    fault: AtomicU32,
+    fault: AtomicI32,
     is_destroyed: AtomicBool,
     default_stream: Mutex<Option<Arc<Stream>>>,
     /// All streams that have something to do, those included that the program destroyed.
@@ -33,7 +34,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(driver: &'static Driver, device: Arc<Device>, handle: Handle, is_primary: bool) -> Context {
-        let (fault, is_destroyed) = (AtomicU32::new(0), AtomicBool::new(false));
+        let (fault, is_destroyed) = (AtomicI32::new(0), AtomicBool::new(false));
         Context { handle, device, is_primary, driver, fault, is_destroyed, default_stream: Mutex::default(), streams: Mutex::default() }
     }
 
@@ -68,7 +69,7 @@ impl Context {
     /// A kernel went wrong: nothing else of the context runs or will run.
     pub(crate) fn fail(&self, status: Status) {
         // What a destroyed context ends is nobody's mistake.
-        if !self.is_destroyed.load(SeqCst) && self.fault.compare_exchange(0, status as u32, SeqCst, SeqCst).is_ok() {
+        if !self.is_destroyed.load(SeqCst) && self.fault.compare_exchange(0, status as CUresult, SeqCst, SeqCst).is_ok() {
             self.device.abort(self.handle);
         }
     }

@@ -1,7 +1,8 @@
 //! The entry points: the border, which checks every pointer and handle once.
 //!
-//! An argument that is a pointer has a type that says what it points to (`arguments`); behind it everything is safe. Each family declares its functions with [`entry_points!`], from which
-//! their exports and the table for `cuGetProcAddress` follow.
+//! The table of `runtime/cuda-api` says which there are and what they take: from it follow their exports ([`exported`]), and what `cuGetProcAddress` finds. Each family of them has a file,
+//! whose functions are implementations: associated functions of [`StandIn`] with the symbol's name. An argument that is a pointer has a type that says what it is for (`arguments`); behind
+//! it everything is safe. A row without an implementation answers `CUDA_ERROR_NOT_SUPPORTED`, and is named in [`NOT_IMPLEMENTED`].
 
 mod arguments;
 mod context;
@@ -22,33 +23,34 @@ pub(crate) use green::Green;
 
 use crate::driver::{Driver, say};
 use crate::status::Status;
+use arguments::Argument;
+use atoll_cuda_api::types::*;
+use atoll_cuda_api::{ENTRY_POINTS, EntryPoint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The address of an entry point.
 pub(crate) type Address = *const ();
 
-/// Declares entry points, and a table of them. The body returns `Result<(), Status>`.
-///
-/// # Safety
-/// Of each: the arguments are what the driver's header asks for; a pointer may be null where a check is to find that.
-macro_rules! entry_points {
-    ($table:ident: $($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)+) => {
-        $(
-            $(#[$attribute])*
-            #[unsafe(no_mangle)]
-            pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
-                $crate::exports::enter(stringify!($name), move || $body)
-            }
-        )+
+/// Its associated functions are the implementations of entry points.
+struct StandIn;
 
-        /// The entry points of this file by their names.
-        pub(crate) const $table: &[(&str, $crate::exports::Address)] = &[$((stringify!($name), $name as $crate::exports::Address)),+];
+/// Declares implementations of a family's entry points, and a list of their names. A body returns `Result<(), Status>`.
+macro_rules! entry_points {
+    ($list:ident: $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)+) => {
+        #[allow(non_snake_case, reason = "the names are those of the driver's symbols")]
+        #[allow(clippy::too_many_arguments, reason = "as many as the driver's functions have")]
+        impl $crate::exports::StandIn {
+            $(pub(super) fn $name($($argument: $type),*) -> Result<(), Status> $body)+
+        }
+
+        /// The entry points that this file implements.
+        pub(super) const $list: &[&str] = &[$(stringify!($name)),+];
     };
 }
 use entry_points;
 
-/// All entry points.
-const TABLES: [&[(&str, Address)]; 11] = [
+/// What is implemented.
+const IMPLEMENTED: [&[&str]; 11] = [
     context::CONTEXT,
     copy::COPY,
     device::DEVICE,
@@ -62,8 +64,116 @@ const TABLES: [&[(&str, Address)]; 11] = [
     stream::STREAM,
 ];
 
+/// What is not: these answer `CUDA_ERROR_NOT_SUPPORTED`.
+const NOT_IMPLEMENTED: &[&str] = &[
+    "cuDeviceGetByPCIBusId",
+    "cuDeviceGetP2PAttribute",
+    "cuCtxGetLimit",
+    "cuCtxGetCacheConfig",
+    "cuCtxSetCacheConfig",
+    "cuCtxEnablePeerAccess",
+    "cuCtxDisablePeerAccess",
+    "cuMemAllocManaged",
+    "cuMemAllocPitch_v2",
+    "cuPointerGetAttributes",
+    "cuPointerSetAttribute",
+    "cuMemcpyPeer",
+    "cuMemcpyPeerAsync",
+    "cuMemsetD2D8_v2",
+    "cuMemsetD2D32_v2",
+    "cuModuleLoad",
+    "cuFuncGetName",
+    "cuFuncGetParamInfo",
+    "cuLibraryLoadData",
+    "cuLibraryUnload",
+    "cuLibraryGetKernel",
+    "cuLibraryGetModule",
+    "cuKernelGetFunction",
+    "cuOccupancyMaxPotentialBlockSize",
+    "cuOccupancyAvailableDynamicSMemPerBlock",
+    "cuStreamAddCallback",
+    "cuStreamAttachMemAsync",
+    "cuGraphCreate",
+    "cuGraphClone",
+    "cuCtxFromGreenCtx",
+    "cuGreenCtxGetDevResource",
+    "cuGreenCtxRecordEvent",
+    "cuGreenCtxWaitEvent",
+];
+
+/// Generates the exports, and what they do where nothing is implemented.
+macro_rules! exports {
+    ($($since:literal fn $name:ident($($argument:ident: $type:ty),*);)+) => {
+        /// What [`StandIn`] does for an entry point that it has no associated function for: one of its own comes before one of a trait.
+        #[allow(dead_code, non_snake_case, reason = "all of the table are here, under the driver's names")]
+        #[allow(clippy::too_many_arguments, reason = "as many as the driver's functions have")]
+        trait NotImplemented {
+            $(fn $name($(_: $type),*) -> Result<(), Status> {
+                Err(Status::NotSupported)
+            })+
+        }
+
+        impl NotImplemented for StandIn {}
+
+        $(
+            /// # Safety
+            /// The arguments are what the driver's header asks for; a pointer may be null where a check is to find that.
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
+                enter(stringify!($name), move || StandIn::$name($(Argument::of($argument)),*))
+            }
+        )+
+
+        /// The exports, in the order of the table.
+        const ADDRESSES: &[Address] = &[$($name as Address),+];
+    };
+}
+atoll_cuda_api::for_each_entry_point!(exports);
+
+/// Each entry point with its address.
+fn exported() -> impl Iterator<Item = (&'static EntryPoint, Address)> {
+    ENTRY_POINTS.iter().zip(ADDRESSES.iter().copied())
+}
+
+/// Whether a list has a name.
+const fn has(list: &[&str], name: &str) -> bool {
+    let mut index = 0;
+    while index < list.len() {
+        if is_same(list[index].as_bytes(), name.as_bytes()) {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
+}
+
+// A row of the table is implemented or listed as not, and not both; nothing else is listed.
+const _: () = {
+    let mut row = 0;
+    while row < ENTRY_POINTS.len() {
+        let symbol = ENTRY_POINTS[row].symbol;
+        let (mut family, mut implemented) = (0, false);
+        while family < IMPLEMENTED.len() {
+            implemented |= has(IMPLEMENTED[family], symbol);
+            family += 1;
+        }
+        if implemented == has(NOT_IMPLEMENTED, symbol) {
+            panic!("{}", symbol);
+        }
+        row += 1;
+    }
+};
+
 /// Runs an entry point; nothing unwinds into the program.
-fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Status>) -> u32 {
+fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Status>) -> CUresult {
     let run = || {
         if let Ok(driver) = Driver::get() {
             driver.fail_on_demand(name)?;
@@ -75,5 +185,5 @@ fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Status>) -> u32 {
     if status != Status::NotReady && Driver::get().is_ok_and(|driver| driver.options.verbose) {
         say(&format_args!("{name}: {status}"));
     }
-    status as u32
+    status as CUresult
 }

@@ -1,6 +1,7 @@
 //! Handles: numbers that stand for objects, and are never used again.
 
 use crate::status::Status;
+use atoll_cuda_api::types::DriverHandle;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,6 +17,16 @@ impl Handle {
     /// A handle that no object had before.
     pub(crate) fn fresh() -> Handle {
         Handle(NEXT.fetch_add(16, Relaxed))
+    }
+
+    /// The one that a caller gave.
+    pub(crate) fn of(handle: impl DriverHandle) -> Handle {
+        Handle(handle.bits())
+    }
+
+    /// As a caller gets it.
+    pub(crate) fn raw<H: DriverHandle>(self) -> H {
+        H::from_bits(self.0)
     }
 }
 

@@ -1,9 +1,65 @@
 //! Arguments that are pointers. Values of these types come from the program under test only, which promises with them what the driver's header says; so what is done here with them is
-//! all that is unsafe about the border.
+//! all that is unsafe about the border. [`Argument`] says which of them an implementation may take for which type of the table.
 
+use super::Address;
 use crate::raw::Span;
 use crate::status::Status;
 use std::ffi::{CStr, c_char, c_void};
+
+/// What an implementation may take for a parameter that has the type `R` in the table: the same type, or one that says what a pointer is for.
+pub(super) trait Argument<R> {
+    /// The argument as the caller gave it.
+    fn of(raw: R) -> Self;
+}
+
+impl<R> Argument<R> for R {
+    fn of(raw: R) -> R {
+        raw
+    }
+}
+
+impl<T> Argument<*mut T> for Out<T> {
+    fn of(raw: *mut T) -> Out<T> {
+        Out(raw)
+    }
+}
+
+impl Argument<*mut *mut c_void> for Out<Pointer> {
+    fn of(raw: *mut *mut c_void) -> Out<Pointer> {
+        Out(raw.cast())
+    }
+}
+
+impl<T> Argument<*const T> for In<T> {
+    fn of(raw: *const T) -> In<T> {
+        In(raw)
+    }
+}
+
+/// The header has no `const` at many values that are only read.
+impl<T> Argument<*mut T> for In<T> {
+    fn of(raw: *mut T) -> In<T> {
+        In(raw)
+    }
+}
+
+impl Argument<*mut *mut c_void> for In<Pointer> {
+    fn of(raw: *mut *mut c_void) -> In<Pointer> {
+        In(raw.cast())
+    }
+}
+
+impl<T> Argument<*mut T> for Pointer {
+    fn of(raw: *mut T) -> Pointer {
+        Pointer(raw.cast())
+    }
+}
+
+impl<T> Argument<*const T> for Pointer {
+    fn of(raw: *const T) -> Pointer {
+        Pointer(raw.cast_mut().cast())
+    }
+}
 
 /// Where the caller wants a value; null where it does not.
 #[derive(Debug)]
@@ -115,9 +171,21 @@ impl In<c_char> {
 /// A value whose meaning depends on others: a number, or where something lies.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
-pub(crate) struct Pointer(pub(crate) *mut c_void);
+pub(crate) struct Pointer(*mut c_void);
 
 impl Pointer {
+    pub(crate) const NULL: Pointer = Pointer(std::ptr::null_mut());
+
+    /// Of an address.
+    pub(crate) fn to(address: u64) -> Pointer {
+        Pointer(std::ptr::with_exposed_provenance_mut(address as usize))
+    }
+
+    /// Of an entry point.
+    pub(crate) fn to_code(address: Address) -> Pointer {
+        Pointer(address.cast_mut().cast())
+    }
+
     pub(crate) fn address(self) -> u64 {
         self.0 as u64
     }
@@ -150,7 +218,7 @@ impl Pointer {
 /// A function of the program that a stream is to call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostCall {
-    function: extern "C" fn(*mut c_void),
+    function: unsafe extern "C" fn(*mut c_void),
     data: Pointer,
 }
 
@@ -160,11 +228,12 @@ unsafe impl Send for HostCall {}
 unsafe impl Sync for HostCall {}
 
 impl HostCall {
-    pub(crate) fn new(function: extern "C" fn(*mut c_void), data: Pointer) -> HostCall {
+    pub(crate) fn new(function: unsafe extern "C" fn(*mut c_void), data: Pointer) -> HostCall {
         HostCall { function, data }
     }
 
     pub(crate) fn call(&self) {
-        (self.function)(self.data.0);
+        // SAFETY: the program gave the function for this value.
+        unsafe { (self.function)(self.data.0) };
     }
 }

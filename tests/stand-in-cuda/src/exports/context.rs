@@ -6,50 +6,56 @@ use crate::device::PRIORITY_MIN;
 use crate::driver::{Driver, change_contexts, current_handle};
 use crate::status::Status;
 use crate::table::Handle;
-use std::ffi::{c_int, c_uint};
+use atoll_cuda_api::types::*;
 
 /// `CU_LIMIT_*` are below this. They are taken and change nothing: stacks, heaps and printed text have the room that they need.
-const LIMITS_END: c_uint = 8;
+const LIMITS_END: CUlimit = 8;
 
 entry_points! { CONTEXT:
-    fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: c_int) {
+    fn cuDevicePrimaryCtxRetain(context: Out<CUcontext>, device: CUdevice) {
         let driver = Driver::get()?;
         context.is_wanted()?;
-        context.set(driver.retain_primary(driver.check_ordinal(device)?)?.0)
+        context.set(driver.retain_primary(driver.check_ordinal(device)?)?.raw())
     }
 
-    fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
-        let driver = Driver::get()?;
-        driver.release_primary(driver.check_ordinal(device)?)
+    fn cuDevicePrimaryCtxRelease(device: CUdevice) {
+        release(device)
     }
 
-    fn cuDevicePrimaryCtxReset_v2(device: c_int) {
-        let driver = Driver::get()?;
-        driver.reset_primary(driver.check_ordinal(device)?)
+    fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) {
+        release(device)
     }
 
-    fn cuDevicePrimaryCtxSetFlags_v2(device: c_int, _flags: c_uint) {
+    fn cuDevicePrimaryCtxReset(device: CUdevice) {
+        reset(device)
+    }
+
+    fn cuDevicePrimaryCtxReset_v2(device: CUdevice) {
+        reset(device)
+    }
+
+    fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, _flags: c_uint) {
         Driver::get()?.check_ordinal(device).map(drop)
     }
 
-    fn cuDevicePrimaryCtxGetState(device: c_int, flags: Out<c_uint>, active: Out<c_int>) {
+    fn cuDevicePrimaryCtxGetState(device: CUdevice, flags: Out<c_uint>, active: Out<c_int>) {
         let driver = Driver::get()?;
         let ordinal = driver.check_ordinal(device)?;
         flags.set(0)?;
         active.set(driver.is_primary_active(ordinal).into())
     }
 
-    fn cuCtxCreate_v2(context: Out<u64>, _flags: c_uint, device: c_int) {
+    fn cuCtxCreate_v2(context: Out<CUcontext>, _flags: c_uint, device: CUdevice) {
         let driver = Driver::get()?;
         context.is_wanted()?;
         let handle = driver.create_context(driver.check_ordinal(device)?)?;
         change_contexts(|contexts| contexts.push(handle));
-        context.set(handle.0)
+        context.set(handle.raw())
     }
 
-    fn cuCtxDestroy_v2(context: u64) {
+    fn cuCtxDestroy_v2(context: CUcontext) {
         let driver = Driver::get()?;
-        let context = driver.context(Handle(context))?;
+        let context = driver.context(Handle::of(context))?;
         if context.is_primary {
             return Err(Status::InvalidContext);
         }
@@ -60,37 +66,37 @@ entry_points! { CONTEXT:
         Ok(())
     }
 
-    fn cuCtxSetCurrent(context: u64) {
+    fn cuCtxSetCurrent(context: CUcontext) {
         let driver = Driver::get()?;
-        if context != 0 {
-            driver.context(Handle(context))?;
+        if context != CUcontext::NULL {
+            driver.context(Handle::of(context))?;
         }
         change_contexts(|contexts| {
             contexts.pop();
-            contexts.extend((context != 0).then_some(Handle(context)));
+            contexts.extend((context != CUcontext::NULL).then_some(Handle::of(context)));
         });
         Ok(())
     }
 
-    fn cuCtxGetCurrent(context: Out<u64>) {
+    fn cuCtxGetCurrent(context: Out<CUcontext>) {
         Driver::get()?;
-        context.set(current_handle().map_or(0, |handle| handle.0))
+        context.set(current_handle().map_or(CUcontext::NULL, Handle::raw))
     }
 
-    fn cuCtxPushCurrent_v2(context: u64) {
-        Driver::get()?.context(Handle(context))?;
-        change_contexts(|contexts| contexts.push(Handle(context)));
+    fn cuCtxPushCurrent_v2(context: CUcontext) {
+        Driver::get()?.context(Handle::of(context))?;
+        change_contexts(|contexts| contexts.push(Handle::of(context)));
         Ok(())
     }
 
-    fn cuCtxPopCurrent_v2(context: Out<u64>) {
+    fn cuCtxPopCurrent_v2(context: Out<CUcontext>) {
         Driver::get()?;
         let handle = change_contexts(Vec::pop).ok_or(Status::InvalidContext)?;
-        context.set_if_wanted(handle.0);
+        context.set_if_wanted(handle.raw());
         Ok(())
     }
 
-    fn cuCtxGetDevice(device: Out<c_int>) {
+    fn cuCtxGetDevice(device: Out<CUdevice>) {
         device.set(Driver::get()?.current()?.device.ordinal as c_int)
     }
 
@@ -99,15 +105,15 @@ entry_points! { CONTEXT:
         flags.set(0)
     }
 
-    fn cuCtxGetApiVersion(context: u64, version: Out<c_uint>) {
+    fn cuCtxGetApiVersion(context: CUcontext, version: Out<c_uint>) {
         let driver = Driver::get()?;
-        if context == 0 { driver.current() } else { driver.context(Handle(context)) }?;
+        if context == CUcontext::NULL { driver.current() } else { driver.context(Handle::of(context)) }?;
         version.set(3020)
     }
 
-    fn cuCtxGetId(context: u64, id: Out<u64>) {
+    fn cuCtxGetId(context: CUcontext, id: Out<c_ulonglong>) {
         let driver = Driver::get()?;
-        let context = if context == 0 { driver.current() } else { driver.context(Handle(context)) }?;
+        let context = if context == CUcontext::NULL { driver.current() } else { driver.context(Handle::of(context)) }?;
         id.set(context.handle.0)
     }
 
@@ -122,8 +128,18 @@ entry_points! { CONTEXT:
         Ok(())
     }
 
-    fn cuCtxSetLimit(limit: c_uint, _value: usize) {
+    fn cuCtxSetLimit(limit: CUlimit, _value: usize) {
         Driver::get()?.current()?;
-        if limit < LIMITS_END { Ok(()) } else { Err(Status::UnsupportedLimit) }
+        if (0..LIMITS_END).contains(&limit) { Ok(()) } else { Err(Status::UnsupportedLimit) }
     }
+}
+
+fn release(device: CUdevice) -> Result<(), Status> {
+    let driver = Driver::get()?;
+    driver.release_primary(driver.check_ordinal(device)?)
+}
+
+fn reset(device: CUdevice) -> Result<(), Status> {
+    let driver = Driver::get()?;
+    driver.reset_primary(driver.check_ordinal(device)?)
 }

@@ -11,7 +11,7 @@ use crate::raw::{Pattern, Span};
 use crate::status::Status;
 use crate::table::Handle;
 use crate::work::Work;
-use std::ffi::{c_uchar, c_uint, c_ushort};
+use atoll_cuda_api::types::*;
 
 /// One end of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -30,59 +30,59 @@ enum Returns {
 }
 
 entry_points! { COPY:
-    fn cuMemcpyHtoD_v2(to: u64, from: Pointer, bytes: usize) {
-        copy(0, End::Host(from), End::Device(to), bytes, Returns::WhenDone)
+    fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: Pointer, bytes: usize) {
+        copy(CUstream::NULL, End::Host(from), End::Device(to), bytes, Returns::WhenDone)
     }
 
-    fn cuMemcpyDtoH_v2(to: Pointer, from: u64, bytes: usize) {
-        copy(0, End::Device(from), End::Host(to), bytes, Returns::WhenDone)
+    fn cuMemcpyDtoH_v2(to: Pointer, from: CUdeviceptr, bytes: usize) {
+        copy(CUstream::NULL, End::Device(from), End::Host(to), bytes, Returns::WhenDone)
     }
 
-    fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) {
-        copy(0, End::Device(from), End::Device(to), bytes, Returns::AtOnce)
+    fn cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) {
+        copy(CUstream::NULL, End::Device(from), End::Device(to), bytes, Returns::AtOnce)
     }
 
-    fn cuMemcpy(to: u64, from: u64, bytes: usize) {
-        copy(0, End::Unified(from), End::Unified(to), bytes, Returns::WhenDone)
+    fn cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) {
+        copy(CUstream::NULL, End::Unified(from), End::Unified(to), bytes, Returns::WhenDone)
     }
 
-    fn cuMemcpyHtoDAsync_v2(to: u64, from: Pointer, bytes: usize, stream: u64) {
+    fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: Pointer, bytes: usize, stream: CUstream) {
         copy(stream, End::Host(from), End::Device(to), bytes, Returns::AtOnce)
     }
 
-    fn cuMemcpyDtoHAsync_v2(to: Pointer, from: u64, bytes: usize, stream: u64) {
+    fn cuMemcpyDtoHAsync_v2(to: Pointer, from: CUdeviceptr, bytes: usize, stream: CUstream) {
         copy(stream, End::Device(from), End::Host(to), bytes, Returns::AtOnce)
     }
 
-    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+    fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) {
         copy(stream, End::Device(from), End::Device(to), bytes, Returns::AtOnce)
     }
 
-    fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) {
+    fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) {
         copy(stream, End::Unified(from), End::Unified(to), bytes, Returns::AtOnce)
     }
 
-    fn cuMemsetD8_v2(at: u64, value: c_uchar, count: usize) {
-        fill(0, at, Pattern::Byte(value), count)
+    fn cuMemsetD8_v2(at: CUdeviceptr, value: c_uchar, count: usize) {
+        fill(CUstream::NULL, at, Pattern::Byte(value), count)
     }
 
-    fn cuMemsetD16_v2(at: u64, value: c_ushort, count: usize) {
-        fill(0, at, Pattern::Half(value), count)
+    fn cuMemsetD16_v2(at: CUdeviceptr, value: c_ushort, count: usize) {
+        fill(CUstream::NULL, at, Pattern::Half(value), count)
     }
 
-    fn cuMemsetD32_v2(at: u64, value: c_uint, count: usize) {
-        fill(0, at, Pattern::Word(value), count)
+    fn cuMemsetD32_v2(at: CUdeviceptr, value: c_uint, count: usize) {
+        fill(CUstream::NULL, at, Pattern::Word(value), count)
     }
 
-    fn cuMemsetD8Async(at: u64, value: c_uchar, count: usize, stream: u64) {
+    fn cuMemsetD8Async(at: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream) {
         fill(stream, at, Pattern::Byte(value), count)
     }
 
-    fn cuMemsetD16Async(at: u64, value: c_ushort, count: usize, stream: u64) {
+    fn cuMemsetD16Async(at: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream) {
         fill(stream, at, Pattern::Half(value), count)
     }
 
-    fn cuMemsetD32Async(at: u64, value: c_uint, count: usize, stream: u64) {
+    fn cuMemsetD32Async(at: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) {
         fill(stream, at, Pattern::Word(value), count)
     }
 }
@@ -95,15 +95,15 @@ fn resolve(memory: &Memory, end: End, bytes: u64) -> Result<(Span, bool), Status
         End::Device(at) => Ok((memory.span(at, bytes)?, false)),
         End::Host(pointer) => known(pointer.address())?.map_or_else(|| of_program(pointer), |span| Ok((span, false))),
         End::Unified(at) => {
-            let pointer = Pointer(std::ptr::with_exposed_provenance_mut(at as usize));
+            let pointer = Pointer::to(at);
             known(at)?.map_or_else(|| of_program(pointer), |span| Ok((span, false)))
         }
     }
 }
 
-fn copy(stream: u64, from: End, to: End, bytes: usize, returns: Returns) -> Result<(), Status> {
+fn copy(stream: CUstream, from: End, to: End, bytes: usize, returns: Returns) -> Result<(), Status> {
     let driver = Driver::get()?;
-    let stream = driver.stream(Handle(stream))?;
+    let stream = driver.stream(Handle::of(stream))?;
     stream.context.check()?;
     if bytes == 0 {
         return Ok(());
@@ -119,9 +119,9 @@ fn copy(stream: u64, from: End, to: End, bytes: usize, returns: Returns) -> Resu
     if !is_captured && (returns == Returns::WhenDone || to_program) { stream.synchronize() } else { Ok(()) }
 }
 
-fn fill(stream: u64, at: u64, pattern: Pattern, count: usize) -> Result<(), Status> {
+fn fill(stream: CUstream, at: CUdeviceptr, pattern: Pattern, count: usize) -> Result<(), Status> {
     let driver = Driver::get()?;
-    let stream = driver.stream(Handle(stream))?;
+    let stream = driver.stream(Handle::of(stream))?;
     stream.context.check()?;
     let bytes = (count as u64).checked_mul(pattern.bytes()).filter(|_| at.is_multiple_of(pattern.bytes())).ok_or(Status::InvalidValue)?;
     if bytes == 0 {

@@ -6,7 +6,7 @@ use crate::device::SHARED_BYTES_MAX;
 use crate::driver::Driver;
 use crate::module::SHARED_BYTES_UNASKED;
 use crate::status::Status;
-use std::ffi::{c_char, c_int, c_uint};
+use atoll_cuda_api::types::*;
 
 /// Attributes end before this number; those that nobody needs are 0.
 const ATTRIBUTES_END: c_int = 150;
@@ -28,12 +28,12 @@ entry_points! { DEVICE:
         count.set(Driver::get()?.options.devices as c_int)
     }
 
-    fn cuDeviceGet(device: Out<c_int>, ordinal: c_int) {
+    fn cuDeviceGet(device: Out<CUdevice>, ordinal: c_int) {
         Driver::get()?.check_ordinal(ordinal)?;
         device.set(ordinal)
     }
 
-    fn cuDeviceGetName(name: Out<c_char>, room: c_int, device: c_int) {
+    fn cuDeviceGetName(name: Out<c_char>, room: c_int, device: CUdevice) {
         let driver = Driver::get()?;
         let ordinal = driver.check_ordinal(device)?;
         name.is_wanted()?;
@@ -41,43 +41,43 @@ entry_points! { DEVICE:
         Ok(())
     }
 
-    fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: c_int) {
+    fn cuDeviceGetUuid(uuid: Out<CUuuid>, device: CUdevice) {
         let ordinal = Driver::get()?.check_ordinal(device)?;
         uuid.set(uuid_of(ordinal))
     }
 
-    fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, device: c_int) {
+    fn cuDeviceGetUuid_v2(uuid: Out<CUuuid>, device: CUdevice) {
         let ordinal = Driver::get()?.check_ordinal(device)?;
         uuid.set(uuid_of(ordinal))
     }
 
-    fn cuDeviceGetPCIBusId(name: Out<c_char>, room: c_int, device: c_int) {
+    fn cuDeviceGetPCIBusId(name: Out<c_char>, room: c_int, device: CUdevice) {
         let ordinal = Driver::get()?.check_ordinal(device)?;
         name.is_wanted()?;
         name.set_text(&format!("0000:{ordinal:02x}:00.0"), usize::try_from(room).map_err(|_| Status::InvalidValue)?);
         Ok(())
     }
 
-    fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: c_int) {
+    fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: CUdevice) {
         let driver = Driver::get()?;
         driver.check_ordinal(device)?;
         bytes.set(driver.options.memory_bytes as usize)
     }
 
-    fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, device: c_int) {
+    fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, device: CUdevice) {
         let driver = Driver::get()?;
         driver.check_ordinal(device)?;
         major.set(driver.options.capability as c_int / 10)?;
         minor.set(driver.options.capability as c_int % 10)
     }
 
-    fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_int, device: c_int) {
+    fn cuDeviceGetAttribute(value: Out<c_int>, attribute: CUdevice_attribute, device: CUdevice) {
         let driver = Driver::get()?;
         let ordinal = driver.check_ordinal(device)?;
         value.set(attribute_of(driver, attribute, ordinal)?)
     }
 
-    fn cuDeviceCanAccessPeer(can: Out<c_int>, device: c_int, peer: c_int) {
+    fn cuDeviceCanAccessPeer(can: Out<c_int>, device: CUdevice, peer: CUdevice) {
         let driver = Driver::get()?;
         driver.check_ordinal(device)?;
         driver.check_ordinal(peer)?;
@@ -85,10 +85,10 @@ entry_points! { DEVICE:
     }
 }
 
-fn uuid_of(ordinal: u32) -> [u8; 16] {
-    let mut uuid = *b"atoll stand-in 0";
-    uuid[15] = ordinal as u8;
-    uuid
+fn uuid_of(ordinal: u32) -> CUuuid {
+    let mut bytes = *b"atoll stand-in 0";
+    bytes[15] = ordinal as u8;
+    CUuuid { bytes }
 }
 
 /// A number about a device, by its number in `cuda.h`.

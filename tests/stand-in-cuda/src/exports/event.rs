@@ -7,63 +7,64 @@ use crate::event::{Event, Moment, Recorded};
 use crate::status::Status;
 use crate::table::Handle;
 use crate::work::Work;
+use atoll_cuda_api::constants::*;
+use atoll_cuda_api::types::*;
 use std::ffi::c_uint;
 use std::sync::Arc;
 
-/// `CU_EVENT_BLOCKING_SYNC`, `CU_EVENT_DISABLE_TIMING`; `CU_EVENT_INTERPROCESS` is not done.
-const BLOCKING: c_uint = 1;
-const NO_TIMES: c_uint = 2;
-
 entry_points! { EVENT:
-    fn cuEventCreate(event: Out<u64>, flags: c_uint) {
+    fn cuEventCreate(event: Out<CUevent>, flags: c_uint) {
         event.is_wanted()?;
         let driver = Driver::get()?;
         let context = driver.current()?;
-        if flags & !(BLOCKING | NO_TIMES) != 0 {
-            return Err(if flags == 6 { Status::NotSupported } else { Status::InvalidValue });
+        if flags == CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS {
+            return Err(Status::NotSupported);
+        }
+        if flags & !(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING) != 0 {
+            return Err(Status::InvalidValue);
         }
         let handle = Handle::fresh();
-        driver.events.put(handle, Arc::new(Event::new(context, flags & NO_TIMES == 0)));
-        event.set(handle.0)
+        driver.events.put(handle, Arc::new(Event::new(context, flags & CU_EVENT_DISABLE_TIMING == 0)));
+        event.set(handle.raw())
     }
 
-    fn cuEventDestroy_v2(event: u64) {
-        Driver::get()?.events.remove(Handle(event))?.context.check()
+    fn cuEventDestroy_v2(event: CUevent) {
+        Driver::get()?.events.remove(Handle::of(event))?.context.check()
     }
 
-    fn cuEventRecord(event: u64, stream: u64) {
+    fn cuEventRecord(event: CUevent, stream: CUstream) {
         record(event, stream)
     }
 
-    fn cuEventRecordWithFlags(event: u64, stream: u64, flags: c_uint) {
+    fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) {
         if flags == 0 { record(event, stream) } else { Err(Status::NotSupported) }
     }
 
-    fn cuEventQuery(event: u64) {
-        let event = Driver::get()?.events.get(Handle(event))?;
+    fn cuEventQuery(event: CUevent) {
+        let event = Driver::get()?.events.get(Handle::of(event))?;
         event.context.check()?;
         event.query()
     }
 
-    fn cuEventSynchronize(event: u64) {
-        let event = Driver::get()?.events.get(Handle(event))?;
+    fn cuEventSynchronize(event: CUevent) {
+        let event = Driver::get()?.events.get(Handle::of(event))?;
         event.context.check()?;
         event.synchronize()?;
         event.context.check()
     }
 
-    fn cuEventElapsedTime(milliseconds: Out<f32>, begin: u64, end: u64) {
+    fn cuEventElapsedTime(milliseconds: Out<f32>, begin: CUevent, end: CUevent) {
         elapsed(milliseconds, begin, end)
     }
 
-    fn cuEventElapsedTime_v2(milliseconds: Out<f32>, begin: u64, end: u64) {
+    fn cuEventElapsedTime_v2(milliseconds: Out<f32>, begin: CUevent, end: CUevent) {
         elapsed(milliseconds, begin, end)
     }
 }
 
-fn record(event: u64, stream: u64) -> Result<(), Status> {
+fn record(event: CUevent, stream: CUstream) -> Result<(), Status> {
     let driver = Driver::get()?;
-    let (event, stream) = (driver.events.get(Handle(event))?, driver.stream(Handle(stream))?);
+    let (event, stream) = (driver.events.get(Handle::of(event))?, driver.stream(Handle::of(stream))?);
     if event.context.handle != stream.context.handle {
         return Err(Status::InvalidHandle);
     }
@@ -77,9 +78,9 @@ fn record(event: u64, stream: u64) -> Result<(), Status> {
     Ok(())
 }
 
-fn elapsed(milliseconds: Out<f32>, begin: u64, end: u64) -> Result<(), Status> {
+fn elapsed(milliseconds: Out<f32>, begin: CUevent, end: CUevent) -> Result<(), Status> {
     let driver = Driver::get()?;
-    let (begin, end) = (driver.events.get(Handle(begin))?, driver.events.get(Handle(end))?);
+    let (begin, end) = (driver.events.get(Handle::of(begin))?, driver.events.get(Handle::of(end))?);
     begin.context.check()?;
     milliseconds.set(begin.elapsed_ms(&end)?)
 }

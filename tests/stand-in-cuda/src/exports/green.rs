@@ -6,26 +6,15 @@ use super::stream::start;
 use crate::driver::Driver;
 use crate::status::Status;
 use crate::table::Handle;
-use std::ffi::{c_int, c_uint};
+use atoll_cuda_api::constants::*;
+use atoll_cuda_api::types::*;
 use std::sync::Arc;
-
-/// `CU_DEV_RESOURCE_TYPE_SM`.
-const TYPE_SM: u32 = 1;
 
 /// Compute units come in pairs, as on the GPUs that can be divided most finely.
 const STEP: u32 = 2;
 
-/// `CU_GREEN_CTX_DEFAULT_STREAM`.
-const DEFAULT_STREAM: c_uint = 1;
-
 /// The first driver that has them.
 const DRIVER_MIN: c_int = 12_040;
-
-/// `CUdevResource` of CUDA 12: the type, 92 bytes of the driver's, and 48 of which the first four are the number of compute units.
-type Resource = [u32; 36];
-
-/// Where that number is.
-const UNITS: usize = 24;
 
 /// A partition, or the description of one.
 #[derive(Debug)]
@@ -34,23 +23,16 @@ pub(crate) struct Green {
 }
 
 entry_points! { GREEN:
-    fn cuDeviceGetDevResource(device: c_int, resource: Out<Resource>, kind: c_uint) {
+    fn cuDeviceGetDevResource(device: CUdevice, resource: Out<CUdevResource>, kind: CUdevResourceType) {
         let driver = supported()?;
         driver.check_ordinal(device)?;
-        if kind != TYPE_SM {
+        if kind != CU_DEV_RESOURCE_TYPE_SM {
             return Err(Status::InvalidValue);
         }
         resource.set(of_units(driver.options.compute_units))
     }
 
-    fn cuDevSmResourceSplitByCount(
-        result: Out<Resource>,
-        groups: Pointer,
-        input: In<Resource>,
-        rest: Out<Resource>,
-        flags: c_uint,
-        units_min: c_uint,
-    ) {
+    fn cuDevSmResourceSplitByCount(result: Out<CUdevResource>, groups: Pointer, input: In<CUdevResource>, rest: Out<CUdevResource>, flags: c_uint, units_min: c_uint) {
         supported()?;
         let all = units_of(input.get()?)?;
         let units = units_min.max(STEP).checked_next_multiple_of(STEP).filter(|units| *units <= all && flags == 0).ok_or(Status::InvalidValue)?;
@@ -61,7 +43,7 @@ entry_points! { GREEN:
         groups.as_out().set(count)
     }
 
-    fn cuDevResourceGenerateDesc(description: Out<u64>, resources: In<Resource>, count: c_uint) {
+    fn cuDevResourceGenerateDesc(description: Out<CUdevResourceDesc>, resources: In<CUdevResource>, count: c_uint) {
         let driver = supported()?;
         if count != 1 {
             return Err(Status::InvalidValue);
@@ -69,32 +51,32 @@ entry_points! { GREEN:
         units_of(resources.get()?)?;
         let handle = Handle::fresh();
         driver.descriptions.put(handle, Arc::new(()));
-        description.set(handle.0)
+        description.set(handle.raw())
     }
 
-    fn cuGreenCtxCreate(green: Out<u64>, description: u64, device: c_int, flags: c_uint) {
+    fn cuGreenCtxCreate(green: Out<CUgreenCtx>, description: CUdevResourceDesc, device: CUdevice, flags: c_uint) {
         let driver = supported()?;
         let ordinal = driver.check_ordinal(device)?;
-        driver.descriptions.get(Handle(description))?;
-        if flags != DEFAULT_STREAM {
+        driver.descriptions.get(Handle::of(description))?;
+        if flags != CU_GREEN_CTX_DEFAULT_STREAM {
             return Err(Status::InvalidValue);
         }
         green.is_wanted()?;
         driver.retain_primary(ordinal)?;
         let handle = Handle::fresh();
         driver.greens.put(handle, Arc::new(Green { ordinal }));
-        green.set(handle.0)
+        green.set(handle.raw())
     }
 
-    fn cuGreenCtxDestroy(green: u64) {
+    fn cuGreenCtxDestroy(green: CUgreenCtx) {
         let driver = supported()?;
-        let green = driver.greens.remove(Handle(green))?;
+        let green = driver.greens.remove(Handle::of(green))?;
         driver.release_primary(green.ordinal)
     }
 
-    fn cuGreenCtxStreamCreate(stream: Out<u64>, green: u64, flags: c_uint, priority: c_int) {
+    fn cuGreenCtxStreamCreate(stream: Out<CUstream>, green: CUgreenCtx, flags: c_uint, priority: c_int) {
         let driver = supported()?;
-        let green = driver.greens.get(Handle(green))?;
+        let green = driver.greens.get(Handle::of(green))?;
         let primary = driver.primary(green.ordinal)?;
         start(&primary, stream, flags, priority)
     }
@@ -104,12 +86,10 @@ fn supported() -> Result<&'static Driver, Status> {
     Driver::get().and_then(|driver| if driver.options.driver < DRIVER_MIN { Err(Status::NotSupported) } else { Ok(driver) })
 }
 
-fn of_units(units: u32) -> Resource {
-    let mut resource = [0; 36];
-    (resource[0], resource[UNITS]) = (TYPE_SM, units);
-    resource
+fn of_units(units: u32) -> CUdevResource {
+    CUdevResource { kind: CU_DEV_RESOURCE_TYPE_SM, internal: [0; 92], sm_count: units, rest: [0; 44] }
 }
 
-fn units_of(resource: Resource) -> Result<u32, Status> {
-    if resource[0] == TYPE_SM { Ok(resource[UNITS]) } else { Err(Status::InvalidValue) }
+fn units_of(resource: CUdevResource) -> Result<u32, Status> {
+    if resource.kind == CU_DEV_RESOURCE_TYPE_SM { Ok(resource.sm_count) } else { Err(Status::InvalidValue) }
 }

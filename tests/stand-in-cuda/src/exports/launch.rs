@@ -1,6 +1,6 @@
 //! Launches of kernels, and how many blocks of one a compute unit holds.
 
-use super::arguments::{In, Out, Pointer};
+use super::arguments::{Argument, In, Out, Pointer};
 use super::entry_points;
 use crate::device::{Order, SHARED_BYTES_MAX};
 use crate::driver::Driver;
@@ -8,39 +8,17 @@ use crate::module::Function;
 use crate::status::Status;
 use crate::table::Handle;
 use crate::work::Work;
-use std::ffi::{c_int, c_uint};
+use atoll_cuda_api::constants::*;
+use atoll_cuda_api::types::*;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What `extra` consists of: `CU_LAUNCH_PARAM_*`.
-const EXTRA_END: u64 = 0;
-const EXTRA_BUFFER: u64 = 1;
-const EXTRA_BYTES: u64 = 2;
-
-/// `CU_LAUNCH_ATTRIBUTE_*`: those that may be ignored, and those that mean something here.
-const IGNORED: [u32; 4] = [0, 1, 3, 8];
-const COOPERATIVE: u32 = 2;
-const CLUSTER: u32 = 4;
-
-/// `CUlaunchAttribute`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Attribute {
-    id: u32,
-    _pad: u32,
-    value: [u32; 16],
-}
-
-/// `CUlaunchConfig`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Config {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared_bytes: u32,
-    stream: u64,
-    attributes: In<Attribute>,
-    count: u32,
-}
+/// Attributes of a launch that may be ignored.
+const IGNORED: [c_uint; 4] = [
+    CU_LAUNCH_ATTRIBUTE_IGNORE,
+    CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+    CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+    CU_LAUNCH_ATTRIBUTE_PRIORITY,
+];
 
 /// What the caller gives a kernel as parameters: addresses of each, or a buffer with all.
 #[derive(Clone, Copy, Debug)]
@@ -50,50 +28,45 @@ struct Parameters {
 }
 
 entry_points! { LAUNCH:
-    fn cuLaunchKernel(
-        function: u64, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: u64,
-        each: In<Pointer>, extra: In<Pointer>,
-    ) {
+    fn cuLaunchKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, each: In<Pointer>, extra: In<Pointer>) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         launch(function, grid, block, shared_bytes, stream, Parameters { each, extra })
     }
 
-    fn cuLaunchCooperativeKernel(
-        function: u64, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: u64,
-        each: In<Pointer>,
-    ) {
+    fn cuLaunchCooperativeKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, each: In<Pointer>) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         check_cooperative(grid)?;
         launch(function, grid, block, shared_bytes, stream, Parameters { each, extra: In::null() })
     }
 
-    fn cuLaunchKernelEx(config: In<Config>, function: u64, each: In<Pointer>, extra: In<Pointer>) {
+    fn cuLaunchKernelEx(config: In<CUlaunchConfig>, function: CUfunction, each: In<Pointer>, extra: In<Pointer>) {
         let config = config.get()?;
-        for index in 0..config.count as usize {
-            let attribute = config.attributes.at(index)?;
+        let (grid, block) = ([config.grid_dim_x, config.grid_dim_y, config.grid_dim_z], [config.block_dim_x, config.block_dim_y, config.block_dim_z]);
+        for index in 0..config.attribute_count as usize {
+            let attribute = In::of(config.attributes).at(index)?;
             match attribute.id {
-                COOPERATIVE if attribute.value[0] != 0 => check_cooperative(config.grid)?,
-                COOPERATIVE => {}
-                CLUSTER if attribute.value[..3] == [1; 3] => {}
+                CU_LAUNCH_ATTRIBUTE_COOPERATIVE if attribute.value[0] != 0 => check_cooperative(grid)?,
+                CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {}
+                CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION if attribute.value[..3] == [1; 3] => {}
                 id if IGNORED.contains(&id) => {}
                 _ => return Err(Status::NotSupported),
             }
         }
-        launch(function, config.grid, config.block, config.shared_bytes, config.stream, Parameters { each, extra })
+        launch(function, grid, block, config.shared_mem_bytes, config.stream, Parameters { each, extra })
     }
 
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<c_int>, function: u64, threads: c_int, shared_bytes: usize) {
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize) {
         occupancy(blocks, function, threads, shared_bytes)
     }
 
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: Out<c_int>, function: u64, threads: c_int, shared_bytes: usize, _flags: c_uint) {
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize, _flags: c_uint) {
         occupancy(blocks, function, threads, shared_bytes)
     }
 }
 
 /// A compute unit runs one block at a time, whatever the block takes.
-fn occupancy(blocks: Out<c_int>, function: u64, threads: c_int, shared_bytes: usize) -> Result<(), Status> {
-    let function = Driver::get()?.functions.get(Handle(function))?;
+fn occupancy(blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize) -> Result<(), Status> {
+    let function = Driver::get()?.functions.get(Handle::of(function))?;
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(Status::InvalidValue)?;
     let fits =
         threads <= function.threads_max() && shared_bytes as u64 + u64::from(function.shared_bytes()?) <= u64::from(SHARED_BYTES_MAX);
@@ -106,10 +79,17 @@ fn check_cooperative(grid: [u32; 3]) -> Result<(), Status> {
     if blocks > u64::from(Driver::get()?.options.compute_units) { Err(Status::CooperativeLaunchTooLarge) } else { Ok(()) }
 }
 
-fn launch(function: u64, grid: [u32; 3], block: [u32; 3], shared_bytes: u32, stream: u64, given: Parameters) -> Result<(), Status> {
+fn launch(
+    function: CUfunction,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    stream: CUstream,
+    given: Parameters,
+) -> Result<(), Status> {
     let driver = Driver::get()?;
-    let function = driver.functions.get(Handle(function))?;
-    let stream = driver.stream(Handle(stream))?;
+    let function = driver.functions.get(Handle::of(function))?;
+    let stream = driver.stream(Handle::of(stream))?;
     stream.context.check()?;
     if function.module.context.handle != stream.context.handle {
         return Err(Status::InvalidHandle);
@@ -157,10 +137,10 @@ impl Parameters {
         let mut index = 0;
         loop {
             let value = |at: usize| self.extra.at(at);
-            match value(index)?.address() {
-                EXTRA_END => break,
-                EXTRA_BUFFER => buffer = Some(value(index + 1)?),
-                EXTRA_BYTES => bytes = Some(value(index + 1)?.as_in::<usize>().get()?),
+            match value(index)?.address() as usize {
+                CU_LAUNCH_PARAM_END_AS_INT => break,
+                CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT => buffer = Some(value(index + 1)?),
+                CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT => bytes = Some(value(index + 1)?.as_in::<usize>().get()?),
                 _ => return Err(Status::InvalidValue),
             }
             index += 2;

@@ -1,43 +1,44 @@
 //! Names of errors, and entry points by their names.
 
-use super::arguments::{In, Out};
-use super::{Address, TABLES, entry_points};
+use super::arguments::{In, Out, Pointer};
+use super::{Address, entry_points, exported};
 use crate::status::Status;
-use std::ffi::{c_char, c_int};
-
-/// Where an entry point was found or why not, for `cuGetProcAddress_v2`.
-const FOUND: c_int = 0;
-const NOT_FOUND: c_int = 1;
+use atoll_cuda_api::EntryPoint;
+use atoll_cuda_api::constants::*;
+use atoll_cuda_api::types::*;
 
 entry_points! { LOOKUP:
-    fn cuGetErrorName(status: u32, name: Out<*const c_char>) {
+    fn cuGetErrorName(status: CUresult, name: Out<*const c_char>) {
         tell(status, name, |(name, _)| name)
     }
 
-    fn cuGetErrorString(status: u32, text: Out<*const c_char>) {
+    fn cuGetErrorString(status: CUresult, text: Out<*const c_char>) {
         tell(status, text, |(_, text)| text)
     }
 
-    fn cuGetProcAddress(name: In<c_char>, entry: Out<Address>, _version: c_int, _flags: u64) {
-        entry.set(find(&name.text()?).ok_or(Status::NotFound)?)
+    fn cuGetProcAddress(name: In<c_char>, entry: Out<Pointer>, version: c_int, _flags: u64) {
+        entry.set(Pointer::to_code(find(&name.text()?, version).map_err(|_| Status::NotFound)?))
     }
 
-    fn cuGetProcAddress_v2(name: In<c_char>, entry: Out<Address>, _version: c_int, _flags: u64, found: Out<c_int>) {
-        let address = find(&name.text()?);
-        found.set_if_wanted(if address.is_some() { FOUND } else { NOT_FOUND });
-        entry.set(address.unwrap_or(std::ptr::null()))?;
-        address.map(drop).ok_or(Status::NotFound)
+    fn cuGetProcAddress_v2(name: In<c_char>, entry: Out<Pointer>, version: c_int, _flags: u64, found: Out<CUdriverProcAddressQueryResult>) {
+        let address = find(&name.text()?, version);
+        found.set_if_wanted(address.err().unwrap_or(CU_GET_PROC_ADDRESS_SUCCESS));
+        entry.set(address.map_or(Pointer::NULL, Pointer::to_code))?;
+        address.map(drop).map_err(|_| Status::NotFound)
     }
 }
 
-fn tell(status: u32, to: Out<*const c_char>, choose: fn((&'static str, &'static str)) -> &'static str) -> Result<(), Status> {
+fn tell(status: CUresult, to: Out<*const c_char>, choose: fn((&'static str, &'static str)) -> &'static str) -> Result<(), Status> {
     let texts = Status::texts(status);
     to.set(texts.map_or(std::ptr::null(), |texts| choose(texts).as_ptr().cast()))?;
     texts.map(drop).ok_or(Status::InvalidValue)
 }
 
-/// The newest form of an entry point.
-fn find(name: &str) -> Option<Address> {
-    let exact = |name: &str| TABLES.iter().copied().flatten().find(|(known, _)| *known == name).map(|(_, address)| *address);
-    ["_v3", "_v2", ""].iter().find_map(|suffix| exact(&format!("{name}{suffix}")))
+/// The newest form of an entry point that a driver of this version has, by the name without a version; or the form of an exported symbol.
+fn find(name: &str, version: c_int) -> Result<Address, CUdriverProcAddressQueryResult> {
+    let forms = || exported().filter(|(entry, _)| entry.name() == name || entry.symbol == name);
+    let is_there = |entry: &EntryPoint| i64::from(entry.since) <= i64::from(version);
+    let newest = forms().filter(|(entry, _)| is_there(entry)).max_by_key(|(entry, _)| entry.since);
+    let refusal = if forms().next().is_some() { CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT } else { CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND };
+    newest.map(|(_, address)| address).ok_or(refusal)
 }

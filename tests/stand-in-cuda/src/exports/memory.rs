@@ -7,27 +7,12 @@ use crate::memory::Kind;
 use crate::status::Status;
 use crate::table::Handle;
 use crate::work::Work;
-use std::ffi::{c_int, c_uint};
+use atoll_cuda_api::constants::*;
+use atoll_cuda_api::types::*;
 
-/// `CU_MEMHOSTALLOC_*`: portable, mapped, write-combined; what registration has is within.
-const HOST_FLAGS: c_uint = 0xf;
-
-/// `CU_MEMORYTYPE_*`.
-const HOST_MEMORY: c_uint = 1;
-const DEVICE_MEMORY: c_uint = 2;
-
-/// `CU_POINTER_ATTRIBUTE_*`.
-mod attribute {
-    pub(super) const CONTEXT: u32 = 1;
-    pub(super) const MEMORY_TYPE: u32 = 2;
-    pub(super) const DEVICE_POINTER: u32 = 3;
-    pub(super) const HOST_POINTER: u32 = 4;
-    pub(super) const IS_MANAGED: u32 = 8;
-    pub(super) const DEVICE_ORDINAL: u32 = 9;
-    pub(super) const RANGE_START: u32 = 11;
-    pub(super) const RANGE_BYTES: u32 = 12;
-    pub(super) const IS_MAPPED: u32 = 13;
-}
+/// What may be asked of pinned memory: all of it is portable and mapped, and none is cached in another way. What registration has is within.
+const HOST_FLAGS: c_uint =
+    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
 
 entry_points! { MEMORY:
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
@@ -37,14 +22,14 @@ entry_points! { MEMORY:
         total.set(total_bytes as usize)
     }
 
-    fn cuMemAlloc_v2(at: Out<u64>, bytes: usize) {
+    fn cuMemAlloc_v2(at: Out<CUdeviceptr>, bytes: usize) {
         at.is_wanted()?;
         let context = Driver::get()?.current()?;
         context.refuse_while_capturing()?;
         at.set(context.take_memory(bytes as u64, 1, Kind::Device)?)
     }
 
-    fn cuMemFree_v2(at: u64) {
+    fn cuMemFree_v2(at: CUdeviceptr) {
         let driver = Driver::get()?;
         let context = driver.current()?;
         if at == 0 {
@@ -57,18 +42,18 @@ entry_points! { MEMORY:
         driver.memory.give_back(at, Kind::Device)
     }
 
-    fn cuMemAllocAsync(at: Out<u64>, bytes: usize, stream: u64) {
+    fn cuMemAllocAsync(at: Out<CUdeviceptr>, bytes: usize, stream: CUstream) {
         at.is_wanted()?;
-        let stream = Driver::get()?.stream(Handle(stream))?;
+        let stream = Driver::get()?.stream(Handle::of(stream))?;
         if stream.capture().is_some() {
             return Err(Status::NotSupported);
         }
         at.set(stream.context.take_memory(bytes as u64, 1, Kind::Device)?)
     }
 
-    fn cuMemFreeAsync(at: u64, stream: u64) {
+    fn cuMemFreeAsync(at: CUdeviceptr, stream: CUstream) {
         let driver = Driver::get()?;
-        let stream = driver.stream(Handle(stream))?;
+        let stream = driver.stream(Handle::of(stream))?;
         let allocation = driver.memory.find(at).filter(|allocation| allocation.at == at && allocation.kind == Kind::Device);
         allocation.ok_or(Status::InvalidValue)?;
         if stream.capture().is_some() {
@@ -77,11 +62,11 @@ entry_points! { MEMORY:
         stream.push(Work::Free { at })
     }
 
-    fn cuMemHostAlloc(at: Out<u64>, bytes: usize, flags: c_uint) {
+    fn cuMemHostAlloc(at: Out<Pointer>, bytes: usize, flags: c_uint) {
         host_alloc(at, bytes, flags)
     }
 
-    fn cuMemAllocHost_v2(at: Out<u64>, bytes: usize) {
+    fn cuMemAllocHost_v2(at: Out<Pointer>, bytes: usize) {
         host_alloc(at, bytes, 0)
     }
 
@@ -91,12 +76,12 @@ entry_points! { MEMORY:
         driver.memory.give_back(at.address(), Kind::Pinned)
     }
 
+    fn cuMemHostRegister(at: Pointer, bytes: usize, flags: c_uint) {
+        host_register(at, bytes, flags)
+    }
+
     fn cuMemHostRegister_v2(at: Pointer, bytes: usize, flags: c_uint) {
-        let context = Driver::get()?.current()?;
-        if flags & !HOST_FLAGS != 0 {
-            return Err(Status::InvalidValue);
-        }
-        context.memory().register(at.address(), bytes as u64, (context.handle, context.device.ordinal))
+        host_register(at, bytes, flags)
     }
 
     fn cuMemHostUnregister(at: Pointer) {
@@ -105,7 +90,7 @@ entry_points! { MEMORY:
         driver.memory.give_back(at.address(), Kind::Registered)
     }
 
-    fn cuMemHostGetDevicePointer_v2(device: Out<u64>, host: Pointer, flags: c_uint) {
+    fn cuMemHostGetDevicePointer_v2(device: Out<CUdeviceptr>, host: Pointer, flags: c_uint) {
         let context = Driver::get()?.current()?;
         let is_shared = |kind| matches!(kind, Kind::Pinned | Kind::Registered);
         if flags != 0 || !context.memory().find(host.address()).is_some_and(|allocation| is_shared(allocation.kind)) {
@@ -117,41 +102,48 @@ entry_points! { MEMORY:
     fn cuMemHostGetFlags(flags: Out<c_uint>, host: Pointer) {
         let context = Driver::get()?.current()?;
         context.memory().find(host.address()).filter(|allocation| allocation.kind == Kind::Pinned).ok_or(Status::InvalidValue)?;
-        // Portable and mapped, as all of it is.
-        flags.set(3)
+        flags.set(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP)
     }
 
-    fn cuMemGetAddressRange_v2(base: Out<u64>, bytes: Out<usize>, at: u64) {
+    fn cuMemGetAddressRange_v2(base: Out<CUdeviceptr>, bytes: Out<usize>, at: CUdeviceptr) {
         let allocation = Driver::get()?.current()?.memory().find(at).ok_or(Status::NotFound)?;
         base.set_if_wanted(allocation.at);
         bytes.set_if_wanted(allocation.bytes as usize);
         Ok(())
     }
 
-    fn cuPointerGetAttribute(value: Pointer, wanted: c_uint, at: u64) {
+    fn cuPointerGetAttribute(value: Pointer, wanted: CUpointer_attribute, at: CUdeviceptr) {
         let allocation = Driver::get()?.memory.find(at).ok_or(Status::InvalidValue)?;
         let is_device = allocation.kind == Kind::Device;
         match wanted {
-            attribute::CONTEXT => value.as_out().set(allocation.context.0),
-            attribute::MEMORY_TYPE => value.as_out().set(if is_device { DEVICE_MEMORY } else { HOST_MEMORY }),
-            attribute::DEVICE_POINTER => value.as_out().set(at),
-            attribute::HOST_POINTER if is_device => Err(Status::InvalidValue),
-            attribute::HOST_POINTER => value.as_out().set(at),
-            attribute::IS_MANAGED => value.as_out().set(0 as c_uint),
-            attribute::DEVICE_ORDINAL => value.as_out().set(allocation.device as c_int),
-            attribute::RANGE_START => value.as_out().set(allocation.at),
-            attribute::RANGE_BYTES => value.as_out().set(allocation.bytes as usize),
-            attribute::IS_MAPPED => value.as_out().set(1 as c_uint),
+            CU_POINTER_ATTRIBUTE_CONTEXT => value.as_out().set(allocation.context.0),
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE => value.as_out().set(if is_device { CU_MEMORYTYPE_DEVICE } else { CU_MEMORYTYPE_HOST }),
+            CU_POINTER_ATTRIBUTE_DEVICE_POINTER => value.as_out().set(at),
+            CU_POINTER_ATTRIBUTE_HOST_POINTER if is_device => Err(Status::InvalidValue),
+            CU_POINTER_ATTRIBUTE_HOST_POINTER => value.as_out().set(at),
+            CU_POINTER_ATTRIBUTE_IS_MANAGED => value.as_out().set(0 as c_uint),
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => value.as_out().set(allocation.device as c_int),
+            CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => value.as_out().set(allocation.at),
+            CU_POINTER_ATTRIBUTE_RANGE_SIZE => value.as_out().set(allocation.bytes as usize),
+            CU_POINTER_ATTRIBUTE_MAPPED => value.as_out().set(1 as c_uint),
             _ => Err(Status::NotSupported),
         }
     }
 }
 
-fn host_alloc(at: Out<u64>, bytes: usize, flags: c_uint) -> Result<(), Status> {
+fn host_alloc(at: Out<Pointer>, bytes: usize, flags: c_uint) -> Result<(), Status> {
     at.is_wanted()?;
     let context = Driver::get()?.current()?;
     if flags & !HOST_FLAGS != 0 {
         return Err(Status::InvalidValue);
     }
-    at.set(context.take_memory(bytes as u64, 1, Kind::Pinned)?)
+    at.set(Pointer::to(context.take_memory(bytes as u64, 1, Kind::Pinned)?))
+}
+
+fn host_register(at: Pointer, bytes: usize, flags: c_uint) -> Result<(), Status> {
+    let context = Driver::get()?.current()?;
+    if flags & !HOST_FLAGS != 0 {
+        return Err(Status::InvalidValue);
+    }
+    context.memory().register(at.address(), bytes as u64, (context.handle, context.device.ordinal))
 }

@@ -26,6 +26,7 @@ pub(crate) mod code {
     pub(crate) const CONTEXT_DESTROYED: u32 = 709;
     pub(crate) const MISALIGNED: u32 = 716;
     pub(crate) const LAUNCH_FAILED: u32 = 719;
+    pub(crate) const NOT_SUPPORTED: u32 = 801;
     pub(crate) const CAPTURE_UNSUPPORTED: u32 = 900;
     pub(crate) const CAPTURE_INVALIDATED: u32 = 901;
     pub(crate) const CAPTURE_UNMATCHED: u32 = 903;
@@ -41,11 +42,15 @@ pub(crate) const NON_BLOCKING: u32 = 1;
 pub(crate) fn library() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let test = std::env::current_exe().expect("a test has a path");
-        let path: PathBuf = test.ancestors().nth(1).expect("target/<profile>/deps").join("libatoll_stand_in_cuda.so");
+        let path = library_path();
         // SAFETY: our own library, which does nothing when it is loaded.
         unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     })
+}
+
+pub(crate) fn library_path() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    test.ancestors().nth(1).expect("target/<profile>/deps").join("libatoll_stand_in_cuda.so")
 }
 
 /// Calls an entry point: `cuda!(cuMemFree_v2(at => u64))` returns its status.

@@ -11,3 +11,4 @@ mod memory;
 mod modules;
 mod options;
 mod streams;
+mod table;

@@ -1,0 +1,94 @@
+//! Flags, attribute numbers and the like, by their names in the header: those that somebody here uses.
+
+use crate::types::*;
+
+macro_rules! constants {
+    ($(#[doc = $doc:literal] $type:ty: $($name:ident = $value:literal),+;)+) => {
+        $($(
+            #[doc = $doc]
+            pub const $name: $type = $value;
+        )+)+
+
+        /// All of them: the header's names, and their values.
+        pub const CONSTANTS: &[(&str, u64)] = &[$($((stringify!($name), $value)),+),+];
+    };
+}
+
+constants! {
+    /// Device attribute.
+    CUdevice_attribute:
+        CU_DEVICE_ATTRIBUTE_CLOCK_RATE = 13,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_MODE = 20,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97;
+    /// Kernel attribute.
+    CUfunction_attribute:
+        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
+        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
+        CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES = 2,
+        CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
+        CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
+        CU_FUNC_ATTRIBUTE_PTX_VERSION = 5,
+        CU_FUNC_ATTRIBUTE_BINARY_VERSION = 6,
+        CU_FUNC_ATTRIBUTE_CACHE_MODE_CA = 7,
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
+        CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 9;
+    /// Attribute of an address.
+    CUpointer_attribute:
+        CU_POINTER_ATTRIBUTE_CONTEXT = 1,
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,
+        CU_POINTER_ATTRIBUTE_HOST_POINTER = 4,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
+        CU_POINTER_ATTRIBUTE_MAPPED = 13;
+    /// Where memory is.
+    c_uint: CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2;
+    /// Flag of pinned memory.
+    c_uint: CU_MEMHOSTALLOC_PORTABLE = 1, CU_MEMHOSTALLOC_DEVICEMAP = 2, CU_MEMHOSTALLOC_WRITECOMBINED = 4;
+    /// Flag of registered memory.
+    c_uint: CU_MEMHOSTREGISTER_PORTABLE = 1, CU_MEMHOSTREGISTER_DEVICEMAP = 2, CU_MEMHOSTREGISTER_IOMEMORY = 4, CU_MEMHOSTREGISTER_READ_ONLY = 8;
+    /// Option of the driver's compiler.
+    CUjit_option:
+        CU_JIT_INFO_LOG_BUFFER = 3,
+        CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES = 4,
+        CU_JIT_ERROR_LOG_BUFFER = 5,
+        CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6;
+    /// When code is loaded.
+    CUmoduleLoadingMode: CU_MODULE_EAGER_LOADING = 1, CU_MODULE_LAZY_LOADING = 2;
+    /// Element of a launch's `extra`.
+    usize: CU_LAUNCH_PARAM_END_AS_INT = 0, CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT = 1, CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT = 2;
+    /// Attribute of a launch.
+    c_uint:
+        CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
+        CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,
+        CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2,
+        CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY = 3,
+        CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
+        CU_LAUNCH_ATTRIBUTE_PRIORITY = 8;
+    /// Flag of a stream.
+    c_uint: CU_STREAM_NON_BLOCKING = 1;
+    /// Flag of a word that a stream writes, or waits for.
+    c_uint: CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER = 1, CU_STREAM_WAIT_VALUE_FLUSH = 0x4000_0000;
+    /// How a stream compares a word that it waits for.
+    c_uint: CU_STREAM_WAIT_VALUE_GEQ = 0, CU_STREAM_WAIT_VALUE_EQ = 1, CU_STREAM_WAIT_VALUE_AND = 2, CU_STREAM_WAIT_VALUE_NOR = 3;
+    /// What else may go on while a stream is captured.
+    CUstreamCaptureMode: CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1, CU_STREAM_CAPTURE_MODE_RELAXED = 2;
+    /// Whether a stream is captured.
+    CUstreamCaptureStatus: CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1, CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2;
+    /// Flag of an event.
+    c_uint: CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4;
+    /// What can be divided between green contexts.
+    CUdevResourceType: CU_DEV_RESOURCE_TYPE_SM = 1;
+    /// Flag of a green context, without which the driver of CUDA 12 makes none.
+    c_uint: CU_GREEN_CTX_DEFAULT_STREAM = 1;
+    /// Whether an entry point was found.
+    CUdriverProcAddressQueryResult:
+        CU_GET_PROC_ADDRESS_SUCCESS = 0,
+        CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
+        CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2;
+}

@@ -10,7 +10,9 @@ use anyhow::{Context, Result, ensure};
 use atoll_client::{Answer, Call, Class, Client, ClientError, DataType, Deploy, Tensor};
 use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::{Completion, Device, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, Telemetry};
+use atoll_device::{
+    AddressSlots, Completion, Device, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, Telemetry,
+};
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{
     Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvokeError, OutputTensor,
@@ -162,10 +164,10 @@ impl Rig {
             (preempt_params::EVICTED_WORD, place.evicted_word),
             (preempt_params::PROGRESS, place.progress),
         ];
-        let mut address_slots = 0b11;
+        let mut address_slots: AddressSlots = [0, 1].into_iter().collect();
         for (at, word) in words {
             set(preempt + at, &word.0.to_le_bytes());
-            address_slots |= 1 << ((preempt + at) / 8);
+            address_slots.insert((preempt + at) as usize / 8);
         }
         set(preempt + preempt_params::ISSUED_EPOCH, &self.epoch.0.to_le_bytes());
         let record = LaunchRecord {

@@ -15,8 +15,8 @@ const SYMBOLS_MAX: usize = 256;
 const RANK_MAX: usize = 16;
 /// Largest block of any device.
 const BLOCK_THREADS_MAX: u64 = 1024;
-/// Largest parameter block: what a launch record can carry.
-const PARAMS_BYTES_MAX: u32 = 512;
+/// Largest parameter block of a kernel in bytes, all that passes append included: what a launch can carry, and what every PTX version allows.
+pub const PARAMS_BYTES_MAX: u32 = 4096;
 
 /// A contradiction in a graph or target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

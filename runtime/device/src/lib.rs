@@ -38,6 +38,7 @@ mod launching;
 mod loss;
 mod memory;
 mod modules;
+mod params;
 mod reports;
 mod telemetry;
 
@@ -50,6 +51,7 @@ pub use launching::Launching;
 pub use loss::LossCause;
 pub use memory::Memory;
 pub use modules::{ModuleId, ModuleImage, Modules};
+pub use params::{AddressSlots, PARAM_SLOTS_MAX, PARAMS_BYTES_MAX, ParamBlock, translate_offsets};
 pub use record::*;
 pub use report::{Fault, FaultKind, LaunchReport};
 pub use reports::{KeepReports, PRINTED_BYTES_MAX, Reports};

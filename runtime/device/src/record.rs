@@ -1,19 +1,28 @@
 //! The records that cross the command ring: plain, fixed-size, no pointers.
 
 use crate::ModuleId;
+use crate::params::{AddressSlots, PARAM_SLOTS_MAX, PARAMS_BYTES_MAX, ParamBlock, SLOT_WORDS, words_of};
+use crate::ring::Slot;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 
-/// 64-bit words of a [`Command`] in a ring.
-pub const COMMAND_WORDS: usize = 9 + PARAMS_BYTES_MAX / 8;
+/// 64-bit words of a launch in its ring slot: a record and, behind it, as many parameters as fill eight cache lines.
+pub const COMMAND_WORDS: usize = 64;
+
+/// 64-bit words of a launch in the arena beside the ring: what else there is of address slots and parameters.
+pub const COMMAND_ARENA_WORDS: usize = (RECORD_WORDS + PARAM_SLOTS_MAX + SLOT_WORDS - 1 - COMMAND_WORDS).next_multiple_of(8);
 
 /// 64-bit words of a [`Completion`] in a ring.
 pub const COMPLETION_WORDS: usize = 7;
 
-/// Where [`LaunchRecord::followed`] stands beside [`LaunchRecord::may_run_again`].
-const FOLLOWED_BIT: u32 = 31;
+/// Words of a record, with the first word of its address slots. Parameters follow, and the other words of the address slots behind the last parameter that a block may have.
+const RECORD_WORDS: usize = 9;
+const MORE_SLOTS_AT: usize = RECORD_WORDS + PARAM_SLOTS_MAX;
 
-/// Largest parameter block of a launch in bytes: 64 slots, what `address_slots` can mark.
-pub const PARAMS_BYTES_MAX: usize = 512;
+/// Where flags stand beside [`LaunchRecord::may_run_again`].
+const FOLLOWED_BIT: u32 = 31;
+const ABSOLUTE_BIT: u32 = 30;
+/// Slots are marked beyond those of the record's own word.
+const MORE_SLOTS_BIT: u32 = 29;
 
 /// One launch.
 #[repr(C)]
@@ -29,8 +38,8 @@ pub struct LaunchRecord {
     pub grid: [u32; 3],
     /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
-    /// Bit `i`: the eight bytes at `8 * i` of the parameter block are a device offset, which the device turns into an address.
-    pub address_slots: u64,
+    /// The slots of the parameter block that name places in device memory, which the device relocates.
+    pub address_slots: AddressSlots,
     /// The launch's evicted word, 0 when submitted.
     pub evicted_word: DeviceOffset,
     /// The task's epoch word, for devices that look at it between blocks.
@@ -143,69 +152,72 @@ impl ComputeUnitUse {
     }
 }
 
-/// A launch with its parameter block, as it crosses the command ring. The block travels in the record, so it needs no arena and no life of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A launch as it comes out of a ring. Any bits are a command; whether it makes sense is checked where it is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The launch.
     pub record: LaunchRecord,
     /// Bytes of the parameter block; more than [`PARAMS_BYTES_MAX`] makes the launch fail.
     pub params_bytes: u32,
-    /// The parameter block in 64-bit words, zero behind its end.
-    pub params: [u64; PARAMS_BYTES_MAX / 8],
+    /// The parameter block.
+    pub params: ParamBlock,
 }
 
 impl Command {
-    /// The command of a launch.
-    pub fn new(record: &LaunchRecord, params: &[u8]) -> Command {
-        let mut words = [0; PARAMS_BYTES_MAX / 8];
-        for (word, bytes) in words.iter_mut().zip(params.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_ne_bytes(whole);
-        }
-        Command { record: *record, params_bytes: u32::try_from(params.len()).unwrap_or(u32::MAX), params: words }
-    }
-
-    /// As words for a ring.
-    pub fn to_words(&self) -> [u64; COMMAND_WORDS] {
-        let r = &self.record;
-        let mut words = [0; COMMAND_WORDS];
-        words[..9].copy_from_slice(&[
+    /// Puts a launch into a ring slot. Of a parameter block that is too large only the size is put there.
+    pub fn put(slot: &Slot<'_>, record: &LaunchRecord, params: &[u8]) {
+        let r = record;
+        let [first_slots, more_slots @ ..] = r.address_slots.words();
+        let has_more_slots = more_slots.iter().any(|word| *word != 0);
+        let bits = u32::from(has_more_slots) << MORE_SLOTS_BIT | u32::from(r.address_slots.are_absolute()) << ABSOLUTE_BIT;
+        let flags = r.may_run_again | r.followed << FOLLOWED_BIT | bits;
+        let words: [u64; RECORD_WORDS] = [
             r.launch.0,
             join(r.module.0, r.kernel),
             join(r.grid[0], r.grid[1]),
             join(r.grid[2], r.shared_bytes),
-            r.address_slots,
+            *first_slots,
             r.evicted_word.0,
             r.epoch_word.0,
             join(r.epoch.0, r.preemptible),
-            join(self.params_bytes, r.may_run_again | r.followed << FOLLOWED_BIT),
-        ]);
-        words[9..].copy_from_slice(&self.params);
-        words
+            join(u32::try_from(params.len()).unwrap_or(u32::MAX), flags),
+        ];
+        slot.store(0, words);
+        if params.len() <= PARAMS_BYTES_MAX {
+            slot.store(RECORD_WORDS, words_of(params));
+        }
+        if has_more_slots {
+            slot.store(MORE_SLOTS_AT, more_slots.iter().copied());
+        }
     }
 
-    /// From a ring. Any bits are a command; whether it makes sense is checked where it is run.
-    pub fn from_words(words: &[u64; COMMAND_WORDS]) -> Command {
+    /// Takes a launch out of a ring slot, which may be changed by a peer that breaks the rules: each word is read once.
+    pub fn take(slot: &Slot<'_>) -> Command {
+        let words: [u64; RECORD_WORDS] = std::array::from_fn(|index| slot.load(index));
         let (module, kernel) = split(words[1]);
         let (x, y) = split(words[2]);
         let (z, shared_bytes) = split(words[3]);
         let (epoch, preemptible) = split(words[7]);
         let (params_bytes, flags) = split(words[8]);
-        let mut params = [0; PARAMS_BYTES_MAX / 8];
-        params.copy_from_slice(&words[9..]);
+        let bytes = params_bytes as usize;
+        let has_more_slots = flags >> MORE_SLOTS_BIT & 1 == 1;
+        let more_slots = |index: usize| if has_more_slots { slot.load(MORE_SLOTS_AT + index - 1) } else { 0 };
+        let slots = std::array::from_fn(|index| if index == 0 { words[4] } else { more_slots(index) });
+        let taken_bytes = if bytes <= PARAMS_BYTES_MAX { bytes } else { 0 };
+        let mut params = ParamBlock::zeroed(taken_bytes);
+        (0..taken_bytes.div_ceil(8)).for_each(|index| params.set(index, slot.load(RECORD_WORDS + index)));
         let record = LaunchRecord {
             launch: LaunchId(words[0]),
             module: ModuleId(module),
             kernel,
             grid: [x, y, z],
             shared_bytes,
-            address_slots: words[4],
+            address_slots: AddressSlots::from_words(slots, flags >> ABSOLUTE_BIT & 1 == 1),
             evicted_word: DeviceOffset(words[5]),
             epoch_word: DeviceOffset(words[6]),
             epoch: Epoch(epoch),
             preemptible,
-            may_run_again: flags & !(1 << FOLLOWED_BIT),
+            may_run_again: flags & ((1 << MORE_SLOTS_BIT) - 1),
             followed: flags >> FOLLOWED_BIT,
         };
         Command { record, params_bytes, params }
@@ -244,28 +256,100 @@ fn split(word: u64) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::{Consumer, Producer, PushError, ring_bytes};
+    use crate::shm::Region;
+    use atoll_core::rng::Rng;
+    use std::sync::Arc;
 
-    #[test]
-    fn records_survive_the_ring() {
-        let record = LaunchRecord {
+    fn record(address_slots: AddressSlots) -> LaunchRecord {
+        LaunchRecord {
             launch: LaunchId(u64::MAX - 1),
             module: ModuleId(2),
             kernel: 3,
             grid: [4, 5, 6],
             shared_bytes: 7,
-            address_slots: 1 << 63 | 8,
+            address_slots,
             evicted_word: DeviceOffset(9),
             epoch_word: DeviceOffset(10),
             epoch: Epoch(u32::MAX),
             preemptible: 1,
             may_run_again: 1,
             followed: 1,
-        };
-        let command = Command::new(&record, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-        assert_eq!(command.params[..3], [0x0807_0605_0403_0201, 0x0a09, 0]);
-        assert_eq!(Command::from_words(&command.to_words()), command);
-        assert_eq!(Command::new(&record, &[0; PARAMS_BYTES_MAX + 1]).params_bytes, PARAMS_BYTES_MAX as u32 + 1);
+        }
+    }
 
+    fn ring(capacity: u32) -> (Producer<COMMAND_WORDS, COMMAND_ARENA_WORDS>, Consumer<COMMAND_WORDS, COMMAND_ARENA_WORDS>) {
+        let region = Arc::new(Region::create("ring", ring_bytes::<COMMAND_WORDS, COMMAND_ARENA_WORDS>(capacity)).unwrap());
+        (Producer::new(region.clone(), 0, capacity).unwrap(), Consumer::new(region, 0, capacity).unwrap())
+    }
+
+    #[test]
+    fn launches_survive_the_ring() {
+        let (mut producer, mut consumer) = ring(1);
+        let inline_bytes = (COMMAND_WORDS - RECORD_WORDS) * 8;
+        for bytes in [0, 10, inline_bytes - 1, inline_bytes, inline_bytes + 1, 512, 513, 4090, PARAMS_BYTES_MAX] {
+            let params: Vec<u8> = (0..bytes).map(|i| (i % 255) as u8 + 1).collect();
+            let last = bytes.saturating_sub(1) / 8;
+            for slots in [AddressSlots::NONE, [0, last].into_iter().collect(), (0..=last).collect::<AddressSlots>().absolute()] {
+                producer.push_with(|slot| Command::put(slot, &record(slots), &params)).unwrap();
+                let command = consumer.pop_with(Command::take).unwrap().unwrap();
+                assert_eq!((&command.record, command.params_bytes as usize), (&record(slots), bytes));
+                assert_eq!(command.params, ParamBlock::from_bytes(&params));
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_block_that_is_too_large_the_size_is_told() {
+        let (mut producer, mut consumer) = ring(1);
+        producer.push_with(|slot| Command::put(slot, &record(AddressSlots::NONE), &[1; PARAMS_BYTES_MAX + 1])).unwrap();
+        let command = consumer.pop_with(Command::take).unwrap().unwrap();
+        assert_eq!((command.params_bytes as usize, command.params), (PARAMS_BYTES_MAX + 1, ParamBlock::zeroed(0)));
+    }
+
+    /// Launches of all sizes through a ring that is full most of the time: no slot of the arena is used again before its launch was taken.
+    #[test]
+    fn the_arena_keeps_up_with_a_full_ring() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let capacity = 1 + rng.below(7) as u32;
+            let (mut producer, mut consumer) = ring(capacity);
+            let mut waiting = std::collections::VecDeque::new();
+            let mut launches = 0;
+            for _ in 0..2_000 {
+                if rng.below(3) > 0 {
+                    let bytes = match rng.below(3) {
+                        0 => rng.below(64) as usize,
+                        1 => rng.below(PARAMS_BYTES_MAX as u64 + 1) as usize,
+                        _ => PARAMS_BYTES_MAX,
+                    };
+                    let params: Vec<u8> = (0..bytes).map(|_| rng.below(256) as u8).collect();
+                    let slots = (0..rng.below(9)).map(|_| rng.below(bytes as u64 / 8 + 1).min(PARAM_SLOTS_MAX as u64 - 1) as usize);
+                    let record = LaunchRecord { launch: LaunchId(launches), ..record(slots.collect()) };
+                    match producer.push_with(|slot| Command::put(slot, &record, &params)) {
+                        Ok(()) => waiting.push_back((record, params)),
+                        Err(full) => {
+                            assert_eq!((full, waiting.len() as u32), (PushError::Full, capacity.next_power_of_two()), "seed {seed}");
+                            continue;
+                        }
+                    }
+                    launches += 1;
+                } else {
+                    let taken = consumer.pop_with(Command::take).unwrap();
+                    let expected = waiting.pop_front();
+                    assert_eq!(taken.is_some(), expected.is_some(), "seed {seed}");
+                    if let (Some(taken), Some((record, params))) = (taken, expected) {
+                        assert_eq!(taken.record, record, "seed {seed}");
+                        assert_eq!(taken.params.to_bytes(params.len()), params, "seed {seed}, launch {}", record.launch.0);
+                    }
+                }
+            }
+            assert!(launches > 100, "seed {seed}: {launches} launches");
+        }
+    }
+
+    #[test]
+    fn completions_survive_the_ring() {
         for status in [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted] {
             let completion =
                 Completion { launch: LaunchId(1), status, started_ns: 2, ended_ns: 3, busy_ns: 4, reexecuted_blocks: 5, discarded_ns: 6 };

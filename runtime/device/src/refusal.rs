@@ -1,6 +1,6 @@
 //! What every device checks of a launch before it runs it.
 
-use crate::record::{LaunchRecord, PARAMS_BYTES_MAX};
+use crate::{AddressSlots, LaunchRecord, PARAMS_BYTES_MAX, ParamBlock};
 use atoll_kgraph::KernelFacts;
 
 /// Why a launch cannot be run. The engine checks all of this before; so it is a bug of ours, or a peer that broke the ring.
@@ -13,8 +13,13 @@ pub enum Refusal {
     #[error("the module has no such kernel")]
     Kernel,
     /// Its parameter block has another size than the kernel's, or is too large for any.
-    #[error("the parameter block is shorter than the kernel's, or longer than any may be")]
-    Params,
+    #[error("{bytes} bytes of parameters, where the kernel has {declared} and {PARAMS_BYTES_MAX} are the most")]
+    Params {
+        /// Bytes of the parameter block.
+        bytes: usize,
+        /// Bytes that the kernel declares.
+        declared: u32,
+    },
     /// It marks an address that is none.
     #[error("an address slot lies outside the parameter block or holds no offset of the device's memory")]
     Address,
@@ -33,7 +38,7 @@ pub enum Refusal {
 pub fn checked_blocks(record: &LaunchRecord, params_bytes: usize, facts: &KernelFacts, shared_bytes_max: u32) -> Result<u64, Refusal> {
     let blocks = record.grid.iter().try_fold(1u64, |n, g| n.checked_mul(u64::from(*g))).ok_or(Refusal::Grid)?;
     if params_bytes < facts.params_bytes as usize || params_bytes > PARAMS_BYTES_MAX {
-        return Err(Refusal::Params);
+        return Err(Refusal::Params { bytes: params_bytes, declared: facts.params_bytes });
     }
     if record.shared_bytes < facts.shared_bytes || record.shared_bytes > shared_bytes_max {
         return Err(Refusal::Shared);
@@ -41,20 +46,16 @@ pub fn checked_blocks(record: &LaunchRecord, params_bytes: usize, facts: &Kernel
     Ok(blocks)
 }
 
-/// Puts addresses in place of the offsets that a parameter block holds, zero behind its end.
-pub fn rebase(
-    params: &mut [u64; PARAMS_BYTES_MAX / 8],
+/// Puts addresses in place of the offsets that a parameter block holds. `address` says which address an offset has, or, where the block holds addresses, whether that is one.
+pub fn relocate(
+    params: &mut ParamBlock,
     params_bytes: usize,
-    mut slots: u64,
+    slots: &AddressSlots,
     address: impl Fn(u64) -> Option<u64>,
 ) -> Result<(), Refusal> {
-    while slots != 0 {
-        let slot = slots.trailing_zeros() as usize;
-        slots &= slots - 1;
-        if (slot + 1) * 8 > params_bytes {
-            return Err(Refusal::Address);
-        }
-        params[slot] = address(params[slot]).ok_or(Refusal::Address)?;
+    for slot in slots.iter() {
+        let value = params.get(slot).filter(|_| (slot + 1) * 8 <= params_bytes).ok_or(Refusal::Address)?;
+        params.set(slot, address(value).ok_or(Refusal::Address)?);
     }
     Ok(())
 }

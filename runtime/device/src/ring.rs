@@ -1,6 +1,7 @@
 //! A bounded ring for one producer and one consumer, in memory that two processes share.
 //!
-//! Records are `W` 64-bit words; nothing in the ring is a pointer, so every process may map it where it likes. Each side keeps its own index to itself and only publishes it:
+//! Records are `W` 64-bit words. Beside the ring lies an *arena* with `A` more words for each slot, which live exactly as long as the slot does: for what most records do not have, and what only some
+//! touch. Nothing in the ring is a pointer, so every process may map it where it likes. Each side keeps its own index to itself and only publishes it:
 //! what the peer writes into shared memory is read once, checked, and then used (a peer that breaks the rules gets [`Corrupt`], never undefined behaviour). All accesses are
 //! atomic, so a record that a broken peer overwrites while we read it is a wrong record, which its reader must check anyway.
 //!
@@ -15,9 +16,9 @@ const TAIL_WORD: usize = 0;
 const HEAD_WORD: usize = 16;
 const HEADER_WORDS: usize = 32;
 
-/// Bytes to set aside for a ring of `capacity` records of `W` words.
-pub const fn ring_bytes<const W: usize>(capacity: u32) -> u64 {
-    let words = HEADER_WORDS as u64 + W as u64 * capacity.next_power_of_two() as u64;
+/// Bytes to set aside for a ring of `capacity` records of `W` words, with `A` words beside each.
+pub const fn ring_bytes<const W: usize, const A: usize>(capacity: u32) -> u64 {
+    let words = HEADER_WORDS as u64 + (W + A) as u64 * capacity.next_power_of_two() as u64;
     (words * 8).next_multiple_of(128)
 }
 
@@ -44,18 +45,18 @@ pub enum PushError {
 
 /// One ring inside a region; both ends hold one.
 #[derive(Debug)]
-struct Place<const W: usize> {
+struct Place<const W: usize, const A: usize> {
     region: Arc<Region>,
     at: u64,
     slots: u64,
     words: usize,
 }
 
-impl<const W: usize> Place<W> {
+impl<const W: usize, const A: usize> Place<W, A> {
     /// `None` where the ring would not lie inside the region.
     fn new(region: Arc<Region>, at: u64, capacity: u32) -> Option<Self> {
         let slots = capacity.max(1).next_power_of_two();
-        let words = HEADER_WORDS + W * slots as usize;
+        let words = HEADER_WORDS + (W + A) * slots as usize;
         region.words(at, words)?;
         Some(Place { region, at, slots: u64::from(slots), words })
     }
@@ -65,21 +66,54 @@ impl<const W: usize> Place<W> {
         self.region.words(self.at, self.words).unwrap_or(&[])
     }
 
-    fn slot(&self, index: u64) -> &[AtomicU64] {
-        let first = HEADER_WORDS + (index & (self.slots - 1)) as usize * W;
-        &self.all()[first..first + W]
+    fn slot(&self, index: u64) -> Slot<'_> {
+        let index = (index & (self.slots - 1)) as usize;
+        let (words, arena) = (HEADER_WORDS + index * W, HEADER_WORDS + self.slots as usize * W + index * A);
+        let all = self.all();
+        Slot { words: &all[words..words + W], arena: &all[arena..arena + A] }
+    }
+}
+
+/// A slot of a ring: the words of its record and, behind them, those of its place in the arena.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    words: &'a [AtomicU64],
+    arena: &'a [AtomicU64],
+}
+
+impl Slot<'_> {
+    /// Writes words from `at` on.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn store(&self, at: usize, values: impl IntoIterator<Item = u64>) {
+        let inline = self.words.get(at..).unwrap_or_default();
+        let behind = &self.arena[at.saturating_sub(self.words.len())..];
+        let mut words = inline.iter().chain(behind);
+        for value in values {
+            words.next().expect("a slot has room for what is put there").store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads a word.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn load(&self, at: usize) -> u64 {
+        let word = self.words.get(at).unwrap_or_else(|| &self.arena[at - self.words.len()]);
+        word.load(Ordering::Relaxed)
     }
 }
 
 /// The end that puts records in.
 #[derive(Debug)]
-pub struct Producer<const W: usize> {
-    place: Place<W>,
+pub struct Producer<const W: usize, const A: usize = 0> {
+    place: Place<W, A>,
     tail: u64,
     head_seen: u64,
 }
 
-impl<const W: usize> Producer<W> {
+impl<const W: usize, const A: usize> Producer<W, A> {
     /// The producer of the ring at `at` in zeroed memory; `None` where it does not fit. There must be one per ring.
     pub fn new(region: Arc<Region>, at: u64, capacity: u32) -> Option<Self> {
         Some(Producer { place: Place::new(region, at, capacity)?, tail: 0, head_seen: 0 })
@@ -87,12 +121,15 @@ impl<const W: usize> Producer<W> {
 
     /// Appends a record.
     pub fn push(&mut self, record: &[u64; W]) -> Result<(), PushError> {
+        self.push_with(|slot| slot.store(0, *record))
+    }
+
+    /// Appends a record that `write` puts into its slot, as far as it is used; not called where there is no free one.
+    pub fn push_with(&mut self, write: impl FnOnce(&Slot<'_>)) -> Result<(), PushError> {
         if self.tail - self.head_seen == self.place.slots {
             self.look_at_head()?;
         }
-        for (word, value) in self.place.slot(self.tail).iter().zip(record) {
-            word.store(*value, Ordering::Relaxed);
-        }
+        write(&self.place.slot(self.tail));
         self.tail += 1;
         self.place.all()[TAIL_WORD].store(self.tail, Ordering::Release);
         Ok(())
@@ -110,13 +147,13 @@ impl<const W: usize> Producer<W> {
 
 /// The end that takes records out.
 #[derive(Debug)]
-pub struct Consumer<const W: usize> {
-    place: Place<W>,
+pub struct Consumer<const W: usize, const A: usize = 0> {
+    place: Place<W, A>,
     head: u64,
     tail_seen: u64,
 }
 
-impl<const W: usize> Consumer<W> {
+impl<const W: usize, const A: usize> Consumer<W, A> {
     /// The consumer of the ring at `at` in zeroed memory; `None` where it does not fit. There must be one per ring.
     pub fn new(region: Arc<Region>, at: u64, capacity: u32) -> Option<Self> {
         Some(Consumer { place: Place::new(region, at, capacity)?, head: 0, tail_seen: 0 })
@@ -124,11 +161,15 @@ impl<const W: usize> Consumer<W> {
 
     /// Takes the oldest record.
     pub fn pop(&mut self) -> Result<Option<[u64; W]>, Corrupt> {
+        self.pop_with(|slot| std::array::from_fn(|at| slot.load(at)))
+    }
+
+    /// Takes the oldest record as `read` finds it in its slot, which is free again afterwards.
+    pub fn pop_with<T>(&mut self, read: impl FnOnce(&Slot<'_>) -> T) -> Result<Option<T>, Corrupt> {
         if self.is_empty()? {
             return Ok(None);
         }
-        let slot = self.place.slot(self.head);
-        let record = std::array::from_fn(|i| slot[i].load(Ordering::Relaxed));
+        let record = read(&self.place.slot(self.head));
         self.head += 1;
         self.place.all()[HEAD_WORD].store(self.head, Ordering::Release);
         Ok(Some(record))
@@ -155,7 +196,7 @@ mod tests {
 
     /// Two mappings of the same memory, as two processes would have them.
     fn pair<const W: usize>(capacity: u32) -> (Producer<W>, Consumer<W>) {
-        let ours = Arc::new(Region::create("ring", ring_bytes::<W>(capacity)).unwrap());
+        let ours = Arc::new(Region::create("ring", ring_bytes::<W, 0>(capacity)).unwrap());
         let theirs = Arc::new(Region::attach(ours.as_fd().try_clone_to_owned().unwrap()).unwrap());
         (Producer::new(ours, 0, capacity).unwrap(), Consumer::new(theirs, 0, capacity).unwrap())
     }
@@ -178,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_ring_must_fit() {
-        let region = Arc::new(Region::create("ring", ring_bytes::<3>(4)).unwrap());
+        let region = Arc::new(Region::create("ring", ring_bytes::<3, 0>(4)).unwrap());
         assert!(Producer::<3>::new(region.clone(), 0, 4).is_some());
         assert!(Producer::<3>::new(region.clone(), 0, 32).is_none());
         assert!(Consumer::<3>::new(region.clone(), 128, 4).is_none());
@@ -216,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_lies_about_its_index_is_found_out() {
-        let region = Arc::new(Region::create("ring", ring_bytes::<1>(4)).unwrap());
+        let region = Arc::new(Region::create("ring", ring_bytes::<1, 0>(4)).unwrap());
         let peer = region.clone();
         let index = |word: usize, value: u64| peer.words(0, HEADER_WORDS).unwrap()[word].store(value, Ordering::Release);
 

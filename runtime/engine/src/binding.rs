@@ -3,6 +3,7 @@
 //! Made once per set of shapes, on the thread of the client that brings them first; shared and unchanging from then on.
 
 use atoll_core::Step;
+use atoll_device::AddressSlots;
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::validate::params_layout;
 use atoll_kgraph::{
@@ -45,7 +46,7 @@ pub(crate) struct LaunchTemplate {
     pub(crate) grid: [u32; 3],
     pub(crate) shared_bytes: u32,
     pub(crate) evicted_word: u64,
-    pub(crate) address_slots: u64,
+    pub(crate) address_slots: AddressSlots,
     /// Its parameter block in [`Binding::params`].
     pub(crate) params: Range<usize>,
     /// Where the issued epoch stands in the parameter block.
@@ -174,9 +175,9 @@ impl Builder<'_> {
         let kernel = &target.kernels[spec.kernel.0 as usize];
         let start = self.params.len().next_multiple_of(8);
         self.params.resize(start + kernel.params_bytes as usize, 0);
-        let mut address_slots = 0;
+        let mut address_slots = AddressSlots::NONE;
         let mut address = |at: u32, relocations: &mut Vec<Relocation>, site| {
-            address_slots |= 1_u64 << (at / 8);
+            address_slots.insert(at as usize / 8);
             relocations.push(Relocation { at: start + at as usize, site });
         };
         for (argument, &at) in spec.args.iter().zip(&params_layout(&spec.args).0) {

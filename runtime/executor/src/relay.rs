@@ -13,11 +13,11 @@ use super::wire::{Answer, Order, PROTOCOL_VERSION};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::KeepReports;
 use atoll_device::doorbell::FdBell;
-use atoll_device::link::Link;
+use atoll_device::link::{CommandConsumer, Link};
 use atoll_device::process::{LoadModule, LoadedModule, ProcessService, RelayedDevice, StartRelayed};
-use atoll_device::record::{COMMAND_WORDS, COMPLETION_WORDS, Command, Completion, PARAMS_BYTES_MAX};
-use atoll_device::ring::{Consumer, Producer};
-use atoll_device::{DeviceError, LaunchRecord, ModuleId, SubmitError};
+use atoll_device::record::{COMPLETION_WORDS, Command, Completion};
+use atoll_device::ring::Producer;
+use atoll_device::{DeviceError, LaunchRecord, ModuleId, PARAMS_BYTES_MAX, SubmitError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use std::collections::{HashMap, VecDeque};
@@ -103,7 +103,7 @@ fn detach_after(daemon: &Arc<Channel>, service: Arc<dyn ProcessService>) -> Resu
 /// The executor's ends of a device queue.
 #[derive(Debug)]
 struct RelayQueue {
-    commands: Consumer<COMMAND_WORDS>,
+    commands: CommandConsumer,
     completions: Producer<COMPLETION_WORDS>,
     /// Launches that the device has, oldest first.
     in_flight: VecDeque<LaunchId>,
@@ -293,8 +293,8 @@ impl Relay {
     fn take_commands(&mut self) -> Result<(), ServeError> {
         let corrupt = |_| ServeError::BadOrder("a ring that is corrupt".to_owned());
         for index in 0..self.queues.len() {
-            while let Some(words) = self.queues[index].commands.pop().map_err(corrupt)? {
-                self.submit(index, &Command::from_words(&words))?;
+            while let Some(command) = self.queues[index].commands.pop_with(Command::take).map_err(corrupt)? {
+                self.submit(index, &command)?;
             }
         }
         Ok(())
@@ -303,10 +303,12 @@ impl Relay {
     fn submit(&mut self, index: usize, command: &Command) -> Result<(), ServeError> {
         let module = self.modules.get(&command.record.module.0).copied().flatten().unwrap_or(NO_MODULE);
         let record = LaunchRecord { module, ..command.record };
-        let mut params = [0; PARAMS_BYTES_MAX];
-        params.chunks_exact_mut(8).zip(command.params).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_ne_bytes()));
-        let params = params.get(..command.params_bytes as usize).unwrap_or_default();
-        match self.relayed.device_mut().submit(QueueId(index as u32), &record, params) {
+        let params = match command.params_bytes as usize {
+            bytes if bytes <= PARAMS_BYTES_MAX => command.params.to_bytes(bytes),
+            // Nothing was taken of it; the device refuses its size.
+            _ => vec![0; PARAMS_BYTES_MAX + 1],
+        };
+        match self.relayed.device_mut().submit(QueueId(index as u32), &record, &params) {
             Ok(()) => self.queues[index].in_flight.push_back(record.launch),
             // The daemon answers for it when this process is gone.
             Err(SubmitError::Lost) => {}

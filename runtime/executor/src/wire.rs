@@ -8,7 +8,7 @@ use atoll_device::report::{Fault, LaunchReport};
 use serde::{Deserialize, Serialize};
 
 /// Version of all of this, rings and control words included. Both sides are one program, so it only guards against one that was replaced while it ran.
-pub(crate) const PROTOCOL_VERSION: u32 = 4;
+pub(crate) const PROTOCOL_VERSION: u32 = 5;
 
 /// Longest message. Less than what a socket holds by default.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 128 << 10;

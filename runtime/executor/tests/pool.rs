@@ -53,6 +53,11 @@ conforms! {
     compute_units_tell_what_they_ran,
     an_interrupted_block_runs_again,
     an_interrupted_launch_of_a_raised_task_comes_back_at_once,
+    the_largest_parameter_block_arrives_whole,
+    one_byte_more_than_the_largest_block_is_refused,
+    a_relocation_outside_the_parameter_block_is_refused,
+    addresses_may_be_absolute,
+    a_large_block_keeps_its_preemption_parameters,
     a_constant_that_is_gone_is_not_seen_again,
     constants_have_places_of_their_own,
     modules_come_and_go,
@@ -105,11 +110,11 @@ impl Two {
 
     /// One block of a kernel with the parameters counts, then two numbers.
     fn submit(&mut self, domain: usize, kernel: Kernel, counts: DeviceOffset, rest: [u64; 2]) -> LaunchId {
-        self.submit_at(domain, kernel, [counts.0, rest[0], rest[1], 0], 1)
+        self.submit_at(domain, kernel, [counts.0, rest[0], rest[1], 0], &[0])
     }
 
     /// One block of a kernel, of whose parameters some are addresses.
-    fn submit_at(&mut self, domain: usize, kernel: Kernel, params: [u64; 4], address_slots: u64) -> LaunchId {
+    fn submit_at(&mut self, domain: usize, kernel: Kernel, params: [u64; 4], addresses: &[usize]) -> LaunchId {
         let params: Vec<u8> = params.iter().flat_map(|word| word.to_le_bytes()).collect();
         let none = DeviceOffset(0);
         let launch = LaunchId(self.launches);
@@ -120,7 +125,7 @@ impl Two {
             kernel: kernel as u32,
             grid: [1; 3],
             shared_bytes: 0,
-            address_slots,
+            address_slots: addresses.iter().copied().collect(),
             evicted_word: none,
             epoch_word: none,
             epoch: Epoch(0),
@@ -176,7 +181,7 @@ impl Two {
     /// Whether a kernel of a domain can read a constant: it adds the first number there to itself.
     fn sees(&mut self, domain: usize, constant: DeviceOffset) -> bool {
         let out = DeviceOffset(self.base(domain) + 4096);
-        let launch = self.submit_at(domain, Kernel::VectorAdd, [constant.0, constant.0, out.0, 1], 0b111);
+        let launch = self.submit_at(domain, Kernel::VectorAdd, [constant.0, constant.0, out.0, 1], &[0, 1, 2]);
         self.wait(launch).status == LaunchStatus::Complete
     }
 

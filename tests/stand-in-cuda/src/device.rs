@@ -9,7 +9,9 @@ use crate::status::Status;
 use crate::table::Handle;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::report::{Fault, FaultKind};
-use atoll_device::{Completion, Device as _, DeviceError, LaunchRecord, LaunchStatus, Launching as _, ModuleId, ModuleImage, Modules as _};
+use atoll_device::{
+    AddressSlots, Completion, Device as _, DeviceError, LaunchRecord, LaunchStatus, Launching as _, ModuleId, ModuleImage, Modules as _,
+};
 use atoll_device_host::{HostConfig, HostDevice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
@@ -130,7 +132,7 @@ impl Device {
             grid: order.grid,
             shared_bytes: order.shared_bytes,
             // Pointers in the parameters are addresses already.
-            address_slots: 0,
+            address_slots: AddressSlots::NONE,
             evicted_word: DeviceOffset(0),
             epoch_word: DeviceOffset(0),
             epoch: Epoch(0),

@@ -25,7 +25,7 @@
 //! - a kernel is compiled when it is first launched with a block shape, within the launch;
 //! - a captured graph runs in the order in which it was captured, one node after the other;
 //! - there are no textures, no peers, no managed memory that migrates, no machine code: a cubin is refused as code for another GPU;
-//! - a parameter block has 512 bytes at most.
+//! - a parameter block has 4,096 bytes at most.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the stand-in driver is for Linux: it is loaded under the name that the driver has there");

@@ -5,8 +5,10 @@ use crate::block::{ParameterBlock, parameter_count};
 use crate::fence::{BUFFER_ALIGN, FenceLayout};
 use crate::{BenchError, Buffer, Fence, Kernel, KernelDevice, Launch, Outcome};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::record::PARAMS_BYTES_MAX;
-use atoll_device::{Completion, Device, DeviceInfo, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules};
+use atoll_device::{
+    AddressSlots, Completion, Device, DeviceInfo, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules,
+    PARAMS_BYTES_MAX,
+};
 use atoll_device_host::CheckedBuffer;
 use atoll_kgraph::KernelFacts;
 use atoll_kgraph::target::preempt_params;
@@ -159,10 +161,10 @@ impl<M: Machine> DeviceBench<M> {
         for (&at, buffer) in places.buffers.iter().zip(buffers) {
             self.machine.device().write(DeviceOffset(at), &buffer.bytes)?;
         }
-        let mut address_slots = 0u64;
+        let mut address_slots = AddressSlots::NONE;
         let mut set = |bytes: &mut [u8], at: usize, offset: u64| {
             bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
-            address_slots |= 1 << (at / 8);
+            address_slots.insert(at / 8);
         };
         for (at, buffer, offset) in block.addresses {
             set(&mut block.bytes, at, places.buffers[buffer] + offset);

@@ -1,9 +1,9 @@
 //! The engine's side of the rings: it puts launches in and takes completions out. Where they run is not its business.
 
-use super::{ChunkReader, Link, LinkShape, State};
+use super::{ChunkReader, CommandProducer, Link, LinkShape, State};
 use crate::doorbell::FdBell;
-use crate::record::{COMMAND_WORDS, COMPLETION_WORDS, ChunkRecord, Command, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus};
-use crate::ring::{Consumer, Producer, PushError};
+use crate::record::{COMPLETION_WORDS, ChunkRecord, Command, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus};
+use crate::ring::{Consumer, PushError};
 use crate::{DeviceError, SubmitError};
 use atoll_core::{LaunchId, QueueId};
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ pub struct EngineSide {
 /// The engine's side of a device queue.
 #[derive(Debug)]
 struct EngineQueue {
-    commands: Producer<COMMAND_WORDS>,
+    commands: CommandProducer,
     completions: Consumer<COMPLETION_WORDS>,
     /// Launches whose completion was not taken yet, oldest first.
     in_flight: VecDeque<LaunchId>,
@@ -113,7 +113,7 @@ impl EngineSide {
         if queue.in_flight.len() >= self.queue_capacity {
             return Err(SubmitError::Full);
         }
-        queue.commands.push(&Command::new(record, params).to_words()).map_err(|error| match error {
+        queue.commands.push_with(|slot| Command::put(slot, record, params)).map_err(|error| match error {
             PushError::Full => SubmitError::Full,
             PushError::Corrupt(_) => SubmitError::Lost,
         })?;

@@ -13,7 +13,7 @@ pub use interrupt::{HALT_SIGNAL, Occupation, UnitWords};
 use chunks::CHUNKS_BYTES;
 
 use crate::doorbell::SleepBell;
-use crate::record::{COMMAND_WORDS, COMPLETION_WORDS};
+use crate::record::{COMMAND_ARENA_WORDS, COMMAND_WORDS, COMPLETION_WORDS};
 use crate::ring::{Consumer, Producer, ring_bytes};
 use crate::shm::Region;
 use atoll_core::LaunchId;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCs
 /// Most device queues: a bit each in a stop word, and one bit for the shutdown.
 pub const QUEUES_MAX: u32 = 31;
 
-/// Most launches in a device queue; a command takes 584 bytes.
+/// Most launches in a device queue; a command takes 4,224 bytes, of which only those are touched that it has.
 pub const CAPACITY_MAX: u32 = 1 << 16;
 
 /// Bit of a stop word that says that the device ends.
@@ -43,6 +43,12 @@ const REPORTS_AT: u64 = 8 * LINE_BYTES;
 const STOP_WORDS_AT: u64 = 9 * LINE_BYTES;
 const ABORT_WORDS_AT: u64 = STOP_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES;
 const RINGS_AT: u64 = (ABORT_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES).next_multiple_of(2 * LINE_BYTES);
+
+/// The engine's end of a command ring.
+pub type CommandProducer = Producer<COMMAND_WORDS, COMMAND_ARENA_WORDS>;
+
+/// The device's end of a command ring.
+pub type CommandConsumer = Consumer<COMMAND_WORDS, COMMAND_ARENA_WORDS>;
 
 /// What the device's state word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +99,7 @@ impl LinkShape {
     }
 
     fn rings_bytes(self) -> u64 {
-        ring_bytes::<COMMAND_WORDS>(self.capacity) + ring_bytes::<COMPLETION_WORDS>(self.capacity)
+        ring_bytes::<COMMAND_WORDS, COMMAND_ARENA_WORDS>(self.capacity) + ring_bytes::<COMPLETION_WORDS, 0>(self.capacity)
     }
 }
 
@@ -113,7 +119,7 @@ impl Link {
     }
 
     /// The engine's ends of a queue's rings.
-    pub fn engine_ends(&self, queue: u32) -> (Producer<COMMAND_WORDS>, Consumer<COMPLETION_WORDS>) {
+    pub fn engine_ends(&self, queue: u32) -> (CommandProducer, Consumer<COMPLETION_WORDS>) {
         let (commands, completions) = self.ring_places(queue);
         let producer = Producer::new(self.region.clone(), commands, self.shape.capacity);
         let consumer = Consumer::new(self.region.clone(), completions, self.shape.capacity);
@@ -121,7 +127,7 @@ impl Link {
     }
 
     /// The compute units' ends of a queue's rings.
-    pub fn device_ends(&self, queue: u32) -> (Consumer<COMMAND_WORDS>, Producer<COMPLETION_WORDS>) {
+    pub fn device_ends(&self, queue: u32) -> (CommandConsumer, Producer<COMPLETION_WORDS>) {
         let (commands, completions) = self.ring_places(queue);
         let consumer = Consumer::new(self.region.clone(), commands, self.shape.capacity);
         let producer = Producer::new(self.region.clone(), completions, self.shape.capacity);
@@ -260,7 +266,7 @@ impl Link {
 
     fn ring_places(&self, queue: u32) -> (u64, u64) {
         let commands = RINGS_AT + u64::from(queue) * self.shape.rings_bytes();
-        (commands, commands + ring_bytes::<COMMAND_WORDS>(self.shape.capacity))
+        (commands, commands + ring_bytes::<COMMAND_WORDS, COMMAND_ARENA_WORDS>(self.shape.capacity))
     }
 
     fn chunks_at(&self, unit: u32) -> u64 {

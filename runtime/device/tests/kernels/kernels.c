@@ -291,3 +291,37 @@ void system_call(const struct context *c) {
                      : "rcx", "r11", "memory");
     *p->answer = answer;
 }
+
+/* The largest parameter block: out[block] is a sum of all its values, each times its place, and of *in; out[blocks + block] is the address `in`. */
+struct wide_params {
+    uint64_t *out, values[510];
+    const uint64_t *in;
+};
+
+void wide(const struct context *c) {
+    const struct wide_params *p = (const struct wide_params *)c->params;
+    uint64_t sum = *p->in;
+    for (uint64_t i = 0; i < 510; i++)
+        sum += p->values[i] * (i + 1);
+    for (uint64_t block = c->block_begin; block < c->block_end; block++) {
+        p->out[block] = sum;
+        p->out[c->grid[0] + block] = (uint64_t)p->in;
+    }
+}
+
+/* Its preemption parameters lie at the end of a large block: counts[block] += the last value in front of them. */
+struct wide_preemptible_params {
+    uint32_t *counts;
+    uint64_t values[507];
+    struct preempt preempt;
+};
+
+void wide_preemptible(const struct context *c) {
+    const struct wide_preemptible_params *p = (const struct wide_preemptible_params *)c->params;
+    for (uint64_t block = c->block_begin; block < c->block_end && !*c->stop_word; block++) {
+        if (skips(&p->preempt, block))
+            continue;
+        p->counts[block] += (uint32_t)p->values[506];
+        p->preempt.progress[block] = 1;
+    }
+}

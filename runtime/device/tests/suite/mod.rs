@@ -5,12 +5,14 @@
 mod abort;
 mod chunks;
 mod interrupt;
+mod params;
 #[allow(dead_code, reason = "the latency example uses the rest")]
 pub mod rig;
 
 pub use abort::*;
 pub use chunks::*;
 pub use interrupt::*;
+pub use params::*;
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use atoll_device::{Completion, DeviceError, FaultKind, LaunchStatus, ModuleId, SubmitError};
@@ -65,6 +67,12 @@ macro_rules! conforms {
             memory_is_bounded,
             what_is_given_back_is_zero,
             a_launch_that_makes_no_sense_fails,
+            the_largest_parameter_block_arrives_whole,
+            one_byte_more_than_the_largest_block_is_refused,
+            a_relocation_outside_the_parameter_block_is_refused,
+            a_relocation_outside_the_memory_is_refused,
+            addresses_may_be_absolute,
+            a_large_block_keeps_its_preemption_parameters,
             modules_come_and_go,
             many_small_launches,
             random_traffic_on_two_queues,
@@ -454,7 +462,7 @@ pub fn a_launch_that_makes_no_sense_fails(make: Make) {
     let mut fails = |launch: &Launch, why: &str| assert_eq!(rig.run(0, launch).status, LaunchStatus::Failed, "{why}");
     fails(&Launch { grid: [u32::MAX; 3], ..sound.clone() }, "uncountable blocks");
     fails(&Launch { params: vec![Param::At(counts)], ..sound.clone() }, "a parameter is missing");
-    fails(&Launch { params: vec![Param::U64(0); 65], ..sound.clone() }, "too many parameters");
+    fails(&Launch { params: vec![Param::U64(0); 513], ..sound.clone() }, "too many parameters");
     fails(&Launch::spin(1, DeviceOffset(end + 1), 0), "an address outside the memory");
     let outside = rig::Preempt { progress: DeviceOffset(end - 15), ..preempt };
     fails(&Launch::spin_preemptible(16, counts, 0, outside), "a progress map that does not fit");

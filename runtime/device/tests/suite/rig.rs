@@ -1,7 +1,7 @@
 //! A device with the suite's kernels, and short ways to launch them.
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::{Completion, Device, DeviceError, LaunchRecord, ModuleId, ModuleImage, SubmitError};
+use atoll_device::{AddressSlots, Completion, Device, DeviceError, LaunchRecord, ModuleId, ModuleImage, SubmitError};
 use atoll_kgraph::KernelFacts;
 use atoll_kgraph::host_abi::TrapCode;
 use std::sync::OnceLock;
@@ -38,6 +38,8 @@ pub enum Kernel {
     Checked,
     SystemCall,
     SettlePreemptible,
+    Wide,
+    WidePreemptible,
 }
 
 /// Shared and scratch memory of [`Kernel::Arenas`].
@@ -72,6 +74,8 @@ pub fn facts() -> Vec<KernelFacts> {
         fact("checked", 32, None),
         fact("system_call", 40, None),
         fact("settle_preemptible", 44, Some(16)),
+        fact("wide", 4096, None),
+        fact("wide_preemptible", 4092, Some(4064)),
     ]
 }
 
@@ -81,6 +85,7 @@ pub enum Param {
     At(DeviceOffset),
     U64(u64),
     U32(u32),
+    U8(u8),
 }
 
 /// Where a preemptible launch keeps its state.
@@ -160,9 +165,14 @@ impl Rig {
     }
 
     pub fn submit(&mut self, queue: u32, launch: &Launch) -> Result<LaunchId, SubmitError> {
+        self.submit_changed(queue, launch, |_| {})
+    }
+
+    /// Submits a launch whose record was changed.
+    pub fn submit_changed(&mut self, queue: u32, launch: &Launch, change: impl FnOnce(&mut LaunchRecord)) -> Result<LaunchId, SubmitError> {
         let (params, address_slots) = layout(launch);
         let preempt = launch.preempt;
-        let record = LaunchRecord {
+        let mut record = LaunchRecord {
             launch: LaunchId(self.launches),
             module: self.module,
             kernel: launch.kernel as u32,
@@ -176,6 +186,7 @@ impl Rig {
             may_run_again: u32::from(launch.may_run_again),
             followed: u32::from(launch.followed),
         };
+        change(&mut record);
         self.device.submit(QueueId(queue), &record, &params)?;
         self.launches += 1;
         Ok(record.launch)
@@ -229,18 +240,23 @@ impl Rig {
 }
 
 /// The parameter block, naturally aligned, and which of its slots are offsets.
-fn layout(launch: &Launch) -> (Vec<u8>, u64) {
-    let (mut bytes, mut slots) = (Vec::new(), 0u64);
+fn layout(launch: &Launch) -> (Vec<u8>, AddressSlots) {
+    let (mut bytes, mut slots) = (Vec::new(), AddressSlots::NONE);
     let mut push = |param: &Param| {
-        let align = if matches!(param, Param::U32(_)) { 4 } else { 8 };
+        let align = match param {
+            Param::At(_) | Param::U64(_) => 8,
+            Param::U32(_) => 4,
+            Param::U8(_) => 1,
+        };
         bytes.resize(bytes.len().next_multiple_of(align), 0u8);
         match *param {
             Param::At(at) => {
-                slots |= 1 << (bytes.len() / 8);
+                slots.insert(bytes.len() / 8);
                 bytes.extend(at.0.to_ne_bytes());
             }
             Param::U64(value) => bytes.extend(value.to_ne_bytes()),
             Param::U32(value) => bytes.extend(value.to_ne_bytes()),
+            Param::U8(value) => bytes.push(value),
         }
     };
     launch.params.iter().for_each(&mut push);

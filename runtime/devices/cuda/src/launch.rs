@@ -3,9 +3,8 @@
 use super::module::{Kernel, Module};
 use atoll_core::DeviceOffset;
 use atoll_cuda::{CudaError, DeviceMemory, LaunchShape, TransferError};
-use atoll_device::ModuleId;
-use atoll_device::record::{LaunchRecord, PARAMS_BYTES_MAX};
-use atoll_device::refusal::{self, checked_blocks, rebase};
+use atoll_device::refusal::{self, checked_blocks, relocate};
+use atoll_device::{LaunchRecord, ModuleId, ParamBlock};
 use atoll_kgraph::preempt_params;
 use std::collections::HashMap;
 
@@ -32,38 +31,27 @@ impl From<TransferError> for Refusal {
 /// A parameter block.
 #[derive(Debug)]
 pub(super) struct Params {
-    words: [u64; PARAMS_BYTES_MAX / 8],
+    block: ParamBlock,
     bytes: usize,
 }
 
 impl Params {
-    fn new(bytes: &[u8]) -> Result<Params, refusal::Refusal> {
-        let mut params = Params { words: [0; PARAMS_BYTES_MAX / 8], bytes: bytes.len() };
-        if bytes.len() > PARAMS_BYTES_MAX {
-            return Err(refusal::Refusal::Params);
-        }
-        for (word, bytes) in params.words.iter_mut().zip(bytes.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_ne_bytes(whole);
-        }
-        Ok(params)
+    fn new(bytes: &[u8]) -> Params {
+        Params { block: ParamBlock::from_bytes(bytes), bytes: bytes.len() }
     }
 
     pub(super) fn put_address(&mut self, slot: usize, address: u64) {
-        self.words[slot] = address;
+        self.block.set(slot, address);
     }
 
     /// Its 64-bit words, zero behind its end.
-    pub(super) fn words(&self) -> &[u64] {
-        &self.words[..self.bytes.div_ceil(8)]
+    pub(super) fn words(&self) -> impl Iterator<Item = u64> {
+        (0..self.bytes.div_ceil(8)).filter_map(|slot| self.block.get(slot))
     }
 
     /// As it goes to the driver.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        bytes.truncate(self.bytes);
-        bytes
+        self.block.to_bytes(self.bytes)
     }
 }
 
@@ -95,13 +83,16 @@ pub(super) fn bind<'m>(
 ) -> Result<Checked<'m>, refusal::Refusal> {
     let blocks = checked_blocks(record, params.len(), &kernel.facts, shared_bytes_max)?;
     // What the kernel does not declare, the driver does not take.
-    let mut params = Params::new(&params[..kernel.facts.params_bytes as usize])?;
+    let mut params = Params::new(&params[..kernel.facts.params_bytes as usize]);
+    let (base, are_absolute) = (memory.range(0, 0).unwrap_or_default(), record.address_slots.are_absolute());
+    let offset_of = |value: u64| if are_absolute { value.checked_sub(base) } else { Some(value) };
     if let Some(offset) = kernel.facts.preempt_offset {
         slot_of(record, offset + preempt_params::EPOCH_WORD)?;
     }
     let tells = kernel.facts.preempt_offset.filter(|_| record.preemptible == 1);
     if let Some(offset) = tells {
-        let progress = params.words[slot_of(record, offset + preempt_params::PROGRESS)?];
+        let progress = params.block.get(slot_of(record, offset + preempt_params::PROGRESS)?).and_then(offset_of);
+        let progress = progress.ok_or(refusal::Refusal::PreemptWords)?;
         let words = [record.epoch_word.0, record.evicted_word.0];
         let are_words = words.into_iter().all(|word| word.is_multiple_of(4) && memory.range(word, 4).is_ok());
         if !are_words || memory.range(progress, blocks).is_err() {
@@ -110,7 +101,8 @@ pub(super) fn bind<'m>(
     }
     let evicted_slot = tells.map(|offset| slot_of(record, offset + preempt_params::EVICTED_WORD)).transpose()?;
     let bytes = params.bytes;
-    rebase(&mut params.words, bytes, record.address_slots, |offset| find(DeviceOffset(offset)).or_else(|| memory.range(offset, 0).ok()))?;
+    let address = |offset: u64| find(DeviceOffset(offset)).or_else(|| memory.range(offset, 0).ok());
+    relocate(&mut params.block, bytes, &record.address_slots, |value| address(offset_of(value)?))?;
     let shape = LaunchShape { grid: record.grid, block: kernel.facts.block, shared_bytes: record.shared_bytes };
     Ok(Checked { kernel, shape, params, blocks, evicted_slot })
 }
@@ -118,7 +110,7 @@ pub(super) fn bind<'m>(
 /// The slot of an appended parameter, which is an address.
 fn slot_of(record: &LaunchRecord, at: u32) -> Result<usize, refusal::Refusal> {
     let slot = (at / 8) as usize;
-    let is_address = at.is_multiple_of(8) && slot < PARAMS_BYTES_MAX / 8 && record.address_slots >> slot & 1 == 1;
+    let is_address = at.is_multiple_of(8) && record.address_slots.contains(slot);
     if is_address { Ok(slot) } else { Err(refusal::Refusal::PreemptWords) }
 }
 

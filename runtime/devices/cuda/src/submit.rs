@@ -34,8 +34,8 @@ impl Bound {
         let LaunchShape { grid: [x, y, z], shared_bytes, .. } = self.shape;
         let [x, y, z] = [x, y, z].map(u64::from);
         key.extend([u64::from(self.code.0.0), u64::from(self.code.1), x, y, z, u64::from(shared_bytes)]);
-        let word = |(at, word): (usize, &u64)| if Some(at) == self.evicted_slot { 0 } else { *word };
-        key.extend(self.params.words().iter().enumerate().map(word));
+        let word = |(at, word)| if Some(at) == self.evicted_slot { 0 } else { word };
+        key.extend(self.params.words().enumerate().map(word));
     }
 
     /// The parameter block, as that of a launch whose evicted word is the `index`th of some.

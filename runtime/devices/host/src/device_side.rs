@@ -15,7 +15,7 @@ use atoll_core::LaunchId;
 use atoll_device::KeepReports;
 use atoll_device::doorbell::FdBell;
 use atoll_device::link::{Link, State};
-use atoll_device::record::{COMMAND_WORDS, Command};
+use atoll_device::record::Command;
 use atoll_device::report::{Fault, FaultKind};
 use atoll_device::ring::Corrupt;
 use atoll_device::{DeviceError, ModuleId, ModuleImage, cpus};
@@ -133,9 +133,8 @@ impl Shared {
 }
 
 impl Bind for Shared {
-    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, (LaunchId, Box<Fault>)> {
-        let command = Command::from_words(words);
-        let record = &command.record;
+    fn bind(&self, command: Command) -> Result<Launch, (LaunchId, Box<Fault>)> {
+        let record = command.record;
         let modules = self.modules.read().unwrap_or_else(PoisonError::into_inner);
         let bounds = self.bounds.read().unwrap_or_else(PoisonError::into_inner).clone();
         Launch::bind(command, &modules, &self.space, bounds, self.shared_bytes_max).map_err(|refusal| {

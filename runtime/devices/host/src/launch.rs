@@ -5,18 +5,13 @@ use super::draft::Draft;
 use super::module::{Kernel, Module};
 use super::space::KernelSpace;
 use atoll_core::Epoch;
-use atoll_device::record::{Command, LaunchRecord, PARAMS_BYTES_MAX};
-use atoll_device::refusal::{Refusal, checked_blocks, rebase};
+use atoll_device::refusal::{Refusal, checked_blocks, relocate};
 use atoll_device::shm::Region;
+use atoll_device::{Command, LaunchRecord, ParamBlock};
 use atoll_kgraph::target::preempt_params;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-/// A parameter block; kernels may load vectors from it.
-#[repr(C, align(64))]
-#[derive(Debug)]
-struct Params([u64; PARAMS_BYTES_MAX / 8]);
 
 /// One launch, ready to run.
 #[derive(Debug)]
@@ -25,7 +20,7 @@ pub(crate) struct Launch {
     pub(crate) blocks: u64,
     module: Arc<Module>,
     space: KernelSpace,
-    params: Params,
+    params: ParamBlock,
     preempt: Option<Preempt>,
     /// The buffers that checked code may access.
     bounds: Arc<Bounds>,
@@ -54,11 +49,13 @@ impl Launch {
         let params_bytes = command.params_bytes as usize;
         let blocks = checked_blocks(&record, params_bytes, facts, shared_bytes_max)?;
         let preempt = match facts.preempt_offset {
-            Some(offset) if record.preemptible == 1 => Some(Preempt::find(&command, offset, blocks, &space.memory)?),
+            Some(offset) if record.preemptible == 1 => Some(Preempt::find(&command, offset, blocks, space)?),
             _ => None,
         };
-        let mut params = Params(command.params);
-        rebase(&mut params.0, params_bytes, record.address_slots, |offset| space.address(offset))?;
+        let mut params = command.params;
+        let are_absolute = record.address_slots.are_absolute();
+        let offset = |value| if are_absolute { space.offset(value) } else { Some(value) };
+        relocate(&mut params, params_bytes, &record.address_slots, |value| space.address(offset(value)?))?;
         Ok(Launch { record, blocks, module, space: space.clone(), params, preempt, bounds, draft: Draft::default() })
     }
 
@@ -94,7 +91,7 @@ impl Launch {
 
     /// Address of the parameter block, valid while the launch lives.
     pub(crate) fn params(&self) -> u64 {
-        &raw const self.params as u64
+        self.params.address()
     }
 
     /// Whether the kernel says in a progress map which blocks it ran, so that stopping it between blocks loses nothing.
@@ -142,11 +139,13 @@ impl Launch {
 }
 
 impl Preempt {
-    fn find(command: &Command, offset: u32, blocks: u64, memory: &Region) -> Result<Preempt, Refusal> {
+    fn find(command: &Command, offset: u32, blocks: u64, space: &KernelSpace) -> Result<Preempt, Refusal> {
         let at = u64::from(offset) + u64::from(preempt_params::PROGRESS);
         let slot = (at / 8) as usize;
-        let progress = *command.params.get(slot).ok_or(Refusal::PreemptWords)?;
-        let is_marked = at.is_multiple_of(8) && command.record.address_slots >> slot & 1 == 1;
+        let (slots, memory) = (&command.record.address_slots, &space.memory);
+        let progress = command.params.get(slot).ok_or(Refusal::PreemptWords)?;
+        let progress = if slots.are_absolute() { space.offset(progress).ok_or(Refusal::PreemptWords)? } else { progress };
+        let is_marked = at.is_multiple_of(8) && slots.contains(slot);
         let is_inside = is_marked
             && memory.atomic_bytes(progress, blocks).is_some()
             && memory.word(command.record.epoch_word.0).is_some()

@@ -224,7 +224,7 @@ mod tests {
             kernel: 0,
             grid: [1; 3],
             shared_bytes: 0,
-            address_slots: 0,
+            address_slots: atoll_device::AddressSlots::NONE,
             evicted_word: DeviceOffset(0),
             epoch_word: DeviceOffset(0),
             epoch: Epoch(0),

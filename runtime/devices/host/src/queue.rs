@@ -9,10 +9,10 @@ use super::launch::Launch;
 use super::run_time::RunTime;
 use atoll_core::{LaunchId, QueueId};
 use atoll_device::KeepReports;
-use atoll_device::link::Link;
-use atoll_device::record::{COMMAND_WORDS, COMPLETION_WORDS, ChunkEnd, ChunkRecord, Completion, LaunchStatus};
+use atoll_device::link::{CommandConsumer, Link};
+use atoll_device::record::{COMPLETION_WORDS, ChunkEnd, ChunkRecord, Command, Completion, LaunchStatus};
 use atoll_device::report::{Fault, FaultKind, LaunchReport};
-use atoll_device::ring::{Consumer, Corrupt, Producer, PushError};
+use atoll_device::ring::{Corrupt, Producer, PushError};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -103,10 +103,10 @@ impl Claim {
     }
 }
 
-/// Turns the words of a command into a launch.
+/// Turns a command into a launch.
 pub(crate) trait Bind {
     /// The launch, or its id and why it cannot be run.
-    fn bind(&self, words: &[u64; COMMAND_WORDS]) -> Result<Launch, (LaunchId, Box<Fault>)>;
+    fn bind(&self, command: Command) -> Result<Launch, (LaunchId, Box<Fault>)>;
 }
 
 /// One device queue.
@@ -114,7 +114,7 @@ pub(crate) trait Bind {
 pub(crate) struct DeviceQueue {
     index: u32,
     link: Link,
-    commands: Consumer<COMMAND_WORDS>,
+    commands: CommandConsumer,
     completions: Producer<COMPLETION_WORDS>,
     active: Option<Active>,
     pacing: Pacing,
@@ -214,8 +214,8 @@ impl DeviceQueue {
 
     /// Makes the next command the active launch; false where there is none.
     fn start_next(&mut self, binder: &impl Bind, now_ns: u64, completed: &mut u32) -> Result<bool, Corrupt> {
-        let Some(words) = self.commands.pop()? else { return Ok(false) };
-        match binder.bind(&words) {
+        let Some(command) = self.commands.pop_with(Command::take)? else { return Ok(false) };
+        match binder.bind(command) {
             Ok(launch) => self.active = Some(Active::new(launch, now_ns)),
             Err((launch, fault)) => {
                 self.reports.put(launch, LaunchReport { fault: Some(*fault), ..LaunchReport::default() });

@@ -27,6 +27,13 @@ impl KernelSpace {
         }
     }
 
+    /// The offset of an address, if that lies in memory or among the constants, or one past the end of either.
+    pub(crate) fn offset(&self, address: u64) -> Option<u64> {
+        let within = |base: Option<u64>, bytes: u64| address.checked_sub(base?).filter(|within| *within <= bytes);
+        let in_constants = || Some(within(self.constants.address(0), self.constants.bytes())? + CONSTANTS_BASE.0);
+        within(self.memory.address(0), self.memory.bytes()).or_else(in_constants)
+    }
+
     /// The addresses of a range and whether kernels may only read it, or how large the part of the space is that it does not lie in.
     pub(crate) fn range(&self, at: DeviceOffset, bytes: u64) -> Result<(u64, u64, bool), u64> {
         let is_constant = at >= CONSTANTS_BASE;

@@ -6,7 +6,7 @@ use super::{InFlight, Worker};
 use crate::error::InvokeError;
 use crate::padding::{LoadedPadding, PaddingThread};
 use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, Nanos, PadShape, QueueId, TaskId};
-use atoll_device::{Completion, Fault, FaultKind, LaunchRecord, LaunchReport, LaunchStatus};
+use atoll_device::{AddressSlots, Completion, Fault, FaultKind, LaunchRecord, LaunchReport, LaunchStatus};
 use atoll_kgraph::dkp::{Range, lay_out};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -121,13 +121,15 @@ impl Worker {
         let parts: Vec<&Part> = std::iter::once(&own).chain(&riders).collect();
         let ranges: Vec<Range> = parts.iter().map(|part| part.range.clone()).collect();
         let laid_out = lay_out(&module.facts, &ranges).map_err(|error| format!("a padded launch cannot be laid out: {error}"))?;
-        let slots = |(part, at): (&&Part, &usize)| part.record.address_slots << (at / 8);
+        let mut address_slots = AddressSlots::NONE;
+        let places = parts.iter().zip(&laid_out.arguments_at);
+        places.for_each(|(part, at)| address_slots.extend_shifted(&part.record.address_slots, at / 8));
         let record = LaunchRecord {
             module: module.id,
             kernel: laid_out.size as u32,
             grid: [laid_out.blocks, 1, 1],
             shared_bytes: laid_out.shared_bytes,
-            address_slots: parts.iter().zip(&laid_out.arguments_at).map(slots).fold(0, |all, slots| all | slots),
+            address_slots,
             // Its kernels look at their own epochs, and only the compute units' way between blocks is closed to them.
             preemptible: 0,
             may_run_again: 0,
@@ -170,7 +172,7 @@ impl Worker {
         arguments.resize(facts.virtual_offset as usize, 0);
         arguments.resize(facts.params_bytes as usize, 0);
         // What lies behind the kernel's own arguments is no address.
-        record.address_slots &= 1_u64.checked_shl(facts.virtual_offset / 8).map_or(u64::MAX, |end| end - 1);
+        record.address_slots = record.address_slots.before(facts.virtual_offset as usize / 8);
         let blocks = grid.iter().product();
         let (first, blocks) = pad.map_or((0, blocks), |pad| (pad.first, pad.shape.blocks));
         Part { range: Range { candidate, arguments, grid, first, blocks }, record, cost_ns: wave_ns.saturating_mul(u64::from(blocks)) }

@@ -560,7 +560,7 @@ fn run_kernel(launch: &mut Launch, block: u32, memory: &mut [u8]) {
     let word = |memory: &[u8], at: u64| u32::from_le_bytes(memory[at as usize..at as usize + 4].try_into().expect("four bytes"));
     let int = |params: &[u8], at: usize| u32::from_le_bytes(params[at..at + 4].try_into().expect("four bytes"));
     let (first, second, n) = (u64_at(&launch.params, 0), u64_at(&launch.params, 8), int(&launch.params, 16));
-    assert_eq!(launch.record.address_slots & 0b111, 0b011, "two addresses, then numbers");
+    assert_eq!(launch.record.address_slots.before(3), [0, 1].into_iter().collect(), "two addresses, then numbers");
     for i in (block * PER_BLOCK..(block + 1) * PER_BLOCK).take_while(|&i| i < n) {
         let offset = u64::from(i) * 4;
         let x = word(memory, first + offset);

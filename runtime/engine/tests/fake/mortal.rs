@@ -100,7 +100,7 @@ impl Launching for Mortal {
                 at
             })
         };
-        for slot in (0..params.len() / 8).filter(|slot| record.address_slots >> slot & 1 == 1) {
+        for slot in record.address_slots.iter() {
             let bytes = &mut params[slot * 8..slot * 8 + 8];
             let at = u64::from_le_bytes((&*bytes).try_into().expect("eight bytes"));
             bytes.copy_from_slice(&here(DeviceOffset(at)).0.to_le_bytes());

@@ -58,6 +58,8 @@ pub struct ExecutorPool {
     /// Completions of launches that no executor took, with their domain; they wait for earlier launches of it, since those of a queue end in order.
     refused: VecDeque<(Option<usize>, Completion)>,
     reports: HashMap<LaunchId, LaunchReport>,
+    /// The parameters of the launch that is being submitted, as its executor understands them.
+    params: Vec<u8>,
     statistics: ExecutorStatistics,
     /// What executors that are gone had counted.
     busy_before_ns: u64,
@@ -126,6 +128,7 @@ impl ExecutorPool {
             buried: VecDeque::new(),
             refused: VecDeque::new(),
             reports: HashMap::new(),
+            params: Vec::new(),
             statistics: ExecutorStatistics::default(),
             busy_before_ns: 0,
             units_before: Vec::new(),
@@ -237,7 +240,7 @@ impl Launching for ExecutorPool {
         let constants = if self.is_remote() { DeviceOffset(0) } else { self.info.constants_base };
         let domain = index.map(|index| &mut self.domains[index]);
         let number = domain.as_ref().map_or(NUMBERS_MAX, |domain| domain.number());
-        let Some((record_there, params_there)) = translate(record, params, number, constants) else {
+        let Some(record_there) = translate(record, params, number, constants, &mut self.params) else {
             self.refuse_lost(index, record.launch, "the executor that had its memory is gone");
             return Ok(());
         };
@@ -247,7 +250,7 @@ impl Launching for ExecutorPool {
                 Some(None) => Err(SubmitError::Lost),
                 ready => {
                     let local = ready.flatten().unwrap_or(ModuleId(u32::MAX));
-                    device.submit(queue, &LaunchRecord { module: local, ..record_there }, &params_there[..params.len()])
+                    device.submit(queue, &LaunchRecord { module: local, ..record_there }, &self.params)
                 }
             },
             _ => Err(SubmitError::Lost),

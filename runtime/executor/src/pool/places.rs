@@ -4,9 +4,8 @@ use super::ExecutorPool;
 use crate::device::ExecutorDevice;
 use crate::domain::{Memory, State};
 use atoll_core::DeviceOffset;
-use atoll_device::record::{LaunchRecord, PARAMS_BYTES_MAX};
 use atoll_device::space::{MEMORY_BYTES_MAX, Place, memory_region};
-use atoll_device::{Device, DeviceError};
+use atoll_device::{Device, DeviceError, LaunchRecord, translate_offsets};
 
 /// Bit of an offset from which on it holds the number of a domain; above memory and constants.
 pub(super) const DOMAIN_SHIFT: u32 = 47;
@@ -66,31 +65,27 @@ pub(super) fn split(at: DeviceOffset) -> (u64, DeviceOffset) {
     (at.0 >> DOMAIN_SHIFT, DeviceOffset(at.0 & ((1 << DOMAIN_SHIFT) - 1)))
 }
 
-/// A launch as a domain's executor understands it; `None` where it names memory of another one.
+/// A launch as a domain's executor understands it, its parameters in `block`; `None` where it names memory of another one.
 pub(super) fn translate(
     record: &LaunchRecord,
     params: &[u8],
     number: u64,
     constants: DeviceOffset,
-) -> Option<(LaunchRecord, [u8; PARAMS_BYTES_MAX])> {
+    block: &mut Vec<u8>,
+) -> Option<LaunchRecord> {
     let own = |at: DeviceOffset| match split(at) {
         (found, within) if found == number || found == 0 && within >= constants => Some(within),
         // What is not used is 0.
         (0, DeviceOffset(0)) => Some(at),
         _ => None,
     };
-    let mut block = [0; PARAMS_BYTES_MAX];
-    block.get_mut(..params.len())?.copy_from_slice(params);
-    let mut slots = record.address_slots;
-    while slots != 0 {
-        let at = slots.trailing_zeros() as usize * 8;
-        slots &= slots - 1;
-        let slot = block.get_mut(at..at + 8)?;
-        let offset = u64::from_le_bytes(<[u8; 8]>::try_from(&*slot).ok()?);
-        slot.copy_from_slice(&own(DeviceOffset(offset))?.0.to_le_bytes());
+    block.clear();
+    block.extend_from_slice(params);
+    // Addresses are as the executor's kernels see them, which cannot see another domain's memory.
+    if !record.address_slots.are_absolute() {
+        translate_offsets(block, &record.address_slots, own)?;
     }
-    let record = LaunchRecord { evicted_word: own(record.evicted_word)?, epoch_word: own(record.epoch_word)?, ..*record };
-    Some((record, block))
+    Some(LaunchRecord { evicted_word: own(record.evicted_word)?, epoch_word: own(record.epoch_word)?, ..*record })
 }
 
 pub(super) fn gone() -> DeviceError {

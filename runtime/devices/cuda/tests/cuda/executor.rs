@@ -109,7 +109,7 @@ impl Gpu {
             kernel: kernel as u32,
             grid: [1; 3],
             shared_bytes: 0,
-            address_slots: 1,
+            address_slots: [0].into_iter().collect(),
             evicted_word: none,
             epoch_word: DeviceOffset(task),
             epoch: Epoch(0),

@@ -10,7 +10,7 @@ use crate::samples::Distribution;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
-use atoll_device::{Device, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
+use atoll_device::{AddressSlots, Device, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
 use atoll_kgraph::dkp::{Range, lay_out};
 use atoll_kgraph::{Bundle, KernelFacts, preempt_params};
 use atoll_pipeline::{CompileOptions, PaddedKernels, Silent, Target, pack, pad_bundles};
@@ -189,7 +189,7 @@ impl<'a> Stage<'a> {
     /// Fills the buffers of a kernel, and makes a launch of it by itself.
     fn alone(&mut self, kernel: &MeasuredKernel, number: usize) -> Result<Prepared> {
         let facts = &self.facts[number];
-        let (mut random, mut params, mut addresses) = (Random::new(1), Vec::new(), 0u64);
+        let (mut random, mut params, mut addresses) = (Random::new(1), Vec::new(), AddressSlots::NONE);
         let mut place = BUFFERS;
         for given in kernel.args {
             let bytes: Vec<u8> = match given {
@@ -241,12 +241,14 @@ impl<'a> Stage<'a> {
         arguments.resize(facts.params_bytes as usize, 0);
         let range = Range { candidate, arguments, grid: kernel.grid, first: 0, blocks: kernel.grid.iter().product() };
         let laid_out = lay_out(&padded.facts, &[range])?;
+        let mut address_slots = AddressSlots::NONE;
+        address_slots.extend_shifted(&alone.record.address_slots, laid_out.arguments_at[0] / 8);
         let record = LaunchRecord {
             module,
             kernel: laid_out.size as u32,
             grid: [laid_out.blocks, 1, 1],
             shared_bytes: laid_out.shared_bytes,
-            address_slots: alone.record.address_slots << (laid_out.arguments_at[0] / 8),
+            address_slots,
             preemptible: 0,
             ..alone.record
         };
@@ -276,9 +278,9 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn put_address(params: &mut Vec<u8>, addresses: &mut u64, at: u64) {
+fn put_address(params: &mut Vec<u8>, addresses: &mut AddressSlots, at: u64) {
     params.resize(params.len().next_multiple_of(8), 0);
-    *addresses |= 1 << (params.len() / 8);
+    addresses.insert(params.len() / 8);
     params.extend(at.to_le_bytes());
 }
 

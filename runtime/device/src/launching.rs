@@ -21,6 +21,10 @@ pub trait Launching {
     /// [`LaunchStatus::Aborted`](crate::LaunchStatus::Aborted), unless it was over before that. Only asked of devices that can; never waits.
     fn abort(&mut self, _queue: QueueId, _launch: LaunchId) {}
 
+    /// Stops running blocks of a launch whose epoch was raised, where waiting for their end would take longer. `blocks` is how many more urgent blocks want a compute unit; no more compute
+    /// units are stopped than that. A hint that [`Launching::submit`] repeats for its own launch: it saves the time between an eviction and the launch that it is for. Never waits.
+    fn interrupt(&mut self, _queue: QueueId, _launch: LaunchId, _blocks: u64) {}
+
     /// Ends the process that has a launch, because that launch hangs, with everything else that it runs; false where that is the whole device.
     fn kill(&mut self, _launch: LaunchId, _why: &str) -> bool {
         false

@@ -9,7 +9,7 @@
 //! - [`shm`], [`extent`], [`space`]: memory that two processes share, and the address space in it. [`ring`], [`doorbell`]: a command ring, and how one side of it wakes the other.
 //! - [`link`]: the rings, control words and chunk records between an engine and compute units.
 //! - [`process`]: what a device offers so that an executor, a process of its own, can run it.
-//! - [`refusal`]: what every device checks of a launch. [`cpus`]: where threads run. [`word_table`]: epoch words that two memories hold.
+//! - [`refusal`]: what every device checks of a launch. [`cpus`]: where threads run. [`priority`]: how soon they get a CPU. [`word_table`]: epoch words that two memories hold.
 //!
 //! Not here: any vendor. The host device is `atoll-device-host`, NVIDIA GPUs are `atoll-device-cuda`, processes that run either are `atoll-executor`.
 //!
@@ -20,6 +20,7 @@ pub mod cpus;
 pub mod doorbell;
 pub mod extent;
 pub mod link;
+pub mod priority;
 pub mod process;
 pub mod record;
 pub mod refusal;
@@ -40,6 +41,7 @@ mod memory;
 mod modules;
 mod params;
 mod reports;
+mod stream;
 mod telemetry;
 
 pub use constants::Constants;

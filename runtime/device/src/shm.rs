@@ -178,7 +178,7 @@ impl Region {
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), OutOfRange> {
         let to = self.checked(at, from.len() as u64)?;
         // SAFETY: both ranges are valid for `from.len()` bytes, and no reference into the region's bytes exists that the source could overlap.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+        unsafe { crate::stream::copy(from.as_ptr(), to.as_ptr(), from.len()) };
         Ok(())
     }
 

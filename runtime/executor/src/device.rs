@@ -297,6 +297,12 @@ impl Launching for ExecutorDevice {
 
     /// # Panics
     /// If the device has no such queue.
+    fn interrupt(&mut self, queue: QueueId, launch: LaunchId, blocks: u64) {
+        self.engine_side.interrupt(queue, launch, blocks);
+    }
+
+    /// # Panics
+    /// If the device has no such queue.
     fn abort(&mut self, queue: QueueId, launch: LaunchId) {
         self.engine_side.abort(queue, launch);
     }

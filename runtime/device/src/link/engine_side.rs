@@ -130,6 +130,16 @@ impl EngineSide {
         Ok(())
     }
 
+    /// Stops running blocks of an evicted launch; see [`Launching::interrupt`](crate::Launching::interrupt).
+    ///
+    /// # Panics
+    /// If the device has no such queue.
+    pub fn interrupt(&mut self, queue: QueueId, launch: LaunchId, blocks: u64) {
+        if self.queues[queue.0 as usize].in_flight.contains(&launch) {
+            self.link.interrupt_evicted(queue.0, blocks, self.process);
+        }
+    }
+
     /// Ends a launch, if it is the oldest of its queue.
     ///
     /// # Panics

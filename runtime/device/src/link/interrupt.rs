@@ -73,6 +73,13 @@ impl Occupation {
     }
 }
 
+impl Occupation {
+    /// Whether it runs long blocks of this queue that may be interrupted, and no signal is on its way.
+    fn is_interruptible_in(self, queue: u32) -> bool {
+        self.queue() == Some(queue) && self.0 & (INTERRUPTIBLE | SIGNALLED) == INTERRUPTIBLE && !(1..=GRACE_NS).contains(&self.block_ns())
+    }
+}
+
 impl UnitWords<'_> {
     /// This thread is the compute unit.
     pub fn attach(&self) {
@@ -130,6 +137,24 @@ impl Link {
         }
     }
 
+    /// Interrupts compute units that run blocks of a queue whose work was evicted, until `blocks` compute units are idle or leave; `process` is theirs.
+    pub fn interrupt_evicted(&self, queue: u32, blocks: u64, process: i32) {
+        self.raise_evicted(queue);
+        let occupation = |unit: u32| Occupation(self.unit(unit).occupation.load(SeqCst));
+        let units = self.shape().compute_units;
+        let idle = (0..units).filter(|&unit| occupation(unit) == Occupation::NONE).count() as u64;
+        let mut missing = blocks.saturating_sub(idle);
+        for unit in 0..units {
+            if missing == 0 {
+                break;
+            }
+            let seen = occupation(unit);
+            if seen.is_interruptible_in(queue) && self.unit(unit).interrupt(seen, process) {
+                missing -= 1;
+            }
+        }
+    }
+
     /// Whether a compute unit runs blocks of this queue, so that it will look there again.
     pub fn is_served(&self, queue: u32) -> bool {
         (0..self.shape().compute_units).any(|unit| Occupation(self.unit(unit).occupation.load(SeqCst)).queue() == Some(queue))
@@ -158,6 +183,26 @@ mod tests {
         }
         assert_eq!(Occupation::new(2, true, None).prospect(2), Later);
         assert_eq!(Occupation(Occupation::new(1, true, None).0 | SIGNALLED).prospect(0), Comes);
+    }
+
+    #[test]
+    fn evicted_work_is_interrupted_where_it_runs() {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        for (blocks, signalled) in [(0, 0), (1, 0), (2, 1), (9, 2)] {
+            let link = Link::create(LinkShape { queues: 3, capacity: 1, compute_units: 5 }).unwrap();
+            // One idles, two run long blocks of queue 1, one runs blocks that may not be interrupted, one runs another queue. Nobody has a thread, so no signal arrives.
+            link.unit(1).begin(Occupation::new(1, true, None));
+            link.unit(2).begin(Occupation::new(1, false, None));
+            link.unit(3).begin(Occupation::new(1, true, Some(1_000_000)));
+            link.unit(4).begin(Occupation::new(2, true, None));
+            link.interrupt_evicted(1, blocks, own);
+            let count = (0..5).filter(|&unit| link.unit(unit).occupation.load(SeqCst) & SIGNALLED != 0).count();
+            assert_eq!(count, signalled, "{blocks} blocks");
+            assert_ne!(link.stop_word(1).load(SeqCst), 0, "who is signalled finds why");
+            assert_eq!(link.stop_word(2).load(SeqCst), 0, "other queues go on");
+            link.clear_evicted(1);
+            assert_eq!(link.stop_word(1).load(SeqCst), 0);
+        }
     }
 
     #[test]

@@ -200,7 +200,8 @@ impl Link {
         self.word(BEAT_AT)
     }
 
-    /// The word that stops compute units which run blocks of `queue`. Bit `h` is set while the more urgent queue `h` has blocks that nobody took.
+    /// The word that stops compute units which run blocks of `queue`. Bit `h` is set while the more urgent queue `h` has blocks that nobody took;
+    /// bit `queue` itself while running blocks of it are wanted gone, because their launch was evicted.
     pub fn stop_word(&self, queue: u32) -> &AtomicU32 {
         self.word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES)
     }
@@ -222,6 +223,19 @@ impl Link {
             if word.load(SeqCst) & (1 << queue) != 0 {
                 word.fetch_and(!(1 << queue), SeqCst);
             }
+        }
+    }
+
+    /// Asks compute units that run blocks of `queue` to leave them.
+    pub(super) fn raise_evicted(&self, queue: u32) {
+        self.stop_word(queue).fetch_or(1 << queue, SeqCst);
+    }
+
+    /// A compute unit takes blocks of `queue`: those are to run, whatever was asked of others before.
+    pub fn clear_evicted(&self, queue: u32) {
+        let word = self.stop_word(queue);
+        if word.load(SeqCst) & (1 << queue) != 0 {
+            word.fetch_and(!(1 << queue), SeqCst);
         }
     }
 

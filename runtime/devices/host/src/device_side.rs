@@ -67,6 +67,9 @@ impl Shared {
                 // This one is taken; the count of those that come includes it.
                 self.link.interrupt_for(index as u32, claim.waiting + 1, self.process);
             }
+            if claim.chunk.is_some() {
+                self.link.clear_evicted(index as u32);
+            }
             found = claim.chunk.map(|chunk| (index, chunk));
             index = next;
         }

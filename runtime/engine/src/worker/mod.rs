@@ -35,7 +35,8 @@ use crate::recorder::Recorder;
 use crate::staging::Stager;
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
 use atoll_core::{Action, Epoch, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, QueueId, Scheduler, SchedulerConfig, TaskId};
-use atoll_device::{Completion, Device, DeviceError, LaunchStatus, cpus};
+use atoll_device::priority::WakePriority;
+use atoll_device::{Completion, Device, DeviceError, LaunchStatus, cpus, priority};
 use executors::Parked;
 use functions::{LoadJob, Loaded};
 use padding::PaddingState;
@@ -48,6 +49,8 @@ pub(crate) struct Worker {
     started: Nanos,
     /// Whether the machine has a core for this thread beside those of the device.
     has_core: bool,
+    /// How soon this thread gets a CPU.
+    wake_priority: WakePriority,
     /// How long the launch took that was complete last.
     launch_ns: u64,
     device: Box<dyn Device>,
@@ -145,6 +148,7 @@ impl Worker {
         Worker {
             started: clock::now(),
             has_core: false,
+            wake_priority: WakePriority::Ordinary,
             launch_ns: u64::MAX,
             device,
             lost: None,
@@ -186,6 +190,7 @@ impl Worker {
     pub(crate) fn run(mut self) {
         let mut idle_since = None;
         self.take_core();
+        self.wake_priority = priority::wake_first();
         loop {
             let mut busy = self.take_urgent();
             busy |= self.take_completions();
@@ -196,7 +201,7 @@ impl Worker {
                 self.serve_parked();
             }
             busy |= self.advance_load();
-            busy |= self.advance_loading();
+            busy |= self.advance_loading_aside();
             busy |= self.take_sights();
             busy |= self.advance_padding();
             self.settle_bills();
@@ -220,6 +225,11 @@ impl Worker {
             let others: Vec<usize> = cpus::allowed().into_iter().filter(|cpu| !info.host_cpus.contains(cpu)).collect();
             cpus::keep_to(&others);
         }
+    }
+
+    /// Loads constants a piece further. Copying them is long work, for which compute units must not be kept from their CPUs.
+    fn advance_loading_aside(&mut self) -> bool {
+        self.resident.is_loading() && priority::aside(self.wake_priority, || self.advance_loading())
     }
 
     /// Whether to look again at once instead of sleeping: something on the device is about to end, and nobody else needs the core, or would have it for long (design D11).

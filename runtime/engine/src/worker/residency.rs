@@ -76,6 +76,11 @@ impl ResidencyState {
         }
     }
 
+    /// Whether constants are being loaded.
+    pub(super) fn is_loading(&self) -> bool {
+        !self.loading.is_empty()
+    }
+
     /// What happened to a set since its first function was loaded.
     pub(super) fn counters(&self, set: ItemId) -> ConstantStatistics {
         self.counters.get(&set).copied().unwrap_or_default()

@@ -138,6 +138,7 @@ impl Worker {
         let invocation = self.invocation(task);
         invocation.times.prepare_begin = Some(begin);
         invocation.submission.chain.leave_queues();
+        self.interrupt_evicted(task, &instances);
         let answer = self.move_instances(task, &mut instances).and_then(|()| self.write_inputs(task, &mut instances));
         self.invocation(task).instances = instances;
         match self.check(answer) {
@@ -148,6 +149,22 @@ impl Worker {
                 self.tell(Event::TaskPrepared { task });
             }
             Err(error) => self.fail_on(task, "the inputs cannot be written", &error),
+        }
+    }
+
+    /// Interrupts what was evicted for a task, as far as its first launch has blocks: it leaves while the inputs are written, so that the first block finds a compute unit.
+    fn interrupt_evicted(&mut self, task: TaskId, instances: &[Instance]) {
+        let invocation = self.invocation(task);
+        let submitted = invocation.submission.submitted;
+        let first = instances.first().and_then(|instance| instance.binding.work.first());
+        let Some(Work::Launch(first)) = first.filter(|_| invocation.preempted_others) else { return };
+        let blocks = first.grid.iter().fold(1, |blocks, extent| u64::saturating_mul(blocks, u64::from(*extent)));
+        for (_, leaving) in self.drains.iter().filter(|(since, _)| *since == submitted) {
+            for launch in leaving {
+                if let Some(in_flight) = self.launches.get(launch) {
+                    self.device.interrupt(in_flight.queue, *launch, blocks);
+                }
+            }
         }
     }
 

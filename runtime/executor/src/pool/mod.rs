@@ -268,6 +268,14 @@ impl Launching for ExecutorPool {
         }
     }
 
+    fn interrupt(&mut self, queue: QueueId, launch: LaunchId, blocks: u64) {
+        if let Some(index) = self.launches.get(&launch)
+            && let State::Running(device) = &mut self.domains[*index].state
+        {
+            device.interrupt(queue, launch, blocks);
+        }
+    }
+
     fn abort(&mut self, queue: QueueId, launch: LaunchId) {
         if let Some(index) = self.launches.get(&launch)
             && let State::Running(device) = &mut self.domains[*index].state

@@ -3,13 +3,14 @@
 use super::Finding;
 use crate::cache;
 use crate::output::bytes;
+use atoll_device::priority::{self, WakePriority};
 use std::path::{Path, PathBuf};
 
 /// Less memory than this does not hold one of the larger models with its buffers.
 const MEMORY_BYTES_MIN: u64 = 1 << 30;
 
 pub(super) fn all() -> Vec<Finding> {
-    vec![cpu(), cores(), memory(), compiler(), padding(), ptxas(), cuda()]
+    vec![cpu(), cores(), wake_up(), memory(), compiler(), padding(), ptxas(), cuda()]
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -46,6 +47,19 @@ fn cores() -> Finding {
         return Finding::absent("cores", "1", "one CPU computes and serves at once; give the machine two or more for steady latencies");
     }
     Finding::good("cores", cores.to_string())
+}
+
+/// How soon the engine's thread gets a CPU that compute units keep busy.
+fn wake_up() -> Finding {
+    let granted = std::thread::spawn(priority::wake_first).join();
+    let remedy = "for steady latencies beside busy CPUs: grant CAP_SYS_NICE, or a limit of real-time priority (`ulimit -r 1`, `LimitRTPRIO=1` in systemd)";
+    match granted {
+        Ok(WakePriority::RealTime) => Finding::good("wake-up", "at once: the engine's thread gets real-time priority (SCHED_FIFO)"),
+        Ok(WakePriority::ShortSlice) => {
+            Finding::absent("wake-up", "soon: the engine's thread has a short time slice, and no real-time priority", remedy)
+        }
+        _ => Finding::absent("wake-up", "like any thread's: where CPUs are busy the engine's waits for a scheduling tick", remedy),
+    }
 }
 
 fn memory() -> Finding {

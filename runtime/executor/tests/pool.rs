@@ -58,6 +58,7 @@ conforms! {
     a_relocation_outside_the_parameter_block_is_refused,
     addresses_may_be_absolute,
     a_large_block_keeps_its_preemption_parameters,
+    an_evicted_block_leaves_when_its_place_is_wanted,
     a_constant_that_is_gone_is_not_seen_again,
     constants_have_places_of_their_own,
     modules_come_and_go,

@@ -96,6 +96,26 @@ pub fn an_interrupted_launch_of_a_raised_task_comes_back_at_once(make: Make) {
     assert_eq!(end(held.rig.wait()), (resumed, LaunchStatus::Complete, 0));
 }
 
+pub fn an_evicted_block_leaves_when_its_place_is_wanted(make: Make) {
+    let mut held = Held::new(make, true);
+    for round in 0..20_u32 {
+        let launch = held.hold(round);
+        held.rig.device.interrupt(QueueId(1), LaunchId(launch.0 + 1), 1);
+        held.rig.device.store_epoch(held.preempt.epoch_word, Epoch(round + 1));
+        held.rig.device.interrupt(QueueId(1), launch, 1);
+        assert_eq!(
+            end(held.rig.wait()),
+            (launch, LaunchStatus::Evicted, 1),
+            "although the gate is closed and nothing more urgent was submitted"
+        );
+        held.launch.preempt = Some(Preempt { epoch: Epoch(round + 1), ..held.preempt });
+        held.rig.device.fill(held.preempt.evicted_word, 0, 4).unwrap();
+    }
+    let launch = held.hold(20);
+    held.open_gate();
+    assert_eq!(end(held.rig.wait()), (launch, LaunchStatus::Complete, 0), "what was asked of earlier launches is not asked of this one");
+}
+
 pub fn a_launch_may_be_interrupted_and_aborted_at_once(make: Make) {
     let (mut held, mut rng) = (Held::new(make, true), Rng::new(11));
     for _ in 0..100 {
@@ -151,6 +171,9 @@ pub fn random_interruptions_spoil_nothing_and_the_bill_is_right(make: Make) {
                 if rng.one_in(4) {
                     preempt.epoch = preempt.epoch.next();
                     rig.device.store_epoch(preempt.epoch_word, preempt.epoch);
+                    if rng.one_in(2) {
+                        rig.device.interrupt(QueueId(1), resumes, rng.below(4));
+                    }
                 }
             }
             let ends: Vec<Completion> = (0..=urgent).map(|_| note(rig.wait())).collect();

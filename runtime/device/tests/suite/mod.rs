@@ -43,6 +43,7 @@ macro_rules! conforms {
             an_interrupted_block_runs_again,
             what_may_not_run_again_is_left_to_finish,
             an_interrupted_launch_of_a_raised_task_comes_back_at_once,
+            an_evicted_block_leaves_when_its_place_is_wanted,
             a_launch_may_be_interrupted_and_aborted_at_once,
             random_interruptions_spoil_nothing_and_the_bill_is_right,
             constants_are_read_by_kernels_and_written_by_the_engine,

@@ -21,11 +21,26 @@ pub(crate) fn send(address: &str, mode: u32, parameters: &str) -> Result<TcpStre
     Ok(http::send(address, "POST", "/v2/models/faulty/infer", &format!(r#"{{"inputs": {inputs}, "parameters": {parameters}}}"#))?)
 }
 
-/// The value of a sample.
+/// The value of a sample; where it names no device, of all devices together.
 pub(crate) fn metric(daemon: &Daemon, sample: &str) -> Result<f64> {
     let (_, text) = http::ask(&daemon.metrics, "GET", "/metrics", "")?;
-    let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
-    Ok(line.with_context(|| format!("no {sample} in {text}"))?.trim().parse()?)
+    let value = |line: &str| {
+        let (found, value) = line.rsplit_once(' ')?;
+        let is_it = found == sample || !sample.contains("device=") && without_device(found) == sample;
+        is_it.then(|| value.trim().parse::<f64>())
+    };
+    let values = text.lines().filter_map(value).collect::<Result<Vec<f64>, _>>()?;
+    ensure!(!values.is_empty(), "no {sample} in {text}");
+    Ok(values.iter().sum())
+}
+
+/// A sample without its last label, which is that of its device.
+pub(crate) fn without_device(sample: &str) -> String {
+    let Some(at) = sample.find("device=\"") else { return sample.to_owned() };
+    match sample[..at].strip_suffix(',') {
+        Some(others) => format!("{others}}}"),
+        None => sample[..at].trim_end_matches('{').to_owned(),
+    }
 }
 
 fn wait_for(daemon: &Daemon, sample: &str, value: f64) -> Result<()> {

@@ -31,6 +31,8 @@ pub struct Deploy {
     pub class: Option<Class>,
     /// Whether to keep it from everybody but its tenant.
     pub private: bool,
+    /// The device that it is to be on, as in `host:1`; the emptiest one where `None`.
+    pub device: Option<String>,
 }
 
 /// A function, with what it takes and gives.
@@ -79,29 +81,31 @@ impl Client {
         let content = Sealed::of_reader("atoll-bundle", &mut File::open(bundle).map_err(failed)?).map_err(failed)?;
         let mut attachments = Attachments::default();
         let blob = attachments.add_sealed(&content)?;
-        let request = wire::Deploy { name: how.name.clone(), class: how.class, private: how.private, bundle: blob };
+        let Deploy { name, class, private, device } = how.clone();
+        let request = wire::Deploy { name, class, private, device, bundle: blob };
         let (answer, _) = self.ask_with(&Request::Deploy(request), attachments)?;
         expect!(answer, wire::Answer::Deployed(function) => function)
     }
 
     /// Who used how much: everybody for root and the daemon's own user, if they did not name a tenant; otherwise the connection's tenant.
     pub fn usage(&mut self) -> Result<UsageReport, ClientError> {
-        expect!(self.ask(&Request::Usage)?.0, wire::Answer::Usage(report) => report)
+        expect!(self.ask(&Request::Usage)?.0, wire::Answer::Usage(report) => report.complete())
     }
 
     /// What is loaded and what it does now, of the same tenants.
     pub fn processes(&mut self) -> Result<ProcessReport, ClientError> {
-        expect!(self.ask(&Request::Processes)?.0, wire::Answer::Processes(report) => report)
+        expect!(self.ask(&Request::Processes)?.0, wire::Answer::Processes(report) => report.complete())
     }
 
     /// What the daemon does at the moment, of the same tenants.
     pub fn status(&mut self) -> Result<StatusReport, ClientError> {
-        expect!(self.ask(&Request::Status)?.0, wire::Answer::Status(report) => report)
+        expect!(self.ask(&Request::Status)?.0, wire::Answer::Status(report) => report.complete())
     }
 
-    /// What happened from a place on ([`Trace::next`] of the answer before; 0 begins with the oldest that is kept), or from now on, of the same tenants.
-    pub fn trace(&mut self, from: Option<u64>) -> Result<Trace, ClientError> {
-        let (answer, mut attachments) = self.ask(&Request::Trace { from })?;
+    /// What happened on a device (its place in [`Trace::devices`]; there is always a first one) from a place on ([`Trace::next`] of the answer before for that device; 0 begins with the oldest that is
+    /// kept), or from now on, of the same tenants.
+    pub fn trace(&mut self, device: u16, from: Option<u64>) -> Result<Trace, ClientError> {
+        let (answer, mut attachments) = self.ask(&Request::Trace { device, from })?;
         let piece = expect!(answer, wire::Answer::Trace(piece) => piece)?;
         let bytes = attachments.take(piece.records)?.into_vec()?;
         Trace::new(piece, &bytes).ok_or(ClientError::WrongAnswer)

@@ -24,6 +24,8 @@ pub struct Trace {
     pub device: String,
     /// Its compute units.
     pub compute_units: u32,
+    /// The names of all devices of the daemon.
+    pub devices: Vec<String>,
 }
 
 impl Trace {
@@ -31,12 +33,14 @@ impl Trace {
     pub(crate) fn new(piece: TracePiece, bytes: &[u8]) -> Option<Trace> {
         let (records, rest) = bytes.as_chunks::<{ RECORD_WORDS * 8 }>();
         let records = records.iter().map(record).collect::<Option<Vec<Record>>>().filter(|_| rest.is_empty())?;
-        let TracePiece { next, more, lost, chunks_lost, functions, separate, device, compute_units, records: _ } = piece;
+        let TracePiece { next, more, lost, chunks_lost, functions, separate, device, compute_units, devices, records: _ } = piece;
+        // A daemon of before there were several says nothing of them.
+        let devices = if devices.is_empty() { vec![device.clone()] } else { devices };
         let named = |TraceFunction { number, tenant, name, class, nodes }| {
             (number, FunctionName { tenant: tenant.to_string(), name, class, nodes })
         };
         let functions = functions.into_iter().map(named).collect();
-        Some(Trace { records, next, more, lost, chunks_lost, functions, separate, device, compute_units })
+        Some(Trace { records, next, more, lost, chunks_lost, functions, separate, device, compute_units, devices })
     }
 }
 

@@ -57,8 +57,11 @@ pub enum Request {
     Processes,
     /// What the daemon does at the moment, of the same tenants. Answered with [`Answer::Status`].
     Status,
-    /// What happened to the work of the same tenants. Answered with [`Answer::Trace`].
+    /// What happened on a device to the work of the same tenants. Answered with [`Answer::Trace`].
     Trace {
+        /// The number of the device: its place in [`TracePiece::devices`].
+        #[serde(default)]
+        device: u16,
         /// From where on, by [`TracePiece::next`] of the piece before; 0 begins with the oldest that is kept, `None` with what happens from now on.
         from: Option<u64>,
     },
@@ -73,6 +76,9 @@ pub struct Deploy {
     pub class: Option<Class>,
     /// Whether it is to be kept from everybody but its tenant; others are served over HTTP as well.
     pub private: bool,
+    /// The device that it is to be on; the emptiest one where `None`.
+    #[serde(default)]
+    pub device: Option<String>,
     /// The bundle.
     pub bundle: Blob,
 }
@@ -264,6 +270,9 @@ pub struct FunctionSummary {
     pub class: Class,
     /// When it was deployed, in seconds since 1970.
     pub deployed_s: u64,
+    /// The device that it is on; `None` where it cannot be called.
+    #[serde(default)]
+    pub device: Option<String>,
     /// Why it cannot be called, if it cannot.
     pub failure: Option<String>,
 }

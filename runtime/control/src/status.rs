@@ -18,8 +18,40 @@ pub struct StatusReport {
     pub lost: Option<String>,
     /// What the device does for all tenants together. Only for who may see everybody's.
     pub whole: Option<WholeStatus>,
-    /// By tenant and name.
+    /// By device, tenant and name.
     pub functions: Vec<FunctionStatus>,
+    /// Every device. What stands above of a device is said of the first one.
+    #[serde(default)]
+    pub devices: Vec<DeviceStatus>,
+}
+
+impl StatusReport {
+    /// Fills in the list of devices where a daemon of before there were several left it out.
+    #[must_use]
+    pub fn complete(mut self) -> StatusReport {
+        if self.devices.is_empty() {
+            self.devices.push(DeviceStatus {
+                device: self.device.clone(),
+                compute_units: self.compute_units,
+                lost: self.lost.clone(),
+                whole: self.whole.clone(),
+            });
+        }
+        self
+    }
+}
+
+/// What a device does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// The device.
+    pub device: String,
+    /// Its compute units.
+    pub compute_units: u32,
+    /// Why it is lost, if it is.
+    pub lost: Option<String>,
+    /// As [`StatusReport::whole`].
+    pub whole: Option<WholeStatus>,
 }
 
 /// What a device does for all tenants together.
@@ -78,6 +110,9 @@ pub struct UnitStatus {
 /// What a function does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionStatus {
+    /// The device that it is on.
+    #[serde(default)]
+    pub device: String,
     /// Whose it is.
     pub tenant: Tenant,
     /// Its name.

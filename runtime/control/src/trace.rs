@@ -25,6 +25,9 @@ pub struct TracePiece {
     pub device: String,
     /// Its compute units.
     pub compute_units: u32,
+    /// The names of all devices of the daemon, in the order of their numbers.
+    #[serde(default)]
+    pub devices: Vec<String>,
 }
 
 /// A function that records name.

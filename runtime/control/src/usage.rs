@@ -17,13 +17,41 @@ pub struct UsageReport {
     pub compute_units: u32,
     /// How long they ran blocks, by their own count, divided by their number: what all bills together come to. Only for who may see everybody's.
     pub device_s: Option<f64>,
-    /// By tenant, function and class.
+    /// By device, tenant, function and class.
     pub rows: Vec<UsageEntry>,
+    /// Every device. What stands above of a device is said of the first one.
+    #[serde(default)]
+    pub devices: Vec<DeviceUsage>,
+}
+
+impl UsageReport {
+    /// Fills in the list of devices where a daemon of before there were several left it out.
+    #[must_use]
+    pub fn complete(mut self) -> UsageReport {
+        if self.devices.is_empty() {
+            self.devices.push(DeviceUsage { device: self.device.clone(), compute_units: self.compute_units, device_s: self.device_s });
+        }
+        self
+    }
+}
+
+/// How long a device was busy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceUsage {
+    /// The device.
+    pub device: String,
+    /// Its compute units.
+    pub compute_units: u32,
+    /// As [`UsageReport::device_s`].
+    pub device_s: Option<f64>,
 }
 
 /// What one function used in one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsageEntry {
+    /// The device that was used.
+    #[serde(default)]
+    pub device: String,
     /// Who is billed.
     pub tenant: Tenant,
     /// The function; `None` for all of the tenant's that are no longer loaded.
@@ -85,11 +113,52 @@ pub struct ProcessReport {
     pub functions: Vec<ProcessEntry>,
     /// The processes that run launches, in the order in which their tenants came; none where the device runs in the daemon itself.
     pub executors: Vec<ExecutorEntry>,
+    /// Every device. What stands above of a device is said of the first one.
+    #[serde(default)]
+    pub devices: Vec<DeviceEntry>,
+}
+
+impl ProcessReport {
+    /// Fills in the list of devices where a daemon of before there were several left it out.
+    #[must_use]
+    pub fn complete(mut self) -> ProcessReport {
+        if self.devices.is_empty() {
+            self.devices.push(DeviceEntry {
+                device: self.device.clone(),
+                compute_units: self.compute_units,
+                memory_bytes: self.memory_bytes,
+                memory_used_bytes: self.memory_used_bytes,
+                unready: false,
+                lost: self.lost.clone(),
+            });
+        }
+        self
+    }
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceEntry {
+    /// Its name.
+    pub device: String,
+    /// Its compute units.
+    pub compute_units: u32,
+    /// Device memory that may be used.
+    pub memory_bytes: u64,
+    /// Device memory in use, by whomever.
+    pub memory_used_bytes: u64,
+    /// Whether all of it is being replaced, so that invocations wait.
+    pub unready: bool,
+    /// Why it is lost, if it is.
+    pub lost: Option<String>,
 }
 
 /// The process that runs a tenant's launches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutorEntry {
+    /// The device whose launches it runs.
+    #[serde(default)]
+    pub device: String,
     /// Whose it is.
     pub tenant: Tenant,
     /// Its number; `None` while there is none.
@@ -105,6 +174,9 @@ pub struct ExecutorEntry {
 /// A function that is loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessEntry {
+    /// The device that it is on.
+    #[serde(default)]
+    pub device: String,
     /// Whose it is.
     pub tenant: Tenant,
     /// Its name.

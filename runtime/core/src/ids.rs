@@ -4,6 +4,25 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
+/// A device of the daemon, by its place in the fleet: the first one is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u16);
+
+impl DeviceId {
+    /// The bits of an id that count on one device. 2^48 invocations at a million a second take nine years.
+    const COUNTER_BITS: u32 = 48;
+
+    /// The first id that the device's engine gives to invocations and functions; it counts on from there, so an id says which device it belongs to.
+    pub fn first_id(self) -> u64 {
+        u64::from(self.0) << DeviceId::COUNTER_BITS
+    }
+
+    /// The device whose engine gave an id.
+    pub fn of_id(id: u64) -> DeviceId {
+        DeviceId((id >> DeviceId::COUNTER_BITS) as u16)
+    }
+}
+
 /// One invocation that passed admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
@@ -102,6 +121,17 @@ pub struct DeviceOffset(pub u64);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_says_which_device_gave_it() {
+        for device in [0, 1, 7, u16::MAX] {
+            let first = DeviceId(device).first_id();
+            for id in [first, first + 1, first + (1 << 48) - 1] {
+                assert_eq!(DeviceId::of_id(id), DeviceId(device), "{id:#x}");
+            }
+        }
+        assert_eq!(DeviceId(0).first_id(), 0, "one device counts as it always did");
+    }
 
     #[test]
     fn epochs_are_compared_around_the_end_of_their_numbers() {

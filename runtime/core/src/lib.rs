@@ -27,6 +27,7 @@ pub mod ids;
 pub mod limits;
 pub mod padding;
 pub mod perturb;
+pub mod placement;
 pub mod policy;
 pub mod residency;
 pub mod rng;

@@ -11,6 +11,9 @@ pub const DEVICE_QUEUE_CAPACITY_DEFAULT: u32 = 4;
 /// Device queues a scheduler uses. Decisions scan them, so that their number bounds the time of one decision.
 pub const DEVICE_QUEUES_MAX: u32 = 32;
 
+/// Devices of one daemon: more than any machine has, and few enough that a report of all of them stays small.
+pub const DEVICES_MAX: usize = 64;
+
 /// Steps of one task. ResNet-152 has about 200; the bound keeps counters in 32 bits with room to spare.
 pub const TASK_STEPS_MAX: usize = 1 << 20;
 

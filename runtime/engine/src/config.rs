@@ -1,10 +1,11 @@
 //! What an engine and its functions are told when they are made.
 
+use crate::cores::CoreShare;
 use crate::limits;
 use crate::padding::PaddingService;
 use crate::quota::MemoryQuotas;
 use atoll_core::residency::RESIDENCY_POLICY_DEFAULT;
-use atoll_core::{Class, Tenant};
+use atoll_core::{Class, DeviceId, Tenant};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,10 @@ use std::time::Duration;
 /// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
+    /// Which of a daemon's devices the engine drives: its invocations and functions get ids that begin at [`DeviceId::first_id`].
+    pub device: DeviceId,
+    /// The CPUs of the engine's thread. `None` for an engine that is the only one of its process: it takes what its own device leaves.
+    pub cores: Option<CoreShare>,
     /// Name of the scheduling policy, one of [`atoll_core::POLICIES`].
     pub policy: String,
     /// Invocations of one function that may wait, where its own options do not say.
@@ -40,6 +45,8 @@ pub struct EngineConfig {
 impl Default for EngineConfig {
     fn default() -> EngineConfig {
         EngineConfig {
+            device: DeviceId::default(),
+            cores: None,
             policy: atoll_core::POLICY_DEFAULT.into(),
             queue_capacity: limits::FUNCTION_QUEUE_CAPACITY_DEFAULT,
             memory_limit_bytes: None,

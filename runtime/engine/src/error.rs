@@ -15,6 +15,14 @@ pub enum EngineError {
         /// The names there are.
         known: String,
     },
+    /// A function is to be loaded onto a device that there is not.
+    #[error("there is no device `{name}`; there are: {known}")]
+    UnknownDevice {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
     /// A function of this name is loaded, or being loaded.
     #[error("a function `{0}` is loaded already; unload it first")]
     AlreadyLoaded(FunctionKey),

@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     functions: RwLock<HashMap<FunctionKey, Arc<Function>>>,
     queue_capacity: usize,
     closed: AtomicBool,
+    /// Set by the engine's thread, once and for good.
+    lost: AtomicBool,
     ids: AtomicU64,
 }
 
@@ -71,6 +73,11 @@ impl Shared {
 
     fn find(&self, key: &FunctionKey) -> Option<Arc<Function>> {
         self.functions.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// The device failed for good.
+    pub(crate) fn note_lost(&self) {
+        self.lost.store(true, Ordering::Relaxed);
     }
 
     fn next_id(&self) -> u64 {
@@ -103,7 +110,8 @@ impl Engine {
             functions: RwLock::default(),
             queue_capacity: config.queue_capacity,
             closed: AtomicBool::new(false),
-            ids: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
+            ids: AtomicU64::new(config.device.first_id()),
         });
         let ((urgent, urgent_inbox), (normal, normal_inbox)) = (unbounded(), unbounded());
         let inbox = Inbox { urgent: urgent_inbox, normal: normal_inbox };
@@ -150,6 +158,11 @@ impl EngineHandle {
     /// The device.
     pub fn device_info(&self) -> &DeviceInfo {
         &self.shared.device
+    }
+
+    /// Whether the device failed for good.
+    pub fn is_lost(&self) -> bool {
+        self.shared.lost.load(Ordering::Relaxed)
     }
 
     /// Brings a function onto the device. Blocks until it can be invoked; on an error nothing of it is left.

@@ -3,11 +3,11 @@
 use crate::compiler::CompilerService;
 use crate::config::ServerConfig;
 use crate::deployed::Deployed;
-use crate::inference::Inference;
 use crate::limits::BODIES_IN_FLIGHT_BYTES_MAX;
 use crate::metrics::Recorder;
 use crate::model::Model;
 use crate::repository::{FindError, Repository};
+use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
 use std::io;
 use std::sync::Arc;
@@ -39,9 +39,9 @@ impl App {
     ) -> App {
         App {
             repository: Repository::new(config.repository.clone(), config.cache.clone(), engine.clone(), compiler),
+            recorder: Recorder::new(engine.devices().len()),
             engine,
             deployed,
-            recorder: Recorder::default(),
             // A body that exceeds the budget by itself could never be taken.
             body_bytes_max: config.body_bytes_max.min(BODIES_IN_FLIGHT_BYTES_MAX),
             bodies: Arc::new(Semaphore::new(BODIES_IN_FLIGHT_BYTES_MAX / BUDGET_UNIT_BYTES)),

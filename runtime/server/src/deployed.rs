@@ -1,12 +1,13 @@
 //! Functions that came over the control socket: on the device, in the store, and under their names.
 
 use crate::control::TenantLimits;
-use crate::inference::{Inference, blocking};
+use crate::inference::blocking;
 use crate::limits::FUNCTION_NAME_BYTES_MAX;
 use crate::model::Model;
 use crate::repository::Settings;
 use atoll_core::is_plain_name;
 use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
+use atoll_fleet::Inference;
 use atoll_kgraph::{Bundle, BundleError};
 use atoll_protocol::MODEL_VERSION;
 use atoll_sealed::{Digest, Sealed};
@@ -31,6 +32,8 @@ pub(crate) struct How {
     pub(crate) name: Option<String>,
     pub(crate) class: Class,
     pub(crate) private: bool,
+    /// The device that it is to be on; the emptiest one where `None`.
+    pub(crate) device: Option<String>,
 }
 
 /// Why a function was not deployed.
@@ -159,7 +162,8 @@ impl Deployed {
         let old = self.find(&key);
         self.check_limits(limits, &key)?;
         let deployed_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let deployment = Deployment { bundle: digest, bundle_bytes, class: how.class, private: how.private, deployed_s };
+        let deployment =
+            Deployment { bundle: digest, bundle_bytes, class: how.class, private: how.private, deployed_s, device: how.device };
         if let Some(old) = &old {
             let same = Deployment { deployed_s: old.deployment.deployed_s, ..deployment.clone() };
             if old.model.is_ok() && old.deployment == same {
@@ -208,17 +212,17 @@ impl Deployed {
             return Err(DeployError::NotTrusted { tenant: key.tenant.clone() });
         }
         let options = FunctionOptions { key: key.clone(), class: deployment.class, queue_capacity: None };
-        let info = self.engine.load(bundle.clone(), options).map_err(|error| match error {
+        let placed = self.engine.load(bundle.clone(), options, deployment.device.as_deref()).map_err(|error| match error {
             // What is deployed has been unloaded by now.
             EngineError::AlreadyLoaded(key) => DeployError::Taken(key.name),
             other => other.into(),
         })?;
-        let settings = Settings { class: deployment.class, queue_capacity: None };
-        let model = Model::new(key.clone(), MODEL_VERSION.into(), bundle, settings);
+        let settings = Settings { class: deployment.class, queue_capacity: None, device: deployment.device.clone() };
+        let model = Model::new(key.clone(), MODEL_VERSION.into(), bundle, settings, placed.device);
         Ok(DeployedFunction {
             key: key.clone(),
             deployment: deployment.clone(),
-            weights_bytes: info.weights_bytes,
+            weights_bytes: placed.info.weights_bytes,
             model: Ok(Arc::new(model)),
         })
     }

@@ -1,61 +1,9 @@
-//! What the server needs of an engine.
+//! Calls of the engines from asynchronous code.
 
-use atoll_engine::{
-    ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvocationResult,
-    InvokeError, Reply, TraceBatch,
-};
-use atoll_kgraph::Bundle;
+use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError};
+use atoll_fleet::Inference;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-
-/// An engine, or a double of one.
-pub trait Inference: Send + Sync + 'static {
-    /// Brings a function onto the device. Blocks.
-    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError>;
-
-    /// Takes a function off the device. Blocks.
-    fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
-
-    /// Calls functions one after the other; the reply is called exactly once.
-    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
-
-    /// Gives an invocation up.
-    fn cancel(&self, id: InvocationId);
-
-    /// What the engine tells about itself. Blocks for the time of a message to its thread.
-    fn statistics(&self) -> EngineStatistics;
-
-    /// What happened from a record on, or from now on; `None` where nothing is recorded any more. Blocks like [`Inference::statistics`].
-    fn trace(&self, _from: Option<u64>) -> Option<TraceBatch> {
-        None
-    }
-}
-
-impl Inference for EngineHandle {
-    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
-        EngineHandle::load(self, bundle, options)
-    }
-
-    fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
-        EngineHandle::unload(self, function)
-    }
-
-    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
-        EngineHandle::submit_chain(self, request, reply)
-    }
-
-    fn cancel(&self, id: InvocationId) {
-        EngineHandle::cancel(self, id);
-    }
-
-    fn statistics(&self) -> EngineStatistics {
-        EngineHandle::statistics(self)
-    }
-
-    fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {
-        EngineHandle::trace(self, from)
-    }
-}
 
 /// Runs what blocks beside the threads that serve connections. `None` if it panicked, which the panic itself has reported.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {

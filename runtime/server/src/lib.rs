@@ -3,7 +3,7 @@
 //! Requests come in as bytes, are decoded by [`atoll_protocol`], checked against the model, handed to the engine and answered. Models come from a folder; an ONNX file is
 //! compiled on its first load by a [`CompilerService`], which whoever starts the daemon plugs in, and kept in a cache.
 //!
-//! Not here: scheduling, devices, compilers, and the command line. The server knows the engine as [`Inference`], so that it can be tested without one.
+//! Not here: scheduling, devices, compilers, and the command line. The server knows the devices as [`atoll_fleet::Inference`], so that it can be tested without any.
 //!
 //! # Invariants
 //!
@@ -32,7 +32,6 @@ pub use bytes::parse_bytes;
 pub use compiler::{CompileFailure, CompileProgress, CompilerService};
 pub use config::ServerConfig;
 pub use control::{Access, AccessError, ControlConfig, TenantLimits};
-pub use inference::Inference;
 pub use model::tensor_metadata;
 pub use server::{ServeError, Server};
 pub use shutdown::terminated;

@@ -1,7 +1,7 @@
 //! A model that takes requests: its metadata, and how requests fit it.
 
 use crate::repository::Settings;
-use atoll_engine::{Class, FunctionKey, InputTensor};
+use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph};
 use atoll_protocol::{ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, Tensor, TensorMetadata};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,8 @@ pub(crate) struct Model {
     /// The key as text, by which the protocol names it.
     pub(crate) name: String,
     pub(crate) version: String,
+    /// The device that it is on.
+    pub(crate) device: DeviceId,
     settings: Settings,
     digest: String,
     pub(crate) inputs: Vec<TensorMetadata>,
@@ -56,12 +58,13 @@ pub(crate) enum FitError {
 }
 
 impl Model {
-    pub(crate) fn new(key: FunctionKey, version: String, bundle: &Bundle, settings: Settings) -> Model {
+    pub(crate) fn new(key: FunctionKey, version: String, bundle: &Bundle, settings: Settings, device: DeviceId) -> Model {
         let graph = bundle.graph();
         Model {
             name: key.to_string(),
             key,
             version,
+            device,
             settings,
             digest: bundle.digest().into(),
             inputs: tensor_metadata(graph, BufferKind::Input),

@@ -181,7 +181,14 @@ fn one_daemon_has_a_folder() {
 fn deployments_are_kept_with_their_bundles() {
     let folder = tempfile::tempdir().unwrap();
     let key = |name: &str| DeploymentKey { tenant: tenant("a"), name: name.into() };
-    let deployment = |bundle, private| Deployment { bundle, bundle_bytes: 3, class: Class::RealTime, private, deployed_s: 5 };
+    let deployment = |bundle, private| Deployment {
+        bundle,
+        bundle_bytes: 3,
+        class: Class::RealTime,
+        private,
+        deployed_s: 5,
+        device: private.then(|| "host:1".into()),
+    };
     let store = open(folder.path(), 0);
     let (digest, path) = store.write_bundle(&Sealed::of("test", b"kg!").unwrap()).unwrap();
     store.deploy(key("f"), deployment(digest, false)).unwrap();

@@ -1,5 +1,6 @@
 //! The daemon under test, its executors by tenant, and what can be seen of it from outside: descriptors, mappings, files, figures.
 
+use crate::cancel::without_device;
 use crate::executors::{children, is_child_of, wait_until};
 use crate::functions::{manifest, pack_grind, packed};
 use crate::serve::{Daemon, LOG};
@@ -178,11 +179,11 @@ impl House {
         Ok(Client::connect(&self.path("atoll.sock"))?.usage()?)
     }
 
-    /// All figures of the daemon.
+    /// All figures of the daemon, which has one device.
     pub(super) fn metrics(&self) -> Result<BTreeMap<String, f64>> {
         let (status, text) = http::ask(&self.daemon.metrics, "GET", "/metrics", "")?;
         ensure!(status == 200, "{text}");
-        let sample = |line: &str| line.rsplit_once(' ').and_then(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
+        let sample = |line: &str| line.rsplit_once(' ').and_then(|(name, value)| Some((without_device(name), value.parse().ok()?)));
         Ok(text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect())
     }
 

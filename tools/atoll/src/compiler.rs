@@ -9,9 +9,9 @@ use std::sync::Arc;
 #[cfg(feature = "compiler")]
 pub(crate) use with::{ProgressBars, padding_service, service};
 
-/// The compiler for a daemon with a device; `None` if this program was built without.
+/// The compiler for a daemon with these devices; `None` if this program was built without.
 #[cfg(not(feature = "compiler"))]
-pub(crate) fn service(_device: DeviceName) -> Option<Arc<dyn CompilerService>> {
+pub(crate) fn service(_devices: &[DeviceName]) -> Option<Arc<dyn CompilerService>> {
     None
 }
 
@@ -51,22 +51,28 @@ mod with {
     use atoll_server::{CompileFailure, CompileProgress};
     use indicatif::{ProgressBar, ProgressStyle};
 
-    /// The compiler as the daemon calls it: code for its device only, because that is where it runs.
+    /// The compiler as the daemon calls it: code for its devices only, because that is where it runs.
     struct Service {
         options: CompileOptions,
     }
 
-    pub(crate) fn service(device: DeviceName) -> Option<Arc<dyn CompilerService>> {
-        Some(Arc::new(Service { options: options(device) }))
+    pub(crate) fn service(devices: &[DeviceName]) -> Option<Arc<dyn CompilerService>> {
+        Some(Arc::new(Service { options: options(devices) }))
     }
 
-    fn options(device: DeviceName) -> CompileOptions {
-        let target = match device {
-            DeviceName::Host => Target::this_host(),
-            // PTX that every GPU's driver takes, whichever is in this machine.
-            DeviceName::Cuda(_) => Target::NVIDIA,
-        };
-        CompileOptions { targets: vec![target], kernel_cache: cache::kernels(), ..CompileOptions::default() }
+    fn options(devices: &[DeviceName]) -> CompileOptions {
+        let mut targets = Vec::new();
+        for device in devices {
+            let target = match device {
+                DeviceName::Host => Target::this_host(),
+                // PTX that every GPU's driver takes, whichever is in this machine.
+                DeviceName::Cuda(_) => Target::NVIDIA,
+            };
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        CompileOptions { targets, kernel_cache: cache::kernels(), ..CompileOptions::default() }
     }
 
     impl CompilerService for Service {
@@ -110,7 +116,7 @@ mod with {
 
     pub(super) fn compile_for(device: DeviceName, model: &Path, bundle: &Path) -> Result<()> {
         let bars = ProgressBars::new(model);
-        let compiled = compile(model, bundle, &options(device), &bars);
+        let compiled = compile(model, bundle, &options(&[device]), &bars);
         bars.finish();
         compiled.with_context(|| format!("cannot compile {}", model.display())).blame_user()?;
         Ok(())

@@ -1,18 +1,20 @@
 //! Starting a device and an engine, as the common flags say.
 
 use crate::compiler;
-use crate::failure::user_error;
-use crate::output::{parse_bytes, parse_seconds};
+use crate::devices::{self, DeviceSpec};
+use crate::failure::{user_error, users};
+use crate::output::{counted, parse_bytes, parse_seconds};
 use anyhow::Context;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
-use atoll_device::Device;
+use atoll_device::{Device, cpus};
 #[cfg(feature = "cuda")]
 use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart, MpsShare};
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
 use atoll_executor::{ExecutorConfig, ExecutorPool};
+use atoll_fleet::Fleet;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -26,11 +28,31 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Device and scheduling")]
 pub(crate) struct EngineArgs {
-    /// What runs the kernels: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Host)]
-    device: DeviceName,
+    /// What runs the kernels: host, this machine's CPU cores, or some of them as in host@0-3; cuda or cuda:N, an NVIDIA GPU
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceSpec::HOST)]
+    device: DeviceSpec,
 
-    /// Compute units to run on: of the host device one thread each; of a GPU a part of its own, which may be rounded up [default: one per CPU; the whole GPU]
+    #[command(flatten)]
+    flags: DeviceFlags,
+}
+
+/// Flags of a command that may start several devices.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Devices and scheduling")]
+pub(crate) struct FleetArgs {
+    /// What runs the kernels: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU. Several are named one by one, host devices with the CPUs of each: --device host:0@0-3 --device host:1@4-7.
+    /// Each has memory, queues and limits of its own: the flags below hold for each by itself
+    #[arg(long = "device", value_name = "DEVICE", default_values_t = [DeviceSpec::HOST])]
+    devices: Vec<DeviceSpec>,
+
+    #[command(flatten)]
+    flags: DeviceFlags,
+}
+
+/// How each device is started.
+#[derive(Clone, Debug, clap::Args)]
+struct DeviceFlags {
+    /// Compute units to run on: of the host device one thread each; of a GPU a part of its own, which may be rounded up [default: one per CPU of the device; the whole GPU]
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
@@ -50,7 +72,7 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     best_effort_wait_max: Option<f64>,
 
-    /// Device memory to use, as in 512M or 2G [default: all of it; on the host half of the machine's]
+    /// Device memory to use, of each device, as in 512M or 2G [default: all of it; on the host half of the machine's, divided among host devices]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_limit: Option<u64>,
 
@@ -120,11 +142,10 @@ pub(crate) enum Isolation {
 impl Isolation {
     /// A host device behind it.
     pub(crate) fn host_device(self, config: HostConfig) -> anyhow::Result<Box<dyn Device>> {
+        let cannot = format!("cannot start {}", config.name);
         Ok(match self {
-            Isolation::None => Box::new(HostDevice::start(config).context("cannot start the host device")?),
-            Isolation::Process => {
-                Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).context("cannot prepare the host device")?)
-            }
+            Isolation::None => Box::new(HostDevice::start(config).context(cannot)?),
+            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).context(cannot)?),
         })
     }
 
@@ -233,44 +254,96 @@ impl EngineArgs {
     /// Compute units, where they were named.
     #[cfg(feature = "native")]
     pub(crate) fn compute_units(&self) -> Option<NonZeroU32> {
-        self.compute_units
-    }
-
-    /// Whether the device keeps tenants out of each other's memory as far as whoever starts it wants that: on the host `--isolation none` says otherwise, on a GPU nothing does it.
-    pub(crate) fn keeps_tenants_apart(&self) -> bool {
-        self.device == DeviceName::Host
+        self.flags.compute_units
     }
 
     /// The device, as the flag names it.
     pub(crate) fn device_name(&self) -> DeviceName {
-        self.device
+        self.device.kind()
     }
 
     /// Starts the engine for this program's own use.
     pub(crate) fn start(&self) -> anyhow::Result<Engine> {
-        self.start_with(Isolation::None, MemoryQuotas::default())
+        self.start_with(MemoryQuotas::default())
     }
 
     /// The same, with so many bytes of device memory for what belongs to nobody else.
     pub(crate) fn start_with_quota(&self, bytes: u64) -> anyhow::Result<Engine> {
         let quota = TenantBytes { all: bytes, ..TenantBytes::UNLIMITED };
-        self.start_with(Isolation::None, MemoryQuotas { tenants: [(Tenant::default(), quota)].into(), ..MemoryQuotas::default() })
+        self.start_with(MemoryQuotas { tenants: [(Tenant::default(), quota)].into(), ..MemoryQuotas::default() })
     }
 
-    /// Starts the engine for others' kernels.
-    pub(crate) fn start_isolated(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
-        self.start_with(Isolation::Process, memory_quotas)
+    fn start_with(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
+        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None)?;
+        let device = devices.pop().context("a device was asked for")?;
+        Ok(Engine::start(device, self.flags.config(memory_quotas))?)
     }
 
-    fn start_with(&self, default: Isolation, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
+    /// The host device that the flags ask for.
+    pub(crate) fn host_config(&self) -> HostConfig {
+        self.flags.host_config(&self.device, 1)
+    }
+}
+
+impl FleetArgs {
+    /// Whether the devices keep tenants out of each other's memory as far as whoever starts them wants that: on the host `--isolation none` says otherwise, on a GPU nothing does it.
+    pub(crate) fn keeps_tenants_apart(&self) -> bool {
+        self.devices.iter().all(DeviceSpec::is_host)
+    }
+
+    /// The devices' kinds, in their order.
+    pub(crate) fn device_names(&self) -> Vec<DeviceName> {
+        self.devices.iter().map(DeviceSpec::kind).collect()
+    }
+
+    /// Starts the devices for others' kernels, with an engine for each.
+    pub(crate) fn start(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Fleet> {
+        let devices = self.flags.devices(&self.devices, Isolation::Process)?;
+        Ok(Fleet::start(devices, &self.flags.config(memory_quotas))?)
+    }
+}
+
+impl DeviceFlags {
+    /// Starts devices, all or none.
+    fn devices(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<Vec<Box<dyn Device>>> {
         raise_descriptor_limit();
-        let device = self.device(default)?;
-        let info = device.info();
-        tracing::info!(device = info.name, compute_units = info.compute_units, memory_bytes = info.memory_bytes, preempt_level = ?info.preempt_level, policy = self.policy, "starting");
-        Ok(Engine::start(device, EngineConfig { memory_quotas, ..self.config() })?)
+        devices::check(specs, &cpus::allowed()).map_err(users)?;
+        self.check(specs, default)?;
+        let hosts = specs.iter().filter(|spec| spec.is_host()).count() as u64;
+        let mut devices = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let device = self.device(spec, default, hosts)?;
+            let info = device.info();
+            tracing::info!(device = info.name, compute_units = info.compute_units, memory_bytes = info.memory_bytes, preempt_level = ?info.preempt_level, policy = self.policy, "starting");
+            devices.push(device);
+        }
+        Ok(devices)
     }
 
-    fn config(&self) -> EngineConfig {
+    /// Refuses flags that fit none of the devices, or one of them not.
+    fn check(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<()> {
+        let has_gpu = specs.iter().any(|spec| !spec.is_host());
+        if self.mps.is_some() && !has_gpu {
+            return Err(user_error("--mps is for GPUs; compute units of the host device are given to it with --compute-units"));
+        }
+        if self.graph_segment > 1 && !has_gpu {
+            return Err(user_error("--graph-segment is for GPUs: the host device has no driver whose calls could be saved"));
+        }
+        if self.mps.is_some() && self.gpu_isolation(default) == Isolation::None {
+            return Err(user_error("MPS gives shares of a GPU to processes: --mps needs --isolation process"));
+        }
+        for spec in specs {
+            if let (DeviceSpec::Host { cpus: Some(cpus), .. }, Some(units)) = (spec, self.compute_units)
+                && units.get() as usize > cpus.len()
+            {
+                let own = counted(cpus.len(), "CPU");
+                return Err(user_error(format!("--compute-units {units} is more than {} has CPUs: {own} of its own", spec.name())));
+            }
+        }
+        Ok(())
+    }
+
+    fn config(&self, memory_quotas: MemoryQuotas) -> EngineConfig {
         let default = EngineConfig::default();
         EngineConfig {
             policy: self.policy.clone(),
@@ -279,6 +352,7 @@ impl EngineArgs {
             device_queue_capacity: self.device_queue_capacity(),
             memory_limit_bytes: self.memory_limit,
             memory_overcommit: self.memory_overcommit,
+            memory_quotas,
             residency_policy: self.residency_policy.clone(),
             padding: compiler::padding_service(),
             ..default
@@ -290,40 +364,41 @@ impl EngineArgs {
         DEVICE_QUEUE_CAPACITY_DEFAULT.max(2 * self.graph_segment)
     }
 
-    fn device(&self, default: Isolation) -> anyhow::Result<Box<dyn Device>> {
-        if self.mps.is_some() && self.device == DeviceName::Host {
-            return Err(user_error("--mps is for GPUs; compute units of the host device are given to it with --compute-units"));
-        }
-        if self.graph_segment > 1 && self.device == DeviceName::Host {
-            return Err(user_error("--graph-segment is for GPUs: the host device has no driver whose calls could be saved"));
-        }
-        match self.device {
-            DeviceName::Host => self.isolation.unwrap_or(default).host_device(self.host_config()),
-            DeviceName::Cuda(index) => {
-                let isolation = self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default });
-                if self.mps.is_some() && isolation == Isolation::None {
-                    return Err(user_error("MPS gives shares of a GPU to processes: --mps needs --isolation process"));
-                }
-                if default == Isolation::Process {
-                    let fate =
-                        if isolation == Isolation::Process { "until its process is replaced" } else { "until the daemon is started again" };
-                    tracing::warn!("all kernels share the memory of a GPU, and one that faults ends them all {fate}");
-                }
-                let time_limit = Duration::from_secs_f64(self.time_limit);
-                let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
-                let (queue_capacity, segment) = (self.device_queue_capacity(), self.graph_segment);
-                isolation.gpu(GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, segment, time_limit })
-            }
-        }
+    /// Shares of a GPU belong to processes.
+    fn gpu_isolation(&self, default: Isolation) -> Isolation {
+        self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default })
     }
 
-    /// The host device that the flags ask for.
-    pub(crate) fn host_config(&self) -> HostConfig {
+    fn device(&self, spec: &DeviceSpec, default: Isolation, hosts: u64) -> anyhow::Result<Box<dyn Device>> {
+        let &DeviceSpec::Cuda(index) = spec else {
+            return self.isolation.unwrap_or(default).host_device(self.host_config(spec, hosts));
+        };
+        let isolation = self.gpu_isolation(default);
+        if default == Isolation::Process {
+            let fate = if isolation == Isolation::Process { "until its process is replaced" } else { "until the daemon is started again" };
+            tracing::warn!("all kernels share the memory of a GPU, and one that faults ends them all {fate}");
+        }
+        let time_limit = Duration::from_secs_f64(self.time_limit);
+        let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
+        let (queue_capacity, segment) = (self.device_queue_capacity(), self.graph_segment);
+        isolation.gpu(GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, segment, time_limit })
+    }
+
+    /// One of so many host devices, which share the machine's memory.
+    fn host_config(&self, spec: &DeviceSpec, hosts: u64) -> HostConfig {
         let default = HostConfig::default();
+        let cpus = match spec {
+            DeviceSpec::Host { cpus: Some(cpus), .. } => Some(cpus.clone()),
+            _ => None,
+        };
+        let compute_units = cpus.as_ref().map_or(default.compute_units, |cpus| cpus.len() as u32);
         HostConfig {
-            compute_units: self.compute_units.map_or(default.compute_units, NonZeroU32::get),
+            name: if spec.is_host() { spec.name() } else { default.name },
+            cpus: cpus.unwrap_or(default.cpus),
+            compute_units: self.compute_units.map_or(compute_units, NonZeroU32::get),
             // What is reserved and never touched costs nothing, but the limit should be seen in the device's own figures.
-            memory_bytes: self.memory_limit.map_or(default.memory_bytes, |limit| limit.max(1)),
+            memory_bytes: self.memory_limit.map_or(default.memory_bytes / hosts.max(1), |limit| limit.max(1)),
+            constants_bytes: default.constants_bytes / hosts.max(1),
             time_limit: Duration::from_secs_f64(self.time_limit),
             ..default
         }

@@ -12,6 +12,7 @@ mod client;
 mod commands;
 mod compiler;
 mod control;
+mod devices;
 mod drawing;
 mod engine;
 mod expected;

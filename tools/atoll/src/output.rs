@@ -67,6 +67,14 @@ impl Table {
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into());
     }
+
+    /// Leaves a column out.
+    pub(crate) fn hide(&mut self, column: usize) {
+        self.columns.remove(column);
+        for row in &mut self.rows {
+            row.remove(column);
+        }
+    }
 }
 
 impl std::fmt::Display for Table {

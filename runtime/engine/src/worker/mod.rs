@@ -21,6 +21,7 @@ use crate::accounts::Accounts;
 use crate::clock;
 use crate::config::EngineConfig;
 use crate::constants::Constants;
+use crate::cores::CoreShare;
 use crate::event::Command;
 use crate::function::FunctionId;
 use crate::handle::{Inbox, Shared};
@@ -47,10 +48,10 @@ use std::time::Duration;
 
 pub(crate) struct Worker {
     started: Nanos,
-    /// Whether the machine has a core for this thread beside those of the device.
-    has_core: bool,
     /// How soon this thread gets a CPU.
     wake_priority: WakePriority,
+    /// The CPUs of this thread.
+    cores: CoreShare,
     /// How long the launch took that was complete last.
     launch_ns: u64,
     device: Box<dyn Device>,
@@ -145,10 +146,11 @@ impl Worker {
             perturb: config.evict_at_random,
         };
         let memory = DeviceMemory::new(info, config.memory_limit_bytes);
+        let cores = config.cores.clone().unwrap_or_else(|| CoreShare::alone(info));
         Worker {
             started: clock::now(),
-            has_core: false,
             wake_priority: WakePriority::Ordinary,
+            cores,
             launch_ns: u64::MAX,
             device,
             lost: None,
@@ -189,7 +191,9 @@ impl Worker {
     /// Runs until shutdown. What is left then is answered by being dropped.
     pub(crate) fn run(mut self) {
         let mut idle_since = None;
-        self.take_core();
+        if !self.cores.cpus.is_empty() {
+            cpus::keep_to(&self.cores.cpus);
+        }
         self.wake_priority = priority::wake_first();
         loop {
             let mut busy = self.take_urgent();
@@ -216,17 +220,6 @@ impl Worker {
         }
     }
 
-    /// Stays away from the CPUs of compute units, where there are others: beside one of them on its CPU, this thread and that one would wait for each other.
-    fn take_core(&mut self) {
-        let info = self.device.info();
-        // A quota counts as well: what is spun away, compute units would miss.
-        self.has_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > info.host_threads as usize);
-        if self.has_core && !info.host_cpus.is_empty() {
-            let others: Vec<usize> = cpus::allowed().into_iter().filter(|cpu| !info.host_cpus.contains(cpu)).collect();
-            cpus::keep_to(&others);
-        }
-    }
-
     /// Loads constants a piece further. Copying them is long work, for which compute units must not be kept from their CPUs.
     fn advance_loading_aside(&mut self) -> bool {
         self.resident.is_loading() && priority::aside(self.wake_priority, || self.advance_loading())
@@ -234,7 +227,7 @@ impl Worker {
 
     /// Whether to look again at once instead of sleeping: something on the device is about to end, and nobody else needs the core, or would have it for long (design D11).
     fn spins(&self, idle_since: Nanos) -> bool {
-        let spin_ns = match self.has_core {
+        let spin_ns = match self.cores.spins {
             true => limits::SPIN_NS,
             false if self.launch_ns < limits::SHORT_SPIN_NS => limits::SHORT_SPIN_NS,
             false => return false,
@@ -459,6 +452,7 @@ impl Worker {
         if self.lost.is_none() {
             tracing::error!(device = %self.shared.device.name, %reason, "the device is lost");
             self.lost = Some(reason);
+            self.shared.note_lost();
             self.launches.clear();
             self.drains.clear();
             self.tell(Event::DeviceLost);

@@ -72,7 +72,9 @@ impl Blamed for DeployError {
             DeployError::Bundle(BundleError::Io { .. }) => RefusalKind::Daemon,
             DeployError::Bundle(_) => RefusalKind::BadRequest,
             DeployError::Store(error) => error.kind(),
-            DeployError::Engine(EngineError::NoTarget { .. } | EngineError::Unservable { .. }) => RefusalKind::BadRequest,
+            DeployError::Engine(EngineError::NoTarget { .. } | EngineError::Unservable { .. } | EngineError::UnknownDevice { .. }) => {
+                RefusalKind::BadRequest
+            }
             DeployError::Engine(EngineError::OutOfMemory { .. } | EngineError::OverCommitted { .. } | EngineError::ShuttingDown) => {
                 RefusalKind::Busy
             }

@@ -11,7 +11,7 @@ use atoll_control::{
     Answer, Attachments, Blob, Content, Deploy, Form, FunctionCounts, FunctionSummary, ObjectSummary, Put, Refusal, RefusalKind, Request,
     Statistics,
 };
-use atoll_engine::{Class, FunctionKey};
+use atoll_engine::{Class, DeviceId, FunctionKey};
 use atoll_sealed::Digest;
 use std::sync::Arc;
 
@@ -40,33 +40,33 @@ impl Control {
             Request::Usage => self.usage(principal).await,
             Request::Processes => self.processes(principal).await,
             Request::Status => self.status(principal).await,
-            Request::Trace { from } => self.trace(session, from).await,
+            Request::Trace { device, from } => self.trace(session, DeviceId(device), from).await,
         }
     }
 
     async fn deploy(&self, principal: &Principal, deploy: Deploy, mut attachments: Attachments) -> Answered {
-        let Deploy { name, class, private, bundle } = deploy;
+        let Deploy { name, class, private, device, bundle } = deploy;
         let class = class.unwrap_or(Class::BestEffort);
         check_class(principal, class)?;
         let content = taken(&mut attachments, bundle)?;
         let (deployed, principal) = (self.deployed.clone(), principal.clone());
         let work = move || {
             let content = content.into_sealed().blame()?;
-            deployed.deploy(&principal.tenant, &principal.limits, How { name, class, private }, &content).blame()
+            deployed.deploy(&principal.tenant, &principal.limits, How { name, class, private, device }, &content).blame()
         };
         let function = blocking(work).await.ok_or_else(panicked)??;
-        plain(Answer::Deployed(summary(&function)))
+        plain(Answer::Deployed(self.summary(&function)))
     }
 
     fn functions(&self, principal: &Principal) -> Answered {
-        let functions = self.deployed.of(&principal.tenant).iter().map(|function| summary(function)).collect();
+        let functions = self.deployed.of(&principal.tenant).iter().map(|function| self.summary(function)).collect();
         plain(Answer::Functions { functions })
     }
 
     fn describe(&self, principal: &Principal, name: &str) -> Answered {
         let function = self.function(principal, name)?;
         let model = ready(&function)?;
-        plain(Answer::Description { function: summary(&function), inputs: model.inputs.clone(), outputs: model.outputs.clone() })
+        plain(Answer::Description { function: self.summary(&function), inputs: model.inputs.clone(), outputs: model.outputs.clone() })
     }
 
     async fn remove(&self, principal: &Principal, name: String) -> Answered {
@@ -125,7 +125,8 @@ impl Control {
 
     async fn statistics(&self, principal: &Principal) -> Answered {
         let engine = self.app.engine.clone();
-        let functions = blocking(move || engine.statistics().functions).await.ok_or_else(panicked)?;
+        let devices = blocking(move || engine.statistics()).await.ok_or_else(panicked)?;
+        let functions = devices.into_iter().flat_map(|engine| engine.functions);
         let usage = self.store.usage(&principal.tenant);
         let counts = |function: atoll_engine::FunctionStatistics| FunctionCounts {
             name: function.key.name,
@@ -142,8 +143,24 @@ impl Control {
             objects: usage.count,
             objects_max: principal.limits.objects.all.count,
             functions_max: principal.limits.functions,
-            functions: functions.into_iter().filter(|function| function.key.tenant == principal.tenant).map(counts).collect(),
+            functions: functions.filter(|function| function.key.tenant == principal.tenant).map(counts).collect(),
         }))
+    }
+
+    fn summary(&self, function: &DeployedFunction) -> FunctionSummary {
+        let deployment = &function.deployment;
+        let device = function.model.as_ref().ok().and_then(|model| self.app.engine.devices().get(usize::from(model.device.0)));
+        FunctionSummary {
+            name: function.key.name.clone(),
+            model: (!deployment.private).then(|| function.key.to_string()),
+            bundle: deployment.bundle,
+            bundle_bytes: deployment.bundle_bytes,
+            weights_bytes: function.weights_bytes,
+            class: deployment.class,
+            deployed_s: deployment.deployed_s,
+            device: device.cloned(),
+            failure: function.model.as_ref().err().cloned(),
+        }
     }
 
     /// A function of the tenant's.
@@ -200,18 +217,4 @@ pub(super) fn stored_form(form: Form) -> atoll_store::Form {
 
 pub(super) fn wire_form(form: atoll_store::Form) -> Form {
     Form { datatype: form.datatype, shape: form.shape }
-}
-
-fn summary(function: &DeployedFunction) -> FunctionSummary {
-    let deployment = &function.deployment;
-    FunctionSummary {
-        name: function.key.name.clone(),
-        model: (!deployment.private).then(|| function.key.to_string()),
-        bundle: deployment.bundle,
-        bundle_bytes: deployment.bundle_bytes,
-        weights_bytes: function.weights_bytes,
-        class: deployment.class,
-        deployed_s: deployment.deployed_s,
-        failure: function.model.as_ref().err().cloned(),
-    }
 }

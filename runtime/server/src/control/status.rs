@@ -3,7 +3,7 @@
 use super::Control;
 use super::access::Principal;
 use super::requests::{Answered, plain};
-use atoll_control::{Answer, FunctionStatus, LatencyStatus, StatusReport, UnitStatus, WholeStatus};
+use atoll_control::{Answer, DeviceStatus, FunctionStatus, LatencyStatus, StatusReport, UnitStatus, WholeStatus};
 use atoll_engine::{Class, ComputeUnitUse, EngineStatistics, FunctionStatistics, Histogram};
 
 impl Control {
@@ -12,17 +12,33 @@ impl Control {
     }
 }
 
-fn status(statistics: EngineStatistics, principal: &Principal) -> StatusReport {
-    let whole = principal.sees_everybody.then(|| whole(&statistics));
-    let EngineStatistics { uptime_ns, policy, device, functions, .. } = statistics;
+/// The report of every device; what it says without naming one is of the first.
+fn status(statistics: Vec<EngineStatistics>, principal: &Principal) -> StatusReport {
+    let (policy, uptime_ns) = statistics.first().map_or(("", 0), |engine| (engine.policy, engine.uptime_ns));
+    let devices: Vec<DeviceStatus> = statistics.iter().map(|engine| device(engine, principal)).collect();
+    let functions = statistics.into_iter().flat_map(|EngineStatistics { device, functions, .. }| {
+        functions.into_iter().filter(|function| principal.sees(&function.key.tenant)).map(move |found| function(&device.name, found))
+    });
+    let functions = functions.collect();
+    let first = devices.first().cloned();
     StatusReport {
-        device: device.name,
-        compute_units: device.compute_units,
+        device: first.as_ref().map_or_else(String::new, |first| first.device.clone()),
+        compute_units: first.as_ref().map_or(0, |first| first.compute_units),
         policy: policy.to_owned(),
         uptime_s: uptime_ns as f64 / 1e9,
-        lost: device.lost,
-        whole,
-        functions: functions.into_iter().filter(|function| principal.sees(&function.key.tenant)).map(function).collect(),
+        lost: first.as_ref().and_then(|first| first.lost.clone()),
+        whole: first.and_then(|first| first.whole),
+        functions,
+        devices,
+    }
+}
+
+fn device(statistics: &EngineStatistics, principal: &Principal) -> DeviceStatus {
+    DeviceStatus {
+        device: statistics.device.name.clone(),
+        compute_units: statistics.device.compute_units,
+        lost: statistics.device.lost.clone(),
+        whole: principal.sees_everybody.then(|| whole(statistics)),
     }
 }
 
@@ -57,16 +73,27 @@ fn latency(histogram: &Histogram) -> LatencyStatus {
     }
 }
 
-fn function(function: FunctionStatistics) -> FunctionStatus {
+fn function(device: &str, function: FunctionStatistics) -> FunctionStatus {
     let FunctionStatistics { key, class, running, in_queue, success, failure, rejected, preemptions, .. } = function;
-    FunctionStatus { tenant: key.tenant, function: key.name, class, running, waiting: in_queue, success, failure, rejected, preemptions }
+    FunctionStatus {
+        device: device.to_owned(),
+        tenant: key.tenant,
+        function: key.name,
+        class,
+        running,
+        waiting: in_queue,
+        success,
+        failure,
+        rejected,
+        preemptions,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::control::access::TenantLimits;
-    use atoll_engine::FunctionKey;
+    use atoll_engine::{DeviceStatistics, FunctionKey};
 
     #[test]
     fn a_tenant_sees_its_functions_and_nothing_of_the_whole() {
@@ -74,13 +101,22 @@ mod tests {
             key: FunctionKey { tenant: tenant.parse().unwrap(), name: "f".into() },
             ..FunctionStatistics::default()
         };
-        let statistics =
-            || EngineStatistics { functions: vec![function("a"), function("b")], preemptions: 7, ..EngineStatistics::default() };
+        let engine = |name: &str, preemptions| EngineStatistics {
+            functions: vec![function("a"), function("b")],
+            device: DeviceStatistics { name: name.into(), ..DeviceStatistics::default() },
+            preemptions,
+            ..EngineStatistics::default()
+        };
+        let statistics = || vec![engine("host:0", 7), engine("host:1", 9)];
         let mut principal = Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
         let report = status(statistics(), &principal);
-        assert_eq!((report.functions.len(), &report.functions[0].tenant, report.whole), (1, &principal.tenant, None));
+        assert_eq!((report.functions.len(), &report.functions[0].tenant, report.whole), (2, &principal.tenant, None));
+        assert!(report.devices.iter().all(|device| device.whole.is_none()));
+        assert_eq!(report.functions.iter().map(|function| &*function.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
         principal.sees_everybody = true;
         let report = status(statistics(), &principal);
-        assert_eq!((report.functions.len(), report.whole.map(|whole| whole.preemptions)), (2, Some(7)));
+        assert_eq!((report.functions.len(), &*report.device, report.whole.map(|whole| whole.preemptions)), (4, "host:0", Some(7)));
+        let devices = report.devices.into_iter().map(|device| (device.device, device.whole.map(|whole| whole.preemptions)));
+        assert_eq!(devices.collect::<Vec<_>>(), [("host:0".into(), Some(7)), ("host:1".into(), Some(9))]);
     }
 }

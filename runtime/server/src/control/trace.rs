@@ -3,19 +3,23 @@
 use super::requests::Answered;
 use super::session::Session;
 use super::{Control, Principal};
-use crate::control::refusal::{Blame, panicked};
+use crate::control::refusal::{Blame, bad_request, panicked};
 use crate::inference::blocking;
 use crate::limits::TRACE_NODES_BYTES_MAX;
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, TraceFunction, TracePiece};
-use atoll_engine::{FunctionName, TraceBatch};
+use atoll_engine::{DeviceId, FunctionName, TraceBatch};
 use atoll_trace::Record;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 impl Control {
-    pub(super) async fn trace(&self, session: &mut Session, from: Option<u64>) -> Answered {
+    pub(super) async fn trace(&self, session: &mut Session, device: DeviceId, from: Option<u64>) -> Answered {
         let engine = self.app.engine.clone();
-        let batch = blocking(move || engine.trace(from)).await.ok_or_else(panicked)?;
+        let devices = engine.devices().to_vec();
+        if usize::from(device.0) >= devices.len() {
+            return Err(bad_request(format!("there is no device number {}; there are {}, counted from 0", device.0, devices.join(", "))));
+        }
+        let batch = blocking(move || engine.trace(device, from)).await.ok_or_else(panicked)?;
         let message = || Refusal { kind: RefusalKind::Busy, message: "the daemon is shutting down".into() };
         let batch = shown(batch.ok_or_else(message)?, &session.principal);
         let mut attachments = Attachments::default();
@@ -30,6 +34,7 @@ impl Control {
             separate: batch.separate,
             device: batch.device,
             compute_units: batch.compute_units,
+            devices,
         };
         Ok((Answer::Trace(piece), attachments))
     }

@@ -5,9 +5,12 @@ use super::access::Principal;
 use super::refusal::panicked;
 use super::requests::{Answered, plain};
 use crate::inference::blocking;
-use atoll_control::{Answer, ExecutorEntry, MemoryEntry, ProcessEntry, ProcessReport, Refusal, Residency, UsageEntry, UsageReport};
+use atoll_control::{
+    Answer, DeviceEntry, DeviceUsage, ExecutorEntry, MemoryEntry, ProcessEntry, ProcessReport, Refusal, Residency, UsageEntry, UsageReport,
+};
 use atoll_engine::{
-    ConstantState, EngineStatistics, ExecutorProcess, FunctionStatistics, InvocationOutcome, MemoryKind, MemoryUse, Tenant, UsageRow,
+    ConstantState, DeviceStatistics, EngineStatistics, ExecutorProcess, FunctionStatistics, InvocationOutcome, MemoryKind, MemoryUse,
+    Tenant, UsageRow,
 };
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +23,7 @@ impl Control {
         plain(Answer::Processes(processes(self.engine_statistics().await?, principal)))
     }
 
-    pub(super) async fn engine_statistics(&self) -> Result<EngineStatistics, Refusal> {
+    pub(super) async fn engine_statistics(&self) -> Result<Vec<EngineStatistics>, Refusal> {
         let engine = self.app.engine.clone();
         blocking(move || engine.statistics()).await.ok_or_else(panicked)
     }
@@ -32,21 +35,41 @@ impl Principal {
     }
 }
 
-fn usage(statistics: EngineStatistics, principal: &Principal) -> UsageReport {
-    let EngineStatistics { uptime_ns, usage, device, .. } = statistics;
-    let device_s = |compute_unit_ns: u128| compute_unit_ns as f64 / 1e9 / f64::from(device.compute_units.max(1));
+/// The report of every device; what it says without naming one is of the first.
+fn usage(statistics: Vec<EngineStatistics>, principal: &Principal) -> UsageReport {
+    let uptime_ns = statistics.first().map_or(0, |engine| engine.uptime_ns);
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let devices: Vec<DeviceUsage> = statistics.iter().map(|engine| device_usage(&engine.device, principal)).collect();
+    let rows = statistics.into_iter().flat_map(|EngineStatistics { device, usage, .. }| {
+        usage.into_iter().filter(|row| principal.sees(&row.tenant)).map(move |row| entry(&device, row))
+    });
+    let rows = rows.collect();
+    let first = devices.first().cloned();
     UsageReport {
         started_at_s: now_s.saturating_sub(uptime_ns / 1_000_000_000),
         uptime_s: uptime_ns as f64 / 1e9,
-        compute_units: device.compute_units,
-        device_s: device.busy_ns.filter(|_| principal.sees_everybody).map(|ns| device_s(ns.into())),
-        rows: usage.into_iter().filter(|row| principal.sees(&row.tenant)).map(|row| entry(row, device_s)).collect(),
-        device: device.name,
+        compute_units: first.as_ref().map_or(0, |first| first.compute_units),
+        device_s: first.as_ref().and_then(|first| first.device_s),
+        device: first.map_or_else(String::new, |first| first.device),
+        rows,
+        devices,
     }
 }
 
-fn entry(row: UsageRow, device_s: impl Fn(u128) -> f64) -> UsageEntry {
+fn device_usage(device: &DeviceStatistics, principal: &Principal) -> DeviceUsage {
+    DeviceUsage {
+        device: device.name.clone(),
+        compute_units: device.compute_units,
+        device_s: device.busy_ns.filter(|_| principal.sees_everybody).map(|ns| device_s(device, ns.into())),
+    }
+}
+
+/// Time of compute units as time of the whole device.
+fn device_s(device: &DeviceStatistics, compute_unit_ns: u128) -> f64 {
+    compute_unit_ns as f64 / 1e9 / f64::from(device.compute_units.max(1))
+}
+
+fn entry(device: &DeviceStatistics, row: UsageRow) -> UsageEntry {
     let UsageRow { tenant, function, class, usage } = row;
     let memory = |kind: MemoryKind| {
         let MemoryUse { bytes, byte_ns } = usage.memory[kind as usize];
@@ -54,10 +77,11 @@ fn entry(row: UsageRow, device_s: impl Fn(u128) -> f64) -> UsageEntry {
     };
     let invocations = |outcome: InvocationOutcome| (outcome.label().to_owned(), usage.invocations[outcome as usize]);
     UsageEntry {
+        device: device.name.clone(),
         tenant,
         function,
         class,
-        device_s: device_s(usage.compute_unit_ns),
+        device_s: device_s(device, usage.compute_unit_ns),
         launches: usage.launches,
         evicted_launches: usage.evicted_launches,
         aborted_launches: usage.aborted_launches,
@@ -73,26 +97,48 @@ fn entry(row: UsageRow, device_s: impl Fn(u128) -> f64) -> UsageEntry {
     }
 }
 
-fn processes(statistics: EngineStatistics, principal: &Principal) -> ProcessReport {
-    let EngineStatistics { functions, device, .. } = statistics;
+/// The report of every device; what it says without naming one is of the first.
+fn processes(statistics: Vec<EngineStatistics>, principal: &Principal) -> ProcessReport {
+    let devices: Vec<DeviceEntry> = statistics.iter().map(|engine| device_entry(&engine.device)).collect();
+    let (mut functions, mut executors) = (Vec::new(), Vec::new());
+    for engine in statistics {
+        let DeviceStatistics { name, executors: own, .. } = engine.device;
+        let seen = engine.functions.into_iter().filter(|function| principal.sees(&function.key.tenant));
+        functions.extend(seen.map(|function| process(&name, function)));
+        let entries = own.processes.into_iter().filter_map(|process| executor(&name, process));
+        executors.extend(entries.filter(|entry| principal.sees(&entry.tenant)));
+    }
+    let first = devices.first().cloned();
     ProcessReport {
-        device: device.name,
-        compute_units: device.compute_units,
-        memory_bytes: device.memory_total_bytes,
-        memory_used_bytes: device.memory_used_bytes,
-        lost: device.lost,
-        functions: functions.into_iter().filter(|function| principal.sees(&function.key.tenant)).map(process).collect(),
-        executors: device.executors.processes.into_iter().filter_map(executor).filter(|entry| principal.sees(&entry.tenant)).collect(),
+        device: first.as_ref().map_or_else(String::new, |first| first.device.clone()),
+        compute_units: first.as_ref().map_or(0, |first| first.compute_units),
+        memory_bytes: first.as_ref().map_or(0, |first| first.memory_bytes),
+        memory_used_bytes: first.as_ref().map_or(0, |first| first.memory_used_bytes),
+        lost: first.and_then(|first| first.lost),
+        functions,
+        executors,
+        devices,
     }
 }
 
-fn executor(process: ExecutorProcess) -> Option<ExecutorEntry> {
-    let ExecutorProcess { domain, pid, losses, cause, jail_lacks } = process;
-    // The engine names domains after tenants.
-    Some(ExecutorEntry { tenant: domain.parse().ok()?, pid, restarts: losses, cause, jail_lacks })
+fn device_entry(device: &DeviceStatistics) -> DeviceEntry {
+    DeviceEntry {
+        device: device.name.clone(),
+        compute_units: device.compute_units,
+        memory_bytes: device.memory_total_bytes,
+        memory_used_bytes: device.memory_used_bytes,
+        unready: device.is_away,
+        lost: device.lost.clone(),
+    }
 }
 
-fn process(function: FunctionStatistics) -> ProcessEntry {
+fn executor(device: &str, process: ExecutorProcess) -> Option<ExecutorEntry> {
+    let ExecutorProcess { domain, pid, losses, cause, jail_lacks } = process;
+    // The engine names domains after tenants.
+    Some(ExecutorEntry { device: device.to_owned(), tenant: domain.parse().ok()?, pid, restarts: losses, cause, jail_lacks })
+}
+
+fn process(device: &str, function: FunctionStatistics) -> ProcessEntry {
     let FunctionStatistics { key, class, memory, running, in_queue, .. } = function;
     let residency = match memory.state {
         ConstantState::Device => Residency::Device,
@@ -100,6 +146,7 @@ fn process(function: FunctionStatistics) -> ProcessEntry {
         ConstantState::Host => Residency::Host,
     };
     ProcessEntry {
+        device: device.to_owned(),
         tenant: key.tenant,
         function: key.name,
         class,
@@ -117,9 +164,14 @@ fn process(function: FunctionStatistics) -> ProcessEntry {
 mod tests {
     use super::*;
     use crate::control::access::TenantLimits;
-    use atoll_engine::{Class, DeviceStatistics, ExecutorStatistics, FunctionKey, Usage};
+    use atoll_engine::{Class, ExecutorStatistics, FunctionKey, Usage};
 
-    fn statistics() -> EngineStatistics {
+    /// Two devices with functions of two tenants each.
+    fn statistics() -> Vec<EngineStatistics> {
+        vec![engine("host:0"), engine("host:1")]
+    }
+
+    fn engine(name: &str) -> EngineStatistics {
         let tenants: [Tenant; 2] = ["a", "b"].map(|name| name.parse().unwrap());
         let row = |tenant: &Tenant| UsageRow {
             tenant: tenant.clone(),
@@ -135,6 +187,7 @@ mod tests {
             usage: tenants.iter().map(row).collect(),
             functions: tenants.iter().map(function).collect(),
             device: DeviceStatistics {
+                name: name.into(),
                 compute_units: 2,
                 busy_ns: Some(6_000_000_000),
                 executors: ExecutorStatistics {
@@ -152,13 +205,20 @@ mod tests {
         let mut principal = Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
         let report = usage(statistics(), &principal);
         let owners = |report: &UsageReport| report.rows.iter().map(|row| row.tenant.to_string()).collect::<Vec<_>>();
-        assert_eq!((owners(&report), report.device_s, report.rows[0].device_s), (vec!["b".to_owned()], None, 1.5));
+        assert_eq!((owners(&report), report.device_s, report.rows[0].device_s), (vec!["b".to_owned(); 2], None, 1.5));
+        assert_eq!(report.rows.iter().map(|row| &*row.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
+        assert!(report.devices.iter().all(|device| device.device_s.is_none()));
         let report = processes(statistics(), &principal);
-        assert_eq!((report.functions.len(), report.executors.len(), &report.executors[0].tenant), (1, 1, &principal.tenant));
+        assert_eq!((report.functions.len(), report.executors.len(), &report.executors[0].tenant), (2, 2, &principal.tenant));
+        assert_eq!(report.executors.iter().map(|entry| &*entry.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
         principal.sees_everybody = true;
         let report = usage(statistics(), &principal);
-        assert_eq!((owners(&report).len(), report.device_s), (2, Some(3.0)));
+        assert_eq!((owners(&report).len(), report.device_s), (4, Some(3.0)));
+        assert_eq!(
+            report.devices.iter().map(|device| (&*device.device, device.device_s)).collect::<Vec<_>>(),
+            [("host:0", Some(3.0)), ("host:1", Some(3.0))]
+        );
         let report = processes(statistics(), &principal);
-        assert_eq!((report.functions.len(), report.executors.len()), (2, 2));
+        assert_eq!((report.functions.len(), report.executors.len(), report.devices.len()), (4, 4, 2));
     }
 }

@@ -8,7 +8,7 @@ use crate::inference::{blocking, invoke};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
-use atoll_engine::{Class, InvocationRequest, InvocationResult};
+use atoll_engine::{Class, DeviceId, InvocationRequest, InvocationResult};
 use atoll_protocol::{
     Encoded, InferRequest, InferResponse, JSON_LENGTH_HEADER, OutputTensor, Parameters, ProtocolError, Tensor, top_classes,
 };
@@ -47,7 +47,7 @@ pub(super) async fn infer(
     let Fitted { inputs, outputs } = fitted;
     let Terms { id, class: asked, priority, deadline } = terms;
     let invocation = InvocationRequest { function: model.key.clone(), inputs, class: asked, priority, deadline };
-    let mut record = Record { app: app.clone(), class, arrived, outcome: Outcome::Cancelled };
+    let mut record = Record { app: app.clone(), device: model.device, class, arrived, outcome: Outcome::Cancelled };
     let result = invoke(&app.engine, invocation.into()).await;
     record.outcome = Outcome::of(&result);
     let result = result?;
@@ -96,6 +96,7 @@ fn deadline(parameters: &Parameters) -> Result<Option<Duration>, ProtocolError> 
 /// Counts a request when it is over, also one whose client went away.
 struct Record {
     app: Arc<App>,
+    device: DeviceId,
     class: Class,
     arrived: Instant,
     outcome: Outcome,
@@ -103,7 +104,7 @@ struct Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        self.app.recorder.note_request(self.class, self.outcome, self.arrived.elapsed());
+        self.app.recorder.note_request(self.device, self.class, self.outcome, self.arrived.elapsed());
     }
 }
 

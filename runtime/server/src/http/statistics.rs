@@ -21,8 +21,9 @@ pub(super) async fn model(State(app): State<Arc<App>>, Path(path): Path<ModelPat
 
 async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<Json<ModelStatisticsList>, ApiError> {
     let engine = app.engine.clone();
-    let functions = blocking(move || engine.statistics().functions).await.ok_or_else(ApiError::panicked)?;
+    let devices = blocking(move || engine.statistics()).await.ok_or_else(ApiError::panicked)?;
     let of = |model: &Arc<Model>| {
+        let functions = devices.get(usize::from(model.device.0)).map_or(&[][..], |engine| &engine.functions);
         let function = functions.iter().find(|f| f.key == model.key).cloned().unwrap_or_default();
         entry(model, &function)
     };

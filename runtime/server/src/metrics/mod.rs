@@ -9,13 +9,14 @@ pub(crate) use recorder::{Outcome, Recorder};
 
 use crate::app::App;
 use crate::inference::blocking;
+use atoll_engine::{DeviceId, EngineStatistics};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::sync::Arc;
-use table::{METRICS, Snapshot};
+use table::{DeviceSnapshot, METRICS, Snapshot};
 
 /// The routes of the metrics port.
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -30,11 +31,20 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
 }
 
 fn render(app: &App) -> String {
-    let mut engine = app.engine.statistics();
+    let models = app.models();
+    let device = |(at, (name, mut engine)): (usize, (_, EngineStatistics))| {
+        let id = DeviceId(at as u16);
+        DeviceSnapshot {
+            name,
+            usage: usage::bounded(std::mem::take(&mut engine.usage)),
+            engine,
+            models: models.iter().filter(|model| model.device == id).cloned().collect(),
+            recorder: app.recorder.device(id),
+        }
+    };
+    let names = app.engine.devices().iter().map(String::as_str);
     let snapshot = Snapshot {
-        usage: usage::bounded(std::mem::take(&mut engine.usage)),
-        engine,
-        models: app.models(),
+        devices: names.zip(app.engine.statistics()).enumerate().map(device).collect(),
         states: app.repository.state_counts(),
         recorder: &app.recorder,
     };

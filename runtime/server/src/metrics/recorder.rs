@@ -1,6 +1,6 @@
 //! What the server itself counts; the engine counts the rest.
 
-use atoll_engine::{Class, InvocationResult, InvokeError};
+use atoll_engine::{Class, DeviceId, InvocationResult, InvokeError};
 use axum::http::StatusCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -64,13 +64,19 @@ pub(crate) fn class_label(class: Class) -> &'static str {
 }
 
 /// Counters of the server.
-#[derive(Default)]
 pub(crate) struct Recorder {
-    classes: [ClassRecorder; CLASSES.len()],
+    /// By [`DeviceId`].
+    devices: Vec<DeviceRecorder>,
     /// Answers by the first digit of their status, from 1 to 5.
     responses: [AtomicU64; 5],
     /// Connections that are open now, on both ports.
     pub(crate) connections: Arc<AtomicUsize>,
+}
+
+/// Counters of the requests for the models of one device.
+#[derive(Default)]
+pub(crate) struct DeviceRecorder {
+    classes: [ClassRecorder; CLASSES.len()],
 }
 
 #[derive(Default)]
@@ -80,8 +86,17 @@ struct ClassRecorder {
 }
 
 impl Recorder {
-    pub(crate) fn note_request(&self, class: Class, outcome: Outcome, duration: Duration) {
-        let class = self.class(class);
+    /// Counters for so many devices.
+    pub(crate) fn new(devices: usize) -> Recorder {
+        Recorder {
+            devices: std::iter::repeat_with(DeviceRecorder::default).take(devices).collect(),
+            responses: Default::default(),
+            connections: Arc::default(),
+        }
+    }
+
+    pub(crate) fn note_request(&self, device: DeviceId, class: Class, outcome: Outcome, duration: Duration) {
+        let class = self.device(device).class(class);
         class.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
         if outcome == Outcome::Success {
             class.durations.note(duration);
@@ -93,17 +108,24 @@ impl Recorder {
         self.responses[digit - 1].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Those of a device that there is.
+    pub(crate) fn device(&self, device: DeviceId) -> &DeviceRecorder {
+        &self.devices[usize::from(device.0)]
+    }
+
+    /// Answers with a status of `digit` hundred.
+    pub(crate) fn responses(&self, digit: usize) -> u64 {
+        self.responses[digit - 1].load(Ordering::Relaxed)
+    }
+}
+
+impl DeviceRecorder {
     pub(crate) fn requests(&self, class: Class, outcome: Outcome) -> u64 {
         self.class(class).outcomes[outcome as usize].load(Ordering::Relaxed)
     }
 
     pub(crate) fn durations(&self, class: Class) -> &Durations {
         &self.class(class).durations
-    }
-
-    /// Answers with a status of `digit` hundred.
-    pub(crate) fn responses(&self, digit: usize) -> u64 {
-        self.responses[digit - 1].load(Ordering::Relaxed)
     }
 
     fn class(&self, class: Class) -> &ClassRecorder {

@@ -1,8 +1,10 @@
 //! Every metric there is: one row each.
 //!
+//! A metric is of each device, whose name is the label `device` of all its samples, or of the daemon as a whole.
+//!
 //! `nv_inference_*` and `nv_gpu_*` are Triton's names, kept so that dashboards made for it show something; ours end in `_total` where they count, and are in seconds and bytes.
 
-use super::recorder::{BUCKETS_NS, CLASSES, Outcome, Recorder, class_label};
+use super::recorder::{BUCKETS_NS, CLASSES, DeviceRecorder, Outcome, Recorder, class_label};
 use super::text::{Labels, Samples};
 use super::usage::{per_row, per_row_and};
 use crate::model::Model;
@@ -15,12 +17,20 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Everything at one moment.
-pub(super) struct Snapshot<'a> {
+/// A device at one moment.
+pub(super) struct DeviceSnapshot<'a> {
+    pub(super) name: &'a str,
     pub(super) engine: EngineStatistics,
     /// Who used how much, with a bounded number of functions.
     pub(super) usage: Vec<UsageRow>,
+    /// Models on it that take requests.
     pub(super) models: Vec<Arc<Model>>,
+    pub(super) recorder: &'a DeviceRecorder,
+}
+
+/// Everything at one moment.
+pub(super) struct Snapshot<'a> {
+    pub(super) devices: Vec<DeviceSnapshot<'a>>,
     pub(super) states: Vec<(ModelState, usize)>,
     pub(super) recorder: &'a Recorder,
 }
@@ -30,7 +40,16 @@ pub(super) struct Metric {
     pub(super) name: &'static str,
     kind: Kind,
     help: &'static str,
-    collect: fn(&Snapshot<'_>, &mut Samples<'_>),
+    collect: Collect,
+}
+
+/// What a metric is about, and where its samples come from.
+#[derive(Clone, Copy)]
+enum Collect {
+    /// Each device: its samples have the label `device`.
+    Device(fn(&DeviceSnapshot<'_>, &mut Samples<'_>)),
+    /// The daemon as a whole, whatever devices it has.
+    Daemon(fn(&Snapshot<'_>, &mut Samples<'_>)),
 }
 
 #[derive(Clone, Copy)]
@@ -49,20 +68,32 @@ impl Metric {
         };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "# HELP {} {}\n# TYPE {} {kind}", self.name, self.help, self.name);
-        (self.collect)(snapshot, &mut Samples { name: self.name, text });
+        match self.collect {
+            Collect::Daemon(collect) => collect(snapshot, &mut Samples { name: self.name, device: None, text }),
+            Collect::Device(collect) => {
+                for device in &snapshot.devices {
+                    collect(device, &mut Samples { name: self.name, device: Some(device.name), text: &mut *text });
+                }
+            }
+        }
     }
 }
 
-const fn counter(name: &'static str, help: &'static str, collect: fn(&Snapshot<'_>, &mut Samples<'_>)) -> Metric {
-    Metric { name, kind: Kind::Counter, help, collect }
+const fn counter(name: &'static str, help: &'static str, collect: fn(&DeviceSnapshot<'_>, &mut Samples<'_>)) -> Metric {
+    Metric { name, kind: Kind::Counter, help, collect: Collect::Device(collect) }
 }
 
-const fn gauge(name: &'static str, help: &'static str, collect: fn(&Snapshot<'_>, &mut Samples<'_>)) -> Metric {
-    Metric { name, kind: Kind::Gauge, help, collect }
+const fn gauge(name: &'static str, help: &'static str, collect: fn(&DeviceSnapshot<'_>, &mut Samples<'_>)) -> Metric {
+    Metric { name, kind: Kind::Gauge, help, collect: Collect::Device(collect) }
 }
 
-const fn histogram(name: &'static str, help: &'static str, collect: fn(&Snapshot<'_>, &mut Samples<'_>)) -> Metric {
-    Metric { name, kind: Kind::Histogram, help, collect }
+const fn histogram(name: &'static str, help: &'static str, collect: fn(&DeviceSnapshot<'_>, &mut Samples<'_>)) -> Metric {
+    Metric { name, kind: Kind::Histogram, help, collect: Collect::Device(collect) }
+}
+
+/// A metric of the daemon as a whole.
+const fn of_daemon(kind: Kind, name: &'static str, help: &'static str, collect: fn(&Snapshot<'_>, &mut Samples<'_>)) -> Metric {
+    Metric { name, kind, help, collect: Collect::Daemon(collect) }
 }
 
 /// All metrics.
@@ -84,10 +115,10 @@ pub(super) const METRICS: &[Metric] = &[
     }),
     gauge("nv_inference_pending_request_count", "Requests that wait", |s, out| per_model(s, out, |f| f.in_queue)),
     gauge("nv_gpu_memory_total_bytes", "Device memory that may be used", |s, out| {
-        out.integer(&[("gpu_uuid", &s.engine.device.name)], s.engine.device.memory_total_bytes);
+        out.integer(&[("gpu_uuid", s.name)], s.engine.device.memory_total_bytes);
     }),
     gauge("nv_gpu_memory_used_bytes", "Device memory in use", |s, out| {
-        out.integer(&[("gpu_uuid", &s.engine.device.name)], s.engine.device.memory_used_bytes);
+        out.integer(&[("gpu_uuid", s.name)], s.engine.device.memory_used_bytes);
     }),
     counter("atoll_requests_total", "Inference requests by class and how they ended", |s, out| {
         for class in CLASSES {
@@ -191,10 +222,10 @@ pub(super) const METRICS: &[Metric] = &[
     histogram("atoll_rt_start_latency_seconds", "From the submission of any real-time invocation to its first block", |s, out| {
         engine_histogram(out, &[], &s.engine.rt_start_latency);
     }),
-    gauge("atoll_device_memory_bytes", "Device memory that may be used", |s, out| per_device(s, out, s.engine.device.memory_total_bytes)),
-    gauge("atoll_device_memory_used_bytes", "Device memory in use", |s, out| per_device(s, out, s.engine.device.memory_used_bytes)),
+    gauge("atoll_device_memory_bytes", "Device memory that may be used", |s, out| out.integer(&[], s.engine.device.memory_total_bytes)),
+    gauge("atoll_device_memory_used_bytes", "Device memory in use", |s, out| out.integer(&[], s.engine.device.memory_used_bytes)),
     gauge("atoll_device_memory_used_bytes_max", "The most device memory that was ever in use", |s, out| {
-        per_device(s, out, s.engine.device.memory_used_bytes_max);
+        out.integer(&[], s.engine.device.memory_used_bytes_max);
     }),
     gauge("atoll_tenant_memory_bytes", "Device memory that tenants with a quota use, in all and for best-effort work", |s, out| {
         per_tenant(s, out, |tenant| tenant.used);
@@ -214,7 +245,7 @@ pub(super) const METRICS: &[Metric] = &[
         },
     ),
     gauge("atoll_device_constants_bytes", "Device memory that holds constants, equal ones once", |s, out| {
-        per_device(s, out, s.engine.device.constant_bytes);
+        out.integer(&[], s.engine.device.constant_bytes);
     }),
     gauge("atoll_cold_invocations", "Invocations that wait for constants or memory", |s, out| out.integer(&[], s.engine.cold_invocations)),
     counter("atoll_constants_loads_total", "Times constants were brought to the device, by where they were", |s, out| {
@@ -230,7 +261,7 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_constants_evicted_bytes_total", "Their sizes at those times", |s, out| {
         out.integer(&[], s.engine.constants.evicted_bytes)
     }),
-    gauge("atoll_device_lost", "1 once the device failed for good", |s, out| per_device(s, out, u64::from(s.engine.device.lost.is_some()))),
+    gauge("atoll_device_lost", "1 once the device failed for good", |s, out| out.integer(&[], u64::from(s.engine.device.lost.is_some()))),
     gauge("atoll_executors", "Processes that run launches for the device; none where it runs in the daemon itself", |s, out| {
         out.integer(&[], s.engine.device.executors.alive);
     }),
@@ -246,13 +277,13 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_retries_total", "Invocations that were run again because their process was lost", |s, out| {
         out.integer(&[], s.engine.retries);
     }),
-    gauge("atoll_device_compute_units", "Compute units", |s, out| per_device(s, out, s.engine.device.compute_units.into())),
+    gauge("atoll_device_compute_units", "Compute units", |s, out| out.integer(&[], s.engine.device.compute_units.into())),
     counter(
         "atoll_device_busy_seconds_total",
         "How long compute units ran blocks, by their own count, divided by their number",
         |s, out| {
             if let Some(busy_ns) = s.engine.device.busy_ns {
-                out.number(&[("device", &s.engine.device.name)], device_seconds(s, busy_ns.into()));
+                out.number(&[], device_seconds(s, busy_ns.into()));
             }
         },
     ),
@@ -290,18 +321,22 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_usage_reclaims_total", "Times constants were taken off the device for others", |s, out| {
         per_row(s, out, |usage| usage.reclaims as f64);
     }),
-    gauge("atoll_models", "Models of the repository by state", |s, out| {
+    of_daemon(Kind::Gauge, "atoll_models", "Models of the repository by state", |s, out| {
         for (state, count) in &s.states {
             out.integer(&[("state", state_label(*state))], *count as u64);
         }
     }),
-    counter("atoll_http_responses_total", "Answers on the protocol's port by status", |s, out| {
+    of_daemon(Kind::Counter, "atoll_http_responses_total", "Answers on the protocol's port by status", |s, out| {
         for (digit, code) in (1..).zip(["1xx", "2xx", "3xx", "4xx", "5xx"]) {
             out.integer(&[("code", code)], s.recorder.responses(digit));
         }
     }),
-    gauge("atoll_connections", "Open connections", |s, out| out.integer(&[], s.recorder.connections.load(Ordering::Relaxed) as u64)),
-    gauge("atoll_build_info", "Always 1; the labels say what runs", |_, out| out.number(&[("version", env!("CARGO_PKG_VERSION"))], 1.0)),
+    of_daemon(Kind::Gauge, "atoll_connections", "Open connections", |s, out| {
+        out.integer(&[], s.recorder.connections.load(Ordering::Relaxed) as u64)
+    }),
+    of_daemon(Kind::Gauge, "atoll_build_info", "Always 1; the labels say what runs", |_, out| {
+        out.number(&[("version", env!("CARGO_PKG_VERSION"))], 1.0)
+    }),
 ];
 
 const MEMORY_KINDS: &[(MemoryKind, &str)] = &{
@@ -321,16 +356,16 @@ const OUTCOMES: &[(InvocationOutcome, &str)] = &{
 };
 
 /// Time of compute units as time of the whole device.
-fn device_seconds(snapshot: &Snapshot<'_>, compute_unit_ns: u128) -> f64 {
+fn device_seconds(snapshot: &DeviceSnapshot<'_>, compute_unit_ns: u128) -> f64 {
     compute_unit_ns as f64 / 1e9 / f64::from(snapshot.engine.device.compute_units.max(1))
 }
 
-fn function_of<'a>(snapshot: &'a Snapshot<'_>, model: &Model) -> Option<&'a FunctionStatistics> {
+fn function_of<'a>(snapshot: &'a DeviceSnapshot<'_>, model: &Model) -> Option<&'a FunctionStatistics> {
     snapshot.engine.functions.iter().find(|f| f.key == model.key)
 }
 
 /// A sample per model that takes requests, from its first moment on.
-fn per_model(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&FunctionStatistics) -> u64) {
+fn per_model(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&FunctionStatistics) -> u64) {
     for model in &snapshot.models {
         let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
         out.integer(labels, function_of(snapshot, model).map_or(0, &value));
@@ -338,7 +373,7 @@ fn per_model(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&Fun
 }
 
 /// What bounds nothing has no sample.
-fn per_tenant(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&TenantMemory) -> TenantBytes) {
+fn per_tenant(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&TenantMemory) -> TenantBytes) {
     for tenant in &snapshot.engine.tenants {
         let TenantBytes { all, best_effort } = value(tenant);
         for (class, bytes) in [("all", all), (class_label(Class::BestEffort), best_effort)] {
@@ -349,14 +384,10 @@ fn per_tenant(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&Te
     }
 }
 
-fn per_unit(snapshot: &Snapshot<'_>, mut sample: impl FnMut(&str, &ComputeUnitUse)) {
+fn per_unit(snapshot: &DeviceSnapshot<'_>, mut sample: impl FnMut(&str, &ComputeUnitUse)) {
     for (unit, used) in snapshot.engine.device.units.iter().enumerate() {
         sample(&unit.to_string(), used);
     }
-}
-
-fn per_device(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: u64) {
-    out.integer(&[("device", &snapshot.engine.device.name)], value);
 }
 
 fn engine_histogram(out: &mut Samples<'_>, labels: Labels<'_>, histogram: &Histogram) {

@@ -6,6 +6,8 @@ use std::fmt::Write;
 /// Writes the samples of one metric.
 pub(super) struct Samples<'a> {
     pub(super) name: &'static str,
+    /// The device that they are about, a label of each of them; none where they are about the daemon.
+    pub(super) device: Option<&'a str>,
     pub(super) text: &'a mut String,
 }
 
@@ -33,9 +35,9 @@ impl Samples<'_> {
     }
 
     fn line(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<&str>, value: &str) {
-        let bound = bound.map(|bound| ("le", bound));
+        let last = self.device.map(|device| ("device", device)).into_iter().chain(bound.map(|bound| ("le", bound)));
         let labels: Vec<String> =
-            labels.iter().copied().chain(bound).map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+            labels.iter().copied().chain(last).map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
         let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{}{suffix}{braces} {value}", self.name);
@@ -57,12 +59,17 @@ mod tests {
     #[test]
     fn labels_are_escaped_and_bounds_are_seconds() {
         let mut text = String::new();
-        let mut samples = Samples { name: "m", text: &mut text };
+        let mut samples = Samples { name: "m", device: None, text: &mut text };
         samples.integer(&[("a", "q\"\\\n"), ("b", "")], 7);
         let mut cumulative = vec![1; BUCKETS_NS.len()];
         cumulative.push(2);
         samples.histogram(&[], &cumulative, 1_500_000_000);
         assert!(text.starts_with("m{a=\"q\\\"\\\\\\n\",b=\"\"} 7\nm_bucket{le=\"0.00005\"} 1\n"), "{text}");
         assert!(text.ends_with("m_bucket{le=\"10\"} 1\nm_bucket{le=\"+Inf\"} 2\nm_sum 1.5\nm_count 2\n"), "{text}");
+        let mut text = String::new();
+        let mut samples = Samples { name: "m", device: Some("host:1"), text: &mut text };
+        samples.integer(&[], 1);
+        samples.histogram(&[("a", "b")], &cumulative, 0);
+        assert!(text.starts_with("m{device=\"host:1\"} 1\nm_bucket{a=\"b\",device=\"host:1\",le=\"0.00005\"} 1\n"), "{text}");
     }
 }

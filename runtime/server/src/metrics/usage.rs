@@ -4,7 +4,7 @@
 //! tenant's series never fall.
 
 use super::recorder::class_label;
-use super::table::Snapshot;
+use super::table::DeviceSnapshot;
 use super::text::Samples;
 use crate::limits::USAGE_FUNCTIONS_MAX;
 use atoll_engine::{Class, Tenant, Usage, UsageRow};
@@ -32,7 +32,7 @@ pub(super) fn bounded(rows: Vec<UsageRow>) -> Vec<UsageRow> {
 }
 
 /// One sample a row.
-pub(super) fn per_row(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&Usage) -> f64) {
+pub(super) fn per_row(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&Usage) -> f64) {
     for row in &snapshot.usage {
         let [tenant, function, class] = labels(row);
         out.number(&[tenant, function, class], value(&row.usage));
@@ -41,7 +41,7 @@ pub(super) fn per_row(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: imp
 
 /// One sample a row and entry of a list, such as the outcomes of invocations.
 pub(super) fn per_row_and<T: Copy>(
-    snapshot: &Snapshot<'_>,
+    snapshot: &DeviceSnapshot<'_>,
     out: &mut Samples<'_>,
     (name, entries): (&str, &[(T, &str)]),
     value: impl Fn(&Usage, T) -> f64,

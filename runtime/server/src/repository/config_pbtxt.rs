@@ -1,6 +1,7 @@
 //! The little of Triton's `config.pbtxt` that says how a model is served, so that a repository moves by copying it.
 //!
-//! Read are `dynamic_batching.default_priority_level` (1 is real-time) and `dynamic_batching.default_queue_policy.max_queue_size`. Names, types and shapes are the model's
+//! Read are `dynamic_batching.default_priority_level` (1 is real-time), `dynamic_batching.default_queue_policy.max_queue_size`, and of the `parameters` the one called `device`, the device that the
+//! model is to be on: `parameters { key: "device" value { string_value: "host:1" } }`. Names, types and shapes are the model's
 //! own business and everything else is another server's; both are skipped, whatever they are, as long as the text is well-formed.
 
 use super::settings::Settings;
@@ -11,11 +12,21 @@ use std::num::NonZeroUsize;
 /// Reads the settings out of a configuration in protobuf's text form.
 pub(super) fn settings(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::default();
+    // A parameter is a key and a value, in any order.
+    let (mut key, mut text_value) = (None, None);
     let mut reader = Reader { rest: text, path: Vec::new() };
     reader.fields(&mut |path, value| match path {
         ["dynamic_batching", "default_priority_level"] if value == "1" => settings.class = Class::RealTime,
         ["dynamic_batching", "default_queue_policy", "max_queue_size"] => {
             settings.queue_capacity = value.parse().ok().and_then(NonZeroUsize::new)
+        }
+        ["parameters", "key"] => key = Some(value.to_owned()),
+        ["parameters", "value", "string_value"] => text_value = Some(value.to_owned()),
+        // The end of a message.
+        ["parameters"] => {
+            if let (Some("device"), device @ Some(_)) = (key.take().as_deref(), text_value.take()) {
+                settings.device = device;
+            }
         }
         _ => {}
     })?;
@@ -28,7 +39,7 @@ struct Reader<'a> {
     path: Vec<&'a str>,
 }
 
-/// Told every scalar with its path.
+/// Told every scalar with its path, and the end of every message with an empty text.
 type Visit<'v> = &'v mut dyn FnMut(&[&str], &str);
 
 impl<'a> Reader<'a> {
@@ -72,10 +83,15 @@ impl<'a> Reader<'a> {
                 self.advance(1);
                 self.fields(visit)?;
                 self.advance(1);
+                visit(&self.path, "");
                 Ok(())
             }
             Some('[') => self.list(visit),
-            Some(quote @ ('"' | '\'')) => self.string(quote),
+            Some(quote @ ('"' | '\'')) => {
+                let text = self.string(quote)?;
+                visit(&self.path, text);
+                Ok(())
+            }
             _ => {
                 let word = self.word();
                 if word.is_empty() {
@@ -103,7 +119,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn string(&mut self, quote: char) -> Result<(), String> {
+    /// What stands between the quotes, escapes as they are written.
+    fn string(&mut self, quote: char) -> Result<&'a str, String> {
         let mut escaped = false;
         let end = self.rest.char_indices().skip(1).find(|&(_, c)| {
             let ends = c == quote && !escaped;
@@ -111,8 +128,9 @@ impl<'a> Reader<'a> {
             ends
         });
         let (at, _) = end.ok_or_else(|| format!("the string of `{}` is not closed", self.path.join(".")))?;
+        let text = &self.rest[1..at];
         self.advance(at + 1);
-        Ok(())
+        Ok(text)
     }
 
     /// A name, number or enumerator.
@@ -160,8 +178,14 @@ mod tests {
               default_queue_policy { timeout_action: DELAY, max_queue_size: 12 }
             }
             parameters: { key: "a \" quote" value: { string_value: "x }" } }
+            parameters: { key: "device" value: { string_value: "host:1" } }
+            parameters { value { string_value: "other" } key: "elsewhere" }
+            parameters { key: "device" }
         "#;
-        assert_eq!(settings(text), Ok(Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(12) }));
+        assert_eq!(
+            settings(text),
+            Ok(Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(12), device: Some("host:1".into()) })
+        );
         assert_eq!(settings(""), Ok(Settings::default()));
     }
 

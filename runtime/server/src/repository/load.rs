@@ -144,9 +144,15 @@ impl Repository {
                 class: settings.class,
                 queue_capacity: settings.queue_capacity.map(std::num::NonZeroUsize::get),
             };
-            let info = engine.load(bundle.clone(), options)?;
-            tracing::debug!(model = source.name, target = info.target, weights_bytes = info.weights_bytes, "on the device");
-            Ok(Model::new(FunctionKey::local(source.name), source.version, &bundle, settings))
+            let placed = engine.load(bundle.clone(), options, settings.device.as_deref())?;
+            tracing::debug!(
+                model = source.name,
+                device = engine.devices().get(usize::from(placed.device.0)),
+                target = placed.info.target,
+                weights_bytes = placed.info.weights_bytes,
+                "on the device"
+            );
+            Ok(Model::new(FunctionKey::local(source.name), source.version, &bundle, settings, placed.device))
         };
         blocking(load).await.ok_or(LoadError::Panicked)?
     }

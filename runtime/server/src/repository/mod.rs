@@ -12,9 +12,9 @@ pub(crate) use load::LoadError;
 pub(crate) use settings::Settings;
 
 use crate::compiler::CompilerService;
-use crate::inference::Inference;
 use crate::limits::MODELS_MAX;
 use crate::model::Model;
+use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, ModelState};
 use cache::CompileCache;
 use scan::Source;

@@ -3,6 +3,7 @@
 //! ```toml
 //! class = "real-time"      # or "best-effort", which it is otherwise
 //! queue_capacity = 64      # requests that may wait
+//! device = "host:1"        # the device that it is on; the emptiest one otherwise
 //! ```
 
 use super::config_pbtxt;
@@ -15,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 /// Settings of one model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
     /// The class of requests that do not name one.
@@ -23,11 +24,13 @@ pub(crate) struct Settings {
     pub(crate) class: Class,
     /// Requests that may wait; the engine's setting where `None`.
     pub(crate) queue_capacity: Option<NonZeroUsize>,
+    /// The device that it is to be on; the emptiest one where `None`.
+    pub(crate) device: Option<String>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { class: best_effort(), queue_capacity: None }
+        Settings { class: best_effort(), queue_capacity: None, device: None }
     }
 }
 
@@ -87,8 +90,9 @@ mod tests {
         let flat = Source { name: "m".into(), version: "1".into(), path: folder.path().join("m.onnx"), form: Form::Onnx, folder: None };
         assert_eq!(read(&flat).unwrap(), Settings::default());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("m.toml", "class = \"real-time\"\nqueue_capacity = 8");
-        assert_eq!(read(&flat).unwrap(), Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(8) });
+        write("m.toml", "class = \"real-time\"\nqueue_capacity = 8\ndevice = \"host:1\"");
+        let settings = Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(8), device: Some("host:1".into()) };
+        assert_eq!(read(&flat).unwrap(), settings);
         for (text, expected) in
             [("class = \"urgent\"", "no class \"urgent\""), ("clas = 1", "clas"), ("queue_capacity = 0", "queue_capacity")]
         {
@@ -101,7 +105,7 @@ mod tests {
             "config.pbtxt",
             "dynamic_batching { priority_levels: 2 default_priority_level: 1 default_queue_policy { max_queue_size: 7 } }",
         );
-        assert_eq!(read(&triton).unwrap(), Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(7) });
+        assert_eq!(read(&triton).unwrap(), Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(7), device: None });
         write("atoll.toml", "");
         assert_eq!(read(&triton).unwrap(), Settings::default());
     }

@@ -94,8 +94,8 @@ fn priority_and_deadline_reach_the_engine() {
     assert_eq!(ask(json!({ "priority": 1, "timeout": 2000 })), (Some(Class::RealTime), Some(Duration::from_millis(2))));
     assert_eq!(ask(json!({ "priority": 3, "deadline_us": 7 })), (Some(Class::BestEffort), Some(Duration::from_micros(7))));
     let text = daemon.metrics();
-    assert!(text.contains("atoll_requests_total{class=\"real_time\",outcome=\"success\"} 1\n"), "{text}");
-    assert!(text.contains("atoll_request_duration_seconds_count{class=\"best_effort\"} 2\n"));
+    assert!(text.contains("atoll_requests_total{class=\"real_time\",outcome=\"success\",device=\"host:0\"} 1\n"), "{text}");
+    assert!(text.contains("atoll_request_duration_seconds_count{class=\"best_effort\",device=\"host:0\"} 2\n"));
 }
 
 #[test]
@@ -123,7 +123,9 @@ fn every_failure_of_the_engine_has_a_status() {
     }
     let text = daemon.metrics();
     for outcome in ["invalid", "refused", "deadline_exceeded", "cancelled", "failed"] {
-        let sample = text.lines().find(|l| l.starts_with(&format!("atoll_requests_total{{class=\"best_effort\",outcome=\"{outcome}\"}}")));
+        let sample = text
+            .lines()
+            .find(|l| l.starts_with(&format!("atoll_requests_total{{class=\"best_effort\",outcome=\"{outcome}\",device=\"host:0\"}}")));
         assert!(sample.is_some_and(|line| !line.ends_with(" 0")), "{outcome}: {sample:?}");
     }
 }
@@ -183,7 +185,7 @@ fn a_client_that_goes_away_takes_its_invocation_with_it() {
     assert_eq!(daemon.engine.cancelled(), 0);
     drop(connection);
     eventually(|| daemon.engine.cancelled() == 1);
-    eventually(|| daemon.metrics().contains("atoll_requests_total{class=\"best_effort\",outcome=\"cancelled\"} 1\n"));
+    eventually(|| daemon.metrics().contains("atoll_requests_total{class=\"best_effort\",outcome=\"cancelled\",device=\"host:0\"} 1\n"));
     daemon.engine.answer_all();
     daemon.engine.behave(Behaviour::Echo);
     assert_eq!(send(&daemon, &request()).status, 200);

@@ -73,7 +73,10 @@ fn settings_are_served() {
     let reason = entry(&daemon, "odd")["reason"].to_string();
     assert!(reason.contains("odd.toml"), "{reason}");
     daemon.post("/v2/models/toy/infer", ASK);
-    assert!(daemon.metrics().contains("atoll_requests_total{class=\"real_time\",outcome=\"success\"} 1\n"), "the model's class counts");
+    assert!(
+        daemon.metrics().contains("atoll_requests_total{class=\"real_time\",outcome=\"success\",device=\"host:0\"} 1\n"),
+        "the model's class counts"
+    );
 }
 
 #[test]

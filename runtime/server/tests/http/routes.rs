@@ -1,6 +1,6 @@
 //! Every route that clients ask.
 
-use crate::support::{Connection, Daemon};
+use crate::support::{Connection, Daemon, Options, write_bundle};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -103,13 +103,58 @@ fn every_metric_has_samples_before_anything_happened() {
         let (_, value) = line.rsplit_once(' ').unwrap();
         assert!(value.parse::<f64>().is_ok(), "{line}");
     }
-    assert!(text.contains("nv_inference_request_success{model=\"toy\",version=\"1\"} 0\n"), "{text}");
-    assert!(text.contains("atoll_requests_total{class=\"real_time\",outcome=\"success\"} 0\n"));
+    assert!(text.contains("nv_inference_request_success{model=\"toy\",version=\"1\",device=\"host:0\"} 0\n"), "{text}");
+    assert!(text.contains("atoll_requests_total{class=\"real_time\",outcome=\"success\",device=\"host:0\"} 0\n"));
     assert!(text.contains("atoll_models{state=\"ready\"} 1\n"));
     let labels = "tenant=\"local\",function=\"toy\",class=\"best_effort\"";
-    for sample in [format!("device_seconds_total{{{labels}}} 0"), format!("memory_bytes{{{labels},kind=\"constants\"}} 0")] {
+    let device = "device=\"host:0\"";
+    for sample in
+        [format!("device_seconds_total{{{labels},{device}}} 0"), format!("memory_bytes{{{labels},kind=\"constants\",{device}}} 0")]
+    {
         assert!(text.contains(&format!("atoll_usage_{sample}\n")), "{sample}:\n{text}");
     }
+}
+
+/// What is of the daemon as a whole.
+const WITHOUT_DEVICE: [&str; 4] = ["atoll_models", "atoll_http_responses_total", "atoll_connections", "atoll_build_info"];
+
+#[test]
+fn every_sample_says_its_device_and_models_are_on_the_one_they_name() {
+    let daemon = Daemon::with(Options::default(), |repository| {
+        for name in ["toy", "other", "nowhere"] {
+            write_bundle(&repository.join(name).with_extension("kg"));
+        }
+        std::fs::write(repository.join("other.toml"), "device = \"host:1\"").unwrap();
+        std::fs::write(repository.join("nowhere.toml"), "device = \"host:7\"").unwrap();
+    });
+    let text = daemon.metrics();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert_ne!(WITHOUT_DEVICE.contains(&name), line.contains("device=\"host:"), "{line}");
+    }
+    for (model, device) in [("toy", "host:0"), ("other", "host:1")] {
+        let samples: Vec<&str> = text.lines().filter(|line| line.starts_with(&format!("nv_inference_count{{model=\"{model}\""))).collect();
+        assert_eq!(samples, [format!("nv_inference_count{{model=\"{model}\",version=\"1\",device=\"{device}\"}} 0")]);
+    }
+    let index = daemon.post("/v2/repository/index", "").json();
+    let nowhere = index.as_array().unwrap().iter().find(|entry| entry["name"] == "nowhere").unwrap();
+    assert!(nowhere["reason"].as_str().unwrap().contains("no device `host:7`; there are: host:0, host:1"), "{nowhere}");
+}
+
+#[test]
+fn a_lost_device_takes_its_own_models_with_it_and_no_others() {
+    let daemon = Daemon::with(Options::default(), |repository| {
+        write_bundle(&repository.join("toy.kg"));
+        write_bundle(&repository.join("other.kg"));
+        std::fs::write(repository.join("other.toml"), "device = \"host:1\"").unwrap();
+    });
+    let ready = |path: &str| daemon.get(path).status == 200;
+    let states = || ["/v2/health/ready", "/v2/models/toy/ready", "/v2/models/other/ready"].map(ready);
+    assert_eq!(states(), [true; 3]);
+    daemon.engine.lose(1);
+    assert_eq!(states(), [true, true, false]);
+    daemon.engine.lose(0);
+    assert_eq!(states(), [false; 3]);
 }
 
 #[test]

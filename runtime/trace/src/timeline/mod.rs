@@ -96,6 +96,18 @@ impl Timeline {
         build::timeline(records, functions, separate)
     }
 
+    /// The pictures of several devices in one: the groups of each are named after it. One device alone keeps the names of its groups.
+    pub fn together(devices: Vec<(String, Timeline)>) -> Timeline {
+        let is_alone = devices.len() == 1;
+        let of = |(device, timeline): (String, Timeline)| {
+            timeline.groups.into_iter().map(move |group| match is_alone {
+                true => group,
+                false => Group { name: format!("{device} {}", group.name), ..group },
+            })
+        };
+        Timeline { groups: devices.into_iter().flat_map(of).collect() }
+    }
+
     /// Marks where records are missing, and how many.
     pub fn add_gaps(&mut self, gaps: &[(Nanos, u64)]) {
         if gaps.is_empty() {

@@ -4,7 +4,7 @@ use super::functions::ls::class_name;
 use crate::control::{ControlArgs, Told};
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
-use atoll_client::{ExecutorEntry, ProcessEntry, ProcessReport, Residency};
+use atoll_client::{DeviceEntry, ExecutorEntry, ProcessEntry, ProcessReport, Residency};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn render(report: &ProcessReport) -> String {
     let mut table = Table::new([
+        ("device", Align::Left),
         ("tenant", Align::Left),
         ("function", Align::Left),
         ("class", Align::Left),
@@ -46,34 +47,58 @@ fn render(report: &ProcessReport) -> String {
         ("waiting", Align::Right),
     ]);
     report.functions.iter().for_each(|function| table.row(cells(function)));
-    let ProcessReport { device, compute_units, memory_bytes, memory_used_bytes, .. } = report;
-    let lost = report.lost.as_ref().map(|reason| format!(", lost: {reason}")).unwrap_or_default();
+    // What is the same everywhere needs no column.
+    let is_alone = report.devices.len() <= 1;
+    if is_alone {
+        table.hide(0);
+    }
+    let devices: String = report.devices.iter().map(headline).collect();
+    format!("{devices}{table}{}", executors(&report.executors, is_alone))
+}
+
+fn headline(entry: &DeviceEntry) -> String {
+    let DeviceEntry { device, compute_units, memory_bytes, memory_used_bytes, unready, lost } = entry;
+    let state = match lost {
+        Some(reason) => format!(", lost: {reason}"),
+        None if *unready => ", being replaced".into(),
+        None => String::new(),
+    };
     let memory = format!("{} of {}", bytes(*memory_used_bytes), bytes(*memory_bytes));
-    let compute_units = counted(*compute_units, "compute unit");
-    format!("{device}, {compute_units}, {memory} in use{lost}\n{table}{}", executors(&report.executors))
+    format!("{device}, {}, {memory} in use{state}\n", counted(*compute_units, "compute unit"))
 }
 
 /// The processes of tenants; nothing where the daemon runs kernels itself.
-fn executors(executors: &[ExecutorEntry]) -> String {
+fn executors(executors: &[ExecutorEntry], is_alone: bool) -> String {
     if executors.is_empty() {
         return String::new();
     }
-    let mut table = Table::new([("tenant", Align::Left), ("executor", Align::Right), ("restarts", Align::Right), ("trouble", Align::Left)]);
-    for ExecutorEntry { tenant, pid, restarts, cause, jail_lacks } in executors {
+    let mut table = Table::new([
+        ("device", Align::Left),
+        ("tenant", Align::Left),
+        ("executor", Align::Right),
+        ("restarts", Align::Right),
+        ("trouble", Align::Left),
+    ]);
+    for ExecutorEntry { device, tenant, pid, restarts, cause, jail_lacks } in executors {
         let lacks = (!jail_lacks.is_empty()).then(|| format!("its jail lacks {}", jail_lacks.join(", ")));
         let trouble = cause.clone().or(lacks).unwrap_or_default();
-        table.row([tenant.to_string(), pid.map_or_else(|| "-".into(), |pid| pid.to_string()), restarts.to_string(), trouble]);
+        let pid = pid.map_or_else(|| "-".into(), |pid| pid.to_string());
+        table.row([device.clone(), tenant.to_string(), pid, restarts.to_string(), trouble]);
+    }
+    if is_alone {
+        table.hide(0);
     }
     format!("\n{table}")
 }
 
-fn cells(function: &ProcessEntry) -> [String; 9] {
+fn cells(function: &ProcessEntry) -> [String; 10] {
     let residency = match function.residency {
         Residency::Device => "device",
         Residency::Loading => "loading",
         Residency::Host => "host",
     };
     [
+        function.device.clone(),
         function.tenant.to_string(),
         function.function.clone(),
         class_name(function.class).into(),
@@ -94,6 +119,7 @@ mod tests {
     #[test]
     fn a_report_is_a_table_with_units() {
         let function = ProcessEntry {
+            device: "host:0".into(),
             tenant: "a".parse().unwrap(),
             function: "f".into(),
             class: Class::RealTime,
@@ -105,7 +131,7 @@ mod tests {
             running: 1,
             waiting: 3,
         };
-        let report = ProcessReport {
+        let mut report = ProcessReport {
             device: "host:0".into(),
             compute_units: 4,
             memory_bytes: 1 << 30,
@@ -113,7 +139,9 @@ mod tests {
             lost: None,
             functions: vec![function],
             executors: vec![],
-        };
+            devices: vec![],
+        }
+        .complete();
         assert_eq!(
             render(&report),
             "host:0, 4 compute units, 3.0 MiB of 1.0 GiB in use\n  \
@@ -121,6 +149,7 @@ mod tests {
              a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        1        3\n"
         );
         let entry = |pid, cause: Option<&str>| ExecutorEntry {
+            device: "host:1".into(),
             tenant: "a".parse().unwrap(),
             pid,
             restarts: 2,
@@ -128,10 +157,22 @@ mod tests {
             jail_lacks: vec!["landlock: none".into()],
         };
         assert_eq!(
-            executors(&[entry(Some(1234), None), entry(None, Some("executor 1234 was killed by SIGKILL"))]),
+            executors(&[entry(Some(1234), None), entry(None, Some("executor 1234 was killed by SIGKILL"))], true),
             "\n  tenant  executor  restarts  trouble\n  \
              a           1234         2  its jail lacks landlock: none\n  \
              a              -         2  executor 1234 was killed by SIGKILL\n"
+        );
+        let lost = DeviceEntry { device: "host:1".into(), lost: Some("its process dies".into()), ..report.devices[0].clone() };
+        report.devices.push(lost);
+        report.executors.push(entry(Some(7), None));
+        assert_eq!(
+            render(&report),
+            "host:0, 4 compute units, 3.0 MiB of 1.0 GiB in use\n\
+             host:1, 4 compute units, 3.0 MiB of 1.0 GiB in use, lost: its process dies\n  \
+             device  tenant  function  class      constants           on device  in host memory  invocations  running  waiting\n  \
+             host:0  a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        1        3\n\n  \
+             device  tenant  executor  restarts  trouble\n  \
+             host:1  a              7         2  its jail lacks landlock: none\n"
         );
     }
 }

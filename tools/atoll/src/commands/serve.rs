@@ -3,7 +3,7 @@
 use crate::cache;
 use crate::compiler;
 use crate::control::CONTROL_SOCKET_VARIABLE;
-use crate::engine::EngineArgs;
+use crate::engine::FleetArgs;
 use crate::failure::{Blame, users};
 use crate::output::{parse_bytes, print};
 use anyhow::{Context, Result};
@@ -19,10 +19,12 @@ Examples:
   atoll serve --model-repository models/
   atoll serve --model-repository models/ --http-port 0 --metrics-port 0 --compute-units 4
   atoll serve --model-repository models/ --config atoll.toml --control-socket /run/atoll/control.sock
+  atoll serve --model-repository models/ --device host:0@0-3 --device host:1@4-7
   atoll serve --model-repository models/ --host 0.0.0.0 --policy sequential --log-format json
 
 A repository holds NAME.kg, NAME.onnx (compiled on first load, then cached) or NAME/1/model.onnx.
-A file NAME.toml says how a model is served:  class = \"real-time\"  and  queue_capacity = 64";
+A file NAME.toml says how a model is served:  class = \"real-time\",  queue_capacity = 64  and  device = \"host:1\", where it is
+to be; a model that names no device goes to the one with the least on it.";
 
 /// Serve the models of a folder over HTTP (KServe v2), with metrics for Prometheus.
 #[derive(Debug, clap::Args)]
@@ -85,7 +87,7 @@ pub(crate) struct Args {
     ready_file: Option<PathBuf>,
 
     #[command(flatten)]
-    engine: EngineArgs,
+    devices: FleetArgs,
 }
 
 impl Args {
@@ -101,12 +103,12 @@ impl Args {
             socket: self.control_socket.clone().unwrap_or_else(default_socket),
             state,
             object_memory_bytes: self.object_memory,
-            trust_tenants: self.trust_tenants || self.engine.keeps_tenants_apart(),
+            trust_tenants: self.trust_tenants || self.devices.keeps_tenants_apart(),
             access: self.config.as_deref().map_or_else(|| Ok(Access::own(own_uid)), |path| Access::read(path, own_uid)).blame_user()?,
         })
     }
 
-    fn config(self) -> Result<(ServerConfig, EngineArgs)> {
+    fn config(self) -> Result<(ServerConfig, FleetArgs)> {
         let control = if self.no_control { None } else { Some(self.control()?) };
         let cache = match self.cache {
             Some(cache) => cache,
@@ -124,21 +126,21 @@ impl Args {
             ready_file: self.ready_file,
             ..ServerConfig::new(self.model_repository, cache)
         };
-        Ok((config, self.engine))
+        Ok((config, self.devices))
     }
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let (config, engine) = args.config()?;
+    let (config, devices) = args.config()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
     if !config.host.is_loopback() {
         tracing::warn!(host = %config.host, "everybody who reaches this address can use the models and load and unload them");
     }
-    let compiler = compiler::service(engine.device_name());
-    let engine = engine.start_isolated(config.control.as_ref().map(|control| control.access.memory_quotas()).unwrap_or_default())?;
+    let compiler = compiler::service(&devices.device_names());
+    let fleet = devices.start(config.control.as_ref().map(|control| control.access.memory_quotas()).unwrap_or_default())?;
     let served = runtime.block_on(async {
         let control = config.control.as_ref().map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
-        let server = Server::bind(config, Arc::new(engine.handle()), compiler).await.map_err(blame)?;
+        let server = Server::bind(config, Arc::new(fleet.handle()), compiler).await.map_err(blame)?;
         // Scripts read these lines; people read the log.
         print(&format!("http {}\nmetrics {}\n{control}", server.http_address()?, server.metrics_address()?))?;
         tracing::info!(http = %server.http_address()?, metrics = %server.metrics_address()?, "listening");
@@ -149,7 +151,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         };
         server.run(stop).await.map_err(blame)
     });
-    engine.shutdown();
+    fleet.shutdown();
     // A compilation may still run on a thread that cannot be stopped; it writes nothing that is half done.
     runtime.shutdown_background();
     served?;

@@ -4,7 +4,7 @@ use super::functions::ls::class_name;
 use crate::control::{ControlArgs, Told};
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
-use atoll_client::{UsageEntry, UsageReport};
+use atoll_client::{DeviceUsage, UsageEntry, UsageReport};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,6 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn render(report: &UsageReport) -> String {
     let mut table = Table::new([
+        ("device", Align::Left),
         ("tenant", Align::Left),
         ("function", Align::Left),
         ("class", Align::Left),
@@ -51,10 +52,16 @@ fn render(report: &UsageReport) -> String {
         ("read", Align::Right),
     ]);
     report.rows.iter().filter(|row| was_used(row)).for_each(|row| table.row(cells(row)));
-    let UsageReport { device, compute_units, uptime_s, .. } = report;
-    let busy = report.device_s.map(|busy_s| format!(", busy for {}", seconds(busy_s))).unwrap_or_default();
-    let compute_units = counted(*compute_units, "compute unit");
-    format!("{device}, {compute_units}, up for {}{busy}\n{table}", seconds(*uptime_s))
+    // What is the same everywhere needs no column.
+    if report.devices.len() <= 1 {
+        table.hide(0);
+    }
+    let headline = |DeviceUsage { device, compute_units, device_s }: &DeviceUsage| {
+        let busy = device_s.map(|busy_s| format!(", busy for {}", seconds(busy_s))).unwrap_or_default();
+        format!("{device}, {}, up for {}{busy}\n", counted(*compute_units, "compute unit"), seconds(report.uptime_s))
+    };
+    let devices: String = report.devices.iter().map(headline).collect();
+    format!("{devices}{table}")
 }
 
 /// Rows of zeros are for programs.
@@ -62,12 +69,13 @@ fn was_used(row: &UsageEntry) -> bool {
     row.launches > 0 || row.memory.values().any(|memory| memory.byte_s > 0.0) || row.invocations.values().any(|count| *count > 0)
 }
 
-fn cells(row: &UsageEntry) -> [String; 12] {
+fn cells(row: &UsageEntry) -> [String; 13] {
     let held = row.memory.values().map(|memory| memory.bytes).sum();
     let gib_s = row.memory.values().map(|memory| memory.byte_s).sum::<f64>() / f64::from(1 << 30);
     let invocations: u64 = row.invocations.values().sum();
     let done = row.invocations.get("success").copied().unwrap_or_default();
     [
+        row.device.clone(),
         row.tenant.to_string(),
         row.function.clone().unwrap_or_else(|| "(unloaded)".into()),
         class_name(row.class).into(),
@@ -100,6 +108,7 @@ mod tests {
 
     fn row(function: Option<&str>, device_s: f64, launches: u64) -> UsageEntry {
         UsageEntry {
+            device: "host:0".into(),
             tenant: "a".parse().unwrap(),
             function: function.map(Into::into),
             class: Class::BestEffort,
@@ -123,14 +132,31 @@ mod tests {
     fn a_report_is_a_table_with_units() {
         let unused = UsageEntry { memory: BTreeMap::new(), invocations: BTreeMap::new(), ..row(Some("unused"), 0.0, 0) };
         let rows = vec![row(Some("f"), 1.25, 7), unused, row(None, 0.5, 1)];
-        let report =
-            UsageReport { started_at_s: 0, uptime_s: 7_500.0, device: "host:0".into(), compute_units: 4, device_s: Some(1.75), rows };
+        let mut report = UsageReport {
+            started_at_s: 0,
+            uptime_s: 7_500.0,
+            device: "host:0".into(),
+            compute_units: 4,
+            device_s: Some(1.75),
+            rows,
+            devices: vec![],
+        }
+        .complete();
         assert_eq!(
             render(&report),
             "host:0, 4 compute units, up for 2 h 5 min, busy for 1.8 s\n  \
              tenant  function    class        device s  GiB s     held  done  not done  preempted  cold  written     read\n  \
              a       f           best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 B  1.0 MiB\n  \
              a       (unloaded)  best-effort     0.500  3.000  2.0 KiB     5         2          1     1     10 B  1.0 MiB\n"
+        );
+        report.devices.push(DeviceUsage { device: "host:1".into(), compute_units: 1, device_s: None });
+        report.rows = vec![UsageEntry { device: "host:1".into(), ..row(Some("f"), 1.25, 7) }];
+        assert_eq!(
+            render(&report),
+            "host:0, 4 compute units, up for 2 h 5 min, busy for 1.8 s\n\
+             host:1, 1 compute unit, up for 2 h 5 min\n  \
+             device  tenant  function  class        device s  GiB s     held  done  not done  preempted  cold  written     read\n  \
+             host:1  a       f         best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 B  1.0 MiB\n"
         );
     }
 }

@@ -1,15 +1,15 @@
 //! An engine that does as it is told.
 
 use atoll_engine::{
-    ChainRequest, Class, ComputeUnitUse, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions,
-    FunctionStatistics, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, StageInput,
-    TenantBytes, TenantMemory, Usage, UsageRow,
+    ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey,
+    FunctionOptions, FunctionStatistics, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor,
+    Reply, StageInput, TenantBytes, TenantMemory, Usage, UsageRow,
 };
+use atoll_fleet::{Inference, Placed};
 use atoll_kgraph::Bundle;
-use atoll_server::Inference;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// What becomes of the next invocations.
 #[derive(Clone, Default)]
@@ -25,7 +25,9 @@ pub(crate) enum Behaviour {
 #[derive(Default)]
 pub(crate) struct Double {
     behaviour: Mutex<Behaviour>,
-    functions: Mutex<BTreeMap<FunctionKey, FunctionOptions>>,
+    /// By name, with the device that each is on.
+    functions: Mutex<BTreeMap<FunctionKey, (FunctionOptions, usize)>>,
+    lost: Mutex<[bool; 2]>,
     requests: Mutex<Vec<InvocationRequest>>,
     held: Mutex<Vec<(InvocationRequest, Reply)>>,
     cancelled: Mutex<Vec<InvocationId>>,
@@ -41,6 +43,11 @@ impl Double {
         self.requests.lock().unwrap().last().expect("a request").clone()
     }
 
+    /// A device fails for good.
+    pub(crate) fn lose(&self, device: usize) {
+        self.lost.lock().unwrap()[device] = true;
+    }
+
     pub(crate) fn held(&self) -> usize {
         self.held.lock().unwrap().len()
     }
@@ -50,7 +57,7 @@ impl Double {
     }
 
     pub(crate) fn options(&self, name: &str) -> Option<FunctionOptions> {
-        self.functions.lock().unwrap().get(&FunctionKey::local(name)).cloned()
+        self.functions.lock().unwrap().get(&FunctionKey::local(name)).map(|(options, _)| options.clone())
     }
 
     pub(crate) fn answer_all(&self) {
@@ -77,13 +84,26 @@ fn single(mut chain: ChainRequest) -> InvocationRequest {
 }
 
 impl Inference for Double {
-    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
+    fn devices(&self) -> &[String] {
+        static NAMES: LazyLock<[String; 2]> = LazyLock::new(|| ["host:0", "host:1"].map(str::to_owned));
+        &*NAMES
+    }
+
+    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError> {
+        let device = match device {
+            None => 0,
+            Some(name) => self
+                .devices()
+                .iter()
+                .position(|known| known == name)
+                .ok_or_else(|| EngineError::UnknownDevice { name: name.into(), known: self.devices().join(", ") })?,
+        };
         let (key, class) = (options.key.clone(), options.class);
-        if self.functions.lock().unwrap().insert(key.clone(), options).is_some() {
+        if self.functions.lock().unwrap().insert(key.clone(), (options, device)).is_some() {
             return Err(EngineError::AlreadyLoaded(key));
         }
         let weights_bytes = bundle.weights().len() as u64;
-        Ok(FunctionInfo {
+        let info = FunctionInfo {
             key,
             target: "test".into(),
             class,
@@ -92,7 +112,8 @@ impl Inference for Double {
             weights_shared: false,
             weights_resident: true,
             occupancy: Vec::new(),
-        })
+        };
+        Ok(Placed { device: DeviceId(device as u16), info })
     }
 
     fn unload(&self, key: &FunctionKey) -> Result<(), EngineError> {
@@ -114,7 +135,7 @@ impl Inference for Double {
         self.cancelled.lock().unwrap().push(id);
     }
 
-    fn statistics(&self) -> EngineStatistics {
+    fn statistics(&self) -> Vec<EngineStatistics> {
         let function = |key: &FunctionKey| FunctionStatistics {
             key: key.clone(),
             success: self.requests.lock().unwrap().len() as u64,
@@ -127,17 +148,23 @@ impl Inference for Double {
             UsageRow { tenant, function: Some(name), class: Class::BestEffort, usage: Usage::default() }
         };
         let loaded = self.functions.lock().unwrap();
-        let (units, queue_depths) = (vec![ComputeUnitUse::default(); 2], vec![0; 2]);
-        let device = DeviceStatistics { busy_ns: Some(0), units, queue_depths, ..DeviceStatistics::default() };
-        // As if the configuration named one.
-        let quota = TenantBytes { all: 1 << 30, best_effort: 1 << 20 };
-        let guest = TenantMemory { tenant: "guest".parse().expect("a name"), quota, ..TenantMemory::default() };
-        EngineStatistics {
-            tenants: vec![guest],
-            functions: loaded.keys().map(function).collect(),
-            usage: loaded.keys().map(row).collect(),
-            device,
-            ..EngineStatistics::default()
-        }
+        let engine = |(at, name): (usize, &String)| {
+            let on_it = || loaded.iter().filter(move |(_, (_, device))| *device == at).map(|(key, _)| key);
+            let (units, queue_depths) = (vec![ComputeUnitUse::default(); 2], vec![0; 2]);
+            let lost = self.lost.lock().unwrap()[at].then(|| "gone".to_owned());
+            let device =
+                DeviceStatistics { name: name.clone(), lost, busy_ns: Some(0), units, queue_depths, ..DeviceStatistics::default() };
+            // As if the configuration named one.
+            let quota = TenantBytes { all: 1 << 30, best_effort: 1 << 20 };
+            let guest = TenantMemory { tenant: "guest".parse().expect("a name"), quota, ..TenantMemory::default() };
+            EngineStatistics {
+                tenants: vec![guest],
+                functions: on_it().map(function).collect(),
+                usage: on_it().map(row).collect(),
+                device,
+                ..EngineStatistics::default()
+            }
+        };
+        self.devices().iter().enumerate().map(engine).collect()
     }
 }

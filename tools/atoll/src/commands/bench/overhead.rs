@@ -7,6 +7,7 @@ use crate::random::Random;
 use crate::samples::Distribution;
 use crate::tensors::InputSpecs;
 use anyhow::Result;
+use atoll_fleet::FleetHandle;
 use atoll_protocol::Tensor;
 use serde_json::json;
 use std::num::NonZeroU32;
@@ -113,7 +114,7 @@ fn here(args: &Args) -> Result<Vec<(&'static str, Distribution)>> {
     let engine = args.engine.start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let config = ServerConfig { http_port: 0, metrics_port: 0, ..ServerConfig::new(repository, folder.path().join("cache")) };
-    let server = runtime.block_on(Server::bind(config, Arc::new(engine.handle()), None))?;
+    let server = runtime.block_on(Server::bind(config, Arc::new(FleetHandle::new(vec![Box::new(engine.handle())])), None))?;
     let url = server.http_address()?.to_string();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = runtime.spawn(server.run(async { drop(stopped.await) }));

@@ -11,6 +11,7 @@ const EXAMPLES: &str = "\
 Examples:
   atoll fn deploy gemm.kg
   atoll fn deploy resnet50.kg --name vision --class real-time
+  atoll fn deploy bert.kg --device host:1
   atoll fn deploy model.kg --tenant team-a --private --json";
 
 /// Deploy a bundle as a function, or replace the one of its name. It survives a restart of the daemon.
@@ -32,6 +33,10 @@ pub(super) struct Args {
     #[arg(long)]
     private: bool,
 
+    /// The device to put it on, as in host:1 [default: the emptiest one of the daemon's]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -42,11 +47,12 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let mut client = args.control.connect()?;
-    let how = Deploy { name: args.name.clone(), class: args.class.map(Class::from), private: args.private };
+    let how = Deploy { name: args.name.clone(), class: args.class.map(Class::from), private: args.private, device: args.device.clone() };
     let function = client.deploy(&args.bundle, &how).told()?;
     if args.json {
         return print_json(&as_json(client.tenant(), &function));
     }
+    let device = function.device.map_or_else(String::new, |device| format!(", on {device}"));
     let over_http = function.model.map_or_else(String::new, |model| format!(", over HTTP as `{model}`"));
-    Ok(print(&format!("`{}` of {}: {} of constants{over_http}\n", function.name, client.tenant(), bytes(function.weights_bytes)))?)
+    Ok(print(&format!("`{}` of {}: {} of constants{device}{over_http}\n", function.name, client.tenant(), bytes(function.weights_bytes)))?)
 }

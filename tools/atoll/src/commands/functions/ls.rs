@@ -32,6 +32,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut table = Table::new([
         ("function", Align::Left),
         ("class", Align::Left),
+        ("device", Align::Left),
         ("constants", Align::Right),
         ("bundle", Align::Right),
         ("HTTP", Align::Left),
@@ -41,6 +42,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         table.row([
             function.name,
             class_name(function.class).into(),
+            function.device.unwrap_or_else(|| "-".into()),
             bytes(function.weights_bytes),
             bytes(function.bundle_bytes),
             function.model.unwrap_or_else(|| "private".into()),
@@ -68,6 +70,7 @@ pub(super) fn as_json(tenant: &Tenant, function: &FunctionSummary) -> Value {
         "bundle_bytes": function.bundle_bytes,
         "weights_bytes": function.weights_bytes,
         "deployed_s": function.deployed_s,
+        "device": function.device,
         "failure": function.failure,
     })
 }

@@ -7,7 +7,7 @@ use crate::control::ControlArgs;
 use crate::failure::user_error;
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
-use sample::{FunctionRow, Sampler, Snapshot, Whole};
+use sample::{DeviceRow, FunctionRow, Sampler, Snapshot, Whole};
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
@@ -62,20 +62,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// A snapshot for people.
 fn text(snapshot: &Snapshot) -> String {
-    let mut text = format!("{}\n", headline(snapshot));
-    if let Some(whole) = &snapshot.whole {
+    let mut text = String::new();
+    for device in &snapshot.devices {
+        text += &format!("{}\n", headline(snapshot, device));
+        let Some(whole) = &device.whole else { continue };
         whole_lines(whole).iter().for_each(|line| text += &format!("{line}\n"));
         for unit in &whole.units {
             text += &format!("compute unit {}: {:.0} %, {:.0} chunks/s\n", unit.unit, unit.used * 100.0, unit.chunks_per_s);
         }
     }
-    text + &functions(&snapshot.functions).to_string()
+    text + &functions(snapshot).to_string()
 }
 
-fn headline(snapshot: &Snapshot) -> String {
-    let lost = snapshot.lost.as_ref().map(|why| format!(", lost: {why}")).unwrap_or_default();
-    let Snapshot { device, compute_units, policy, uptime_s, .. } = snapshot;
-    let compute_units = counted(*compute_units, "compute unit");
+fn headline(snapshot: &Snapshot, row: &DeviceRow) -> String {
+    let lost = row.lost.as_ref().map(|why| format!(", lost: {why}")).unwrap_or_default();
+    let Snapshot { policy, uptime_s, .. } = snapshot;
+    let (device, compute_units) = (&row.device, counted(row.compute_units, "compute unit"));
     format!("{device}, {compute_units}, policy {policy}, up for {}{lost}", age(*uptime_s))
 }
 
@@ -105,7 +107,9 @@ fn whole_lines(whole: &Whole) -> [String; 4] {
     ]
 }
 
-const COLUMNS: [(&str, Align); 11] = [
+/// The first is shown only where there are several devices.
+const COLUMNS: [(&str, Align); 12] = [
+    ("device", Align::Left),
     ("tenant", Align::Left),
     ("function", Align::Left),
     ("class", Align::Left),
@@ -119,9 +123,12 @@ const COLUMNS: [(&str, Align); 11] = [
     ("preempted/s", Align::Right),
 ];
 
-fn functions(rows: &[FunctionRow]) -> Table {
+fn functions(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(COLUMNS);
-    rows.iter().for_each(|row| table.row(cells(row)));
+    snapshot.functions.iter().for_each(|row| table.row(cells(row)));
+    if snapshot.devices.len() <= 1 {
+        table.hide(0);
+    }
     table
 }
 
@@ -129,6 +136,7 @@ fn cells(row: &FunctionRow) -> [String; COLUMNS.len()] {
     let latency =
         |of: fn(&sample::Latency) -> f64| row.latency_ms.as_ref().map_or_else(|| "-".into(), |latency| format!("{:.2}", of(latency)));
     [
+        row.device.clone(),
         row.tenant.to_string(),
         row.function.clone(),
         row.class.to_string(),

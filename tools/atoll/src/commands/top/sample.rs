@@ -15,21 +15,30 @@ const REQUESTS_MAX: usize = 1 << 16;
 /// What happened in an interval.
 #[derive(Debug, Serialize)]
 pub(super) struct Snapshot {
-    pub(super) device: String,
-    pub(super) compute_units: u32,
+    /// The first device, for programs that know of one.
+    #[serde(flatten)]
+    pub(super) first: Option<DeviceRow>,
     pub(super) policy: String,
     pub(super) uptime_s: f64,
-    pub(super) lost: Option<String>,
     pub(super) interval_s: f64,
     /// Records that were overwritten before they could be read: latencies are of a part of the requests then.
     pub(super) lost_records: u64,
-    /// Only for who may see all of it.
-    pub(super) whole: Option<Whole>,
+    pub(super) devices: Vec<DeviceRow>,
     pub(super) functions: Vec<FunctionRow>,
 }
 
+/// A device.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct DeviceRow {
+    pub(super) device: String,
+    pub(super) compute_units: u32,
+    pub(super) lost: Option<String>,
+    /// Only for who may see all of it.
+    pub(super) whole: Option<Whole>,
+}
+
 /// The device, for all tenants together.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Whole {
     /// `real-time` or `normal`, now.
     pub(super) mode: &'static str,
@@ -52,7 +61,7 @@ pub(super) struct Whole {
 }
 
 /// A compute unit.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct UnitRow {
     pub(super) unit: usize,
     /// How much of the interval it ran blocks.
@@ -63,6 +72,7 @@ pub(super) struct UnitRow {
 /// A function.
 #[derive(Debug, Serialize)]
 pub(super) struct FunctionRow {
+    pub(super) device: String,
     pub(super) tenant: Tenant,
     pub(super) function: String,
     pub(super) class: Class,
@@ -90,35 +100,58 @@ pub(super) struct Sampler {
     client: Client,
     last: StatusReport,
     at: Instant,
+    /// By the number of the device.
+    devices: Vec<Watched>,
+}
+
+/// What is watched of a device.
+#[derive(Debug)]
+struct Watched {
     next: u64,
     requests: Requests,
 }
 
 impl Sampler {
     pub(super) fn new(mut client: Client) -> Result<Sampler> {
-        let next = client.trace(None).told()?.next;
+        let (mut devices, mut count) = (Vec::new(), 1);
+        while devices.len() < count {
+            let piece = client.trace(devices.len() as u16, None).told()?;
+            count = piece.devices.len();
+            devices.push(Watched { next: piece.next, requests: Requests::default() });
+        }
         let last = client.status().told()?;
-        Ok(Sampler { client, last, at: Instant::now(), next, requests: Requests::default() })
+        Ok(Sampler { client, last, at: Instant::now(), devices })
     }
 
     /// What happened since the look before.
     pub(super) fn sample(&mut self) -> Result<Snapshot> {
         let mut lost_records = 0;
-        loop {
-            let piece = self.client.trace(Some(self.next)).told()?;
-            self.next = piece.next;
-            lost_records += piece.lost;
-            piece.functions.iter().for_each(|(number, name)| self.requests.name(*number, &name.tenant, &name.name));
-            piece.records.iter().for_each(|record| self.requests.take(record));
-            if !piece.more {
-                break;
-            }
+        for (at, watched) in self.devices.iter_mut().enumerate() {
+            lost_records += watched.look(&mut self.client, at as u16)?;
         }
         let status = self.client.status().told()?;
         let interval_s = self.at.elapsed().as_secs_f64();
         self.at = Instant::now();
         let last = std::mem::replace(&mut self.last, status);
-        Ok(snapshot(&last, &self.last, &mut self.requests, interval_s, lost_records))
+        let mut requests: Vec<&mut Requests> = self.devices.iter_mut().map(|watched| &mut watched.requests).collect();
+        Ok(snapshot(&last, &self.last, &mut requests, interval_s, lost_records))
+    }
+}
+
+impl Watched {
+    /// Reads what was recorded since the look before; how many records are missing.
+    fn look(&mut self, client: &mut Client, device: u16) -> Result<u64> {
+        let mut lost_records = 0;
+        loop {
+            let piece = client.trace(device, Some(self.next)).told()?;
+            self.next = piece.next;
+            lost_records += piece.lost;
+            piece.functions.iter().for_each(|(number, name)| self.requests.name(*number, &name.tenant, &name.name));
+            piece.records.iter().for_each(|record| self.requests.take(record));
+            if !piece.more {
+                return Ok(lost_records);
+            }
+        }
     }
 }
 
@@ -187,38 +220,52 @@ impl Requests {
     }
 }
 
-pub(super) fn snapshot(last: &StatusReport, now: &StatusReport, requests: &mut Requests, interval_s: f64, lost_records: u64) -> Snapshot {
-    let per_s = |before: u64, after: u64| after.saturating_sub(before) as f64 / interval_s;
-    let mut latencies = requests.latencies();
-    let functions = now.functions.iter().map(|function| {
-        let before = last.functions.iter().find(|before| before.tenant == function.tenant && before.function == function.function);
-        let rate = |of: fn(&FunctionStatus) -> u64| per_s(before.map_or(0, of), of(function));
-        FunctionRow {
-            tenant: function.tenant.clone(),
-            function: function.function.clone(),
-            class: function.class,
-            running: function.running,
-            waiting: function.waiting,
-            requests_per_s: rate(|function| function.success),
-            failures_per_s: rate(|function| function.failure + function.rejected),
-            preemptions_per_s: rate(|function| function.preemptions),
-            latency_ms: latencies.remove(&(function.tenant.to_string(), function.function.clone())).and_then(latency),
-        }
+/// `requests` are those of each device, in the order in which the status lists the devices.
+pub(super) fn snapshot(
+    last: &StatusReport,
+    now: &StatusReport,
+    requests: &mut [&mut Requests],
+    interval_s: f64,
+    lost_records: u64,
+) -> Snapshot {
+    // A function is on one device, so its requests are among those of one.
+    let mut latencies = HashMap::new();
+    requests.iter_mut().for_each(|requests| latencies.extend(requests.latencies()));
+    let functions = now.functions.iter().map(|now| {
+        let last = last.functions.iter().find(|last| (&last.tenant, &last.function) == (&now.tenant, &now.function));
+        let taken = latencies.remove(&(now.tenant.to_string(), now.function.clone()));
+        function(last, now, taken, interval_s)
     });
     let functions = functions.collect();
-    let urgent_s = std::mem::take(&mut requests.urgent_ns) as f64 / 1e9;
-    let whole =
-        now.whole.as_ref().zip(last.whole.as_ref()).map(|(now, last)| whole(last, now, (urgent_s / interval_s).min(1.0), interval_s));
-    Snapshot {
+    let mut urgent_s = requests.iter_mut().map(|requests| std::mem::take(&mut requests.urgent_ns) as f64 / 1e9);
+    let devices = now.devices.iter().map(|now| {
+        let real_time_share = (urgent_s.next().unwrap_or(0.0) / interval_s).min(1.0);
+        let last = last.devices.iter().find(|last| last.device == now.device).and_then(|last| last.whole.as_ref());
+        DeviceRow {
+            device: now.device.clone(),
+            compute_units: now.compute_units,
+            lost: now.lost.clone(),
+            whole: now.whole.as_ref().zip(last).map(|(now, last)| whole(last, now, real_time_share, interval_s)),
+        }
+    });
+    let devices: Vec<DeviceRow> = devices.collect();
+    let (policy, uptime_s) = (now.policy.clone(), now.uptime_s);
+    Snapshot { first: devices.first().cloned(), policy, uptime_s, interval_s, lost_records, devices, functions }
+}
+
+fn function(last: Option<&FunctionStatus>, now: &FunctionStatus, taken: Option<Vec<u64>>, interval_s: f64) -> FunctionRow {
+    let rate = |of: fn(&FunctionStatus) -> u64| of(now).saturating_sub(last.map_or(0, of)) as f64 / interval_s;
+    FunctionRow {
         device: now.device.clone(),
-        compute_units: now.compute_units,
-        policy: now.policy.clone(),
-        uptime_s: now.uptime_s,
-        lost: now.lost.clone(),
-        interval_s,
-        lost_records,
-        whole,
-        functions,
+        tenant: now.tenant.clone(),
+        function: now.function.clone(),
+        class: now.class,
+        running: now.running,
+        waiting: now.waiting,
+        requests_per_s: rate(|function| function.success),
+        failures_per_s: rate(|function| function.failure + function.rejected),
+        preemptions_per_s: rate(|function| function.preemptions),
+        latency_ms: taken.and_then(latency),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A snapshot on a terminal, again and again.
 
-use super::sample::{Sampler, Snapshot, UnitRow, Whole};
+use super::sample::{DeviceRow, Sampler, Snapshot, UnitRow, Whole};
 use super::{COLUMNS, cells, headline, whole_lines};
 use crate::output::Align;
 use anyhow::Result;
@@ -21,7 +21,7 @@ const UNIT_LINES: u16 = 8;
 const COLUMN_SPACING: u16 = 2;
 
 /// Columns that a narrow terminal does without, the first one first.
-const GIVEN_UP: [&str; 6] = ["mean ms", "failed/s", "p50 ms", "class", "preempted/s", "tenant"];
+const GIVEN_UP: [&str; 7] = ["mean ms", "failed/s", "p50 ms", "class", "preempted/s", "device", "tenant"];
 
 /// Shows snapshots until somebody ends it.
 pub(super) fn run(sampler: &mut Sampler, interval: Duration) -> Result<()> {
@@ -58,18 +58,36 @@ fn is_end(code: KeyCode, modifiers: KeyModifiers) -> bool {
 
 /// Draws a snapshot.
 pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot) {
-    let lines = whole_text(snapshot.whole.as_ref());
-    let units = snapshot.whole.as_ref().map_or(&[][..], |whole| &whole.units);
-    let across = (frame.area().width / UNIT_WIDTH).clamp(1, units.len().max(1) as u16);
-    let unit_lines = (units.len() as u16).div_ceil(across).min(UNIT_LINES);
-    let heights = [1, lines.height() as u16, unit_lines, 1].map(Constraint::Length);
-    let [head, whole, bars, gap, table] = Layout::vertical(heights.into_iter().chain([Constraint::Min(0)])).areas(frame.area());
-    frame.render_widget(Line::from(headline(snapshot)).bold(), head);
+    let heights = snapshot.devices.iter().map(|device| device_height(device, frame.area().width)).chain([1]).map(Constraint::Length);
+    let areas = Layout::vertical(heights.chain([Constraint::Min(0)])).split(frame.area());
+    let [devices @ .., gap, table] = &*areas else { return };
+    for (device, area) in snapshot.devices.iter().zip(devices) {
+        draw_device(frame, snapshot, device, *area);
+    }
+    let note = if snapshot.lost_records > 0 { "latencies are of a part of the requests: there were too many to read" } else { "" };
+    frame.render_widget(Line::from(note).fg(Color::Yellow), *gap);
+    frame.render_widget(function_table(snapshot, table.width), *table);
+}
+
+/// How many compute units stand side by side, and in how many lines.
+fn unit_lines(units: usize, width: u16) -> (u16, u16) {
+    let across = (width / UNIT_WIDTH).clamp(1, units.max(1) as u16);
+    (across, (units as u16).div_ceil(across).min(UNIT_LINES))
+}
+
+fn device_height(device: &DeviceRow, width: u16) -> u16 {
+    let units = device.whole.as_ref().map_or(0, |whole| whole.units.len());
+    1 + whole_text(device.whole.as_ref()).height() as u16 + unit_lines(units, width).1
+}
+
+fn draw_device(frame: &mut Frame<'_>, snapshot: &Snapshot, device: &DeviceRow, area: Rect) {
+    let lines = whole_text(device.whole.as_ref());
+    let units = device.whole.as_ref().map_or(&[][..], |whole| &whole.units);
+    let (across, unit_lines) = unit_lines(units.len(), area.width);
+    let [head, whole, bars] = Layout::vertical([1, lines.height() as u16, unit_lines].map(Constraint::Length)).areas(area);
+    frame.render_widget(Line::from(headline(snapshot, device)).bold(), head);
     frame.render_widget(Paragraph::new(lines), whole);
     frame.render_widget(Paragraph::new(unit_text(units, across, bars)), bars);
-    let note = if snapshot.lost_records > 0 { "latencies are of a part of the requests: there were too many to read" } else { "" };
-    frame.render_widget(Line::from(note).fg(Color::Yellow), gap);
-    frame.render_widget(function_table(snapshot, table.width), table);
 }
 
 fn whole_text(whole: Option<&Whole>) -> Text<'static> {
@@ -111,7 +129,8 @@ fn function_table(snapshot: &Snapshot, width: u16) -> Table<'static> {
     let rows: Vec<[String; COLUMNS.len()]> = snapshot.functions.iter().map(cells).collect();
     let widest =
         |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(COLUMNS[column].0.chars().count());
-    let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
+    let first = usize::from(snapshot.devices.len() <= 1);
+    let mut columns: Vec<usize> = (first..COLUMNS.len()).collect();
     for given_up in GIVEN_UP {
         let taken: usize = columns.iter().map(|&column| widest(column) + usize::from(COLUMN_SPACING)).sum();
         if taken <= usize::from(width + COLUMN_SPACING) {

@@ -1,6 +1,6 @@
 use super::sample::{Latency, Requests, snapshot};
 use super::*;
-use atoll_client::{Class, FunctionStatus, StatusReport, UnitStatus, WholeStatus};
+use atoll_client::{Class, DeviceStatus, FunctionStatus, StatusReport, UnitStatus, WholeStatus};
 use atoll_core::{Nanos, Outcome, TaskId};
 use atoll_trace::{Record, What};
 use ratatui::Terminal;
@@ -8,6 +8,7 @@ use ratatui::backend::TestBackend;
 
 fn status(round: u64) -> StatusReport {
     let function = FunctionStatus {
+        device: "host:0".into(),
         tenant: "a".parse().unwrap(),
         function: "f".into(),
         class: Class::RealTime,
@@ -41,7 +42,9 @@ fn status(round: u64) -> StatusReport {
         lost: None,
         whole: Some(whole),
         functions: vec![function],
+        devices: vec![],
     }
+    .complete()
 }
 
 /// Two seconds in which one request of two that ended gave a result.
@@ -60,7 +63,7 @@ fn sampled() -> Snapshot {
         requests.take(&record);
     }
     requests.name(7, "a", "f");
-    snapshot(&status(1), &status(2), &mut requests, 2.0, 0)
+    snapshot(&status(1), &status(2), &mut [&mut requests], 2.0, 0)
 }
 
 #[test]
@@ -69,7 +72,7 @@ fn rates_and_latencies_are_of_the_interval() {
     let row = &snapshot.functions[0];
     assert_eq!((row.requests_per_s, row.failures_per_s, row.preemptions_per_s), (5.0, 1.5, 2.0));
     assert_eq!(row.latency_ms, Some(Latency { mean: 300.0, p50: 300.0, p99: 300.0, max: 300.0 }));
-    let whole = snapshot.whole.as_ref().unwrap();
+    let whole = snapshot.devices[0].whole.as_ref().unwrap();
     assert_eq!((whole.mode, whole.real_time_share, whole.launches_per_s), ("real-time", 0.25, 50.0));
     assert_eq!(whole.units.iter().map(|unit| (unit.used, unit.chunks_per_s)).collect::<Vec<_>>(), [(0.25, 25.0), (1.0, 0.0)]);
     assert_eq!(
@@ -107,16 +110,53 @@ fn a_terminal_shows_it_all() {
     assert!(lines[8].starts_with("a       f         real-time        1        2         5.0"), "{lines:#?}");
 }
 
+/// A second device, which is lost, with a function of its own.
+fn of_two_devices() -> Snapshot {
+    let report = |round| {
+        let mut report = status(round);
+        report.devices.push(DeviceStatus { device: "host:1".into(), lost: Some("gone".into()), ..report.devices[0].clone() });
+        report.functions.push(FunctionStatus { device: "host:1".into(), function: "g".into(), ..report.functions[0].clone() });
+        report
+    };
+    let (mut first, mut second) = (Requests::default(), Requests::default());
+    snapshot(&report(1), &report(2), &mut [&mut first, &mut second], 2.0, 0)
+}
+
+#[test]
+fn every_device_is_shown_with_its_functions() {
+    let snapshot = of_two_devices();
+    let text = text(&snapshot);
+    assert!(
+        text.starts_with("host:0, 2 compute units, policy reset")
+            && text.contains("\nhost:1, 2 compute units, policy reset, up for 1 h 1 min, lost: gone\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  device  tenant  function") && text.contains("\n  host:0  a       f ") && text.contains("\n  host:1  a       g "),
+        "{text}"
+    );
+    let json = serde_json::to_value(&snapshot).unwrap();
+    assert_eq!(
+        (&json["device"], &json["devices"][1]["device"], &json["functions"][1]["device"]),
+        (&"host:0".into(), &"host:1".into(), &"host:1".into())
+    );
+    let lines = shown(&snapshot, 140, 20);
+    assert!(
+        lines[0].starts_with("host:0, ") && lines[6].starts_with("host:1, ") && lines[13].starts_with("device  tenant  function"),
+        "{lines:#?}"
+    );
+}
+
 #[test]
 fn any_terminal_and_any_number_of_compute_units_will_do() {
     let mut snapshot = sampled();
     let unit = |unit| sample::UnitRow { unit, used: 0.5, chunks_per_s: 1.0 };
-    snapshot.whole.as_mut().unwrap().units = (0..512).map(unit).collect();
+    snapshot.devices[0].whole.as_mut().unwrap().units = (0..512).map(unit).collect();
     for (width, height) in [(1, 1), (20, 3), (80, 24), (200, 60), (30, 200)] {
         shown(&snapshot, width, height);
     }
     assert!(shown(&snapshot, 80, 24).iter().any(|line| line.contains("489 more")), "{:#?}", shown(&snapshot, 80, 24));
-    snapshot.whole = None;
+    snapshot.devices[0].whole = None;
     let lines = shown(&snapshot, 80, 24);
     assert!(
         lines[2].starts_with("tenant  function  class      running  waiting  requests/s  p99 ms  preempted/s"),

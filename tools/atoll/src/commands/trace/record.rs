@@ -4,7 +4,7 @@ use crate::control::{ControlArgs, Told};
 use crate::failure::Blame;
 use crate::output::{bytes, print, print_json};
 use anyhow::{Context, Result, anyhow};
-use atoll_client::Client;
+use atoll_client::{Client, Trace};
 use atoll_core::{LaunchEnd, Nanos};
 use atoll_trace::perfetto::{self, Clocks};
 use atoll_trace::{FunctionName, Raise, Record, Timeline, What};
@@ -35,7 +35,7 @@ Examples:
 
 Open the file at https://ui.perfetto.dev, which reads it in the browser and sends it nowhere. It has tracks for the scheduler
 (its mode, and each decision), the device queues, the compute units and the requests of each function; arrows lead from a request to its
-launches. Root and the daemon's own user see all tenants unless they name one, others their own work.";
+launches. Where the daemon has several devices, each has its own tracks. Root and the daemon's own user see all tenants unless they name one, others their own work.";
 
 /// Write what a daemon does into a file that opens in Perfetto
 #[derive(Debug, clap::Args)]
@@ -66,12 +66,13 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.0..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("it must be at least 0 and at most 86400".into()) }
 }
 
-/// What was recorded, in numbers.
+/// What was recorded, in numbers, of all devices together.
 #[derive(Debug, Serialize)]
 struct Summary {
     file: PathBuf,
     file_bytes: u64,
     seconds: f64,
+    /// The first device.
     device: String,
     compute_units: u32,
     records: usize,
@@ -84,13 +85,24 @@ struct Summary {
     lost_records: u64,
     lost_chunks: u64,
     functions: Vec<String>,
+    devices: Vec<DeviceSummary>,
+}
+
+/// What was recorded of one device.
+#[derive(Debug, Serialize)]
+struct DeviceSummary {
+    device: String,
+    compute_units: u32,
+    records: usize,
+    requests: usize,
+    launches: usize,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut client = args.control.connect()?;
     // Before the time is spent.
     let file = File::create(&args.output).with_context(|| format!("cannot write {}", args.output.display())).blame_user()?;
-    let mut recording = Recording::default();
+    let mut recording = Recording { began: Instant::now(), devices: Vec::new() };
     let end = recording.run(&mut client, args);
     let seconds = recording.began.elapsed().as_secs_f64();
     recording.write(file).with_context(|| format!("cannot write {}", args.output.display()))?;
@@ -103,39 +115,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     end.map_err(|error| anyhow!("{error}; {} holds what the daemon told until then", args.output.display()))
 }
 
+/// What every device did.
 struct Recording {
     began: Instant,
+    devices: Vec<DeviceRecording>,
+}
+
+/// What one device did, and where the daemon is to be asked for more.
+#[derive(Default)]
+struct DeviceRecording {
     records: Vec<Record>,
     functions: BTreeMap<u64, FunctionName>,
     /// Where records are missing, and how many.
     gaps: Vec<(Nanos, u64)>,
-    lost_chunks: u64,
     separate: bool,
     device: String,
     compute_units: u32,
-}
-
-/// Where a recording is.
-struct Place {
     next: u64,
     more: bool,
-    /// Since the daemon started.
-    chunks_lost: u64,
-}
-
-impl Default for Recording {
-    fn default() -> Recording {
-        Recording {
-            began: Instant::now(),
-            records: Vec::new(),
-            functions: BTreeMap::new(),
-            gaps: Vec::new(),
-            lost_chunks: 0,
-            separate: false,
-            device: String::new(),
-            compute_units: 0,
-        }
-    }
+    /// Since the daemon started, and before that is recorded.
+    chunks_lost: (u64, u64),
 }
 
 impl Recording {
@@ -143,22 +142,13 @@ impl Recording {
     fn run(&mut self, client: &mut Client, args: &Args) -> Result<()> {
         let stop = stop_on_interrupt()?;
         let bar = ProgressBar::new_spinner();
-        let mut at = self.ask(client, args.past.then_some(0))?;
-        // What was lost before we came is nobody's loss.
-        self.gaps.clear();
-        let lost_before = at.chunks_lost;
+        self.begin(client, args.past.then_some(0))?;
         loop {
             let is_over = args.seconds.is_some_and(|seconds| self.began.elapsed().as_secs_f64() >= seconds);
             // The last look comes when the time is over, and goes on to the end of what there is.
             let is_last = is_over || stop.load(Relaxed) || self.is_full();
-            loop {
-                at = self.ask(client, Some(at.next))?;
-                if !at.more || self.is_full() {
-                    break;
-                }
-            }
-            self.lost_chunks = at.chunks_lost.saturating_sub(lost_before);
-            bar.set_message(format!("{:.0} s, {} records; Ctrl-C ends", self.began.elapsed().as_secs_f64(), self.records.len()));
+            self.look(client)?;
+            bar.set_message(format!("{:.0} s, {} records; Ctrl-C ends", self.began.elapsed().as_secs_f64(), self.records()));
             bar.tick();
             if is_last {
                 bar.finish_and_clear();
@@ -168,12 +158,76 @@ impl Recording {
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.records.len() >= RECORDS_MAX
+    /// The first look, which also tells how many devices there are.
+    fn begin(&mut self, client: &mut Client, from: Option<u64>) -> Result<()> {
+        let mut devices = 1;
+        while self.devices.len() < devices {
+            let piece = client.trace(self.devices.len() as u16, from).told()?;
+            devices = piece.devices.len();
+            let before = piece.chunks_lost;
+            let mut recording = DeviceRecording { chunks_lost: (before, before), ..DeviceRecording::default() };
+            recording.take(piece);
+            // What was lost before we came is nobody's loss.
+            recording.gaps.clear();
+            self.devices.push(recording);
+        }
+        Ok(())
     }
 
-    fn ask(&mut self, client: &mut Client, from: Option<u64>) -> Result<Place> {
-        let piece = client.trace(from).told()?;
+    /// Takes what there is of every device, until there is no more or no room.
+    fn look(&mut self, client: &mut Client) -> Result<()> {
+        for at in 0..self.devices.len() {
+            loop {
+                let piece = client.trace(at as u16, Some(self.devices[at].next)).told()?;
+                self.devices[at].take(piece);
+                if !self.devices[at].more || self.is_full() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn records(&self) -> usize {
+        self.devices.iter().map(|device| device.records.len()).sum()
+    }
+
+    fn is_full(&self) -> bool {
+        self.records() >= RECORDS_MAX
+    }
+
+    fn write(&self, file: File) -> Result<()> {
+        let timeline = Timeline::together(self.devices.iter().map(|device| (device.device.clone(), device.timeline())).collect());
+        let mut out = BufWriter::new(file);
+        perfetto::write(&timeline, clocks(), &mut out)?;
+        Ok(out.flush()?)
+    }
+
+    fn summary(&self, file: &Path, seconds: f64) -> Result<Summary> {
+        let count = |is: fn(&What) -> bool| self.devices.iter().map(|device| device.count(is)).sum();
+        let first = self.devices.first();
+        Ok(Summary {
+            file: file.to_owned(),
+            file_bytes: file.metadata()?.len(),
+            seconds,
+            device: first.map_or_else(String::new, |first| first.device.clone()),
+            compute_units: first.map_or(0, |first| first.compute_units),
+            records: self.records(),
+            requests: count(is_request),
+            launches: count(is_launch),
+            evicted_launches: count(|what| matches!(what, What::Ended { end: LaunchEnd::Evicted, .. })),
+            chunks: count(|what| matches!(what, What::Chunk { .. })),
+            preemptions: count(|what| matches!(what, What::Raised { why: Raise::Preempted, .. })),
+            lost_records: self.devices.iter().flat_map(|device| &device.gaps).map(|gap| gap.1).sum(),
+            lost_chunks: self.devices.iter().map(|device| device.chunks_lost.0.saturating_sub(device.chunks_lost.1)).sum(),
+            functions: self.devices.iter().flat_map(DeviceRecording::names).collect(),
+            devices: self.devices.iter().map(DeviceRecording::summary).collect(),
+        })
+    }
+}
+
+impl DeviceRecording {
+    fn take(&mut self, piece: Trace) {
         if piece.lost > 0 {
             let at = piece.records.first().or(self.records.last()).map(|record| record.at).unwrap_or_default();
             self.gaps.push((at, piece.lost));
@@ -181,38 +235,43 @@ impl Recording {
         self.records.extend(piece.records);
         self.functions.extend(piece.functions);
         (self.separate, self.device, self.compute_units) = (piece.separate, piece.device, piece.compute_units);
-        Ok(Place { next: piece.next, more: piece.more, chunks_lost: piece.chunks_lost })
+        (self.next, self.more, self.chunks_lost.0) = (piece.next, piece.more, piece.chunks_lost);
     }
 
-    fn write(&self, file: File) -> Result<()> {
+    fn timeline(&self) -> Timeline {
         let mut timeline = Timeline::of(&self.records, &self.functions, self.separate);
         timeline.add_gaps(&self.gaps);
-        let mut out = BufWriter::new(file);
-        perfetto::write(&timeline, clocks(), &mut out)?;
-        Ok(out.flush()?)
+        timeline
     }
 
-    fn summary(&self, file: &Path, seconds: f64) -> Result<Summary> {
-        let count = |is: fn(&What) -> bool| self.records.iter().filter(|record| is(&record.what)).count();
+    fn count(&self, is: fn(&What) -> bool) -> usize {
+        self.records.iter().filter(|record| is(&record.what)).count()
+    }
+
+    /// The functions that the records name.
+    fn names(&self) -> Vec<String> {
         let functions: BTreeSet<u64> = self.records.iter().map(|record| record.function).collect();
         let name = |function: &u64| self.functions.get(function).map(|function| format!("{}/{}", function.tenant, function.name));
-        Ok(Summary {
-            file: file.to_owned(),
-            file_bytes: file.metadata()?.len(),
-            seconds,
+        functions.iter().filter_map(name).collect()
+    }
+
+    fn summary(&self) -> DeviceSummary {
+        DeviceSummary {
             device: self.device.clone(),
             compute_units: self.compute_units,
             records: self.records.len(),
-            requests: count(|what| matches!(what, What::Finished { .. })),
-            launches: count(|what| matches!(what, What::Ended { .. })),
-            evicted_launches: count(|what| matches!(what, What::Ended { end: LaunchEnd::Evicted, .. })),
-            chunks: count(|what| matches!(what, What::Chunk { .. })),
-            preemptions: count(|what| matches!(what, What::Raised { why: Raise::Preempted, .. })),
-            lost_records: self.gaps.iter().map(|gap| gap.1).sum(),
-            lost_chunks: self.lost_chunks,
-            functions: functions.iter().filter_map(name).collect(),
-        })
+            requests: self.count(is_request),
+            launches: self.count(is_launch),
+        }
     }
+}
+
+fn is_request(what: &What) -> bool {
+    matches!(what, What::Finished { .. })
+}
+
+fn is_launch(what: &What) -> bool {
+    matches!(what, What::Ended { .. })
 }
 
 fn text(summary: &Summary) -> String {
@@ -222,10 +281,12 @@ fn text(summary: &Summary) -> String {
         _ => format!("\nmissing: {lost_records} records and {lost_chunks} chunks that were overwritten before they could be read"),
     };
     let (file, size) = (summary.file.display(), bytes(summary.file_bytes));
+    let devices: Vec<&str> = summary.devices.iter().map(|device| device.device.as_str()).collect();
     format!(
         "{:.1} s of {}: {requests} requests, {launches} launches ({evicted_launches} evicted), {chunks} chunks of blocks, {preemptions} preemptions{lost}\n\
          {file}, {size}: open it at https://ui.perfetto.dev\n",
-        summary.seconds, summary.device
+        summary.seconds,
+        devices.join(" and ")
     )
 }
 

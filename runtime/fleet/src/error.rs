@@ -1,0 +1,26 @@
+//! Why a fleet cannot start.
+
+use atoll_core::limits::DEVICES_MAX;
+use atoll_engine::EngineError;
+
+/// Why a fleet cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// A fleet needs a device.
+    #[error("a daemon needs at least one device")]
+    NoDevice,
+    /// There are too many.
+    #[error("{0} devices are too many; a daemon drives at most {DEVICES_MAX}")]
+    TooMany(usize),
+    /// Two devices have one name.
+    #[error("device {0} is there twice")]
+    Twice(String),
+    /// The engine of a device cannot start.
+    #[error("cannot start the engine of {device}: {source}")]
+    Engine {
+        /// The device.
+        device: String,
+        /// Why.
+        source: EngineError,
+    },
+}

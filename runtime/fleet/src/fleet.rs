@@ -1,0 +1,66 @@
+//! The fleet as its owner sees it.
+
+use crate::error::FleetError;
+use crate::handle::FleetHandle;
+use crate::member::Member;
+use atoll_core::DeviceId;
+use atoll_core::limits::DEVICES_MAX;
+use atoll_device::{Device, DeviceInfo};
+use atoll_engine::{CoreShare, CoreUse, Engine, EngineConfig};
+use std::collections::HashSet;
+
+/// Devices, each with an engine that drives it.
+#[derive(Debug)]
+pub struct Fleet {
+    engines: Vec<Engine>,
+    handle: FleetHandle,
+}
+
+impl Fleet {
+    /// Starts an engine for each device. The settings are those of each engine; limits and quotas of memory hold for each device by itself. The CPUs that the devices leave are dealt out among the
+    /// engines' threads.
+    ///
+    /// # Errors
+    ///
+    /// If there are no devices, too many, or two of one name, and if an engine cannot start; the engines that were started by then are ended.
+    pub fn start(devices: Vec<Box<dyn Device>>, config: &EngineConfig) -> Result<Fleet, FleetError> {
+        check(&devices.iter().map(|device| device.info()).collect::<Vec<_>>())?;
+        let uses: Vec<CoreUse> = devices.iter().map(|device| device.info().into()).collect();
+        let mut engines = Vec::with_capacity(devices.len());
+        for (at, (device, cores)) in devices.into_iter().zip(CoreShare::deal(&uses)).enumerate() {
+            let name = device.info().name.clone();
+            let config = EngineConfig { device: DeviceId(at as u16), cores: Some(cores), ..config.clone() };
+            engines.push(Engine::start(device, config).map_err(|source| FleetError::Engine { device: name, source })?);
+        }
+        let members = engines.iter().map(|engine| Box::new(engine.handle()) as Box<dyn Member>).collect();
+        Ok(Fleet { engines, handle: FleetHandle::new(members) })
+    }
+
+    /// Access for other threads.
+    pub fn handle(&self) -> FleetHandle {
+        self.handle.clone()
+    }
+
+    /// Shuts all engines down at the same time; see [`Engine::shutdown`].
+    pub fn shutdown(self) {
+        std::thread::scope(|scope| {
+            for engine in self.engines {
+                scope.spawn(|| engine.shutdown());
+            }
+        });
+    }
+}
+
+fn check(devices: &[&DeviceInfo]) -> Result<(), FleetError> {
+    if devices.is_empty() {
+        return Err(FleetError::NoDevice);
+    }
+    if devices.len() > DEVICES_MAX {
+        return Err(FleetError::TooMany(devices.len()));
+    }
+    let mut names = HashSet::new();
+    match devices.iter().find(|device| !names.insert(&device.name)) {
+        Some(device) => Err(FleetError::Twice(device.name.clone())),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,176 @@
+//! The fleet as other threads see it.
+
+use crate::inference::{Inference, Placed};
+use crate::member::Member;
+use crate::placements::{Placements, Weight};
+use atoll_core::DeviceId;
+use atoll_core::placement::{Candidate, emptiest};
+use atoll_engine::{
+    ChainRequest, EngineError, EngineStatistics, FunctionKey, FunctionOptions, InvocationId, InvokeError, Reply, TraceBatch,
+};
+use atoll_kgraph::Bundle;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Names an invocation that no engine has: no device has this number.
+const REFUSED: InvocationId = InvocationId(u64::MAX);
+
+/// Access to the devices of a daemon. Cheap to clone.
+#[derive(Clone)]
+pub struct FleetHandle(Arc<Shared>);
+
+struct Shared {
+    /// By [`DeviceId`].
+    members: Vec<Box<dyn Member>>,
+    names: Vec<String>,
+    /// Nothing else is locked while it is held.
+    placements: RwLock<Placements>,
+}
+
+impl fmt::Debug for FleetHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FleetHandle").field(&self.0.names).finish()
+    }
+}
+
+impl FleetHandle {
+    /// A fleet of these members; a member's place is its [`DeviceId`], by which its invocation ids begin.
+    pub fn new(members: Vec<Box<dyn Member>>) -> FleetHandle {
+        let names = members.iter().map(|member| member.name().to_owned()).collect();
+        FleetHandle(Arc::new(Shared { members, names, placements: RwLock::default() }))
+    }
+
+    fn member(&self, device: DeviceId) -> Option<&dyn Member> {
+        self.0.members.get(usize::from(device.0)).map(|member| &**member)
+    }
+
+    fn ids(&self) -> impl Iterator<Item = DeviceId> {
+        (0..self.0.members.len()).map(|at| DeviceId(at as u16))
+    }
+
+    fn placements(&self) -> RwLockReadGuard<'_, Placements> {
+        self.0.placements.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn placements_mut(&self) -> RwLockWriteGuard<'_, Placements> {
+        self.0.placements.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Chooses a device for a function and notes that it goes there.
+    fn place(&self, bundle: &Bundle, function: &FunctionKey, named: Option<&str>) -> Result<DeviceId, EngineError> {
+        let mut placements = self.placements_mut();
+        if placements.device_of(function).is_some() {
+            return Err(EngineError::AlreadyLoaded(function.clone()));
+        }
+        let device = match named {
+            Some(name) => self.named(name)?,
+            None => self.emptiest(bundle, &placements),
+        };
+        let weight = self.target(device, bundle).map(|target| Weight::of(bundle, target)).unwrap_or_default();
+        placements.insert(function.clone(), device, weight);
+        Ok(device)
+    }
+
+    /// The device of a name; a kind alone, as in `host`, is the first of it.
+    fn named(&self, name: &str) -> Result<DeviceId, EngineError> {
+        let is_it = |known: &String| known == name || known.strip_suffix(":0").is_some_and(|kind| kind == name);
+        let at = self.0.names.iter().position(is_it);
+        let unknown = || EngineError::UnknownDevice { name: name.into(), known: self.0.names.join(", ") };
+        at.map(|at| DeviceId(at as u16)).ok_or_else(unknown)
+    }
+
+    /// The emptiest device that can serve the function; where none can, the first one, whose engine then says why it cannot.
+    fn emptiest(&self, bundle: &Bundle, placements: &Placements) -> DeviceId {
+        let candidate = |device| Candidate {
+            device,
+            bytes: placements.bytes_on(device),
+            suits: self.target(device, bundle).is_some() && self.member(device).is_some_and(|member| !member.is_lost()),
+        };
+        let candidates: Vec<Candidate> = self.ids().map(candidate).collect();
+        emptiest(&candidates).unwrap_or_default()
+    }
+
+    /// The code of a bundle that a device runs.
+    fn target(&self, device: DeviceId, bundle: &Bundle) -> Option<&str> {
+        let targets = self.member(device)?.targets();
+        targets.iter().map(String::as_str).find(|target| bundle.target(target).is_some())
+    }
+
+    /// The device that has all functions of a request.
+    fn route(&self, request: &ChainRequest) -> Result<DeviceId, InvokeError> {
+        // A lone engine knows by itself what it has.
+        if self.0.members.len() == 1 {
+            return Ok(DeviceId(0));
+        }
+        let placements = self.placements();
+        let mut devices = request.stages.iter().map(|stage| placements.device_of(&stage.function).ok_or(InvokeError::UnknownFunction));
+        // The first engine refuses a chain of nothing.
+        let Some(first) = devices.next().transpose()? else { return Ok(DeviceId(0)) };
+        for device in devices {
+            if device? != first {
+                return Err(InvokeError::BadInput(self.scattered(request, &placements)));
+            }
+        }
+        Ok(first)
+    }
+
+    fn scattered(&self, request: &ChainRequest, placements: &Placements) -> String {
+        let place = |function: &FunctionKey| {
+            let device = placements.device_of(function).and_then(|device| self.0.names.get(usize::from(device.0)));
+            format!("`{function}` is on {}", device.map_or("none", String::as_str))
+        };
+        let places: Vec<String> = request.stages.iter().map(|stage| place(&stage.function)).collect();
+        format!("the functions of a chain have to be on one device: {}; deploy them on one with `--device`", places.join(", "))
+    }
+}
+
+impl Inference for FleetHandle {
+    fn devices(&self) -> &[String] {
+        &self.0.names
+    }
+
+    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError> {
+        // The digests of its constants are made here, where nothing is locked.
+        bundle.constants();
+        let function = options.key.clone();
+        let device = self.place(&bundle, &function, device)?;
+        let loaded = self.member(device).ok_or(EngineError::ShuttingDown).and_then(|member| member.load(bundle, options));
+        if loaded.is_err() {
+            self.placements_mut().remove(&function);
+        }
+        Ok(Placed { device, info: loaded? })
+    }
+
+    fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
+        let device = self.placements().device_of(function);
+        let member = device.and_then(|device| self.member(device)).ok_or_else(|| EngineError::NotLoaded(function.clone()))?;
+        member.unload(function)?;
+        self.placements_mut().remove(function);
+        Ok(())
+    }
+
+    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
+        let routed = self.route(&request).and_then(|device| self.member(device).ok_or(InvokeError::UnknownFunction));
+        match routed {
+            Ok(member) => member.submit(request, reply),
+            Err(error) => {
+                reply(Err(error));
+                REFUSED
+            }
+        }
+    }
+
+    fn cancel(&self, id: InvocationId) {
+        if let Some(member) = self.member(DeviceId::of_id(id.0)) {
+            member.cancel(id);
+        }
+    }
+
+    fn statistics(&self) -> Vec<EngineStatistics> {
+        self.0.members.iter().map(|member| member.statistics()).collect()
+    }
+
+    fn trace(&self, device: DeviceId, from: Option<u64>) -> Option<TraceBatch> {
+        self.member(device)?.trace(from)
+    }
+}

@@ -1,0 +1,51 @@
+//! What a server needs of the devices.
+
+use atoll_core::DeviceId;
+use atoll_engine::{
+    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, Reply, TraceBatch,
+};
+use atoll_kgraph::Bundle;
+use std::sync::Arc;
+
+/// A function that was loaded, and where.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The device that it is on.
+    pub device: DeviceId,
+    /// What its engine says of it.
+    pub info: FunctionInfo,
+}
+
+/// The devices, or a double of them.
+pub trait Inference: Send + Sync + 'static {
+    /// The names of the devices; a [`DeviceId`] is an index into them.
+    fn devices(&self) -> &[String];
+
+    /// Brings a function onto the device that is named, or onto the emptiest one. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::UnknownDevice`] if there is no such device, [`EngineError::AlreadyLoaded`] if any device has a function of this name, and what the device's engine refuses.
+    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError>;
+
+    /// Takes a function off its device. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NotLoaded`] if no device has it.
+    fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
+
+    /// Calls functions one after the other; all of them must be on one device. The reply is called exactly once.
+    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
+
+    /// Gives an invocation up.
+    fn cancel(&self, id: InvocationId);
+
+    /// What the engine of each device tells about itself, in the order of [`Inference::devices`]. Blocks for the time of a message to each engine's thread.
+    fn statistics(&self) -> Vec<EngineStatistics>;
+
+    /// What happened on a device from a record on, or from now on; `None` where nothing is recorded any more. Blocks for the time of a message to the engine's thread.
+    fn trace(&self, _device: DeviceId, _from: Option<u64>) -> Option<TraceBatch> {
+        None
+    }
+}

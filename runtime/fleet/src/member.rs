@@ -1,0 +1,63 @@
+//! What the fleet needs of an engine.
+
+use atoll_engine::{
+    ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, Reply, TraceBatch,
+};
+use atoll_kgraph::Bundle;
+use std::sync::Arc;
+
+/// A device with its engine, or a double of one. The methods are those of [`EngineHandle`].
+#[expect(missing_docs, reason = "they are documented there")]
+pub trait Member: Send + Sync + 'static {
+    /// The device's name, as in `host:0`.
+    fn name(&self) -> &str;
+
+    /// Bundle targets that the device runs, best first.
+    fn targets(&self) -> &[String];
+
+    fn is_lost(&self) -> bool;
+    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError>;
+    fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
+    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
+    fn cancel(&self, id: InvocationId);
+    fn statistics(&self) -> EngineStatistics;
+    fn trace(&self, from: Option<u64>) -> Option<TraceBatch>;
+}
+
+impl Member for EngineHandle {
+    fn name(&self) -> &str {
+        &self.device_info().name
+    }
+
+    fn targets(&self) -> &[String] {
+        &self.device_info().targets
+    }
+
+    fn is_lost(&self) -> bool {
+        EngineHandle::is_lost(self)
+    }
+
+    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
+        EngineHandle::load(self, bundle, options)
+    }
+
+    fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
+        EngineHandle::unload(self, function)
+    }
+
+    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
+        self.submit_chain(request, reply)
+    }
+
+    fn cancel(&self, id: InvocationId) {
+        EngineHandle::cancel(self, id);
+    }
+
+    fn statistics(&self) -> EngineStatistics {
+        EngineHandle::statistics(self)
+    }
+
+    fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {
+        EngineHandle::trace(self, from)
+    }
+}

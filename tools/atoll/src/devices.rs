@@ -1,0 +1,212 @@
+//! Devices as `--device` names them, and which of them go together.
+
+use crate::engine::DeviceName;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// No Linux has a CPU of a higher number.
+const CPU_MAX: usize = 8191;
+
+/// A device that is to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceSpec {
+    /// CPU cores as compute units.
+    Host {
+        /// Its number among host devices.
+        number: u32,
+        /// The CPUs that it has to itself, ascending; all where `None`.
+        cpus: Option<Vec<usize>>,
+    },
+    /// An NVIDIA GPU, by its number.
+    Cuda(u32),
+}
+
+/// Why devices cannot be started together.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SpecError {
+    #[error("device {0} is there twice")]
+    Twice(String),
+    #[error("{0} is one of several host devices and says no CPUs: give each its own, as in --device host:0@0-3 --device host:1@4-7")]
+    NoCpus(String),
+    #[error("CPU {cpu} is in the CPU sets of {first} and of {second}; give each device its own")]
+    Overlap { cpu: usize, first: String, second: String },
+    #[error("{device} names CPU {cpu}, which this process may not use; it may use {allowed}")]
+    NotAllowed { device: String, cpu: usize, allowed: String },
+}
+
+impl DeviceSpec {
+    /// All CPUs of the machine.
+    pub(crate) const HOST: DeviceSpec = DeviceSpec::Host { number: 0, cpus: None };
+
+    /// What kind of device it is, and which of several GPUs.
+    pub(crate) fn kind(&self) -> DeviceName {
+        match *self {
+            DeviceSpec::Host { .. } => DeviceName::Host,
+            DeviceSpec::Cuda(index) => DeviceName::Cuda(index),
+        }
+    }
+
+    pub(crate) fn is_host(&self) -> bool {
+        matches!(self, DeviceSpec::Host { .. })
+    }
+
+    /// What the device is called: `host:1`.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            DeviceSpec::Host { number, .. } => format!("host:{number}"),
+            DeviceSpec::Cuda(index) => format!("cuda:{index}"),
+        }
+    }
+
+    fn cpus(&self) -> Option<&[usize]> {
+        match self {
+            DeviceSpec::Host { cpus, .. } => cpus.as_deref(),
+            DeviceSpec::Cuda(_) => None,
+        }
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceSpec, String> {
+        let (name, cpus) = text.split_once('@').map_or((text, None), |(name, cpus)| (name, Some(cpus)));
+        let (kind, number) = name.split_once(':').unwrap_or((name, "0"));
+        let number = || number.parse().map_err(|_| format!("`{number}` is no number of a device; they are counted from 0"));
+        match (kind, cpus) {
+            ("host", cpus) => Ok(DeviceSpec::Host { number: number()?, cpus: cpus.map(cpu_set).transpose()? }),
+            ("cuda", None) => Ok(DeviceSpec::Cuda(number()?)),
+            ("cuda", Some(_)) => Err("CPUs are given to host devices; a GPU has compute units of its own".into()),
+            _ => Err(format!("there is no device {name}; there are host or host:N, and cuda or cuda:N for NVIDIA GPUs")),
+        }
+    }
+}
+
+/// As it is written: `host`, `host:1@4-7`, `cuda:0`.
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceSpec::Host { number: 0, cpus: None } => f.write_str("host"),
+            DeviceSpec::Host { cpus: Some(cpus), .. } => write!(f, "{}@{}", self.name(), ranges(cpus)),
+            _ => f.write_str(&self.name()),
+        }
+    }
+}
+
+/// Reads `0-3,8`.
+fn cpu_set(text: &str) -> Result<Vec<usize>, String> {
+    if text.is_empty() {
+        return Err("the CPU set is empty; it is written as in host:0@0-3,8".into());
+    }
+    let number = |text: &str| match text.parse() {
+        Ok(cpu) if cpu <= CPU_MAX => Ok(cpu),
+        _ => Err(format!("`{text}` is no CPU; a CPU set is written as in host:0@0-3,8")),
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("the CPUs {part} are none: {first} comes after {last}"));
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    match cpus.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(format!("CPU {} is in the set twice", pair[0])),
+        None => Ok(cpus),
+    }
+}
+
+/// `0-3,8`, of ascending numbers.
+fn ranges(cpus: &[usize]) -> String {
+    let runs = cpus.chunk_by(|a, b| a + 1 == *b);
+    let run = |run: &[usize]| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    };
+    runs.map(run).collect::<Vec<_>>().join(",")
+}
+
+/// Refuses devices that cannot be started together by a process that may use these CPUs.
+pub(crate) fn check(devices: &[DeviceSpec], allowed: &[usize]) -> Result<(), SpecError> {
+    let mut owners: BTreeMap<usize, &DeviceSpec> = BTreeMap::new();
+    for (at, device) in devices.iter().enumerate() {
+        if devices[..at].iter().any(|other| other.name() == device.name()) {
+            return Err(SpecError::Twice(device.name()));
+        }
+        for &cpu in device.cpus().unwrap_or_default() {
+            // What the system does not tell cannot be held against anybody.
+            if !allowed.is_empty() && !allowed.contains(&cpu) {
+                return Err(SpecError::NotAllowed { device: device.name(), cpu, allowed: ranges(allowed) });
+            }
+            if let Some(first) = owners.insert(cpu, device) {
+                return Err(SpecError::Overlap { cpu, first: first.name(), second: device.name() });
+            }
+        }
+    }
+    let hosts = || devices.iter().filter(|device| device.is_host());
+    match hosts().find(|device| device.cpus().is_none()) {
+        Some(device) if hosts().count() > 1 => Err(SpecError::NoCpus(device.name())),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> DeviceSpec {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn devices_are_read_as_they_are_written() {
+        assert_eq!(spec("host"), DeviceSpec::HOST);
+        assert_eq!(spec("host:1@4-6,9"), DeviceSpec::Host { number: 1, cpus: Some(vec![4, 5, 6, 9]) });
+        assert_eq!(spec("host@1"), DeviceSpec::Host { number: 0, cpus: Some(vec![1]) });
+        assert_eq!((spec("cuda"), spec("cuda:3")), (DeviceSpec::Cuda(0), DeviceSpec::Cuda(3)));
+        for text in ["host", "host:1", "host:0@0-3,8", "cuda:0"] {
+            assert_eq!(spec(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_device_is_refused_with_the_cause() {
+        for (text, cause) in [
+            ("gpu", "no device gpu"),
+            ("host:x", "`x` is no number"),
+            ("host:0@", "empty"),
+            ("host:0@3-1", "3 comes after 1"),
+            ("host:0@0-2,1", "CPU 1 is in the set twice"),
+            ("host:0@a", "`a` is no CPU"),
+            ("host:0@1-", "`` is no CPU"),
+            ("host:0@0-99999999999", "no CPU"),
+            ("cuda:0@1", "CPUs are given to host devices"),
+        ] {
+            let error = text.parse::<DeviceSpec>().unwrap_err();
+            assert!(error.contains(cause), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn devices_that_get_in_each_others_way_are_refused() {
+        let checked = |devices: &[&str]| check(&devices.iter().map(|text| spec(text)).collect::<Vec<_>>(), &[0, 1, 2, 3]);
+        for devices in [&["host"][..], &["host:5"], &["host:0@0", "host:1@1-3"], &["cuda:0", "cuda:1"], &["host", "cuda:0"]] {
+            assert_eq!(checked(devices), Ok(()), "{devices:?}");
+        }
+        for (devices, cause) in [
+            (&["host:0@0", "host:0@1"][..], "device host:0 is there twice"),
+            (&["host", "host:0"], "device host:0 is there twice"),
+            (&["cuda", "cuda:0"], "device cuda:0 is there twice"),
+            (&["host:0@0-1", "host:1@1-2"], "CPU 1 is in the CPU sets of host:0 and of host:1"),
+            (&["host:0@0", "host:1"], "host:1 is one of several host devices and says no CPUs"),
+            (&["host:0@3-5"], "host:0 names CPU 4, which this process may not use; it may use 0-3"),
+        ] {
+            let error = checked(devices).unwrap_err().to_string();
+            assert!(error.contains(cause), "{devices:?}: {error}");
+        }
+    }
+}

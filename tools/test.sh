@@ -15,10 +15,19 @@ step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps $ATOLL_FEATURES
 
 step "tests"
+# Snapshots are compared, never written; each test names those that it reads.
+export INSTA_UPDATE=no INSTA_SNAPSHOT_REFERENCES_FILE="$ATOLL_CACHE/snapshots"
+rm -f "$INSTA_SNAPSHOT_REFERENCES_FILE"
 # The integration tests run the real programs, and what drives a GPU runs on the stand-in driver.
 cargo build --quiet -p atoll $ATOLL_BIN_FEATURES
 cargo build --quiet -p gpu-probe -p atoll-stand-in-cuda $ATOLL_STAND_IN_FEATURES
 cargo test --workspace --no-fail-fast --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
+
+step "snapshots that belong to no test"
+if ! comm -23 <(git ls-files --full-name '*.snap' | sort) <(sed "s|^$PWD/||" "$INSTA_SNAPSHOT_REFERENCES_FILE" | sort -u) | { ! grep .; }; then
+    echo "remove them, or add the test that reads them" >&2
+    exit 1
+fi
 
 step "what was skipped, and why"
 grep -a "^SKIPPED" "$ATOLL_CACHE/test.log" | sort | uniq -c || echo "nothing"

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use atoll_models::functions::{FUNCTIONS, function_by_name};
+use atoll_models::mixes::generate;
 use atoll_models::{ARCHITECTURES, BuildOptions, build_onnx};
 use clap::Parser;
 use std::path::PathBuf;
@@ -13,12 +14,15 @@ use std::path::PathBuf;
 )]
 struct Arguments {
     /// Which model or function
-    #[arg(required_unless_present = "list")]
+    #[arg(required_unless_present_any = ["list", "mix"])]
     model: Option<String>,
+    /// Write a mix of requests as its generator gives it, instead
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "list"])]
+    mix: Option<String>,
     /// List the models and functions
     #[arg(long)]
     list: bool,
-    /// Where to write it; MODEL.onnx, or a folder of the function's name, where absent
+    /// Where to write it; MODEL.onnx, a folder of the function's name, or NAME.mix, where absent
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// Seed of the weights
@@ -38,6 +42,9 @@ struct Arguments {
 #[expect(clippy::print_stdout, reason = "the list is the output")]
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    if let Some(name) = &arguments.mix {
+        return write_mix(name, arguments.output);
+    }
     let Some(model) = arguments.model.filter(|_| !arguments.list) else {
         let names = ARCHITECTURES.iter().map(|a| a.name).chain(FUNCTIONS.iter().map(|f| f.name));
         names.for_each(|name| println!("{name}"));
@@ -53,4 +60,10 @@ fn main() -> anyhow::Result<()> {
     let bytes = build_onnx(&model, &options)?;
     let output = arguments.output.unwrap_or_else(|| format!("{model}.onnx").into());
     std::fs::write(&output, bytes).with_context(|| format!("cannot write {}", output.display()))
+}
+
+fn write_mix(name: &str, output: Option<PathBuf>) -> anyhow::Result<()> {
+    let mix = generate(name).with_context(|| format!("there is no mix `{name}`"))?;
+    let output = output.unwrap_or_else(|| format!("{name}.mix").into());
+    std::fs::write(&output, mix.to_string()).with_context(|| format!("cannot write {}", output.display()))
 }

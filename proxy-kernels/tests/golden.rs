@@ -1,9 +1,8 @@
-//! Generated modules as text. `ATOLL_BLESS=1 cargo test -p atoll-proxy-kernels` writes what is expected anew.
+//! Generated modules as text: each `tests/dkp/NAME.ptx` has the modules of two devices beside it, in `NAME.DEVICE.snap`. `INSTA_UPDATE=always cargo test -p atoll-proxy-kernels` accepts what comes out.
 
 use atoll_kgraph::dkp::CandidateFacts;
 use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
 use atoll_proxy_kernels::{Candidate, DeviceModel, NotPadded, candidate_facts, dkp_modules};
-use std::path::Path;
 
 /// Every kernel of `NAME.ptx` is a candidate, with the registers its comment line says (`// registers: KERNEL N`) and blocks of 64 threads.
 fn generate(text: &str, device: &'static DeviceModel) -> String {
@@ -57,23 +56,16 @@ fn generate(text: &str, device: &'static DeviceModel) -> String {
 
 #[test]
 fn modules_are_as_expected() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dkp");
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|e| e != "ptx") {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).unwrap();
-        for device in ["v100", "host"] {
-            let found = generate(&text, DeviceModel::find(device).unwrap());
-            let golden = path.with_extension(format!("{device}.expected"));
-            if std::env::var_os("ATOLL_BLESS").is_some() {
-                std::fs::write(&golden, &found).unwrap();
+    insta::with_settings!({ snapshot_path => "dkp", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::glob!("dkp/*.ptx", |input| {
+            let text = std::fs::read_to_string(input).unwrap();
+            let name = input.file_stem().unwrap().to_str().unwrap();
+            for device in ["v100", "host"] {
+                let found = generate(&text, DeviceModel::find(device).unwrap());
+                insta::with_settings!({ snapshot_suffix => "" }, { insta::assert_snapshot!(format!("{name}.{device}"), found) });
             }
-            let expected = std::fs::read_to_string(&golden).unwrap_or_default();
-            assert!(found == expected, "{} differs from what is generated; ATOLL_BLESS=1 accepts it:\n{found}", golden.display());
-        }
-    }
+        });
+    });
 }
 
 #[test]

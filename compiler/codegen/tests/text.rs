@@ -8,7 +8,6 @@ use atoll_kgraph::{Argument, DType};
 use atoll_ptx::{Item, ItemKind, Module, Name};
 use atoll_target_nvidia::find_ptxas;
 use common::{Model, cases};
-use std::path::Path;
 
 fn emitted(model: &Model, target: &TargetDescription) -> Emitted {
     let schedule = schedule(&model.graph).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
@@ -101,15 +100,12 @@ fn launches_fit_their_kernels() {
     }
 }
 
-/// Compares with the file, or writes it where `ATOLL_BLESS` is set.
+/// Compares with the file in `tests/golden`; `INSTA_UPDATE=always` accepts what comes out.
 fn golden(name: &str, model: &Model, target: &TargetDescription) {
     let text = atoll_ptx::print(&emitted(model, target).module);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("ATOLL_BLESS").is_some() {
-        std::fs::write(&path, &text).expect("write the golden file");
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}; ATOLL_BLESS=1 writes it"));
-    assert!(text == expected, "{name} has changed; look at the difference after ATOLL_BLESS=1");
+    insta::with_settings!({ snapshot_path => "golden", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(name, text);
+    });
 }
 
 #[test]
@@ -118,12 +114,12 @@ fn golden_kernels() {
     let mut m = Model::new("channel_bias");
     let (x, bias) = (m.x(&[2, 6, 9, 11]), m.weights(&[6, 1, 1]));
     let y = m.f32(Op::Pointwise(PointProgram::single(PointOp::Add, DType::F32, 2)), &[x, bias], &[2, 6, 9, 11]);
-    golden("pointwise.ptx", &m.output(&[y]), &host);
+    golden("pointwise", &m.output(&[y]), &host);
 
     let mut m = Model::new("softmax");
     let x = m.x(&[7, 100]);
     let y = m.f32(Op::Softmax { axis: 1, log: false }, &[x], &[7, 100]);
-    golden("softmax.ptx", &m.output(&[y]), &host);
+    golden("softmax", &m.output(&[y]), &host);
 
     // A tile small enough to read.
     let tile = GemmTile { warps: 2, rows: 2, columns: 2, depth: 32, unroll: 4, vector_rows: true };
@@ -131,5 +127,5 @@ fn golden_kernels() {
     let (a, b) = (m.x(&[50, 90]), m.x(&[90, 128]));
     let plain = MatMul { transpose_a: false, transpose_b: false, epilogue: PointProgram::default() };
     let y = m.f32(Op::MatMul(plain), &[a, b], &[50, 128]);
-    golden("matmul.ptx", &m.output(&[y]), &TargetDescription { gemm: tile, ..TargetDescription::nvidia_sm75() });
+    golden("matmul", &m.output(&[y]), &TargetDescription { gemm: tile, ..TargetDescription::nvidia_sm75() });
 }

@@ -1,5 +1,5 @@
-//! File tests: each folder beside this file is a pass (or `pipeline`, all of them), each `NAME.ptx` in it an input, and `NAME.expected` what must come out, behind
-//! a report on every kernel. Kernels but those named `…_once` may be run again. To add a test, add an input and run with `ATOLL_BLESS=1`, which writes what comes out; then read it.
+//! File tests: each folder beside this file is a pass (or `pipeline`, all of them), each `NAME.ptx` in it an input, and `NAME.snap` what must come out, behind
+//! a report on every kernel. Kernels but those named `…_once` may be run again. To add a test, add an input and run with `INSTA_UPDATE=always`, which writes what comes out; then read it.
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
@@ -14,88 +14,71 @@ const ARCHITECTURES: [u32; 4] = [75, 80, 90, 120];
 /// What an input says that cannot be assembled alone.
 const NOT_ASSEMBLED: &str = "(not assembled";
 
+/// The folders of inputs, and the passes that each goes through.
+fn folders() -> Vec<(&'static str, Vec<&'static str>)> {
+    let alone = [
+        "inject_preempt_flag",
+        "fence_memory",
+        "check_in_loops",
+        "shared_to_dynamic",
+        "virtualize_block_index",
+        "outline_kernel_body",
+        "reduce_divisions",
+        "remove_unreachable_code",
+        "remove_dead_registers",
+    ];
+    let together =
+        [("pipeline", vec!["inject_preempt_flag", "shared_to_dynamic"]), ("all", PASSES.iter().map(|pass| pass.name).collect::<Vec<_>>())];
+    alone.into_iter().map(|name| (name, vec![name])).chain(together).collect()
+}
+
+/// One test for all folders: what a glob of insta's counts, it counts for one test at a time.
 #[test]
-fn inject_preempt_flag() {
-    check_folder("inject_preempt_flag", &["inject_preempt_flag"]);
+fn outputs_are_what_was_reviewed() {
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        for (folder, passes) in folders() {
+            insta::glob!(folder, "*.ptx", |input| {
+                let source = fs::read_to_string(input).expect("text");
+                let (report, output) = run(&source, &passes).unwrap_or_else(|error| panic!("{}: {error}", input.display()));
+                let name = input.file_stem().and_then(|name| name.to_str()).expect("a name");
+                insta::with_settings!({ snapshot_path => folder, snapshot_suffix => "" }, { insta::assert_snapshot!(name, report + &output) });
+            });
+        }
+    });
 }
 
 #[test]
-fn fence_memory() {
-    check_folder("fence_memory", &["fence_memory"]);
-}
-
-#[test]
-fn check_in_loops() {
-    check_folder("check_in_loops", &["check_in_loops"]);
-}
-
-#[test]
-fn shared_to_dynamic() {
-    check_folder("shared_to_dynamic", &["shared_to_dynamic"]);
-}
-
-#[test]
-fn virtualize_block_index() {
-    check_folder("virtualize_block_index", &["virtualize_block_index"]);
-}
-
-#[test]
-fn outline_kernel_body() {
-    check_folder("outline_kernel_body", &["outline_kernel_body"]);
-}
-
-#[test]
-fn reduce_divisions() {
-    check_folder("reduce_divisions", &["reduce_divisions"]);
-}
-
-#[test]
-fn remove_unreachable_code() {
-    check_folder("remove_unreachable_code", &["remove_unreachable_code"]);
-}
-
-#[test]
-fn remove_dead_registers() {
-    check_folder("remove_dead_registers", &["remove_dead_registers"]);
-}
-
-#[test]
-fn pipeline() {
-    check_folder("pipeline", &["inject_preempt_flag", "shared_to_dynamic"]);
-}
-
-#[test]
-fn all() {
-    check_folder("all", &PASSES.iter().map(|pass| pass.name).collect::<Vec<_>>());
-}
-
-fn check_folder(folder: &str, passes: &[&str]) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
-    let mut inputs: Vec<PathBuf> = fs::read_dir(&folder).expect("the folder of a pass").flatten().map(|entry| entry.path()).collect();
-    inputs.retain(|path| path.extension().is_some_and(|extension| extension == "ptx"));
-    inputs.sort();
-    assert!(!inputs.is_empty(), "no inputs in {}", folder.display());
-    let ptxas = find_ptxas();
-    if ptxas.is_none() {
+fn outputs_assemble() {
+    let Some(ptxas) = find_ptxas() else {
         eprintln!("SKIPPED: no ptxas found; set ATOLL_PTXAS to assemble the outputs");
-    }
-    let bless = std::env::var_os("ATOLL_BLESS").is_some();
-    let mut failures = Vec::new();
-    for input in inputs {
-        let source = fs::read_to_string(&input).expect("text");
-        let (report, output) = run(&source, passes).unwrap_or_else(|error| panic!("{}: {error}", input.display()));
-        let actual = report + &output;
-        let expected = input.with_extension("expected");
-        if bless {
-            fs::write(&expected, &actual).expect("the folder can be written");
-        } else if fs::read_to_string(&expected).unwrap_or_default() != actual {
-            failures.push(format!("{} differs; this came out:\n{actual}", expected.display()));
-        }
-        if let Some(ptxas) = ptxas.as_ref().filter(|_| !source.contains(NOT_ASSEMBLED)) {
-            failures.extend(assemble(ptxas, &output).map(|error| format!("{}: {error}", input.display())));
-        }
-    }
-    assert!(failures.is_empty(), "{}\nATOLL_BLESS=1 accepts new outputs", failures.join("\n"));
+        return;
+    };
+    let inputs: Vec<(PathBuf, Vec<&str>)> =
+        folders().into_iter().flat_map(|(folder, passes)| inputs(folder).map(move |input| (input, passes.clone()))).collect();
+    assert!(!inputs.is_empty());
+    // On two threads: most of the time the assembler is waited for.
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let halves = inputs
+            .chunks(inputs.len().div_ceil(2))
+            .map(|half| scope.spawn(|| half.iter().filter_map(|(input, passes)| failure(&ptxas, input, passes)).collect::<Vec<_>>()));
+        halves.collect::<Vec<_>>().into_iter().flat_map(|half| half.join().expect("no panic")).collect()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The inputs of a folder.
+fn inputs(folder: &str) -> impl Iterator<Item = PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
+    let files = fs::read_dir(folder).expect("the folder of a pass").flatten().map(|entry| entry.path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "ptx"))
+}
+
+/// What the assembler has against the output of an input, which may say that it cannot be assembled alone.
+fn failure(ptxas: &Ptxas, input: &Path, passes: &[&str]) -> Option<String> {
+    let source = fs::read_to_string(input).expect("text");
+    let (_, output) = run(&source, passes).unwrap_or_else(|error| panic!("{}: {error}", input.display()));
+    let error = (!source.contains(NOT_ASSEMBLED)).then(|| assemble(ptxas, &output)).flatten()?;
+    Some(format!("{}: {error}", input.display()))
 }
 
 /// The report as comments, and the transformed text.

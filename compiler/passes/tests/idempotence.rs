@@ -1,7 +1,7 @@
 //! The labelled kernels: what `analyze_idempotence` says of each, held against what is true.
 //!
 //! `idempotence/NAME.ptx` begins with the label and the reason. There must be no kernel that is said to be safe to run again and is not, and few that are
-//! refused without need. The table of all of them is `IDEMPOTENCE.md`; `ATOLL_BLESS=1` writes it.
+//! refused without need. The table of all of them is `idempotence/table.snap`; `INSTA_UPDATE=always` writes it.
 
 use atoll_passes::{Rerun, analyze_idempotence};
 use std::fmt::Write as _;
@@ -95,21 +95,17 @@ fn no_kernel_is_run_again_wrongly_and_few_are_refused_without_need() {
 }
 
 #[test]
-fn the_table_in_the_documentation_is_what_comes_out() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("IDEMPOTENCE.md");
-    let table = table(&cases());
-    if std::env::var_os("ATOLL_BLESS").is_some() {
-        std::fs::write(&path, &table).expect("the page can be written");
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == table, "{} is not what comes out; ATOLL_BLESS=1 writes it", path.display());
+fn the_table_is_what_comes_out() {
+    insta::with_settings!({ snapshot_path => "idempotence", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!("table", table(&cases()));
+    });
 }
 
 fn table(cases: &[Case]) -> String {
     let may = cases.iter().filter(|c| c.label != Label::Never).count();
     let needless = cases.iter().filter(|c| is_needless(c)).count();
     let wrong = cases.iter().filter(|c| is_false_promise(c)).count();
-    let mut text = String::from(INTRODUCTION);
+    let mut text = String::new();
     let _ = writeln!(
         text,
         "{} kernels, {may} of which may be run again. Said to be safe and are not: {wrong}. Refused without need: {needless}, {} % of those that may.\n",
@@ -136,11 +132,3 @@ fn table(cases: &[Case]) -> String {
     }
     text
 }
-
-const INTRODUCTION: &str = "# Which kernels may be run again
-
-A block that was stopped midway may be run again from its start if it then does what an undisturbed run would have done. `analyze_idempotence` proves that from a kernel's
-instructions, `bind` applies it to the buffers of a node. The table below holds its answers against labels given by hand; the kernels are in
-`tests/idempotence`, with their sources. A test writes this page and fails where it is out of date (`ATOLL_BLESS=1` accepts it).
-
-";

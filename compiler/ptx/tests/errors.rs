@@ -1,11 +1,11 @@
-//! What is said about wrong modules: each `tests/errors/NAME.ptx` has what the parser, or else the verifier, says about it in `NAME.expected`.
-//! `ATOLL_BLESS=1` writes the expectations anew.
+//! What is said about wrong modules: each `tests/errors/NAME.ptx` has what the parser, or else the verifier, says about it in `NAME.snap`.
+//! `INSTA_UPDATE=always cargo test -p atoll-ptx --test errors` accepts what is said.
 
 use atoll_ptx::{parse, verify};
 use std::path::PathBuf;
 
-fn files(folder: &str) -> Vec<PathBuf> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
+fn corpus() -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "ptx"));
     files.sort();
@@ -21,23 +21,19 @@ fn said_about(text: &str) -> String {
 
 #[test]
 fn wrong_modules() {
-    let mut differ = Vec::new();
-    for path in files("errors") {
-        let said = said_about(&std::fs::read_to_string(&path).unwrap());
-        let expected = path.with_extension("expected");
-        if std::env::var_os("ATOLL_BLESS").is_some() {
-            std::fs::write(&expected, &said).unwrap();
-        } else if std::fs::read_to_string(&expected).unwrap_or_default() != said {
-            differ.push(format!("{}:\n{said}", path.display()));
-        }
-        assert!(!said.is_empty(), "nothing is wrong with {}", path.display());
-    }
-    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    insta::with_settings!({ snapshot_path => "errors", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::glob!("errors/*.ptx", |input| {
+            let said = said_about(&std::fs::read_to_string(input).unwrap());
+            assert!(!said.is_empty(), "nothing is wrong with {}", input.display());
+            let name = input.file_stem().unwrap().to_str().unwrap();
+            insta::with_settings!({ snapshot_suffix => "" }, { insta::assert_snapshot!(name, said) });
+        });
+    });
 }
 
 #[test]
 fn right_modules() {
-    for path in files("corpus") {
+    for path in corpus() {
         assert_eq!(said_about(&std::fs::read_to_string(&path).unwrap()), "", "{}", path.display());
     }
 }

@@ -8,6 +8,7 @@ use atoll_frontend::tensor_graph::*;
 use atoll_kgraph::DType::F32;
 use common::Model;
 use common::device::{Session, levels};
+use regex::Regex;
 
 fn conv(name: &str, x: [i64; 4], filters: i64, kernel: i64, stride: u32, groups: i64) -> (Model, f64) {
     let mut m = Model::new(name);
@@ -75,9 +76,10 @@ fn speed() {
         single("softmax 1536x128", Op::Softmax { axis: 1, log: false }, &[1536, 128], 1),
         single("softmax 8x1000", Op::Softmax { axis: 1, log: false }, &[8, 1000], 1),
     ];
-    let filter = std::env::var("CASE").unwrap_or_default();
+    let filter =
+        Regex::new(&std::env::var("CASE").unwrap_or_default()).unwrap_or_else(|error| panic!("CASE is no regular expression: {error}"));
     for (level, host) in levels().into_iter().rev().take(if std::env::var_os("ALL_LEVELS").is_some() { 2 } else { 1 }) {
-        for (model, operations) in cases.iter().filter(|(m, _)| m.graph.name.contains(&filter)) {
+        for (model, operations) in cases.iter().filter(|(m, _)| filter.is_match(&m.graph.name)) {
             let start = std::time::Instant::now();
             let mut session = Session::new(model, level, &TargetDescription::host(host));
             let compile = start.elapsed();

@@ -3,7 +3,7 @@
 //!
 //! A selection lies in `cases` and must pass as a whole. `ATOLL_ONNX_CASES` names more folders of cases (separated by `:`), for instance the `node` folder of the `onnx`
 //! package up to 1.22 (1,765 cases); `make_cases.py` writes cases for other models. There a model that is refused as unsupported is counted, not failed; a wrong answer
-//! fails. `ATOLL_ONNX_FILTER` runs only cases whose name contains it.
+//! fails. `ATOLL_ONNX_FILTER` is a regular expression; only cases with a match in their paths run.
 
 #![allow(clippy::print_stderr, reason = "a summary of hundreds of cases, and a loud skip")]
 
@@ -13,6 +13,7 @@ use atoll_frontend::tensor::{Data, Tensor};
 use atoll_frontend::tensor_graph::TensorGraph;
 use atoll_frontend::{reference, transform};
 use prost::Message;
+use regex::Regex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,7 @@ enum Outcome {
 
 #[test]
 fn stored_answers_are_met() {
-    let summary = run_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases"), "");
+    let summary = run_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases"), &filter(""));
     assert!(summary.passed > 40 && summary.reasons.is_empty(), "{:?}", summary.reasons);
 }
 
@@ -44,7 +45,7 @@ fn stored_answers_elsewhere_are_met() {
         eprintln!("SKIPPED: ATOLL_ONNX_CASES names no folder of cases");
         return;
     };
-    let filter = std::env::var("ATOLL_ONNX_FILTER").unwrap_or_default();
+    let filter = filter(&std::env::var("ATOLL_ONNX_FILTER").unwrap_or_default());
     for folder in folders.split(':') {
         let summary = run_folder(Path::new(folder), &filter);
         for (reason, count) in &summary.reasons {
@@ -54,6 +55,11 @@ fn stored_answers_elsewhere_are_met() {
     }
 }
 
+/// Which cases are run: those with a match in their paths.
+fn filter(text: &str) -> Regex {
+    Regex::new(text).unwrap_or_else(|error| panic!("ATOLL_ONNX_FILTER is no regular expression: {error}"))
+}
+
 struct Summary {
     passed: usize,
     /// How many cases are unsupported for each reason.
@@ -61,11 +67,11 @@ struct Summary {
 }
 
 /// Runs all cases of a folder; panics where one fails.
-fn run_folder(folder: &Path, filter: &str) -> Summary {
+fn run_folder(folder: &Path, filter: &Regex) -> Summary {
     let mut cases: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.join("model.onnx").exists() && path.to_string_lossy().contains(filter))
+        .filter(|path| path.join("model.onnx").exists() && filter.is_match(&path.to_string_lossy()))
         .filter(|path| EXCEPTIONS.iter().all(|(name, _)| !path.ends_with(name)))
         .collect();
     cases.sort();

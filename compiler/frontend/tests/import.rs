@@ -85,6 +85,9 @@ fn cycles_and_undefined_names_are_refused() {
     m.output("b");
     let Err(ImportError::Cycle { nodes }) = m.import() else { panic!("a cycle is imported") };
     assert_eq!(nodes.len(), 2);
+    m.graph().node[0].input[1] = "a".into();
+    let Err(ImportError::Cycle { nodes }) = m.import() else { panic!("a node that needs itself is imported") };
+    assert_eq!(nodes.len(), 1);
     m.graph().node[0].input[1] = "nowhere".into();
     assert!(refused(&m).contains("nowhere"));
 }
@@ -95,6 +98,7 @@ fn nodes_may_stand_in_any_order() {
     let x = m.input("x", DataType::Float, &[2i64]);
     m.node("Neg", "b", &["a"], vec![]);
     m.node("Relu", "a", &[&x], vec![]);
+    m.node("Abs", "unused", &["b"], vec![]);
     m.output("b");
     assert_eq!(m.import().unwrap().nodes.len(), 2);
 }

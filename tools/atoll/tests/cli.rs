@@ -69,6 +69,9 @@ fn exit_codes_say_whose_fault_it_is() {
         ),
         (vec!["bench", "latency", "--rt", "a.txt", "--be", "b.txt"], "a .kg or .onnx file is expected"),
         (vec!["bench", "latency", "--rt", "a.kg", "--be", "b.kg", "--rate", "0"], "--rate"),
+        (vec!["bench", "kernel", "--only", "gemm("], "unclosed group"),
+        (vec!["bench", "dkp", "--only", "nothing$"], "`--only` matches no kernel"),
+        (vec!["kernel", "compare", "--device", "interp", "--corpus", "x", "--case", "saxpy,+"], "repetition operator missing expression"),
         (vec!["models", "--url", "https://x"], "plain HTTP"),
         (vec!["--log", "a=b=c", "doctor"], "--log"),
     ] {
@@ -93,7 +96,7 @@ fn a_bundle_is_shown_in_every_form() {
     assert_eq!((&json["buffers"][1]["bytes"], &json["nodes"][1]["what"]), (&128.into(), &"copy".into()));
     assert_eq!(json["memory"]["peak_bytes"], json["memory"]["invocation_bytes"], "there are no weights");
     let dot = stdout(&atoll(&["inspect", path, "--dot"]));
-    assert!(dot.contains("v0 -> v1;") && dot.contains("v1 -> v2;") && dot.contains("label=\"x <in>\""), "{dot}");
+    assert!(dot.contains("    0 -> 1 [") && dot.contains("    1 -> 2 [") && dot.contains("label = \"x <in>\" shape=ellipse"), "{dot}");
     let picture = folder.path().join("toy.svg");
     stdout(&atoll(&["inspect", path, "--svg", picture.to_str().unwrap()]));
     let svg = std::fs::read_to_string(picture).unwrap();

@@ -2,8 +2,16 @@
 
 use super::proto::GraphProto;
 use super::{ImportError, node_name};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use petgraph::algo::{astar, toposort};
+use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::visit::{Dfs, EdgeRef, IntoNeighbors, NodeFiltered, Reversed, VisitMap, Visitable};
+use std::collections::{HashMap, HashSet};
+
+/// The nodes of a model, and who hands a value to whom.
+type Flow = DiGraph<(), ()>;
+
+/// Some of them.
+type Visited = <Flow as Visitable>::Map;
 
 /// Most nodes of a cycle that an error names.
 const CYCLE_NODES_SHOWN: usize = 8;
@@ -11,36 +19,30 @@ const CYCLE_NODES_SHOWN: usize = 8;
 /// Indices of the needed nodes in topological order; the model's own order where that is one. `outer` names what is defined without a node.
 pub(super) fn needed_nodes(graph: &GraphProto, outer: &HashSet<&str>) -> Result<Vec<usize>, ImportError> {
     let producers = producers(graph, outer)?;
-    let needed = reachable(graph, &producers);
-    let dependencies = |index: usize| {
-        let inputs = graph.node[index].input.iter().filter(|name| !name.is_empty() && !outer.contains(name.as_str()));
-        inputs.filter_map(|name| producers.get(name.as_str()).copied())
-    };
-    let mut waiting: HashMap<usize, usize> = HashMap::new();
-    let mut consumers: HashMap<usize, Vec<usize>> = HashMap::new();
-    let mut ready = BinaryHeap::new();
-    for index in (0..graph.node.len()).filter(|i| needed[*i]) {
-        let open: HashSet<usize> = dependencies(index).collect();
-        open.iter().for_each(|producer| consumers.entry(*producer).or_default().push(index));
-        if open.is_empty() {
-            ready.push(Reverse(index));
-        }
-        waiting.insert(index, open.len());
+    let flow = flow(graph, outer, &producers);
+    let needed = needed(graph, &producers, &flow);
+    let is_needed = |index: NodeIndex| needed.is_visited(&index);
+    if flow.edge_references().all(|edge| edge.source() < edge.target() || !is_needed(edge.target())) {
+        return Ok(flow.node_indices().filter(|index| is_needed(*index)).map(NodeIndex::index).collect());
     }
-    let mut order = Vec::with_capacity(waiting.len());
-    while let Some(Reverse(index)) = ready.pop() {
-        order.push(index);
-        waiting.remove(&index);
-        for consumer in consumers.get(&index).into_iter().flatten() {
-            if let Some(open) = waiting.get_mut(consumer) {
-                *open -= 1;
-                if *open == 0 {
-                    ready.push(Reverse(*consumer));
-                }
-            }
+    let part = NodeFiltered(&flow, needed);
+    let order = toposort(&part, None).map_err(|found| ImportError::Cycle { nodes: cycle(graph, &part, found.node_id()) })?;
+    Ok(order.into_iter().map(NodeIndex::index).collect())
+}
+
+/// Who hands a value to whom, by the indices of the model's nodes; twice, where it takes the value twice.
+fn flow(graph: &GraphProto, outer: &HashSet<&str>, producers: &HashMap<&str, usize>) -> Flow {
+    let mut flow = DiGraph::with_capacity(graph.node.len(), graph.node.len());
+    for _ in &graph.node {
+        flow.add_node(());
+    }
+    for (index, node) in graph.node.iter().enumerate() {
+        let inputs = node.input.iter().filter(|name| !name.is_empty() && !outer.contains(name.as_str()));
+        for producer in inputs.filter_map(|name| producers.get(name.as_str())) {
+            flow.add_edge(NodeIndex::new(*producer), NodeIndex::new(index), ());
         }
     }
-    if waiting.is_empty() { Ok(order) } else { Err(ImportError::Cycle { nodes: cycle(graph, &waiting, dependencies) }) }
+    flow
 }
 
 /// The node that defines each name; every name is defined once.
@@ -57,28 +59,17 @@ fn producers<'m>(graph: &'m GraphProto, outer: &HashSet<&str>) -> Result<HashMap
     Ok(producers)
 }
 
-fn reachable(graph: &GraphProto, producers: &HashMap<&str, usize>) -> Vec<bool> {
-    let mut needed = vec![false; graph.node.len()];
-    let mut open: Vec<usize> = graph.output.iter().filter_map(|o| producers.get(o.name.as_str()).copied()).collect();
-    while let Some(index) = open.pop() {
-        if !std::mem::replace(&mut needed[index], true) {
-            open.extend(graph.node[index].input.iter().filter_map(|name| producers.get(name.as_str()).copied()));
-        }
-    }
-    needed
+/// What the model's outputs need.
+fn needed(graph: &GraphProto, producers: &HashMap<&str, usize>, flow: &Flow) -> Visited {
+    let outputs = graph.output.iter().filter_map(|output| producers.get(output.name.as_str()));
+    let mut search = Dfs::from_parts(outputs.map(|index| NodeIndex::new(*index)).collect(), flow.visit_map());
+    while search.next(Reversed(flow)).is_some() {}
+    search.discovered
 }
 
-/// Names of nodes along one cycle: walking backwards among nodes that never became ready must come to one again.
-fn cycle<I: Iterator<Item = usize>>(graph: &GraphProto, waiting: &HashMap<usize, usize>, dependencies: impl Fn(usize) -> I) -> Vec<String> {
-    let mut path: Vec<usize> = Vec::new();
-    let mut at = waiting.keys().copied().min();
-    while let Some(index) = at {
-        if let Some(start) = path.iter().position(|seen| *seen == index) {
-            let around = path[start..].iter().rev().take(CYCLE_NODES_SHOWN);
-            return around.map(|i| node_name(&graph.node[*i], *i)).collect();
-        }
-        path.push(index);
-        at = dependencies(index).find(|i| waiting.contains_key(i));
-    }
-    Vec::new()
+/// Names of nodes along one cycle: the shortest way from a node that is on one back to it.
+fn cycle(graph: &GraphProto, part: &NodeFiltered<&Flow, Visited>, start: NodeIndex) -> Vec<String> {
+    let ways = part.neighbors(start).filter_map(|next| astar(part, next, |at| at == start, |_| 1_usize, |_| 0));
+    let way = ways.min_by_key(|(steps, _)| *steps).map_or_else(Vec::new, |(_, way)| way);
+    way.iter().take(CYCLE_NODES_SHOWN).map(|index| node_name(&graph.node[index.index()], index.index())).collect()
 }

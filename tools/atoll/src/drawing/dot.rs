@@ -1,26 +1,25 @@
 //! Graphviz' language.
 
 use super::outline::{Outline, Shape};
-use std::fmt::Write;
+use petgraph::dot::{Config, Dot};
+use petgraph::graph::{DiGraph, NodeIndex};
 
 pub(super) fn write(name: &str, outline: &Outline) -> String {
-    let mut text = format!("digraph \"{}\" {{\n  node [fontname=\"monospace\", fontsize=10];\n", escaped(name));
-    // Writing to a string cannot fail.
-    for (index, vertex) in outline.vertices.iter().enumerate() {
-        let shape = match vertex.shape {
+    let mut graph: DiGraph<&str, &str> = DiGraph::with_capacity(outline.vertices.len(), outline.edges.len());
+    for vertex in &outline.vertices {
+        graph.add_node(&vertex.label);
+    }
+    graph.extend_with_edges(outline.edges.iter().map(|(from, to)| (NodeIndex::new(*from), NodeIndex::new(*to), "")));
+    let shape = |_, (index, _): (NodeIndex, _)| {
+        let shape = match outline.vertices[index.index()].shape {
             Shape::Input | Shape::Output => "ellipse",
             Shape::Kernel => "box",
             Shape::Copy => "parallelogram",
         };
-        let _ = writeln!(text, "  v{index} [shape={shape}, label=\"{}\"];", escaped(&vertex.label));
-    }
-    for (from, to) in &outline.edges {
-        let _ = writeln!(text, "  v{from} -> v{to};");
-    }
-    text.push_str("}\n");
-    text
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"")
+        format!("shape={shape}")
+    };
+    // What is around the vertices and edges: petgraph knows no name and no fonts.
+    let content = Dot::with_attr_getters(&graph, &[Config::GraphContentOnly, Config::EdgeNoLabel], &|_, _| String::new(), &shape);
+    let name = name.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("digraph \"{name}\" {{\n    node [fontname=\"monospace\", fontsize=10];\n{content}}}\n")
 }

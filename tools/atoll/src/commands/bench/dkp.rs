@@ -14,6 +14,7 @@ use atoll_device::{AddressSlots, Device, LaunchRecord, LaunchStatus, ModuleId, M
 use atoll_kgraph::dkp::{Range, lay_out};
 use atoll_kgraph::{Bundle, KernelFacts, preempt_params};
 use atoll_pipeline::{CompileOptions, PaddedKernels, Silent, Target, pack, pad_bundles};
+use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::fmt::Write;
@@ -46,9 +47,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Host)]
     device: DeviceName,
 
-    /// Only kernels whose name contains this
-    #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
+    /// Only kernels with a match of this regular expression in their names
+    #[arg(long, value_name = "REGEX")]
+    only: Option<Regex>,
 
     /// Pairs per kernel
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(200).expect("not zero"))]
@@ -85,10 +86,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         DeviceName::Host => return Err(user_error("this program was built without code for CPUs: --device is cuda or cuda:N")),
         DeviceName::Cuda(_) => GPU.parse()?,
     };
-    let wanted = |kernel: &&MeasuredKernel| args.only.as_ref().is_none_or(|text| kernel.name.contains(text.as_str()));
+    let wanted = |kernel: &&MeasuredKernel| args.only.as_ref().is_none_or(|only| only.is_match(kernel.name));
     let kernels: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();
     if kernels.is_empty() {
-        return Err(user_error(format!("no kernel is called that; there are {}", KERNELS.map(|kernel| kernel.name).join(", "))));
+        return Err(user_error(format!("`--only` matches no kernel; there are {}", KERNELS.map(|kernel| kernel.name).join(", "))));
     }
     let bundle = bundle(&kernels, target)?;
     let padded = pad_bundles(target, std::slice::from_ref(&bundle), None)?;

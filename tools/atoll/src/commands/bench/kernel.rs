@@ -7,6 +7,7 @@ use crate::output::{Align, Table, milliseconds, print, print_json};
 use crate::random::Random;
 use anyhow::{Context, Result};
 use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch};
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -35,9 +36,9 @@ const ROUND: Duration = Duration::from_millis(400);
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Only kernels whose name contains this
-    #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
+    /// Only kernels with a match of this regular expression in their names
+    #[arg(long, value_name = "REGEX")]
+    only: Option<Regex>,
 
     /// Alternating rounds of ours and theirs; the best of all counts
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(3).expect("not zero"))]
@@ -92,11 +93,11 @@ struct Best {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let wanted = |bench: &&MeasuredKernel| args.only.as_ref().is_none_or(|text| bench.name.contains(text.as_str()));
+    let wanted = |bench: &&MeasuredKernel| args.only.as_ref().is_none_or(|only| only.is_match(bench.name));
     let benches: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();
     if benches.is_empty() {
         let names = KERNELS.map(|k| k.name).join(", ");
-        return Err(user_error(format!("no kernel is called that; there are {names}")));
+        return Err(user_error(format!("`--only` matches no kernel; there are {names}")));
     }
     let all = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let threads: Vec<u32> = if all > 1 { vec![1, all] } else { vec![1] };

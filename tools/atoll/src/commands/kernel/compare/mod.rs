@@ -15,7 +15,7 @@ use report::Report;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use trial::{Task, tasks};
+use trial::{CaseFilter, Task, tasks};
 
 /// What runs where neither random kernels nor a corpus were asked for.
 const SEEDS: Range<u64> = 1..301;
@@ -50,9 +50,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER")]
     corpus: Option<PathBuf>,
 
-    /// Of the corpus these kernels alone
-    #[arg(long = "case", value_name = "NAME[,NAME…]", value_delimiter = ',', requires = "corpus")]
-    cases: Vec<String>,
+    /// Of the corpus these kernels alone: regular expressions, each for whole names
+    #[arg(long = "case", value_name = "REGEX[,REGEX…]", value_delimiter = ',', requires = "corpus")]
+    cases: Vec<CaseFilter>,
 
     /// Begin no kernel later than this; the rest is counted as left out
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]

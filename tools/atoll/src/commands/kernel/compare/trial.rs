@@ -6,14 +6,33 @@ use atoll_ptx::Module;
 use atoll_workbench::corpus::Case;
 use atoll_workbench::random_kernel::{ENTRY, RandomKernel};
 use atoll_workbench::{Inputs, Kernel, without_others};
+use regex::Regex;
 use std::ops::Range;
 use std::path::Path;
+use std::str::FromStr;
 
 /// Where kernels come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
     Random,
     Corpus,
+}
+
+/// Which kernels of a corpus are wanted: a regular expression that a whole name matches.
+#[derive(Clone, Debug)]
+pub(super) struct CaseFilter {
+    text: String,
+    whole: Regex,
+}
+
+impl FromStr for CaseFilter {
+    type Err = regex::Error;
+
+    fn from_str(text: &str) -> Result<CaseFilter, regex::Error> {
+        // Alone first, so that an error shows what was written.
+        Regex::new(text)?;
+        Ok(CaseFilter { text: text.to_owned(), whole: Regex::new(&format!("^(?:{text})$"))? })
+    }
 }
 
 /// A kernel with all of its launches.
@@ -33,12 +52,12 @@ pub(super) struct Trial {
 }
 
 /// Random kernels, then those of the cases; of these the wanted ones, or all.
-pub(super) fn tasks<'a>(seeds: Range<u64>, cases: &'a [Case], wanted: &[String]) -> Result<Vec<Task<'a>>> {
-    if let Some(name) = wanted.iter().find(|name| !cases.iter().any(|case| case.name == **name)) {
+pub(super) fn tasks<'a>(seeds: Range<u64>, cases: &'a [Case], wanted: &[CaseFilter]) -> Result<Vec<Task<'a>>> {
+    if let Some(filter) = wanted.iter().find(|filter| !cases.iter().any(|case| filter.whole.is_match(&case.name))) {
         let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-        return Err(user_error(format!("there is no case `{name}`; there are {}", names.join(", "))));
+        return Err(user_error(format!("there is no case `{}`; there are {}", filter.text, names.join(", "))));
     }
-    let cases = cases.iter().filter(|case| wanted.is_empty() || wanted.contains(&case.name));
+    let cases = cases.iter().filter(|case| wanted.is_empty() || wanted.iter().any(|filter| filter.whole.is_match(&case.name)));
     let kernels = cases.flat_map(|case| case.ptx.iter().map(move |ptx| Task::Case { case, ptx }));
     Ok(seeds.map(Task::Random).chain(kernels).collect())
 }

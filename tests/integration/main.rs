@@ -6,6 +6,7 @@ mod bad_input;
 mod benchmark_functions;
 mod cancel;
 mod chaos;
+mod circles;
 mod compare;
 mod control;
 mod corpus;

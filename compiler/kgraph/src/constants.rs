@@ -20,6 +20,11 @@ const LEAVES_PER_THREAD: usize = 4;
 pub struct ConstantDigest([u8; 32]);
 
 impl ConstantDigest {
+    /// The digest itself.
+    pub fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// The digest of some bytes.
     pub fn of(bytes: &[u8]) -> ConstantDigest {
         let [digest] = ConstantDigest::of_each(&[bytes])[..] else { unreachable!("one digest of one content") };

@@ -25,6 +25,7 @@ mod event;
 mod host_queue;
 pub mod ids;
 pub mod limits;
+pub mod memory;
 pub mod padding;
 pub mod perturb;
 pub mod placement;

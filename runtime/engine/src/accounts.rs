@@ -197,18 +197,6 @@ pub(crate) struct Accounts {
     /// Of functions that are loaded; a place that is free is used again, so there are never more than functions were loaded at once, twice.
     open: Vec<Option<Account>>,
     closed: BTreeMap<(Tenant, Class), Usage>,
-    held: BTreeMap<Tenant, Held>,
-}
-
-/// Memory of invocations that a tenant holds now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// Of invocations of all classes.
-    pub(crate) all: u64,
-    /// Of best-effort ones.
-    pub(crate) best_effort: u64,
-    /// Kept from past ones.
-    pub(crate) idle: u64,
 }
 
 impl Account {
@@ -259,7 +247,6 @@ impl Accounts {
         let account = self.account(id);
         account.settle(kind, now);
         account.usage.memory[kind as usize].bytes += bytes;
-        self.change_held(id, kind, |held| *held += bytes);
     }
 
     /// From now on it holds less.
@@ -268,30 +255,6 @@ impl Accounts {
         account.settle(kind, now);
         let held = &mut account.usage.memory[kind as usize].bytes;
         *held = held.checked_sub(bytes).expect("what is let go was held");
-        self.change_held(id, kind, |held| *held -= bytes);
-    }
-
-    fn change_held(&mut self, id: AccountId, kind: MemoryKind, change: impl Fn(&mut u64)) {
-        let Account { key, class, .. } = self.open[id.0].as_ref().expect("an account outlives what is charged to it");
-        if !self.held.contains_key(&key.tenant) {
-            self.held.insert(key.tenant.clone(), Held::default());
-        }
-        let Some(held) = self.held.get_mut(&key.tenant) else { return };
-        match kind {
-            MemoryKind::Idle => change(&mut held.idle),
-            MemoryKind::Invocations => {
-                change(&mut held.all);
-                if *class == Class::BestEffort {
-                    change(&mut held.best_effort);
-                }
-            }
-            MemoryKind::Constants => {}
-        }
-    }
-
-    /// Memory of invocations that a tenant holds now.
-    pub(crate) fn held_by(&self, tenant: &Tenant) -> Held {
-        self.held.get(tenant).copied().unwrap_or_default()
     }
 
     /// From now on it holds so much.

@@ -116,11 +116,6 @@ impl Chain {
         &self.stages[0].function.key.tenant
     }
 
-    /// Bytes of device memory that all stages take together.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.stages.iter().map(|stage| stage.binding.layout.bytes).sum()
-    }
-
     /// Whether a function is called in it.
     pub(crate) fn calls(&self, function: FunctionId) -> bool {
         self.stages.iter().any(|stage| stage.function.id == function)

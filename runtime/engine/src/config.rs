@@ -3,7 +3,7 @@
 use crate::cores::CoreShare;
 use crate::limits;
 use crate::padding::PaddingService;
-use crate::quota::MemoryQuotas;
+use atoll_core::memory::MemoryQuotas;
 use atoll_core::residency::RESIDENCY_POLICY_DEFAULT;
 use atoll_core::{Class, DeviceId, Tenant};
 use std::fmt;

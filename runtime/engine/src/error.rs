@@ -1,6 +1,7 @@
 //! What can go wrong, and whose fault it is.
 
 use crate::config::FunctionKey;
+use atoll_core::memory::{LoadRefusal, Refusal};
 use atoll_core::{Class, Tenant};
 use atoll_device::DeviceError;
 
@@ -119,6 +120,32 @@ pub enum EngineError {
     /// The engine is shutting down or has stopped.
     #[error("the engine is shutting down")]
     ShuttingDown,
+}
+
+impl EngineError {
+    /// Why a function's constants are not taken.
+    pub(crate) fn refused(refusal: LoadRefusal, name: &FunctionKey) -> EngineError {
+        let name = name.clone();
+        match refusal {
+            LoadRefusal::OutOfMemory { wanted, free, total } => EngineError::OutOfMemory { name, wanted, free, total },
+            LoadRefusal::OverCommitted { wanted, all, limit, total } => EngineError::OverCommitted { name, wanted, all, limit, total },
+            LoadRefusal::OverQuota { wanted, free, quota, all, limit } => EngineError::OverQuota { name, wanted, free, quota, all, limit },
+        }
+    }
+}
+
+impl InvokeError {
+    /// Why an invocation of a tenant is not taken.
+    pub(crate) fn refused(refusal: Refusal, tenant: &Tenant) -> InvokeError {
+        match refusal {
+            Refusal::OutOfMemory { wanted, constants, free, obtainable, total } => {
+                InvokeError::OutOfMemory { wanted, constants, free, obtainable, total }
+            }
+            Refusal::OverQuota { wanted, constants, free, quota } => {
+                InvokeError::OverQuota { tenant: tenant.clone(), wanted, constants, free, quota }
+            }
+        }
+    }
 }
 
 /// Why an invocation has no result.

@@ -6,14 +6,11 @@ use crate::error::{EngineError, InvokeError};
 use crate::limits::BINDINGS_PER_FUNCTION_MAX;
 use crate::shapes::{self, InputShape};
 use atoll_core::Class;
+pub(crate) use atoll_core::memory::FunctionId;
 use atoll_device::DeviceInfo;
 use atoll_kgraph::{Bundle, KernelGraph, TargetImage};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Tells functions apart that have the same name one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct FunctionId(pub(crate) u64);
 
 #[derive(Debug)]
 pub(crate) struct Function {

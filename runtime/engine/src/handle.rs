@@ -7,9 +7,10 @@ use crate::doorbell::Doorbell;
 use crate::error::{EngineError, InvokeError};
 use crate::event::{Command, Submission};
 use crate::function::{Function, FunctionId};
-use crate::padding::PaddingThread;
+use crate::padding_thread::PaddingThread;
 use crate::recorder::TraceBatch;
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
+use crate::shared::{Inbox, Shared};
 use crate::staging::Stager;
 use crate::statistics::EngineStatistics;
 use crate::worker::{Parts, Worker};
@@ -17,10 +18,9 @@ use atoll_core::residency::{RESIDENCY_POLICIES, residency_policy_by_name};
 use atoll_core::{Class, Nanos, POLICIES, policy_by_name};
 use atoll_device::{Device, DeviceInfo};
 use atoll_kgraph::Bundle;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use std::collections::HashMap;
+use crossbeam_channel::{Sender, bounded, unbounded};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,49 +40,6 @@ pub struct EngineHandle {
     urgent: Sender<Command>,
     /// Everything else. Unbounded, and yet it cannot grow without bound: submissions hold a place in the queue of their function, and of the others each caller has one at a time.
     normal: Sender<Command>,
-}
-
-/// What the engine's thread and its clients share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) doorbell: Doorbell,
-    pub(crate) device: DeviceInfo,
-    /// Functions that can be found. Written by the engine's thread only; nothing else is locked while it is held.
-    functions: RwLock<HashMap<FunctionKey, Arc<Function>>>,
-    queue_capacity: usize,
-    closed: AtomicBool,
-    /// Set by the engine's thread, once and for good.
-    lost: AtomicBool,
-    ids: AtomicU64,
-}
-
-/// What the engine's thread receives.
-pub(crate) struct Inbox {
-    pub(crate) urgent: Receiver<Command>,
-    pub(crate) normal: Receiver<Command>,
-}
-
-impl Shared {
-    pub(crate) fn publish(&self, function: &Arc<Function>) {
-        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(function.key.clone(), Arc::clone(function));
-    }
-
-    pub(crate) fn withdraw(&self, key: &FunctionKey) {
-        self.functions.write().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
-
-    fn find(&self, key: &FunctionKey) -> Option<Arc<Function>> {
-        self.functions.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
-    }
-
-    /// The device failed for good.
-    pub(crate) fn note_lost(&self) {
-        self.lost.store(true, Ordering::Relaxed);
-    }
-
-    fn next_id(&self) -> u64 {
-        self.ids.fetch_add(1, Ordering::Relaxed)
-    }
 }
 
 impl Engine {

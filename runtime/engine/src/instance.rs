@@ -2,7 +2,7 @@
 
 use crate::accounts::Holder;
 use crate::binding::{Binding, LaunchTemplate, Relocation, Site, Space, Work};
-use crate::memory::Allocation;
+use atoll_core::memory::Place;
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use atoll_device::{LaunchRecord, ModuleId};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) binding: Arc<Binding>,
-    allocation: Allocation,
+    place: Place,
     /// Where the memory of its domain begins.
     base: DeviceOffset,
     /// Where the function's constants are.
@@ -24,31 +24,22 @@ pub(crate) struct Instance {
     evicted: Vec<bool>,
     /// Who is billed for it.
     pub(crate) holder: Option<Holder>,
-    /// When it was released, as a count; what was released longest ago is reclaimed first.
-    pub(crate) released: u64,
 }
 
 impl Instance {
-    pub(crate) fn new(
-        binding: Arc<Binding>,
-        allocation: Allocation,
-        constants: Box<[DeviceOffset]>,
-        generation: u64,
-        module: ModuleId,
-    ) -> Instance {
-        assert!(allocation.bytes() >= binding.layout.bytes, "the memory is as large as promised");
+    pub(crate) fn new(binding: Arc<Binding>, place: Place, constants: Box<[DeviceOffset]>, generation: u64, module: ModuleId) -> Instance {
+        assert!(place.bytes >= binding.layout.bytes, "the memory is as large as promised");
         let evicted = vec![false; binding.work.len()];
         let mut instance = Instance {
             params: binding.params.clone(),
             binding,
-            allocation,
+            place,
             base: DeviceOffset(0),
             constants,
             generation,
             module,
             evicted,
             holder: None,
-            released: 0,
         };
         instance.relocate();
         instance
@@ -84,16 +75,12 @@ impl Instance {
 
     /// Bytes of device memory that it takes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.allocation.bytes()
-    }
-
-    pub(crate) fn into_allocation(self) -> Allocation {
-        self.allocation
+        self.place.bytes
     }
 
     /// A byte of this invocation's memory.
     pub(crate) fn at(&self, offset: u64) -> DeviceOffset {
-        DeviceOffset(self.base.0 + self.allocation.offset().0 + offset)
+        DeviceOffset(self.base.0 + self.place.at.0 + offset)
     }
 
     pub(crate) fn resolve(&self, site: Site) -> DeviceOffset {

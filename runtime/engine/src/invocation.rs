@@ -9,7 +9,7 @@ use crate::event::Submission;
 use crate::instance::Instance;
 use crate::padding::LoadedPadding;
 use crate::request::{InvocationTiming, LaunchTime, PendingReply};
-use atoll_core::residency::ItemId;
+use atoll_core::memory::SlotId;
 use atoll_core::{Class, Epoch, Nanos};
 use atoll_device::{Completion, Fault, FaultKind};
 use std::sync::Arc;
@@ -17,20 +17,12 @@ use std::sync::Arc;
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
     pub(crate) reply: PendingReply,
-    /// The sets of constants it needs, each once.
-    pub(crate) sets: Vec<ItemId>,
-    /// Those of them that were not on the device when it arrived and have not come since.
-    pub(crate) missing: Vec<ItemId>,
-    /// It has claimed them.
-    pub(crate) claimed: bool,
-    /// Until when it leaves alone what was in use a moment ago; `None` before it was the first in turn for memory, or for its tenant's quota.
-    pub(crate) spares_until: Option<Nanos>,
-    /// At its turn there was no memory for it, which it therefore gets before the next one.
-    pub(crate) short: bool,
     /// Its inputs are in place: it keeps what it has until it is over.
     pub(crate) prepared: bool,
     /// Its memory, one instance a stage, from preparation on; empty before.
     pub(crate) instances: Vec<Instance>,
+    /// What names that memory to [`atoll_core::memory`].
+    pub(crate) slots: Vec<SlotId>,
     /// Its executor was lost while it had launches there.
     pub(crate) lost_executor: bool,
     /// What its epoch word was told last.
@@ -88,19 +80,15 @@ pub(crate) struct Times {
 }
 
 impl Invocation {
-    pub(crate) fn new(submission: Submission, reply: PendingReply, sets: Vec<ItemId>) -> Invocation {
+    pub(crate) fn new(submission: Submission, reply: PendingReply) -> Invocation {
         let stages = vec![StageRecord::default(); submission.chain.stages.len()];
         Invocation {
             stages,
             submission,
             reply,
-            sets,
-            missing: Vec::new(),
-            claimed: false,
-            short: false,
             prepared: false,
-            spares_until: None,
             instances: Vec::new(),
+            slots: Vec::new(),
             failure: None,
             lost_executor: false,
             epoch: Epoch(0),

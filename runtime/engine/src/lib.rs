@@ -19,7 +19,6 @@ mod binding;
 mod chain;
 mod clock;
 mod config;
-mod constants;
 mod cores;
 mod doorbell;
 mod error;
@@ -30,17 +29,18 @@ mod histogram;
 mod instance;
 mod invocation;
 pub mod limits;
-mod memory;
 mod padding;
-mod quota;
+mod padding_thread;
 mod recorder;
 mod request;
 mod shapes;
+mod shared;
 mod staging;
 mod statistics;
 mod worker;
 
 pub use accounts::{InvocationOutcome, MemoryKind, MemoryUse, Usage, UsageRow};
+pub use atoll_core::memory::{MemoryQuotas, TenantBytes};
 pub use atoll_core::{BadTenant, Class, DeviceId, Tenant};
 pub use atoll_device::{ComputeUnitUse, ExecutorProcess, ExecutorStatistics};
 pub use atoll_trace::FunctionName;
@@ -50,7 +50,6 @@ pub use error::{EngineError, InvokeError};
 pub use handle::{Engine, EngineHandle};
 pub use histogram::Histogram;
 pub use padding::{PaddingModule, PaddingService};
-pub use quota::{MemoryQuotas, TenantBytes};
 pub use recorder::TraceBatch;
 pub use request::{
     ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, LaunchTime, OutputTensor, Reply,

@@ -1,4 +1,4 @@
-//! Every bound of the engine, with the reason for the number. Those of scheduling stand in [`atoll_core::limits`].
+//! Every bound of the engine, with the reason for the number. Those of scheduling stand in [`atoll_core::limits`], those of memory in [`atoll_core::memory::limits`].
 
 use std::time::Duration;
 
@@ -8,26 +8,8 @@ pub const FUNCTION_QUEUE_CAPACITY_DEFAULT: usize = 64;
 /// Sets of shapes a function keeps prepared. Serving batches of 1 to 32 fits; beyond it the one used longest ago is prepared anew.
 pub const BINDINGS_PER_FUNCTION_MAX: usize = 32;
 
-/// Released allocations a function keeps for its next invocations. More never run at once with a few device queues; all of them are given back when memory is short.
-pub const IDLE_INSTANCES_PER_FUNCTION_MAX: usize = 8;
-
-/// Bytes of weights written between two looks at the events: about 50 µs, so that loading a model delays nobody noticeably.
-pub const LOAD_CHUNK_BYTES: usize = 256 << 10;
-
 /// Functions that one chain may call. Each has memory of its own for as long as the chain runs.
 pub const CHAIN_STAGES_MAX: usize = 64;
-
-/// Cold invocations that memory is looked for at a time, and sets of constants that best-effort ones load at a time: enough that the next one is on its way when one is there, unless it spares others, few enough
-/// that half-loaded constants do not fill the device.
-pub const LOADS_MAX: usize = 4;
-
-/// Invocations that may go ahead of the first cold one while there is no memory for it. They find their constants in place, so that letting some pass costs little; without a bound a busy
-/// function would keep the others away for ever.
-pub const OVERTAKES_MAX: u32 = 16;
-
-/// For how many times as long as its own loading takes a cold best-effort invocation, once it is the first in turn, leaves alone what was in use a moment ago. Where more is asked for than fits,
-/// loading then takes about a quarter of the time; what that is worth, and who waits for it, is in `BENCHMARKS.md` (many functions on one device).
-pub const LOADS_WAITED: u64 = 4;
 
 /// By how much the constants of all functions may exceed the device's memory, unless the configuration says otherwise.
 pub const MEMORY_OVERCOMMIT_DEFAULT: f64 = 4.0;

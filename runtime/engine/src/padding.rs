@@ -1,16 +1,13 @@
-//! Who makes dkp modules, and the thread that waits for it (design D6).
+//! Who makes dkp modules (design D6).
 //!
 //! Kernels of different functions meet only here, so their common modules are made while functions run: whoever starts the engine plugs in a [`PaddingService`]. Until a module is there, or where nobody
 //! makes any, real-time launches run alone.
 
-use crate::event::Command;
-use crate::function::FunctionId;
-use crate::handle::Shared;
 use atoll_core::Tenant;
+use atoll_core::memory::FunctionId;
 use atoll_device::ModuleId;
 use atoll_kgraph::dkp::DkpFacts;
 use atoll_kgraph::{Bundle, KernelFacts, Profile};
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -70,53 +67,4 @@ pub(crate) struct Padded {
     /// Those that were profiled, in the order of the modules' bundles.
     pub(crate) functions: Vec<(FunctionId, Profile)>,
     pub(crate) modules: Result<Vec<PaddingModule>, String>,
-}
-
-/// The thread. It ends when the engine drops the sender.
-#[derive(Debug)]
-pub(crate) struct PaddingThread(Sender<PaddingJob>);
-
-impl PaddingThread {
-    pub(crate) fn start(service: Arc<dyn PaddingService>, shared: Arc<Shared>, done: Sender<Command>) -> std::io::Result<PaddingThread> {
-        let (jobs, inbox) = unbounded();
-        std::thread::Builder::new().name("atoll-padding".into()).spawn(move || serve(&*service, &shared, &inbox, &done))?;
-        Ok(PaddingThread(jobs))
-    }
-
-    pub(crate) fn submit(&self, job: PaddingJob) {
-        // A thread that is gone makes nothing any more, as if there were no service.
-        let _ = self.0.send(job);
-    }
-}
-
-fn serve(service: &dyn PaddingService, shared: &Shared, inbox: &Receiver<PaddingJob>, done: &Sender<Command>) {
-    while let Ok(first) = inbox.recv() {
-        let mut jobs = vec![first];
-        jobs.extend(inbox.try_iter());
-        for (at, job) in jobs.iter().enumerate() {
-            if jobs[at + 1..].iter().any(|newer| newer.tenant == job.tenant && newer.target == job.target) {
-                continue;
-            }
-            if done.send(Command::Padded(Box::new(make(service, shared, job)))).is_err() {
-                return;
-            }
-            shared.doorbell.ring();
-        }
-    }
-}
-
-fn make(service: &dyn PaddingService, shared: &Shared, job: &PaddingJob) -> Padded {
-    let device = shared.device.kind();
-    let profiled: Vec<(FunctionId, Arc<Bundle>, Profile)> = (job.functions.iter())
-        .filter_map(|(id, bundle)| Some((*id, Arc::clone(bundle), service.profile(bundle, device, shared.device.compute_units)?)))
-        .collect();
-    let bundles: Vec<Arc<Bundle>> = profiled.iter().map(|(_, bundle, _)| Arc::clone(bundle)).collect();
-    let modules = if bundles.is_empty() { Err("no function is profiled".to_owned()) } else { service.compile(&job.target, &bundles) };
-    Padded {
-        tenant: job.tenant.clone(),
-        target: job.target.clone(),
-        number: job.number,
-        functions: profiled.into_iter().map(|(id, _, profile)| (id, profile)).collect(),
-        modules,
-    }
 }

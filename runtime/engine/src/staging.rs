@@ -3,7 +3,7 @@
 //! They lie in mapped files whose pages the system drops when it needs the memory. A thread of its own has the pages read that a load is about to copy, a piece at a time and urgent loads first, and
 //! says how far it came. The engine's thread copies behind it.
 
-use crate::handle::Shared;
+use crate::shared::Shared;
 use atoll_kgraph::Bundle;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::ops::Range;

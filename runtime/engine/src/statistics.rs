@@ -3,7 +3,7 @@
 use crate::accounts::UsageRow;
 use crate::config::FunctionKey;
 use crate::histogram::Histogram;
-use crate::quota::TenantBytes;
+use atoll_core::memory::TenantBytes;
 use atoll_core::{Class, Tenant};
 use atoll_device::{ComputeUnitUse, ExecutorStatistics};
 

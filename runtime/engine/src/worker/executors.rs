@@ -5,6 +5,7 @@
 //! replaced wait here, in front of the scheduler, so that they stand in nobody's way.
 
 use super::Worker;
+use super::parked::Parked;
 use crate::clock;
 use crate::error::InvokeError;
 use crate::event::Submission;
@@ -16,12 +17,6 @@ use atoll_device::{DeviceError, DomainState};
 
 /// Times an invocation is tried again after its executor was lost while it may have been running there. More would let one that kills its executors do so for longer.
 const RETRIES_MAX: u32 = 1;
-
-/// An invocation that waits for an executor.
-pub(super) struct Parked {
-    submission: Submission,
-    reply: PendingReply,
-}
 
 impl Worker {
     /// An invocation arrives, for the first time or again.

@@ -1,109 +1,22 @@
 //! Functions on the device: loading and unloading.
 //!
-//! Constants are loaded in pieces between events, so that a large model delays nobody (`residency.rs`); only the loading of its code is one piece, because devices offer it as one.
+//! Constants are loaded in pieces between events, so that a large model delays nobody (`memory.rs`); only the loading of its code is one piece, because devices offer it as one.
 
 use super::Worker;
-use crate::accounts::{AccountId, MemoryKind, Usage};
+use super::loaded::{LoadAnswer, LoadJob, Loaded, Stage};
+use crate::accounts::{AccountId, MemoryKind};
 use crate::clock;
 use crate::config::{FunctionInfo, FunctionKey};
-use crate::constants::{Membership, SetState, divide};
 use crate::error::{EngineError, InvokeError};
 use crate::function::{Function, FunctionId};
-use crate::instance::Instance;
-use crate::request::InvocationTiming;
 use crate::statistics::{ConstantStatistics, FunctionStatistics};
+use atoll_core::memory::{ConstantSpec, Event as MemoryEvent, FunctionSpec, SetState, divide};
 use atoll_core::residency::ItemId;
 use atoll_core::{Class, TaskId};
 use atoll_device::{DeviceError, ModuleId, ModuleImage};
 use crossbeam_channel::Sender;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-type LoadAnswer = Sender<Result<FunctionInfo, EngineError>>;
-
-/// A function on the device.
-pub(super) struct Loaded {
-    pub(super) function: Arc<Function>,
-    pub(super) module: ModuleId,
-    pub(super) membership: Membership,
-    /// Memory of past invocations, released longest ago first.
-    pub(super) idle: Vec<Instance>,
-    /// Invocations that are not finished.
-    pub(super) invocations: u64,
-    /// By [`Class`].
-    accounts: [AccountId; 2],
-    totals: FunctionStatistics,
-    unloading: Option<Sender<Result<(), EngineError>>>,
-}
-
-impl Loaded {
-    pub(super) fn function_id(&self) -> FunctionId {
-        self.function.id
-    }
-
-    pub(super) fn key(&self) -> &FunctionKey {
-        &self.function.key
-    }
-
-    pub(super) fn is_unloading(&self) -> bool {
-        self.unloading.is_some()
-    }
-
-    /// Where invocations of a class are billed.
-    pub(super) fn account(&self, class: Class) -> AccountId {
-        self.accounts[class as usize]
-    }
-
-    /// Where is billed what belongs to no invocation.
-    pub(super) fn own_account(&self) -> AccountId {
-        self.account(self.function.class)
-    }
-
-    /// Counts a finished invocation: what it used, and where its time went if it gave a result.
-    pub(super) fn count(&mut self, timing: Option<InvocationTiming>, usage: &Usage) {
-        let totals = &mut self.totals;
-        totals.preemptions += usage.preemptions;
-        totals.evicted_launches += usage.evicted_launches;
-        match timing {
-            Some(timing) => {
-                totals.success += 1;
-                totals.queue_ns += timing.queue_ns;
-                totals.input_ns += timing.input_ns;
-                totals.compute_ns += timing.compute_ns;
-                totals.output_ns += timing.output_ns;
-            }
-            None => totals.failure += 1,
-        }
-    }
-
-    pub(super) fn statistics(&self) -> FunctionStatistics {
-        let in_queue = self.function.waiting() as u64;
-        FunctionStatistics {
-            key: self.function.key.clone(),
-            class: self.function.class,
-            rejected: self.function.rejected(),
-            in_queue,
-            running: self.invocations.saturating_sub(in_queue),
-            ..self.totals.clone()
-        }
-    }
-}
-
-/// A function on its way to the device.
-pub(super) struct LoadJob {
-    function: Arc<Function>,
-    answer: LoadAnswer,
-    stage: Stage,
-}
-
-enum Stage {
-    /// Nothing has happened.
-    Waiting,
-    /// The code is on its way.
-    Code { module: ModuleId },
-    /// The code is there; the constants are on their way, were there, or stay away for now; what had happened to them before.
-    Constants { module: ModuleId, membership: Membership, was_there: bool, before: ConstantStatistics },
-}
 
 impl Worker {
     pub(super) fn begin_load(&mut self, function: Arc<Function>, answer: LoadAnswer) {
@@ -137,9 +50,7 @@ impl Worker {
                     return false;
                 }
             },
-            Stage::Constants { module, membership, was_there, before } => {
-                self.after_constants(&job.function, module, membership, was_there, before)
-            }
+            Stage::Constants { module, set, was_there, before } => self.after_constants(&job.function, module, set, was_there, before),
         };
         match step {
             Ok(LoadStep::Continue(stage)) => {
@@ -150,10 +61,10 @@ impl Worker {
                     return false;
                 }
             }
-            Ok(LoadStep::Done { module, membership, shared, written_bytes, from_disk }) => {
-                let info = self.info(&job.function, module, shared, self.constants.is_resident(membership.set));
+            Ok(LoadStep::Done { module, set, shared, written_bytes, from_disk }) => {
+                let info = self.info(&job.function, module, shared, self.memory.state(set) == SetState::Resident);
                 tracing::info!(function = %info.key, target = %info.target, weights_bytes = info.weights_bytes, shared, resident = info.weights_resident, "function loaded");
-                self.add_function(&job.function, module, membership);
+                self.add_function(&job.function, module, set);
                 let own = self.functions[&job.function.id].own_account();
                 let usage = self.accounts.of(own);
                 usage.written_bytes += written_bytes;
@@ -168,22 +79,18 @@ impl Worker {
     }
 
     /// A function is on the device: opens its accounts and lets it be found.
-    fn add_function(&mut self, function: &Arc<Function>, module: ModuleId, membership: Membership) {
+    fn add_function(&mut self, function: &Arc<Function>, module: ModuleId, set: ItemId) {
         let now = clock::now();
         let accounts = [Class::RealTime, Class::BestEffort].map(|class| self.accounts.open(&function.key, class, now));
         let loaded = Loaded {
             function: Arc::clone(function),
             module,
-            membership,
-            idle: Vec::new(),
+            set,
             invocations: 0,
             accounts,
             totals: FunctionStatistics::default(),
             unloading: None,
         };
-        if self.constants.state(loaded.membership.set) != SetState::Away {
-            self.show_constants(function, &loaded.membership);
-        }
         self.functions.insert(function.id, loaded);
         self.bill_constants();
         self.recorder.add_function(function);
@@ -196,9 +103,9 @@ impl Worker {
         let now = clock::now();
         let mut sharers: BTreeMap<ItemId, Vec<AccountId>> = BTreeMap::new();
         for loaded in self.functions.values() {
-            sharers.entry(loaded.membership.set).or_default().push(loaded.own_account());
+            sharers.entry(loaded.set).or_default().push(loaded.own_account());
         }
-        let shares = self.constants.shares();
+        let shares = self.memory.shares();
         for (set, accounts) in sharers {
             let bytes = shares.get(&set).copied().unwrap_or_default();
             for (account, share) in accounts.iter().zip(divide(bytes, accounts.len())) {
@@ -208,7 +115,7 @@ impl Worker {
     }
 
     fn waits_for_constants(&self, job: &LoadJob) -> bool {
-        matches!(&job.stage, Stage::Constants { membership, .. } if matches!(self.constants.state(membership.set), SetState::Loading { .. }))
+        matches!(&job.stage, Stage::Constants { set, .. } if matches!(self.memory.state(*set), SetState::Loading { .. }))
     }
 
     /// Begins to load the code.
@@ -222,37 +129,24 @@ impl Worker {
 
     /// The code is there: begins to load the constants, if there is room that nobody has.
     fn after_code(&mut self, function: &Arc<Function>, module: ModuleId) -> Result<LoadStep, EngineError> {
-        let before = self.constants.bytes();
-        let membership = self.constants.join(&function.bundle, function.class);
-        let set = membership.set;
-        if let Err(refusal) = self.check_commitment(function, set, before) {
-            self.abandon_load(function, module, &membership);
-            return Err(refusal);
-        }
-        let was_there = !membership.constants.is_empty() && self.constants.homeless(set).is_empty();
-        if self.constants.state(set) == SetState::Away && self.charge_load(&function.key.tenant, function.class, set) {
-            // Otherwise the first invocation brings them.
-            self.hold_if_free(set);
-        }
-        if self.constants.state(set) != SetState::Away {
-            self.show_constants(function, &membership);
-        }
-        let before = self.resident.counters(set);
-        Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, before }))
-    }
-
-    /// Refuses constants that do not fit the device, or that are too many with those of the other functions.
-    fn check_commitment(&self, function: &Function, set: ItemId, before: u64) -> Result<(), EngineError> {
-        let (name, total, free) = (function.key.clone(), self.memory.total(), self.memory.free_bytes());
-        let wanted = self.constants.set_bytes(set);
-        if wanted > total {
-            return Err(EngineError::OutOfMemory { name, wanted, free, total });
-        }
-        let (all, limit) = (self.constants.bytes(), (total as f64 * self.memory_overcommit) as u64);
-        if all > limit && all > before {
-            return Err(EngineError::OverCommitted { name, wanted: all - before, all, limit, total });
-        }
-        self.check_quota_commitment(&function.key, set)
+        let spec = FunctionSpec {
+            function: function.id,
+            tenant: function.key.tenant.clone(),
+            class: function.class,
+            constants: constants_of(function),
+        };
+        let set = match self.memory.join(spec) {
+            Ok(set) => set,
+            Err(refusal) => {
+                self.abandon_load(function, module);
+                return Err(EngineError::refused(refusal, &function.key));
+            }
+        };
+        self.holdings.bundles.entry(set).or_insert_with(|| Arc::clone(&function.bundle));
+        let was_there = !function.bundle.constants().is_empty() && self.memory.is_placed(set);
+        self.tell_memory(MemoryEvent::Load { function: function.id });
+        let before = self.holdings.counters(set);
+        Ok(LoadStep::Continue(Stage::Constants { module, set, was_there, before }))
     }
 
     /// The constants have come, or stay away.
@@ -260,28 +154,26 @@ impl Worker {
         &mut self,
         function: &Function,
         module: ModuleId,
-        membership: Membership,
+        set: ItemId,
         was_there: bool,
         before: ConstantStatistics,
     ) -> Result<LoadStep, EngineError> {
         if let Some(reason) = self.lost.clone() {
-            self.abandon_load(function, module, &membership);
+            self.abandon_load(function, module);
             return Err(DeviceError::Lost(reason).into());
         }
-        match self.constants.state(membership.set) {
-            SetState::Loading { .. } => Ok(LoadStep::Continue(Stage::Constants { module, membership, was_there, before })),
+        match self.memory.state(set) {
+            SetState::Loading { .. } => Ok(LoadStep::Continue(Stage::Constants { module, set, was_there, before })),
             SetState::Away | SetState::Resident => {
-                let now = self.resident.counters(membership.set);
+                let now = self.holdings.counters(set);
                 let (written_bytes, from_disk) = (now.loaded_bytes - before.loaded_bytes, now.disk_loads > before.disk_loads);
-                Ok(LoadStep::Done { module, membership, shared: was_there, written_bytes, from_disk })
+                Ok(LoadStep::Done { module, set, shared: was_there, written_bytes, from_disk })
             }
         }
     }
 
-    fn abandon_load(&mut self, function: &Function, module: ModuleId, membership: &Membership) {
-        self.hide_constants(function, membership);
-        self.discharge_unless_used(&function.key.tenant, membership.set);
-        self.leave_set(membership.set);
+    fn abandon_load(&mut self, function: &Function, module: ModuleId) {
+        self.tell_memory(MemoryEvent::Unloaded { function: function.id });
         if self.lost.is_none() {
             self.device.unload_module(module);
         }
@@ -326,12 +218,7 @@ impl Worker {
         let Some(loaded) = self.functions.remove(&id) else { return };
         self.recorder.remove_function(id);
         self.accounts.set(loaded.own_account(), MemoryKind::Constants, 0, clock::now());
-        for instance in loaded.idle {
-            self.free(instance);
-        }
-        self.hide_constants(&loaded.function, &loaded.membership);
-        self.discharge_unless_used(&loaded.function.key.tenant, loaded.membership.set);
-        self.leave_set(loaded.membership.set);
+        self.tell_memory(MemoryEvent::Unloaded { function: id });
         self.bill_constants();
         loaded.accounts.into_iter().for_each(|account| self.accounts.close(account));
         if self.lost.is_none() {
@@ -342,8 +229,12 @@ impl Worker {
         if let Some(answer) = loaded.unloading {
             drop(answer.send(Ok(())));
         }
-        self.serve_cold();
     }
+}
+
+fn constants_of(function: &Function) -> Vec<ConstantSpec> {
+    let constants = function.bundle.constants().iter();
+    constants.map(|constant| ConstantSpec { digest: constant.digest.bytes(), bytes: constant.bytes, offset: constant.offset }).collect()
 }
 
 /// What a piece of loading leads to.
@@ -352,7 +243,7 @@ enum LoadStep {
     /// What is on the device; whether the constants were there already, how many bytes of them were written, and whether from disk.
     Done {
         module: ModuleId,
-        membership: Membership,
+        set: ItemId,
         shared: bool,
         written_bytes: u64,
         from_disk: bool,

@@ -3,46 +3,47 @@
 //! The scheduler thinks, this acts: whatever happens is told to the scheduler as an event, and the actions it answers with are carried out in order. Carrying one
 //! out may cause further events; their actions line up behind.
 
+mod drains;
 mod executors;
 mod functions;
+mod holdings;
+mod launches;
+mod loaded;
+mod memory;
 mod pad_modules;
 mod padding;
+mod pads;
+mod parked;
 mod patience;
-mod pressure;
-mod quotas;
+mod repad;
 mod report;
-mod residency;
-mod sight;
-mod sparing;
 mod tasks;
 mod trace;
 
 use crate::accounts::Accounts;
 use crate::clock;
 use crate::config::EngineConfig;
-use crate::constants::Constants;
 use crate::cores::CoreShare;
+use crate::error::InvokeError;
 use crate::event::Command;
 use crate::function::FunctionId;
-use crate::handle::{Inbox, Shared};
 use crate::histogram::Histogram;
-use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::limits;
-use crate::memory::DeviceMemory;
-use crate::padding::PaddingThread;
-use crate::quota::Quotas;
+use crate::padding_thread::PaddingThread;
 use crate::recorder::Recorder;
+use crate::shared::{Inbox, Shared};
 use crate::staging::Stager;
+use atoll_core::memory::{Event as MemoryEvent, Memory, MemorySpec};
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
-use atoll_core::{Action, Epoch, Event, LaunchEnd, LaunchId, Nanos, PolicyEntry, QueueId, Scheduler, SchedulerConfig, TaskId};
+use atoll_core::{Action, Epoch, Event, LaunchId, Nanos, PolicyEntry, QueueId, Scheduler, SchedulerConfig, TaskId};
 use atoll_device::priority::WakePriority;
-use atoll_device::{Completion, Device, DeviceError, LaunchStatus, cpus, priority};
-use executors::Parked;
-use functions::{LoadJob, Loaded};
-use padding::PaddingState;
-use residency::ResidencyState;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use atoll_device::{Device, cpus, priority};
+use holdings::Holdings;
+use loaded::{LoadJob, Loaded};
+use pads::PaddingState;
+use parked::Parked;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,17 +72,10 @@ pub(crate) struct Worker {
     /// An invocation's task has its id.
     invocations: BTreeMap<TaskId, Invocation>,
     launches: HashMap<LaunchId, InFlight>,
-    memory: DeviceMemory,
-    memory_overcommit: f64,
-    constants: Constants,
-    quotas: Quotas,
+    memory: Memory,
+    holdings: Holdings,
     padding: PaddingState,
-    /// Functions that were shown constants which they cannot read yet.
-    unseeing: BTreeSet<FunctionId>,
     accounts: Accounts,
-    resident: ResidencyState,
-    /// Counts releases of instances.
-    releases: u64,
     /// Invocations that wait for an executor.
     parked: Vec<Parked>,
     /// Times an invocation was tried again.
@@ -145,7 +139,14 @@ impl Worker {
             best_effort_wait_ns_max: config.best_effort_wait_max.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)),
             perturb: config.evict_at_random,
         };
-        let memory = DeviceMemory::new(info, config.memory_limit_bytes);
+        let memory = MemorySpec {
+            memory_bytes: info.memory_bytes,
+            constants_base: info.constants_base,
+            constants_bytes: info.constants_bytes,
+            constants_granule: info.constants_granule,
+            limit_bytes: config.memory_limit_bytes,
+            overcommit: config.memory_overcommit,
+        };
         let cores = config.cores.clone().unwrap_or_else(|| CoreShare::alone(info));
         Worker {
             started: clock::now(),
@@ -164,15 +165,10 @@ impl Worker {
             loads: VecDeque::new(),
             invocations: BTreeMap::new(),
             launches: HashMap::new(),
-            constants: Constants::new(memory.constant_granule()),
-            memory,
-            memory_overcommit: config.memory_overcommit,
+            memory: Memory::new(&memory, Residency::new((residency_policy.make)()), config.memory_quotas.clone()),
+            holdings: Holdings::new(stager),
             padding: PaddingState::new(padding),
-            quotas: Quotas::new(config.memory_quotas.clone()),
-            unseeing: BTreeSet::new(),
             accounts: Accounts::default(),
-            resident: ResidencyState::new(Residency::new((residency_policy.make)()), stager),
-            releases: 0,
             parked: Vec::new(),
             retries: 0,
             closing: None,
@@ -206,7 +202,7 @@ impl Worker {
             }
             busy |= self.advance_load();
             busy |= self.advance_loading_aside();
-            busy |= self.take_sights();
+            busy |= self.take_mapped();
             busy |= self.advance_padding();
             self.settle_bills();
             if self.is_done() {
@@ -222,7 +218,7 @@ impl Worker {
 
     /// Loads constants a piece further. Copying them is long work, for which compute units must not be kept from their CPUs.
     fn advance_loading_aside(&mut self) -> bool {
-        self.resident.is_loading() && priority::aside(self.wake_priority, || self.advance_loading())
+        self.memory.is_loading() && priority::aside(self.wake_priority, || self.advance_loading())
     }
 
     /// Whether to look again at once instead of sleeping: something on the device is about to end, and nobody else needs the core, or would have it for long (design D11).
@@ -273,7 +269,7 @@ impl Worker {
             Command::Cancel(id) => {
                 // What is to be cancelled may still stand in the other channel.
                 self.take_urgent();
-                self.cancel_parked(Some(id), &crate::InvokeError::Cancelled);
+                self.cancel_parked(Some(id), &InvokeError::Cancelled);
                 self.tell(Event::CancelTask { task: TaskId(id.0) });
             }
             Command::Load { function, answer } => self.begin_load(function, answer),
@@ -289,7 +285,7 @@ impl Worker {
     /// Sleeps until there is something to do.
     fn wait(&mut self) {
         let closing = self.closing.map(|closing| closing.cancel_at.unwrap_or(closing.give_up_at));
-        let deadlines = [self.scheduler.next_wakeup(), closing, self.parked_deadline(), self.sparing_deadline()];
+        let deadlines = [self.scheduler.next_wakeup(), closing, self.parked_deadline(), self.memory.next_wakeup()];
         let timeout_ns = deadlines.into_iter().flatten().min().map(|at| at.0.saturating_sub(clock::now().0));
         // What a lost device has to say is not read any more, so it must not wake us either.
         let completions = self.lost.is_none().then(|| self.device.completion_fd());
@@ -299,7 +295,10 @@ impl Worker {
     /// Time passes: deadlines, perturbation, shutdown.
     fn tick(&mut self) {
         let now = clock::now();
-        self.see_what_cooled(now);
+        if self.memory.next_wakeup().is_some_and(|at| at <= now) {
+            self.tell_memory(MemoryEvent::Tick);
+            self.act();
+        }
         if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
             self.tell(Event::Tick);
             self.act();
@@ -308,8 +307,8 @@ impl Worker {
             && closing.cancel_at.is_some_and(|at| at <= now)
         {
             closing.cancel_at = None;
-            self.cancel_parked(None, &crate::InvokeError::ShuttingDown);
-            self.cancel_all(&crate::InvokeError::ShuttingDown);
+            self.cancel_parked(None, &InvokeError::ShuttingDown);
+            self.cancel_all(&InvokeError::ShuttingDown);
         }
     }
 
@@ -361,101 +360,5 @@ impl Worker {
     pub(super) fn is_followed(&mut self, task: TaskId, queue: QueueId) -> bool {
         let is_next = |action: &Action| matches!(*action, Action::Issue { task: next, queue: at, .. } if next == task && at == queue);
         self.actions.front().is_some_and(is_next) && self.invocation(task).is_real_time()
-    }
-
-    // The device.
-
-    fn launch_ended(&mut self, completion: &Completion) {
-        let now = clock::now();
-        if completion.status == LaunchStatus::Complete {
-            self.launch_ns = completion.ended_ns.saturating_sub(completion.started_ns);
-        }
-        let launch = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
-        let InFlight { task, step, epoch: issued, .. } = launch;
-        self.note_drained(completion.launch, now);
-        self.note_left(task, completion);
-        let may_leave = issued.is_raised_by(self.invocation(task).epoch);
-        let mut report = self.device.report(completion.launch).unwrap_or_default();
-        let completion = &self.shared_launch_ended(launch, completion, &mut report, may_leave, now);
-        let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
-        let place = invocation.submission.chain.locate(step);
-        let busy_ns_max =
-            u64::from(self.shared.device.compute_units).saturating_mul(now.0.saturating_sub(invocation.submission.submitted.0));
-        self.reexecuted_blocks = self.reexecuted_blocks.saturating_add(completion.reexecuted_blocks);
-        self.discarded_ns = self.discarded_ns.saturating_add(completion.discarded_ns.min(busy_ns_max));
-        let started = invocation.note_launch(place, completion, busy_ns_max, now);
-        if invocation.is_real_time()
-            && let Some(started) = started
-        {
-            let latency_ns = started.0.saturating_sub(invocation.submission.submitted.0);
-            self.rt_start_latency.record(latency_ns);
-            if invocation.preempted_others {
-                self.preemption_latency.record(latency_ns);
-            }
-        }
-        let hopeless = self.outlasts_its_time(task, step, completion);
-        let invocation = self.invocation(task);
-        let end = match completion.status {
-            LaunchStatus::Complete => LaunchEnd::Complete,
-            LaunchStatus::Evicted if hopeless.is_some() => LaunchEnd::Failed,
-            LaunchStatus::Evicted if may_leave => LaunchEnd::Evicted,
-            LaunchStatus::Evicted => {
-                let reason = "a launch left although nobody asked it to: something wrote into its control words";
-                invocation.failure.get_or_insert_with(|| crate::InvokeError::Device(reason.into()));
-                LaunchEnd::Failed
-            }
-            LaunchStatus::Failed => LaunchEnd::Failed,
-            LaunchStatus::Aborted => LaunchEnd::Aborted,
-        };
-        report.fault = report.fault.or(hopeless);
-        if !report.printed.is_empty() {
-            self.show_printed(task, step, &report);
-        }
-        let invocation = self.invocation(task);
-        match end {
-            LaunchEnd::Complete | LaunchEnd::Aborted => {}
-            LaunchEnd::Evicted => {
-                if let Some(step) = place.step {
-                    invocation.instances[place.stage].note_evicted(step);
-                }
-            }
-            LaunchEnd::Failed => {
-                invocation.note_loss(report.fault.as_ref());
-                self.note_failed_launch(task, step, report.fault.as_ref());
-                self.probe(task);
-            }
-        }
-        self.record_end(completion, launch, end, now);
-        self.tell(Event::LaunchEnded { launch: completion.launch, end });
-        self.end_doubted();
-    }
-
-    /// A launch that failed may be the last sign of a lost device, whose launches all fail. Reads a word that no launch writes to find out.
-    fn probe(&mut self, task: TaskId) {
-        let word = self.invocation(task).instances.first().map(Instance::epoch_word);
-        if let Some(word) = word {
-            let answer = self.device.read(word, &mut [0; 4]);
-            // Any other error is none that a read of our own memory can meet, and the launch has failed anyway.
-            let _ = self.check(answer);
-        }
-    }
-
-    /// Passes a device's answer on; if it says that it is lost, believes it.
-    fn check<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, DeviceError> {
-        if let Err(DeviceError::Lost(reason)) = &answer {
-            self.lose_device(reason.clone());
-        }
-        answer
-    }
-
-    fn lose_device(&mut self, reason: String) {
-        if self.lost.is_none() {
-            tracing::error!(device = %self.shared.device.name, %reason, "the device is lost");
-            self.lost = Some(reason);
-            self.shared.note_lost();
-            self.launches.clear();
-            self.drains.clear();
-            self.tell(Event::DeviceLost);
-        }
     }
 }

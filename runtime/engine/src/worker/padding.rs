@@ -1,49 +1,15 @@
 //! Launches that several tasks share.
 
-use super::pad_modules::{PadModules, find};
+use super::pad_modules::find;
+use super::pads::{Pad, SharedLaunch};
 use super::tasks::taken;
 use super::{InFlight, Worker};
 use crate::error::InvokeError;
-use crate::padding::{LoadedPadding, PaddingThread};
-use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, Nanos, PadShape, QueueId, TaskId};
+use crate::padding::LoadedPadding;
+use atoll_core::{Epoch, Event, LaunchId, Nanos, PadShape, QueueId, TaskId};
 use atoll_device::{AddressSlots, Completion, Fault, FaultKind, LaunchRecord, LaunchReport, LaunchStatus};
 use atoll_kgraph::dkp::{Range, lay_out};
-use std::collections::HashMap;
 use std::sync::Arc;
-
-/// What is known about padding.
-pub(super) struct PaddingState {
-    pub(super) modules: PadModules,
-    /// Blocks that go along with the launch that is issued next.
-    pads: Vec<Pad>,
-    /// Launches in flight that several share.
-    shared: HashMap<LaunchId, SharedLaunch>,
-    /// Tasks that cannot go on.
-    doubted: Vec<TaskId>,
-}
-
-/// Blocks of a task that run beside another one's.
-#[derive(Clone, Copy)]
-struct Pad {
-    task: TaskId,
-    step: u32,
-    first: u32,
-    shape: PadShape,
-    epoch: Epoch,
-}
-
-/// A launch that several tasks share.
-struct SharedLaunch {
-    /// Keeps the module on the device.
-    _module: Arc<LoadedPadding>,
-    /// That of the real-time launch.
-    evicted_word: DeviceOffset,
-    /// Blocks of the real-time launch, which come first.
-    blocks: u32,
-    pads: Vec<Pad>,
-    /// What of its time belongs to each pad, in parts of [`WHOLE`].
-    shares: Vec<u64>,
-}
 
 /// A task's part of a launch.
 struct Part {
@@ -56,26 +22,6 @@ struct Part {
 
 /// A share of everything.
 const WHOLE: u64 = 1_000_000;
-
-impl PaddingState {
-    pub(super) fn new(thread: Option<PaddingThread>) -> PaddingState {
-        PaddingState { modules: PadModules::new(thread), pads: Vec::new(), shared: HashMap::new(), doubted: Vec::new() }
-    }
-}
-
-impl SharedLaunch {
-    /// Whose a block of the launch is, `None` for the real-time task, and its number there.
-    fn owner(&self, block: u32) -> Option<(Option<Pad>, u32)> {
-        let Some(mut at) = block.checked_sub(self.blocks) else { return Some((None, block)) };
-        for pad in &self.pads {
-            match at.checked_sub(pad.shape.blocks) {
-                None => return Some((Some(*pad), pad.first + at)),
-                Some(behind) => at = behind,
-            }
-        }
-        None
-    }
-}
 
 /// Where a linear number lies in an extent.
 fn place(linear: u32, [x, y, _]: [u32; 3]) -> [u32; 3] {

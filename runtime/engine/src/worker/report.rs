@@ -1,14 +1,15 @@
 //! What the engine tells about itself.
 
 use super::Worker;
-use super::functions::Loaded;
+use super::loaded::Loaded;
 use crate::accounts::UsageRow;
 use crate::clock;
-use crate::constants::SetState;
 use crate::event::Submission;
-use crate::instance::Instance;
+use crate::function::FunctionId;
 use crate::statistics::{ClassStatistics, ConstantState, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics};
+use atoll_core::memory::SetState;
 use atoll_core::{Class, Nanos, QueueId};
+use std::collections::BTreeMap;
 
 impl Worker {
     pub(super) fn statistics(&mut self) -> EngineStatistics {
@@ -23,7 +24,8 @@ impl Worker {
             waiting: self.scheduler.waiting(class) as u64,
         };
         let (padding_candidates, padding_modules) = self.padding.modules.candidates();
-        let mut functions: Vec<_> = self.functions.values().map(|loaded| self.function_statistics(loaded)).collect();
+        let bytes = self.invocation_bytes();
+        let mut functions: Vec<_> = self.functions.values().map(|loaded| self.function_statistics(loaded, &bytes)).collect();
         functions.sort_by(|a, b| a.key.cmp(&b.key));
         EngineStatistics {
             uptime_ns: now.0.saturating_sub(self.started.0),
@@ -32,11 +34,11 @@ impl Worker {
             functions,
             device: DeviceStatistics {
                 name: self.shared.device.name.clone(),
-                memory_total_bytes: self.memory.total(),
-                memory_used_bytes: self.memory.used(),
-                memory_used_bytes_max: self.memory.used_max(),
-                constant_bytes: self.constants.device_bytes(),
-                constant_bytes_all: self.constants.bytes(),
+                memory_total_bytes: self.memory.total_bytes(),
+                memory_used_bytes: self.memory.used_bytes(),
+                memory_used_bytes_max: self.memory.used_bytes_max(),
+                constant_bytes: self.memory.constant_bytes(),
+                constant_bytes_all: self.memory.constant_bytes_all(),
                 compute_units: self.shared.device.compute_units,
                 units: self.device.compute_units(),
                 queue_depths: (0..self.scheduling.queues).map(|queue| self.scheduler.device_queue_depth(QueueId(queue)) as u64).collect(),
@@ -47,8 +49,8 @@ impl Worker {
                 lost: self.lost.clone(),
             },
             classes: [Class::RealTime, Class::BestEffort].map(class).to_vec(),
-            constants: self.resident.totals,
-            cold_invocations: self.cold_count() as u64,
+            constants: self.holdings.totals,
+            cold_invocations: self.memory.cold_count() as u64,
             policy: self.scheduling.policy.name,
             real_time_mode: self.scheduler.is_in_real_time_mode(),
             preemptions: counters.preemptions,
@@ -83,29 +85,33 @@ impl Worker {
         accounts.rows(pending, now)
     }
 
-    fn function_statistics(&self, loaded: &Loaded) -> FunctionStatistics {
-        let set = loaded.membership.set;
+    fn function_statistics(&self, loaded: &Loaded, bytes: &BTreeMap<FunctionId, u64>) -> FunctionStatistics {
+        let set = loaded.set;
         let memory = FunctionMemory {
-            state: match self.constants.state(set) {
+            state: match self.memory.state(set) {
                 SetState::Resident => ConstantState::Device,
                 SetState::Loading { .. } => ConstantState::Loading,
                 SetState::Away => ConstantState::Host,
             },
-            constant_bytes: self.constants.set_bytes(set),
-            constant_device_bytes: self.constants.set_device_bytes(set),
+            constant_bytes: self.memory.set_bytes(set),
+            constant_device_bytes: self.memory.set_device_bytes(set),
             constant_host_bytes: 0,
-            invocation_bytes: self.instances(loaded).map(Instance::bytes).sum(),
+            invocation_bytes: bytes.get(&loaded.function_id()).copied().unwrap_or_default(),
         };
-        FunctionStatistics { memory, constants: self.resident.counters(set), ..loaded.statistics() }
+        FunctionStatistics { memory, constants: self.holdings.counters(set), ..loaded.statistics() }
     }
 
-    /// The memory of a function's calls, kept from past ones included.
-    fn instances<'a>(&'a self, loaded: &'a Loaded) -> impl Iterator<Item = &'a Instance> {
-        let id = loaded.function_id();
-        let running = self.invocations.values().flat_map(move |invocation| {
-            let stages = invocation.submission.chain.stages.iter().zip(&invocation.instances);
-            stages.filter(move |(stage, _)| stage.function.id == id).map(|(_, instance)| instance)
-        });
-        loaded.idle.iter().chain(running)
+    /// Memory of each function's invocations, memory kept from past ones included.
+    fn invocation_bytes(&self) -> BTreeMap<FunctionId, u64> {
+        let mut bytes: BTreeMap<FunctionId, u64> = BTreeMap::new();
+        for (function, instance) in self.holdings.kept.values() {
+            *bytes.entry(*function).or_default() += instance.bytes();
+        }
+        for invocation in self.invocations.values() {
+            for (stage, instance) in invocation.submission.chain.stages.iter().zip(&invocation.instances) {
+                *bytes.entry(stage.function.id).or_default() += instance.bytes();
+            }
+        }
+        bytes
     }
 }

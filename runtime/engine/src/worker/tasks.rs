@@ -1,6 +1,6 @@
 //! Invocations: what the scheduler's actions do to them.
 
-use super::sparing::Victims;
+use super::holdings::spec_of;
 use super::{InFlight, Worker};
 use crate::accounts::InvocationOutcome;
 use crate::binding::{Output, Work};
@@ -12,9 +12,9 @@ use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::request::{InvocationResult, OutputTensor, PendingReply};
-use atoll_core::residency::ItemId;
-use atoll_core::{Action, DeviceOffset, Epoch, Event, LaunchId, Nanos, Outcome, QueueId, TaskId, TaskSpec};
-use atoll_device::{Completion, DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, LaunchStatus, SubmitError};
+use atoll_core::memory::Event as MemoryEvent;
+use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
+use atoll_device::{DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
 use std::sync::Arc;
 
 /// What fails without a fault was refused by the scheduler, which knows what can be.
@@ -30,87 +30,26 @@ impl Worker {
             // It was found just before it was withdrawn.
             return reply.send(Err(InvokeError::Unloaded));
         }
-        let sets = self.sets_of(&functions);
-        if let Err(refusal) = self.check_fits(&submission, &sets) {
+        let spec = spec_of(&submission);
+        if let Err(refusal) = self.memory.check(&spec) {
             submission.chain.stages[0].function.note_rejected();
-            return reply.send(Err(refusal));
+            return reply.send(Err(InvokeError::refused(refusal, &spec.tenant)));
         }
         for id in &functions {
             self.functions.get_mut(id).expect("looked at just now").invocations += 1;
         }
-        let (class, priority, deadline) = (submission.class, submission.priority, submission.deadline);
-        let steps = Arc::clone(&submission.chain.steps);
-        self.invocations.insert(task, Invocation::new(submission, reply, sets));
-        let ready = self.enter(task);
+        self.invocations.insert(task, Invocation::new(submission, reply));
+        self.tell_memory(MemoryEvent::Arrived(spec));
+    }
+
+    /// An invocation lines up in the scheduler's queue.
+    pub(super) fn admit(&mut self, task: TaskId, ready: bool) {
+        let Submission { class, priority, deadline, ref chain, .. } = self.invocation(task).submission;
+        let steps = Arc::clone(&chain.steps);
         let before = self.actions.len();
         let profiles = self.profiles(task);
         self.tell(Event::TaskArrived(TaskSpec { task, class, priority, steps, deadline, profiles, ready }));
         self.note_preemptions(task, before);
-        if !ready {
-            self.serve_cold();
-        }
-    }
-
-    /// Notes whether a real-time invocation evicts others, by the actions that followed on its arrival.
-    pub(super) fn note_preemptions(&mut self, task: TaskId, before: usize) {
-        if self.invocation(task).is_real_time() {
-            let raised = |action: &Action| if let Action::RaiseEpoch { task, epoch } = action { Some((*task, *epoch)) } else { None };
-            let raised: Vec<(TaskId, Epoch)> = self.actions.range(before.min(self.actions.len())..).filter_map(raised).collect();
-            let (evicted, now): (Vec<TaskId>, Nanos) = (raised.iter().map(|(task, _)| *task).collect(), clock::now());
-            for (task, epoch) in raised {
-                self.invocation(task).evicted_for_others = Some((epoch, now));
-            }
-            self.invocation(task).preempted_others = !evicted.is_empty();
-            let submitted = self.invocation(task).submission.submitted;
-            let leaving: Vec<LaunchId> =
-                self.launches.iter().filter(|(_, launch)| evicted.contains(&launch.task)).map(|(launch, _)| *launch).collect();
-            if !leaving.is_empty() {
-                self.drains.push((submitted, leaving));
-            }
-        }
-    }
-
-    /// Notes how soon a launch was off the device, by the device's own stamp, if its task had been evicted for others and nothing else happened to it since.
-    pub(super) fn note_left(&mut self, task: TaskId, completion: &Completion) {
-        let invocation = self.invocation(task);
-        let since = invocation.evicted_for_others.filter(|(epoch, _)| *epoch == invocation.epoch).map(|(_, at)| at);
-        let Some(since) = since.filter(|_| completion.status == LaunchStatus::Evicted) else { return };
-        let took_ns = completion.ended_ns.saturating_sub(since.0);
-        if completion.reexecuted_blocks > 0 {
-            self.interrupt_latency.record(took_ns);
-        } else if completion.busy_ns == 0 {
-            self.flag_latency.record(took_ns);
-        }
-    }
-
-    /// Notes that a launch is off the device, for which others may have waited.
-    pub(super) fn note_drained(&mut self, ended: LaunchId, now: Nanos) {
-        let Worker { drains, drain_latency, .. } = self;
-        drains.retain_mut(|(since, leaving)| {
-            leaving.retain(|launch| *launch != ended);
-            if leaving.is_empty() {
-                drain_latency.record(now.0.saturating_sub(since.0));
-            }
-            !leaving.is_empty()
-        });
-    }
-
-    /// The sets of constants of these functions, each once.
-    fn sets_of(&self, functions: &[FunctionId]) -> Vec<ItemId> {
-        let mut sets: Vec<ItemId> = functions.iter().map(|id| self.functions[id].membership.set).collect();
-        sets.sort_unstable();
-        sets.dedup();
-        sets
-    }
-
-    /// Refuses what would not fit if it had the device, or its tenant's quota, for itself.
-    fn check_fits(&self, submission: &Submission, sets: &[ItemId]) -> Result<(), InvokeError> {
-        let constants: u64 = sets.iter().map(|&set| self.constants.set_bytes(set)).sum();
-        let (wanted, total) = (submission.chain.bytes().saturating_add(constants), self.memory.total());
-        if wanted <= total {
-            return self.check_quota(submission, sets);
-        }
-        Err(InvokeError::OutOfMemory { wanted, constants, free: self.memory.free_bytes(), obtainable: self.obtainable_bytes(), total })
     }
 
     pub(super) fn invocation(&mut self, task: TaskId) -> &mut Invocation {
@@ -119,22 +58,13 @@ impl Worker {
 
     /// Binds memory and writes the inputs; without memory the task waits for some.
     pub(super) fn prepare(&mut self, task: TaskId) {
-        let turn = self.turn(task);
-        if self.is_held_back(turn) || self.waits_for_quota(turn) {
-            return self.make_cold(task);
-        }
+        self.tell_memory(MemoryEvent::Prepare { task });
+    }
+
+    /// An invocation's memory is bound: writes its inputs.
+    pub(super) fn write_all_inputs(&mut self, task: TaskId) {
         let begin = clock::now();
-        let reserved = std::mem::take(&mut self.invocation(task).instances);
-        let instances = match reserved.is_empty() {
-            true if self.make_quota_room(turn, true, Victims::All) => self.until_room(turn, true, |worker| worker.obtain_all(task)),
-            true => None,
-            false => Some(reserved),
-        };
-        let Some(mut instances) = instances else {
-            self.invocation(task).short = true;
-            self.make_cold(task);
-            return self.serve_cold();
-        };
+        let mut instances = std::mem::take(&mut self.invocation(task).instances);
         let invocation = self.invocation(task);
         invocation.times.prepare_begin = Some(begin);
         invocation.submission.chain.leave_queues();
@@ -145,26 +75,10 @@ impl Worker {
             Ok(()) => {
                 let invocation = self.invocation(task);
                 (invocation.prepared, invocation.times.prepare_end) = (true, Some(clock::now()));
-                self.note_prepared(task);
+                self.note_memory(MemoryEvent::Prepared { task });
                 self.tell(Event::TaskPrepared { task });
             }
             Err(error) => self.fail_on(task, "the inputs cannot be written", &error),
-        }
-    }
-
-    /// Interrupts what was evicted for a task, as far as its first launch has blocks: it leaves while the inputs are written, so that the first block finds a compute unit.
-    fn interrupt_evicted(&mut self, task: TaskId, instances: &[Instance]) {
-        let invocation = self.invocation(task);
-        let submitted = invocation.submission.submitted;
-        let first = instances.first().and_then(|instance| instance.binding.work.first());
-        let Some(Work::Launch(first)) = first.filter(|_| invocation.preempted_others) else { return };
-        let blocks = first.grid.iter().fold(1, |blocks, extent| u64::saturating_mul(blocks, u64::from(*extent)));
-        for (_, leaving) in self.drains.iter().filter(|(since, _)| *since == submitted) {
-            for launch in leaving {
-                if let Some(in_flight) = self.launches.get(launch) {
-                    self.device.interrupt(in_flight.queue, *launch, blocks);
-                }
-            }
         }
     }
 
@@ -190,7 +104,7 @@ impl Worker {
     }
 
     /// Ends a task that the device cannot go on with.
-    fn fail_on(&mut self, task: TaskId, what: &str, error: &DeviceError) {
+    pub(super) fn fail_on(&mut self, task: TaskId, what: &str, error: &DeviceError) {
         if matches!(error, DeviceError::DomainLost(_)) {
             let invocation = self.invocation(task);
             // Before it is prepared it has run nothing.
@@ -202,6 +116,7 @@ impl Worker {
     /// Ends a task whose preparation or host step went wrong.
     pub(super) fn fail(&mut self, task: TaskId, reason: InvokeError) {
         self.invocation(task).failure = Some(reason);
+        self.note_memory(MemoryEvent::Ending { task });
         self.tell(Event::TaskFailed { task });
     }
 
@@ -338,7 +253,6 @@ impl Worker {
     /// Answers an invocation and gives its memory back.
     pub(super) fn finish(&mut self, task: TaskId, outcome: Outcome, preemptions: u32) {
         let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
-        self.leave(task, invocation.submission.class);
         let answer = match outcome {
             Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
             Outcome::Failed => Err(invocation.failure.take().unwrap_or_else(|| InvokeError::Device(INCREDIBLE.into()))),
@@ -387,19 +301,12 @@ impl Worker {
 
     /// Gives back what an invocation had on the device.
     fn put_away(&mut self, invocation: Invocation) -> (Submission, PendingReply) {
-        let Invocation { submission, reply, instances, claimed, prepared, sets, .. } = invocation;
+        let Invocation { submission, reply, instances, slots, .. } = invocation;
         let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
-        for (&function, instance) in functions.iter().zip(instances) {
-            self.release(function, instance);
-        }
-        if prepared {
-            self.note_use_ended(&sets);
-        }
-        if claimed {
-            self.unclaim(&sets);
-        }
+        self.keep(functions.clone(), slots, instances);
+        self.tell_memory(MemoryEvent::Left { task: TaskId(submission.id.0) });
         functions.into_iter().for_each(|function| self.finish_unload(function));
-        self.serve_cold();
+        self.tell_memory(MemoryEvent::Resume);
         (submission, reply)
     }
 
@@ -434,6 +341,7 @@ impl Worker {
 
     pub(super) fn cancel(&mut self, task: TaskId, reason: InvokeError) {
         self.invocation(task).failure.get_or_insert(reason);
+        self.note_memory(MemoryEvent::Ending { task });
         self.tell(Event::CancelTask { task });
     }
 }

@@ -1,35 +1,17 @@
 //! Device memory: what is taken, and where. It only counts; the memory itself is the device's.
 //!
-//! [`DeviceMemory`] is the one ledger over the parts of a device's address space, each of which has an allocator of its own: best fit over a list of free ranges.
+//! [`Ledger`] is the one ledger over the parts of a device's address space, each of which has an allocator of its own: best fit over a list of free ranges.
 
-use atoll_core::DeviceOffset;
-use atoll_device::DeviceInfo;
+use super::event::{MemorySpec, Place};
+use crate::ids::DeviceOffset;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Alignment of allocations in bytes, and their granule where the device asks for no larger one.
-pub(crate) const ALIGN: u64 = atoll_kgraph::BUFFER_ALIGN;
-
-/// A piece of device memory. Given back with [`DeviceMemory::free`]; dropping it leaks the memory for as long as the engine lives.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) struct Allocation {
-    offset: u64,
-    bytes: u64,
-}
-
-impl Allocation {
-    pub(crate) fn offset(&self) -> DeviceOffset {
-        DeviceOffset(self.offset)
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
+pub const ALIGN: u64 = 256;
 
 /// What a piece of device memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(super) enum Purpose {
     /// Memory of invocations, which kernels change.
     Invocation,
     /// Constants, which kernels only read.
@@ -38,26 +20,28 @@ pub(crate) enum Purpose {
 
 /// The memory of a device: one count of bytes against its limit, over the parts of its address space.
 #[derive(Debug)]
-pub(crate) struct DeviceMemory {
+pub(super) struct Ledger {
     total: u64,
     used_max: u64,
+    /// Taken out of use; a part of what is used.
+    withheld: u64,
     invocations: Memory,
     /// `None` on a device that has no part of its own for constants.
     constants: Option<Memory>,
 }
 
-impl DeviceMemory {
+impl Ledger {
     /// All of a device's memory, or so many bytes of it.
-    pub(crate) fn new(device: &DeviceInfo, limit: Option<u64>) -> DeviceMemory {
-        let total = limit.unwrap_or(u64::MAX).min(device.memory_bytes);
+    pub(super) fn new(device: &MemorySpec) -> Ledger {
+        let total = device.limit_bytes.unwrap_or(u64::MAX).min(device.memory_bytes);
         let constants = (device.constants_bytes > 0)
             .then(|| Memory::new(device.constants_base, device.constants_bytes, device.constants_granule.next_multiple_of(ALIGN)));
         let invocations = Memory::new(DeviceOffset(0), if constants.is_some() { device.memory_bytes } else { total }, ALIGN);
-        DeviceMemory { total: total - total % ALIGN, used_max: 0, invocations, constants }
+        Ledger { total: total - total % ALIGN, used_max: 0, withheld: 0, invocations, constants }
     }
 
     /// At least one granule, so that every allocation has an offset of its own.
-    pub(crate) fn allocate(&mut self, purpose: Purpose, bytes: u64) -> Option<Allocation> {
+    pub(super) fn allocate(&mut self, purpose: Purpose, bytes: u64) -> Option<Place> {
         let (free, part) = (self.free_bytes(), self.part(purpose));
         if granules(bytes, part.granule)? > free {
             return None;
@@ -67,20 +51,20 @@ impl DeviceMemory {
         Some(allocation)
     }
 
-    pub(crate) fn free(&mut self, allocation: Allocation) {
+    pub(super) fn free(&mut self, allocation: Place) {
         match &mut self.constants {
-            Some(constants) if allocation.offset >= constants.base => constants.free(allocation),
+            Some(constants) if allocation.at.0 >= constants.base => constants.free(allocation),
             _ => self.invocations.free(allocation),
         }
     }
 
     /// Whether constants and invocations take turns in the same addresses.
-    pub(crate) fn has_one_part(&self) -> bool {
+    pub(super) fn has_one_part(&self) -> bool {
         self.constants.is_none()
     }
 
     /// What constants take multiples of.
-    pub(crate) fn constant_granule(&self) -> u64 {
+    pub(super) fn constant_granule(&self) -> u64 {
         self.constants.as_ref().map_or(ALIGN, |constants| constants.granule)
     }
 
@@ -91,26 +75,40 @@ impl DeviceMemory {
         }
     }
 
-    pub(crate) fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    pub(crate) fn used(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         self.invocations.used + self.constants.as_ref().map_or(0, |constants| constants.used)
     }
 
     /// The most that was ever used.
-    pub(crate) fn used_max(&self) -> u64 {
+    pub(super) fn used_max(&self) -> u64 {
         self.used_max
     }
 
-    pub(crate) fn free_bytes(&self) -> u64 {
-        self.total - self.used()
+    pub(super) fn free_bytes(&self) -> u64 {
+        // Memory that could not be given back is counted as used, and may have been promised to others just before.
+        self.total.saturating_sub(self.used())
+    }
+
+    /// Takes whatever is free of a range out of use for good.
+    pub(super) fn withhold(&mut self, place: Place) {
+        self.withheld += match &mut self.constants {
+            Some(constants) if place.at.0 >= constants.base => constants.withhold(place),
+            _ => self.invocations.withhold(place),
+        };
+    }
+
+    /// Bytes that are out of use for good.
+    pub(super) fn withheld(&self) -> u64 {
+        self.withheld
     }
 }
 
 /// What an allocation of so many bytes takes.
-pub(crate) fn granules(bytes: u64, granule: u64) -> Option<u64> {
+pub(super) fn granules(bytes: u64, granule: u64) -> Option<u64> {
     bytes.max(1).checked_next_multiple_of(granule)
 }
 
@@ -139,7 +137,7 @@ impl Memory {
     }
 
     /// The smallest free range that fits.
-    fn allocate(&mut self, bytes: u64) -> Option<Allocation> {
+    fn allocate(&mut self, bytes: u64) -> Option<Place> {
         let bytes = granules(bytes, self.granule)?;
         let &(range, offset) = self.by_bytes.range((bytes, 0)..).next()?;
         self.remove(offset, range);
@@ -147,11 +145,11 @@ impl Memory {
             self.insert(offset + bytes, range - bytes);
         }
         self.used += bytes;
-        Some(Allocation { offset, bytes })
+        Some(Place { at: DeviceOffset(offset), bytes })
     }
 
-    fn free(&mut self, allocation: Allocation) {
-        let Allocation { mut offset, mut bytes } = allocation;
+    fn free(&mut self, allocation: Place) {
+        let Place { at: DeviceOffset(mut offset), mut bytes } = allocation;
         self.used = self.used.checked_sub(bytes).expect("what is freed was allocated");
         if let Some((&before, &length)) = self.by_offset.range(..offset).next_back() {
             assert!(before + length <= offset, "memory is freed twice");
@@ -170,6 +168,25 @@ impl Memory {
         self.insert(offset, bytes);
     }
 
+    fn withhold(&mut self, place: Place) -> u64 {
+        let before = self.used;
+        let (begin, end) = (place.at.0, place.at.0 + place.bytes);
+        let free: Vec<(u64, u64)> =
+            self.by_offset.range(..end).map(|(&at, &bytes)| (at, bytes)).filter(|(at, bytes)| at + bytes > begin).collect();
+        for (at, bytes) in free {
+            self.remove(at, bytes);
+            let (from, to) = (at.max(begin), (at + bytes).min(end));
+            self.used += to - from;
+            if from > at {
+                self.insert(at, from - at);
+            }
+            if at + bytes > to {
+                self.insert(to, at + bytes - to);
+            }
+        }
+        self.used - before
+    }
+
     fn insert(&mut self, offset: u64, bytes: u64) {
         self.by_offset.insert(offset, bytes);
         self.by_bytes.insert((bytes, offset));
@@ -182,38 +199,43 @@ impl Memory {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A device with so many bytes of memory, and as much room for constants.
-    pub(crate) fn device_info(memory_bytes: u64) -> DeviceInfo {
-        DeviceInfo {
-            name: "test".into(),
-            targets: vec![],
-            compute_units: 1,
+    fn spec(memory_bytes: u64, limit_bytes: u64) -> MemorySpec {
+        let (constants_base, constants_bytes) = (DeviceOffset(1 << 40), memory_bytes);
+        MemorySpec {
             memory_bytes,
-            constants_base: DeviceOffset(1 << 40),
-            constants_bytes: memory_bytes,
+            constants_base,
+            constants_bytes,
             constants_granule: ALIGN,
-            shared_bytes_max: 0,
-            preempt_level: atoll_core::PreemptLevel::Block,
-            can_abort: false,
-            queues: 1,
-            queue_capacity: 1,
-            time_limit: None,
-            host_threads: 1,
-            host_cpus: vec![],
+            limit_bytes: Some(limit_bytes),
+            overcommit: 1.0,
         }
     }
 
     #[test]
+    fn what_is_withheld_is_never_given_out() {
+        let mut memory = Memory::new(DeviceOffset(0), 10 * ALIGN, ALIGN);
+        let [a, b] = [3, 2].map(|n| memory.allocate(n * ALIGN).expect("room"));
+        memory.free(a);
+        memory.withhold(Place { at: DeviceOffset(ALIGN), bytes: ALIGN });
+        assert_eq!((memory.used, memory.by_offset.len()), (3 * ALIGN, 3));
+        let one = memory.allocate(ALIGN).expect("room");
+        assert_eq!((one.at.0, memory.allocate(ALIGN).expect("room").at.0), (0, 2 * ALIGN), "the ranges beside it");
+        memory.free(b);
+        memory.withhold(Place { at: DeviceOffset(9 * ALIGN), bytes: ALIGN });
+        assert!(memory.allocate(7 * ALIGN).is_none() && memory.allocate(6 * ALIGN).is_some());
+    }
+
+    #[test]
     fn one_limit_holds_for_all_parts() {
-        let mut memory = DeviceMemory::new(&device_info(10 * ALIGN), Some(7 * ALIGN + 1));
+        let mut memory = Ledger::new(&spec(10 * ALIGN, 7 * ALIGN + 1));
         let constant = memory.allocate(Purpose::Constant, 3 * ALIGN).expect("room");
-        assert_eq!(constant.offset(), DeviceOffset(1 << 40));
+        assert_eq!(constant.at, DeviceOffset(1 << 40));
         let own = memory.allocate(Purpose::Invocation, 4 * ALIGN).expect("room");
-        assert_eq!((own.offset(), memory.free_bytes()), (DeviceOffset(0), 0));
+        assert_eq!((own.at, memory.free_bytes()), (DeviceOffset(0), 0));
         assert!(memory.allocate(Purpose::Invocation, 1).is_none() && memory.allocate(Purpose::Invocation, u64::MAX).is_none());
         memory.free(constant);
         assert_eq!((memory.used(), memory.used_max()), (4 * ALIGN, 7 * ALIGN));
@@ -228,7 +250,7 @@ pub(crate) mod tests {
         memory.free(a);
         memory.free(c);
         let small = memory.allocate(2 * ALIGN).expect("room");
-        assert_eq!(small.offset(), DeviceOffset(4 * ALIGN), "the hole of exactly this size");
+        assert_eq!(small.at, DeviceOffset(4 * ALIGN), "the hole of exactly this size");
         assert!(memory.allocate(4 * ALIGN).is_none(), "six granules are free, no four of them in a row");
         [b, small, d].into_iter().for_each(|allocation| memory.free(allocation));
         assert_eq!((memory.used, &memory.by_offset), (0, &BTreeMap::from([(0, 10 * ALIGN)])));
@@ -240,12 +262,12 @@ pub(crate) mod tests {
         fn allocations_never_overlap_and_nothing_is_lost(steps in prop::collection::vec((any::<bool>(), 0_u64..2000, any::<prop::sample::Index>()), 1..200)) {
             let (base, total) = (1 << 20, 1 << 16);
             let mut memory = Memory::new(DeviceOffset(base), total, ALIGN);
-            let mut live: Vec<Allocation> = Vec::new();
+            let mut live: Vec<Place> = Vec::new();
             for (allocate, bytes, pick) in steps {
                 if allocate {
                     if let Some(new) = memory.allocate(bytes) {
-                        prop_assert!(new.offset % ALIGN == 0 && new.bytes >= bytes && (base..=base + total - new.bytes).contains(&new.offset));
-                        prop_assert!(live.iter().all(|old| new.offset + new.bytes <= old.offset || old.offset + old.bytes <= new.offset));
+                        prop_assert!(new.at.0 % ALIGN == 0 && new.bytes >= bytes && (base..=base + total - new.bytes).contains(&new.at.0));
+                        prop_assert!(live.iter().all(|old| new.at.0 + new.bytes <= old.at.0 || old.at.0 + old.bytes <= new.at.0));
                         live.push(new);
                     } else {
                         let wanted = bytes.next_multiple_of(ALIGN);

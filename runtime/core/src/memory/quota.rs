@@ -2,12 +2,12 @@
 //!
 //! A tenant *uses* the memory of its invocations, what is kept of past ones for the next, and the constants that are *charged* to it. A set of constants is charged to a tenant, for a class,
 //! from when one of its invocations needs the set, or a function is loaded with it, until the set leaves the device or the tenant needs the room for something else. What several tenants use
-//! is charged to each of them in full, and what one of them causes is charged to nobody else: so no tenant's room depends on what others do. (Bills divide instead, see `accounts.rs`; they
-//! have to add up to what the device holds.)
+//! is charged to each of them in full, and what one of them causes is charged to nobody else: so no tenant's room depends on what others do. (Bills divide instead: they have to add up to what the device holds.)
 
-use crate::constants::{ConstantId, Constants};
-use atoll_core::residency::ItemId;
-use atoll_core::{Class, Tenant};
+use super::constants::{ConstantId, Constants};
+use crate::ids::Class;
+use crate::residency::ItemId;
+use crate::tenant::Tenant;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::AddAssign;
 
@@ -25,16 +25,16 @@ impl TenantBytes {
     pub const UNLIMITED: TenantBytes = TenantBytes { all: u64::MAX, best_effort: u64::MAX };
 
     /// What work of a class takes that takes so much.
-    pub(crate) fn of(class: Class, bytes: u64) -> TenantBytes {
+    pub(super) fn of(class: Class, bytes: u64) -> TenantBytes {
         TenantBytes { all: bytes, best_effort: if class == Class::BestEffort { bytes } else { 0 } }
     }
 
-    pub(crate) fn fits(self, quota: TenantBytes) -> bool {
+    pub(super) fn fits(self, quota: TenantBytes) -> bool {
         self.all <= quota.all && self.best_effort <= quota.best_effort
     }
 
     /// What binds work of a class.
-    pub(crate) fn for_class(self, class: Class) -> u64 {
+    pub(super) fn for_class(self, class: Class) -> u64 {
         match class {
             Class::RealTime => self.all,
             Class::BestEffort => self.all.min(self.best_effort),
@@ -42,7 +42,7 @@ impl TenantBytes {
     }
 
     /// What is left of a quota for work of a class when so much is used.
-    pub(crate) fn left(self, used: TenantBytes, class: Class) -> u64 {
+    pub(super) fn left(self, used: TenantBytes, class: Class) -> u64 {
         let [all, best_effort] = [self.all.saturating_sub(used.all), self.best_effort.saturating_sub(used.best_effort)];
         TenantBytes { all, best_effort }.for_class(class)
     }
@@ -81,9 +81,9 @@ impl MemoryQuotas {
     }
 }
 
-/// The quotas of an engine, with what is charged against them. Tenants that have none are not counted.
+/// The quotas of a device's memory, with what is charged against them. Tenants that have none are not counted.
 #[derive(Debug)]
-pub(crate) struct Quotas {
+pub(super) struct Quotas {
     quotas: MemoryQuotas,
     tenants: BTreeMap<Tenant, Charges>,
 }
@@ -107,7 +107,7 @@ struct Charge {
 }
 
 impl Quotas {
-    pub(crate) fn new(quotas: MemoryQuotas) -> Quotas {
+    pub(super) fn new(quotas: MemoryQuotas) -> Quotas {
         // Those that are named are told of before they do anything.
         let named = quotas.tenants.iter().filter(|(_, quota)| **quota != TenantBytes::UNLIMITED);
         let tenants = named.map(|(tenant, _)| (tenant.clone(), Charges::default())).collect();
@@ -115,28 +115,28 @@ impl Quotas {
     }
 
     /// A tenant's quota, if it has one.
-    pub(crate) fn of(&self, tenant: &Tenant) -> Option<TenantBytes> {
+    pub(super) fn of(&self, tenant: &Tenant) -> Option<TenantBytes> {
         Some(self.quotas.of(tenant)).filter(|quota| *quota != TenantBytes::UNLIMITED)
     }
 
     /// What a tenant's constants take.
-    pub(crate) fn charged(&self, tenant: &Tenant) -> TenantBytes {
+    pub(super) fn charged(&self, tenant: &Tenant) -> TenantBytes {
         self.tenants.get(tenant).map_or_else(TenantBytes::default, |charges| charges.bytes)
     }
 
     /// What is charged to a tenant, by set and class.
-    pub(crate) fn charges(&self, tenant: &Tenant) -> impl Iterator<Item = (ItemId, Class)> {
+    pub(super) fn charges(&self, tenant: &Tenant) -> impl Iterator<Item = (ItemId, Class)> {
         let sets = self.tenants.get(tenant).into_iter().flat_map(|charges| &charges.sets);
         sets.flat_map(|(&set, charge)| CLASSES.into_iter().filter(|&class| charge.classes[class as usize]).map(move |class| (set, class)))
     }
 
-    pub(crate) fn is_charged(&self, tenant: &Tenant, set: ItemId, class: Class) -> bool {
+    pub(super) fn is_charged(&self, tenant: &Tenant, set: ItemId, class: Class) -> bool {
         let charge = self.tenants.get(tenant).and_then(|charges| charges.sets.get(&set));
         charge.is_some_and(|charge| charge.classes[class as usize])
     }
 
     /// What charging these sets would add.
-    pub(crate) fn added_by(&self, tenant: &Tenant, class: Class, sets: &[ItemId], constants: &Constants) -> TenantBytes {
+    pub(super) fn added_by(&self, tenant: &Tenant, class: Class, sets: &[ItemId], constants: &Constants) -> TenantBytes {
         let known = self.tenants.get(tenant).map(|charges| &charges.constants);
         let counts = |id: &ConstantId| known.and_then(|known| known.get(id)).copied().unwrap_or_default();
         let mut added = TenantBytes::default();
@@ -149,7 +149,7 @@ impl Quotas {
         added
     }
 
-    pub(crate) fn charge(&mut self, tenant: &Tenant, class: Class, set: ItemId, constants: &Constants) {
+    pub(super) fn charge(&mut self, tenant: &Tenant, class: Class, set: ItemId, constants: &Constants) {
         if self.of(tenant).is_none() || self.is_charged(tenant, set, class) || constants.members(set).next().is_none() {
             return;
         }
@@ -164,32 +164,32 @@ impl Quotas {
         }
     }
 
-    pub(crate) fn discharge(&mut self, tenant: &Tenant, class: Class, set: ItemId) {
+    pub(super) fn discharge(&mut self, tenant: &Tenant, class: Class, set: ItemId) {
         if let Some(charges) = self.tenants.get_mut(tenant) {
             charges.drop_charge(class, set);
         }
     }
 
     /// A set leaves the device.
-    pub(crate) fn forget(&mut self, set: ItemId) {
+    pub(super) fn forget(&mut self, set: ItemId) {
         for charges in self.tenants.values_mut() {
             CLASSES.into_iter().for_each(|class| charges.drop_charge(class, set));
         }
     }
 
     /// Remembers how much a tenant used.
-    pub(crate) fn note(&mut self, tenant: &Tenant, used: TenantBytes) {
+    pub(super) fn note(&mut self, tenant: &Tenant, used: TenantBytes) {
         let most = &mut self.tenants.entry(tenant.clone()).or_default().most;
         *most = most.max(used);
     }
 
     /// The most that a tenant ever used.
-    pub(crate) fn most(&self, tenant: &Tenant) -> TenantBytes {
+    pub(super) fn most(&self, tenant: &Tenant) -> TenantBytes {
         self.tenants.get(tenant).map_or_else(TenantBytes::default, |charges| charges.most)
     }
 
     /// Tenants with a quota of which anything is known.
-    pub(crate) fn tenants(&self) -> impl Iterator<Item = &Tenant> {
+    pub(super) fn tenants(&self) -> impl Iterator<Item = &Tenant> {
         self.tenants.keys()
     }
 }

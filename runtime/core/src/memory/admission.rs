@@ -1,0 +1,365 @@
+//! Admission: which invocations get memory, in which order.
+//!
+//! Memory is given to cold invocations in turn, real-time ones first, all that one needs or nothing. First goes what nobody pins: leftovers, memory kept from past invocations, constants by
+//! the residency policy. Warm invocations may overtake the first cold one while it waits, but only [`OVERTAKES_MAX`] times; then those behind it are held back, what they pinned is taken
+//! from them, and only running invocations stand between it and its memory. So nobody starves, and an invocation that waits holds nothing that the first one needs. Constants in use a moment ago
+//! stay for a minimum residency (`min_residency.rs`).
+
+use super::event::{Action, InvocationSpec, Refusal, Turn};
+use super::limits::{LOADS_MAX, OVERTAKES_MAX};
+use super::min_residency::Victims;
+use super::{Invocation, Memory, SetState};
+use crate::ids::{Class, TaskId};
+use crate::residency::ItemId;
+use crate::tenant::Tenant;
+use std::ops::Bound;
+
+impl Memory {
+    /// Returns an error if an invocation would not fit if it had the device, or its tenant's quota, for itself.
+    ///
+    /// # Errors
+    ///
+    /// The refusal says which, with bytes.
+    pub fn check(&self, spec: &InvocationSpec) -> Result<(), Refusal> {
+        let sets = self.sets_of(spec);
+        let constants: u64 = sets.iter().map(|&set| self.constants.set_bytes(set)).sum();
+        let bytes: u64 = spec.stages.iter().fold(0, |sum, stage| sum.saturating_add(stage.bytes));
+        let (wanted, total) = (bytes.saturating_add(constants), self.ledger.total());
+        if wanted <= total {
+            return self.check_quota(spec, &sets);
+        }
+        Err(Refusal::OutOfMemory { wanted, constants, free: self.ledger.free_bytes(), obtainable: self.obtainable_bytes(), total })
+    }
+
+    /// The sets of constants of an invocation, each once.
+    fn sets_of(&self, spec: &InvocationSpec) -> Vec<ItemId> {
+        let mut sets: Vec<ItemId> = spec.stages.iter().map(|stage| self.functions[&stage.function].membership.set).collect();
+        sets.sort_unstable();
+        sets.dedup();
+        sets
+    }
+
+    /// An invocation arrives: pins what it needs if all of that is there.
+    pub(super) fn arrive(&mut self, spec: InvocationSpec) {
+        let sets = self.sets_of(&spec);
+        let InvocationSpec { task, class, tenant, stages } = spec;
+        let turn = (class, task);
+        let missing: Vec<ItemId> = sets.iter().copied().filter(|&set| !self.constants.is_resident(set)).collect();
+        self.actions.extend(missing.iter().map(|&set| Action::ColdStart { task, set }));
+        self.tenant_mut(&tenant).invocations += 1;
+        let has_constants = missing.is_empty();
+        let new = Invocation {
+            class,
+            tenant,
+            stages,
+            sets,
+            missing,
+            pinned: false,
+            waits_until: None,
+            short: false,
+            prepared: false,
+            ending: false,
+            slots: Vec::new(),
+        };
+        let before = self.invocations.insert(task, new);
+        assert!(before.is_none(), "an invocation arrives once");
+        let may_begin = !self.is_held_back(turn) && !self.waits_for_quota(turn) && !self.is_unmapped(task);
+        let ready = has_constants && may_begin && self.fits_quota(task);
+        if ready {
+            self.pin(task);
+            self.charge(task);
+        } else {
+            self.set_cold(turn, true);
+        }
+        self.actions.push_back(Action::Admitted { task, ready });
+        if !ready {
+            self.serve_cold();
+        }
+    }
+
+    /// An invocation is over.
+    pub(super) fn leave(&mut self, task: TaskId) {
+        let turn = self.turn(task);
+        self.set_cold(turn, false);
+        let prepared = self.invocations[&task].prepared;
+        for slot in std::mem::take(&mut self.invocation_mut(task).slots) {
+            self.keep(slot);
+        }
+        if prepared {
+            self.prepared -= 1;
+            for set in self.invocations[&task].sets.clone() {
+                // All may have been lost with the device's memory meanwhile.
+                if self.residency.contains(set) {
+                    self.residency.use_ended(self.now, set);
+                }
+            }
+        }
+        self.unpin(task);
+        let Invocation { tenant, .. } = self.invocations.remove(&task).expect("an invocation leaves once");
+        self.tenant_mut(&tenant).invocations -= 1;
+        self.forget_tenant(&tenant);
+    }
+
+    /// Enters an invocation among the cold ones, or takes it out. Returns whether that changed anything.
+    pub(super) fn set_cold(&mut self, turn: Turn, is_cold: bool) -> bool {
+        let changed = if is_cold { self.cold.insert(turn) } else { self.cold.remove(&turn) };
+        if changed {
+            let cold = &mut self.tenant_of(turn.1).cold;
+            *cold = if is_cold { *cold + 1 } else { *cold - 1 };
+            for &set in &self.invocations[&turn.1].sets {
+                self.constants.note_cold(set, turn, is_cold);
+            }
+        }
+        changed
+    }
+
+    /// The scheduler wants an invocation prepared.
+    pub(super) fn prepare(&mut self, task: TaskId) {
+        let turn = self.turn(task);
+        if self.is_held_back(turn) || self.waits_for_quota(turn) {
+            return self.make_cold(task);
+        }
+        let has_memory = !self.invocations[&task].slots.is_empty()
+            || (self.make_quota_room(turn, true, Victims::All) && self.until_room(turn, true, |memory| memory.obtain_all(task)));
+        if has_memory {
+            self.actions.push_back(Action::Begin { task });
+        } else {
+            self.invocation_mut(task).short = true;
+            self.make_cold(task);
+            self.serve_cold();
+        }
+    }
+
+    /// An invocation was prepared.
+    pub(super) fn note_prepared(&mut self, task: TaskId) {
+        let turn = self.turn(task);
+        self.overtakes += u32::from(self.blocked.is_some_and(|first| turn > first));
+        self.pinning.remove(&turn);
+        self.tenant_of(task).pinning.remove(&turn);
+        self.prepared += 1;
+        self.invocation_mut(task).prepared = true;
+        for &set in &self.invocations[&task].sets {
+            if self.residency.contains(set) {
+                self.residency.used(self.now, set);
+            }
+        }
+    }
+
+    /// Whether an invocation in front of this turn has waited for memory for too long.
+    fn is_held_back(&self, turn: Turn) -> bool {
+        self.blocked.is_some_and(|first| turn > first && self.has_priority(first))
+    }
+
+    /// Whether the first cold invocation gets memory before anybody behind it.
+    fn has_priority(&self, first: Turn) -> bool {
+        first.0 == Class::RealTime || self.overtakes >= OVERTAKES_MAX
+    }
+
+    fn pin(&mut self, task: TaskId) {
+        let turn = self.turn(task);
+        let sets = self.invocations[&task].sets.clone();
+        for &set in &sets {
+            if self.constants.pin(set) && self.residency.contains(set) {
+                self.residency.pin(set);
+            }
+        }
+        let tenant = self.tenant_of(task);
+        sets.iter().for_each(|&set| *tenant.pins.entry((set, turn.0)).or_default() += 1);
+        tenant.pinning.insert(turn);
+        self.pinning.insert(turn);
+        self.invocation_mut(task).pinned = true;
+    }
+
+    /// Takes back what an invocation pinned, if it did.
+    fn unpin(&mut self, task: TaskId) {
+        if !std::mem::take(&mut self.invocation_mut(task).pinned) {
+            return;
+        }
+        let turn = self.turn(task);
+        let sets = self.invocations[&task].sets.clone();
+        self.pinning.remove(&turn);
+        let tenant = self.tenant_of(task);
+        tenant.pinning.remove(&turn);
+        for &set in &sets {
+            let pins = tenant.pins.get_mut(&(set, turn.0)).expect("what is unpinned was pinned");
+            *pins -= 1;
+            if *pins == 0 {
+                tenant.pins.remove(&(set, turn.0));
+            }
+        }
+        for set in sets {
+            if !self.constants.unpin(set) {
+                continue;
+            }
+            if self.residency.contains(set) {
+                self.residency.unpin(set);
+            } else {
+                self.cancel_loading(set);
+            }
+        }
+    }
+
+    /// Takes from an invocation that is not prepared what it pinned and what memory it got; it is cold from then on.
+    pub(super) fn make_cold(&mut self, task: TaskId) {
+        let turn = self.turn(task);
+        let invocation = self.invocation_mut(task);
+        assert!(!invocation.prepared, "what runs keeps what it has");
+        let slots = std::mem::take(&mut invocation.slots);
+        if !slots.is_empty() {
+            self.actions.push_back(Action::TakeBack { task });
+            slots.into_iter().for_each(|slot| self.keep(slot));
+        }
+        self.unpin(task);
+        if self.set_cold(turn, true) {
+            self.actions.push_back(Action::Unready { task });
+        }
+    }
+
+    /// Gives cold invocations what they need, as far as there is memory.
+    pub(super) fn serve_cold(&mut self) {
+        if self.lost {
+            return;
+        }
+        self.short_of_quota.clear();
+        let (mut first_in_turn, mut tried, mut next) = (None, 0, self.cold.first().copied());
+        while let Some(turn) = next {
+            next = self.cold.range((Bound::Excluded(turn), Bound::Unbounded)).next().copied();
+            // An invocation that waits for nothing but an executor blocks nobody.
+            if self.waits_for_mapping(turn.1) || !self.passes_quota(turn) {
+                continue;
+            }
+            if tried == LOADS_MAX {
+                break;
+            }
+            tried += 1;
+            let first = *first_in_turn.get_or_insert(turn);
+            if self.blocked != Some(first) {
+                self.unblock();
+            }
+            let is_first = turn == first;
+            if self.try_serve(turn, is_first) {
+                if is_first {
+                    self.unblock();
+                    // The next one is first where this one has all it needs.
+                    first_in_turn = first_in_turn.filter(|first| self.cold.contains(first));
+                }
+                continue;
+            }
+            if is_first {
+                self.blocked = Some(turn);
+            }
+            if self.has_priority(first) {
+                break;
+            }
+        }
+        if first_in_turn.is_none() {
+            self.unblock();
+        }
+    }
+
+    /// Serves a cold invocation at its turn. Returns whether it got what it needs next.
+    fn try_serve(&mut self, turn: Turn, is_first: bool) -> bool {
+        if is_first {
+            self.note_first(turn);
+        }
+        let has_priority = is_first && self.has_priority(turn);
+        let respects = !has_priority && self.respects_residency(turn);
+        // Where nothing runs, nothing will be given back either.
+        let alone = is_first && !respects && self.prepared == 0;
+        self.serve(turn, alone || has_priority, respects) || (alone && self.serve_afresh(turn))
+    }
+
+    /// Whether there is room for a cold invocation in its tenant's quota; if not, those behind it of the same tenant wait too, or those of them that lack constants.
+    fn passes_quota(&mut self, turn: Turn) -> bool {
+        let (_, task) = turn;
+        let Invocation { short, ref tenant, .. } = self.invocations[&task];
+        if self.waits_for_quota(turn) || (self.short_of_quota.contains_key(tenant) && !self.has_constants(task)) {
+            return false;
+        }
+        if !short && self.fits_quota(task) {
+            return true;
+        }
+        let tenant = tenant.clone();
+        let victims = if !short && self.respects_own_residency(turn) { Victims::Cool } else { Victims::All };
+        let passes = self.make_quota_room(turn, short, victims);
+        if !passes {
+            self.short_of_quota.insert(tenant, (turn, victims));
+        }
+        passes
+    }
+
+    /// Whether all constants that an invocation needs are there.
+    fn has_constants(&self, task: TaskId) -> bool {
+        self.invocations[&task].sets.iter().all(|&set| self.constants.is_resident(set))
+    }
+
+    /// Whether a cold invocation has all constants it needs, and its executors have not mapped all of them.
+    fn waits_for_mapping(&self, task: TaskId) -> bool {
+        self.invocations[&task].pinned && self.is_unmapped(task) && self.has_constants(task)
+    }
+
+    fn unblock(&mut self) {
+        (self.blocked, self.overtakes) = (None, 0);
+    }
+
+    /// Gives a cold invocation all that it needs, or nothing; takes it from those behind if it may, and leaves others their minimum residency if it has to. Returns whether it got it.
+    fn serve(&mut self, turn: Turn, takes: bool, respects: bool) -> bool {
+        let (_, task) = turn;
+        if self.invocations[&task].ending {
+            return true;
+        }
+        if !self.invocations[&task].pinned {
+            self.pin(task);
+        }
+        let sets = self.invocations[&task].sets.clone();
+        let has_room = self.loading.len() < LOADS_MAX || turn.0 == Class::RealTime;
+        let victims = if respects { Victims::Cool } else { Victims::All };
+        let may_hold = has_room && (!respects || self.fits_beside_warm(task));
+        let held = sets.iter().all(|&set| {
+            self.constants.state(set) != SetState::Away || (may_hold && self.until_room(turn, takes, |memory| memory.hold(set, victims)))
+        });
+        if !held {
+            self.unpin(task);
+            return false;
+        }
+        self.charge(task);
+        if !self.has_constants(task) || self.is_unmapped(task) {
+            return true;
+        }
+        if self.invocations[&task].short && !self.until_room(turn, takes, |memory| memory.obtain_all(task)) {
+            self.unpin(task);
+            return false;
+        }
+        self.set_cold(turn, false);
+        self.actions.push_back(Action::Ready { task });
+        true
+    }
+
+    /// Gives the first cold invocation what it needs on a device that is empty but for that: where nothing runs and yet its memory is not to be had, it is in pieces.
+    fn serve_afresh(&mut self, turn: Turn) -> bool {
+        while self.take_from_behind(turn, None) || self.reclaim_one(Victims::All) {}
+        self.serve(turn, true, false)
+    }
+
+    /// Tries something that takes memory; where it may, takes from those behind until it succeeds.
+    fn until_room(&mut self, turn: Turn, takes: bool, attempt: impl Fn(&mut Memory) -> bool) -> bool {
+        loop {
+            if attempt(self) {
+                return true;
+            }
+            if !takes || !self.take_from_behind(turn, None) {
+                return false;
+            }
+        }
+    }
+
+    /// Makes the last of those cold that are not running and come after a turn, of all or of a tenant's. Returns whether there was one.
+    pub(super) fn take_from_behind(&mut self, turn: Turn, tenant: Option<&Tenant>) -> bool {
+        let pinning = match tenant {
+            None => Some(&self.pinning),
+            Some(tenant) => self.tenants.get(tenant).map(|state| &state.pinning),
+        };
+        let last = pinning.and_then(|pinning| pinning.last().copied()).filter(|&last| last > turn);
+        last.inspect(|&(_, task)| self.make_cold(task)).is_some()
+    }
+}

@@ -1,0 +1,277 @@
+//! Memory of invocations: reused, reclaimed, waited for.
+//!
+//! An invocation gets all of its memory at once or waits without any, so that those who wait cannot block each other; it then waits among the cold ones (`admission.rs`). What it had is kept for
+//! the next invocation of the same function and shape, until memory is short.
+
+use super::event::{Action, Fresh, FunctionId, Granted, Place, SlotId, StageSpec};
+use super::ledger::Purpose;
+use super::limits::IDLE_SLOTS_PER_FUNCTION_MAX;
+use super::min_residency::Victims;
+use super::quota::TenantBytes;
+use super::{Invocation, Memory};
+use crate::ids::{Class, TaskId};
+use crate::tenant::Tenant;
+use std::collections::BTreeMap;
+
+/// All memory of invocations.
+#[derive(Default)]
+pub(super) struct Slots {
+    slots: BTreeMap<SlotId, Slot>,
+    /// What is kept, by when it was released, as a count.
+    idle: BTreeMap<u64, SlotId>,
+    /// The same of each function, released longest ago first.
+    idle_by_function: BTreeMap<FunctionId, Vec<SlotId>>,
+    /// The same of each tenant.
+    idle_by_tenant: BTreeMap<Tenant, BTreeMap<u64, SlotId>>,
+    idle_bytes: u64,
+    /// Counts slots and releases.
+    count: u64,
+}
+
+struct Slot {
+    function: FunctionId,
+    tenant: Tenant,
+    shape: Box<[i64]>,
+    place: Place,
+    holder: Holder,
+}
+
+#[derive(Clone, Copy)]
+enum Holder {
+    /// An invocation of this class.
+    Invocation(Class),
+    /// Nobody; released at this count.
+    Idle(u64),
+}
+
+impl Slots {
+    pub(super) fn idle_bytes(&self) -> u64 {
+        self.idle_bytes
+    }
+
+    /// What is kept for a function.
+    pub(super) fn idle_of(&self, function: FunctionId) -> Vec<SlotId> {
+        self.idle_by_function.get(&function).cloned().unwrap_or_default()
+    }
+
+    /// How many slots are kept for a function and shape.
+    pub(super) fn idle_count(&self, function: FunctionId, shape: &[i64]) -> usize {
+        let idle = self.idle_by_function.get(&function).into_iter().flatten();
+        idle.filter(|slot| *self.slots[slot].shape == *shape).count()
+    }
+
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn enter_idle(&mut self, id: SlotId) {
+        let released = self.next();
+        let slot = self.slots.get_mut(&id).expect("a slot exists until its memory is given back");
+        slot.holder = Holder::Idle(released);
+        self.idle.insert(released, id);
+        self.idle_by_function.entry(slot.function).or_default().push(id);
+        self.idle_by_tenant.entry(slot.tenant.clone()).or_default().insert(released, id);
+        self.idle_bytes += slot.place.bytes;
+    }
+
+    fn leave_idle(&mut self, id: SlotId) {
+        let slot = &self.slots[&id];
+        let Holder::Idle(released) = slot.holder else { unreachable!("the slot is idle") };
+        self.idle.remove(&released);
+        self.idle_bytes -= slot.place.bytes;
+        let of_function = self.idle_by_function.get_mut(&slot.function).expect("an idle slot is its function's");
+        of_function.retain(|other| *other != id);
+        if of_function.is_empty() {
+            self.idle_by_function.remove(&slot.function);
+        }
+        let of_tenant = self.idle_by_tenant.get_mut(&slot.tenant).expect("an idle slot is its tenant's");
+        of_tenant.remove(&released);
+        if of_tenant.is_empty() {
+            self.idle_by_tenant.remove(&slot.tenant);
+        }
+    }
+
+    /// What was kept last of this shape.
+    fn find_idle(&self, function: FunctionId, shape: &[i64]) -> Option<SlotId> {
+        let idle = self.idle_by_function.get(&function)?;
+        idle.iter().rev().copied().find(|slot| *self.slots[slot].shape == *shape)
+    }
+}
+
+impl Memory {
+    /// Memory for every stage of an invocation, or for none. Its constants are there. Returns whether there was.
+    pub(super) fn obtain_all(&mut self, task: TaskId) -> bool {
+        let Invocation { class, tenant, stages, .. } = &self.invocations[&task];
+        let (class, tenant, stages) = (*class, tenant.clone(), stages.clone());
+        let mut granted: Vec<Granted> = Vec::with_capacity(stages.len());
+        for stage in &stages {
+            match self.obtain(stage, class, &tenant) {
+                Some(slot) => granted.push(slot),
+                None => {
+                    granted.into_iter().for_each(|slot| self.put_back(slot));
+                    return false;
+                }
+            }
+        }
+        self.invocation_mut(task).slots = granted.iter().map(|granted| granted.slot).collect();
+        self.actions.push_back(Action::Grant { task, slots: granted });
+        self.note_use(&tenant);
+        true
+    }
+
+    /// Memory for a call: what an earlier one of the same shape left, or new.
+    fn obtain(&mut self, stage: &StageSpec, class: Class, tenant: &Tenant) -> Option<Granted> {
+        let granted = match self.slots.find_idle(stage.function, &stage.shape) {
+            Some(slot) => {
+                self.slots.leave_idle(slot);
+                self.tenant_mut(tenant).idle_bytes -= self.slots.slots[&slot].place.bytes;
+                Granted { slot, fresh: None }
+            }
+            None if stage.bytes > self.obtainable_bytes() => return None,
+            None => self.fresh(stage, tenant)?,
+        };
+        let slot = self.slots.slots.get_mut(&granted.slot).expect("obtained just now");
+        slot.holder = Holder::Invocation(class);
+        let bytes = slot.place.bytes;
+        self.tenant_mut(tenant).held += TenantBytes::of(class, bytes);
+        Some(granted)
+    }
+
+    fn fresh(&mut self, stage: &StageSpec, tenant: &Tenant) -> Option<Granted> {
+        let place = self.allocate(Purpose::Invocation, stage.bytes, Victims::All)?;
+        let id = SlotId(self.slots.next());
+        let slot = Slot {
+            function: stage.function,
+            tenant: tenant.clone(),
+            shape: stage.shape.clone(),
+            place,
+            holder: Holder::Invocation(Class::BestEffort),
+        };
+        self.slots.slots.insert(id, slot);
+        // What invocations give back is cleared; what constants gave back is not.
+        Some(Granted { slot: id, fresh: Some(Fresh { place, clear: self.ledger.has_one_part() }) })
+    }
+
+    /// Undoes a grant that was not carried out.
+    fn put_back(&mut self, granted: Granted) {
+        if granted.fresh.is_none() {
+            return self.keep(granted.slot);
+        }
+        self.release_held(granted.slot);
+        let slot = self.slots.slots.remove(&granted.slot).expect("it was granted");
+        self.ledger.free(slot.place);
+    }
+
+    /// A grant was not carried out: fresh memory of it cannot be cleared. The invocation ends.
+    pub(super) fn ungrant(&mut self, task: TaskId, granted: &[Granted]) {
+        for &Granted { slot, fresh } in granted {
+            let slots = &mut self.invocation_mut(task).slots;
+            let is_held = slots.iter().position(|held| *held == slot).map(|at| slots.remove(at)).is_some();
+            if let Some(fresh) = fresh {
+                self.forget_slot(slot);
+                if fresh.clear && !self.ledger.has_one_part() {
+                    // Where constants and invocations share memory it is cleared whenever it is granted.
+                    self.withhold(fresh.place);
+                }
+            } else if is_held && self.slots.slots.contains_key(&slot) {
+                self.keep(slot);
+            }
+        }
+        self.invocation_mut(task).ending = true;
+        let goes_on = |action: &Action| matches!(action, Action::Begin { task: other } | Action::Ready { task: other } if *other == task);
+        self.actions.retain(|action| !goes_on(action));
+    }
+
+    /// A slot never came to be. It may have been taken from its invocation again meanwhile.
+    fn forget_slot(&mut self, id: SlotId) {
+        match self.slots.slots.get(&id).map(|slot| slot.holder) {
+            None => return self.actions.retain(|action| !matches!(action, Action::GiveBack { slot, .. } if *slot == id)),
+            Some(Holder::Invocation(_)) => self.release_held(id),
+            Some(Holder::Idle(_)) => {
+                self.slots.leave_idle(id);
+                let Slot { tenant, place, .. } = &self.slots.slots[&id];
+                let (tenant, bytes) = (tenant.clone(), place.bytes);
+                self.tenant_mut(&tenant).idle_bytes -= bytes;
+            }
+        }
+        let slot = self.slots.slots.remove(&id).expect("looked at above");
+        self.ledger.free(slot.place);
+    }
+
+    /// Allocates, at the cost of what nobody uses right now.
+    pub(super) fn allocate(&mut self, purpose: Purpose, bytes: u64, victims: Victims) -> Option<Place> {
+        if bytes > self.ledger.total() {
+            return None;
+        }
+        loop {
+            match self.ledger.allocate(purpose, bytes) {
+                Some(place) => return Some(place),
+                None if self.reclaim_one(victims) => {}
+                None => return None,
+            }
+        }
+    }
+
+    /// Gives back a piece of memory, or takes constants off the device so that theirs can be given back. Returns whether there was any that is not in use.
+    pub(super) fn reclaim_one(&mut self, victims: Victims) -> bool {
+        if let Some(place) = self.constants.reclaim_leftover() {
+            self.free_constants([place]);
+            return true;
+        }
+        (victims == Victims::All && self.reclaim_idle(None)) || self.evict_one(victims)
+    }
+
+    /// Gives back what was released longest ago, by anybody or by a tenant. Returns whether anything was idle.
+    pub(super) fn reclaim_idle(&mut self, tenant: Option<&Tenant>) -> bool {
+        let idle = match tenant {
+            None => Some(&self.slots.idle),
+            Some(tenant) => self.slots.idle_by_tenant.get(tenant),
+        };
+        let oldest = idle.and_then(|idle| idle.first_key_value()).map(|(_, slot)| *slot);
+        oldest.inspect(|&slot| self.give_back(slot)).is_some()
+    }
+
+    /// An invocation's memory is no more held for it.
+    fn release_held(&mut self, id: SlotId) {
+        let slot = &self.slots.slots[&id];
+        let Holder::Invocation(class) = slot.holder else { unreachable!("the slot is an invocation's") };
+        let (tenant, gone) = (slot.tenant.clone(), TenantBytes::of(class, slot.place.bytes));
+        let held = &mut self.tenant_mut(&tenant).held;
+        *held = TenantBytes { all: held.all - gone.all, best_effort: held.best_effort - gone.best_effort };
+    }
+
+    /// Keeps an invocation's memory for the next one.
+    pub(super) fn keep(&mut self, id: SlotId) {
+        self.release_held(id);
+        self.slots.enter_idle(id);
+        let Slot { function, tenant, place, .. } = &self.slots.slots[&id];
+        let (function, tenant, bytes) = (*function, tenant.clone(), place.bytes);
+        self.tenant_mut(&tenant).idle_bytes += bytes;
+        let idle = &self.slots.idle_by_function[&function];
+        if idle.len() > IDLE_SLOTS_PER_FUNCTION_MAX {
+            self.give_back(idle[0]);
+        }
+    }
+
+    /// Gives memory that is kept back. Nobody else ever finds in it what was there: it goes back to the system, and reads as zero when it comes again.
+    pub(super) fn give_back(&mut self, id: SlotId) {
+        self.slots.leave_idle(id);
+        let Slot { tenant, place, .. } = self.slots.slots.remove(&id).expect("an idle slot exists");
+        self.tenant_mut(&tenant).idle_bytes -= place.bytes;
+        self.forget_tenant(&tenant);
+        self.actions.push_back(Action::GiveBack { slot: id, place });
+        self.ledger.free(place);
+    }
+
+    /// Memory that was given back cannot be cleared that way. It is taken out of use; what was promised of it meanwhile is cleared before it is used.
+    pub(super) fn withhold(&mut self, place: Place) {
+        let overlaps = |other: &Place| other.at.0 < place.at.0 + place.bytes && place.at.0 < other.at.0 + other.bytes;
+        for action in &mut self.actions {
+            let Action::Grant { slots, .. } = action else { continue };
+            let fresh = slots.iter_mut().filter_map(|slot| slot.fresh.as_mut());
+            fresh.filter(|fresh| overlaps(&fresh.place)).for_each(|fresh| fresh.clear = true);
+        }
+        self.ledger.withhold(place);
+    }
+}

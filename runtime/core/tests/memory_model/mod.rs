@@ -1,0 +1,501 @@
+//! A world for memory decisions: tenants with functions, an engine that carries actions out, and a device that refuses and forgets.
+
+mod device;
+
+use atoll_core::memory::{
+    Action, ConstantSpec, Event, FunctionId, FunctionSpec, Granted, InvocationSpec, Memory, MemoryQuotas, MemorySpec, SetState, SlotId,
+    StageSpec, TenantBytes,
+};
+use atoll_core::residency::{ItemId, RESIDENCY_POLICIES, Residency};
+use atoll_core::rng::Rng;
+use atoll_core::{Class, DeviceOffset, Nanos, TaskId, Tenant};
+use device::Device;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+const GRANULE: u64 = 256;
+const TENANTS: [&str; 3] = ["local", "a", "b"];
+const FUNCTIONS_MAX: usize = 9;
+const INVOCATIONS_MAX: usize = 12;
+/// Steps after the last arrival in which everybody has to be served.
+const DRAIN_STEPS_MAX: u64 = 20_000;
+
+/// What was seen, to show that the scenarios are not tame.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) completed: u64,
+    pub(crate) cold: u64,
+    pub(crate) evicted: u64,
+    pub(crate) made_cold: u64,
+    pub(crate) reserve_failed: u64,
+    pub(crate) clear_failed: u64,
+    pub(crate) give_back_failed: u64,
+    pub(crate) write_failed: u64,
+    pub(crate) unmapped: u64,
+    pub(crate) lost: u64,
+    pub(crate) reused: u64,
+    pub(crate) refused: u64,
+    pub(crate) over_quota: u64,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, o: Totals) {
+        let pairs = [
+            (&mut self.completed, o.completed),
+            (&mut self.cold, o.cold),
+            (&mut self.evicted, o.evicted),
+            (&mut self.made_cold, o.made_cold),
+            (&mut self.reserve_failed, o.reserve_failed),
+            (&mut self.clear_failed, o.clear_failed),
+            (&mut self.give_back_failed, o.give_back_failed),
+            (&mut self.write_failed, o.write_failed),
+            (&mut self.unmapped, o.unmapped),
+            (&mut self.lost, o.lost),
+            (&mut self.reused, o.reused),
+            (&mut self.refused, o.refused),
+            (&mut self.over_quota, o.over_quota),
+        ];
+        for (sum, more) in pairs {
+            *sum += more;
+        }
+    }
+}
+
+struct Function {
+    tenant: Tenant,
+    set: ItemId,
+    unloading: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Cold,
+    Ready,
+    Running,
+    Ending,
+}
+
+struct Invocation {
+    spec: InvocationSpec,
+    stage: Stage,
+    slots: Vec<SlotId>,
+}
+
+pub(crate) struct World {
+    rng: Rng,
+    now: Nanos,
+    memory: Memory,
+    device: Device,
+    functions: BTreeMap<FunctionId, Function>,
+    invocations: BTreeMap<TaskId, Invocation>,
+    /// Slots of nobody, with the tenant whose bytes are in them.
+    kept: BTreeMap<SlotId, atoll_core::memory::Place>,
+    places: BTreeMap<SlotId, atoll_core::memory::Place>,
+    /// Where constants of running invocations are no longer to be trusted.
+    constants_lost: BTreeSet<TaskId>,
+    unmapped: BTreeSet<FunctionId>,
+    staging: BTreeMap<ItemId, usize>,
+    next: u64,
+    /// One in so many chances something goes wrong; 0 for never.
+    faults: u64,
+    two_parts: bool,
+    /// Bytes that could not be cleared so far.
+    withheld_max: u64,
+    totals: Totals,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let two_parts = rng.below(2) == 0;
+        let memory_bytes = GRANULE * (24 + rng.below(40));
+        let spec = MemorySpec {
+            memory_bytes,
+            constants_base: DeviceOffset(1 << 40),
+            constants_bytes: if two_parts { memory_bytes } else { 0 },
+            constants_granule: GRANULE,
+            limit_bytes: None,
+            overcommit: [0.6, 3.0][rng.below(2) as usize],
+        };
+        let quota = TenantBytes { all: GRANULE * (12 + rng.below(20)), best_effort: GRANULE * (10 + rng.below(20)) };
+        let tenants = [("a".parse().expect("a name"), quota)].into_iter().collect();
+        let quotas = MemoryQuotas { default: TenantBytes::UNLIMITED, tenants };
+        let policy = RESIDENCY_POLICIES[rng.below(RESIDENCY_POLICIES.len() as u64) as usize];
+        let faults = [0, 30, 200][rng.below(3) as usize];
+        World {
+            rng,
+            now: Nanos(0),
+            memory: Memory::new(&spec, Residency::new((policy.make)()), quotas),
+            device: Device::default(),
+            functions: BTreeMap::new(),
+            invocations: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            places: BTreeMap::new(),
+            constants_lost: BTreeSet::new(),
+            unmapped: BTreeSet::new(),
+            staging: BTreeMap::new(),
+            next: 1,
+            faults,
+            two_parts,
+            withheld_max: 0,
+            totals: Totals::default(),
+        }
+    }
+
+    pub(crate) fn run(mut self, steps: u64) -> Totals {
+        for _ in 0..steps {
+            self.step(true);
+        }
+        for step in 0.. {
+            if self.invocations.is_empty() {
+                break;
+            }
+            if step > DRAIN_STEPS_MAX / 2 && self.memory.withheld_bytes() > 0 {
+                // What fitted the device before some of it was withheld may not fit any more.
+                let waiting: Vec<TaskId> = self.invocations.keys().copied().collect();
+                waiting.into_iter().for_each(|task| self.end(task));
+            }
+            let stages: Vec<_> = self.invocations.iter().map(|(task, invocation)| (task, invocation.stage)).collect();
+            assert!(
+                step < DRAIN_STEPS_MAX,
+                "never served, {} of {} bytes withheld: {stages:?}",
+                self.memory.withheld_bytes(),
+                self.memory.total_bytes()
+            );
+            self.step(false);
+        }
+        let functions: Vec<FunctionId> = self.functions.keys().copied().collect();
+        functions.into_iter().for_each(|id| self.unload(id));
+        assert_eq!(self.memory.used_bytes(), self.memory.withheld_bytes(), "what nobody has any more is free");
+        assert_eq!(self.device.reserved_bytes(), 0, "constants of nobody are on the device");
+        self.totals
+    }
+
+    fn step(&mut self, arrives: bool) {
+        self.now.0 += 1 + self.rng.below(2_000);
+        match self.rng.below(16) {
+            0 if arrives => self.load(),
+            1 if arrives && self.rng.below(8) == 0 => self.begin_unload(),
+            2..=4 if arrives => self.arrive(),
+            5 if arrives && self.rng.below(8) == 0 => self.cancel(),
+            6 | 7 => self.end_one(),
+            8 | 9 => self.prepare_one(),
+            10 => self.map_one(),
+            11 if self.fails() => self.lose_constants(),
+            _ => self.advance(),
+        }
+        if self.memory.next_wakeup().is_some_and(|at| at <= self.now) {
+            self.tell(Event::Tick);
+        }
+        self.finish_endings();
+        self.check();
+    }
+
+    fn fails(&mut self) -> bool {
+        self.faults > 0 && self.rng.below(self.faults) == 0
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.memory.handle(self.now, event);
+        while let Some(action) = self.memory.next_action() {
+            self.carry_out(action);
+        }
+    }
+
+    fn note(&mut self, event: Event) {
+        self.memory.handle(self.now, event);
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    // What clients do.
+
+    fn load(&mut self) {
+        if self.functions.len() >= FUNCTIONS_MAX {
+            return;
+        }
+        let function = FunctionId(self.number());
+        let tenant: Tenant = TENANTS[self.rng.below(3) as usize].parse().expect("a name");
+        let class = if self.rng.below(3) == 0 { Class::RealTime } else { Class::BestEffort };
+        let mut offset = 0;
+        let constants: Vec<ConstantSpec> = (0..self.rng.below(4))
+            .map(|_| {
+                let content = self.rng.below(14) as u8;
+                let bytes = GRANULE * (1 + u64::from(content) % 5) - u64::from(content);
+                offset += bytes.next_multiple_of(GRANULE);
+                ConstantSpec { digest: [content; 32], bytes, offset: offset - bytes.next_multiple_of(GRANULE) }
+            })
+            .collect();
+        let spec = FunctionSpec { function, tenant: tenant.clone(), class, constants };
+        match self.memory.join(spec) {
+            Ok(set) => {
+                self.functions.insert(function, Function { tenant, set, unloading: false });
+                self.tell(Event::Load { function });
+            }
+            Err(_) => self.totals.refused += 1,
+        }
+        while let Some(action) = self.memory.next_action() {
+            self.carry_out(action);
+        }
+    }
+
+    fn begin_unload(&mut self) {
+        let Some(id) = self.any_of(self.functions.keys().copied().collect()) else { return };
+        self.functions.get_mut(&id).expect("picked").unloading = true;
+        self.finish_unload(id);
+    }
+
+    fn finish_unload(&mut self, id: FunctionId) {
+        let calls = |invocation: &Invocation| invocation.spec.stages.iter().any(|stage| stage.function == id);
+        if self.functions.get(&id).is_some_and(|function| function.unloading) && !self.invocations.values().any(calls) {
+            self.unload(id);
+        }
+    }
+
+    fn unload(&mut self, id: FunctionId) {
+        self.functions.remove(&id);
+        self.unmapped.remove(&id);
+        self.tell(Event::Unloaded { function: id });
+    }
+
+    fn arrive(&mut self) {
+        if self.invocations.len() >= INVOCATIONS_MAX {
+            return;
+        }
+        let loaded: Vec<FunctionId> = self.functions.iter().filter(|(_, function)| !function.unloading).map(|(id, _)| *id).collect();
+        let Some(first) = self.any_of(loaded.clone()) else { return };
+        let tenant = self.functions[&first].tenant.clone();
+        let own: Vec<FunctionId> = loaded.into_iter().filter(|id| self.functions[id].tenant == tenant).collect();
+        let mut stages = Vec::new();
+        for at in 0..1 + self.rng.below(2) {
+            let function = if at == 0 { first } else { self.any_of(own.clone()).expect("the first is one") };
+            let shape = 1 + self.rng.below(3);
+            stages.push(StageSpec { function, shape: Box::new([shape as i64]), bytes: shape * GRANULE * 3 - 7 });
+        }
+        let class = if self.rng.below(5) == 0 { Class::RealTime } else { Class::BestEffort };
+        let task = TaskId(self.number());
+        let spec = InvocationSpec { task, class, tenant, stages };
+        if self.memory.check(&spec).is_err() {
+            self.totals.over_quota += 1;
+            return;
+        }
+        self.invocations.insert(task, Invocation { spec: spec.clone(), stage: Stage::Cold, slots: Vec::new() });
+        self.tell(Event::Arrived(spec));
+    }
+
+    fn cancel(&mut self) {
+        let waiting = self.invocations.iter().filter(|(_, invocation)| invocation.stage != Stage::Running).map(|(task, _)| *task);
+        if let Some(task) = self.any_of(waiting.collect()) {
+            self.end(task);
+        }
+    }
+
+    fn end(&mut self, task: TaskId) {
+        self.invocations.get_mut(&task).expect("it is there").stage = Stage::Ending;
+        self.note(Event::Ending { task });
+    }
+
+    // What the engine does.
+
+    fn prepare_one(&mut self) {
+        let running = self.invocations.values().filter(|invocation| invocation.stage == Stage::Running).count();
+        let ready = self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Ready);
+        let first = ready.map(|(task, invocation)| (invocation.spec.class, *task)).min();
+        if let Some((_, task)) = first.filter(|_| running < 3) {
+            self.tell(Event::Prepare { task });
+        }
+    }
+
+    fn end_one(&mut self) {
+        let running = self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running).map(|(task, _)| *task);
+        if let Some(task) = self.any_of(running.collect()) {
+            self.totals.completed += 1;
+            self.invocations.get_mut(&task).expect("picked").stage = Stage::Ending;
+        }
+    }
+
+    fn finish_endings(&mut self) {
+        let ending =
+            |world: &World| world.invocations.iter().find(|(_, invocation)| invocation.stage == Stage::Ending).map(|(task, _)| *task);
+        while let Some(task) = ending(self) {
+            let Invocation { spec, slots, .. } = self.invocations.remove(&task).expect("found");
+            self.constants_lost.remove(&task);
+            self.keep(slots, &spec);
+            self.tell(Event::Left { task });
+            spec.stages.iter().for_each(|stage| self.finish_unload(stage.function));
+            self.tell(Event::Resume);
+        }
+    }
+
+    fn keep(&mut self, slots: Vec<SlotId>, spec: &InvocationSpec) {
+        for slot in slots {
+            self.device.dirty(self.places[&slot], spec.tenant.as_str());
+            self.kept.insert(slot, self.places[&slot]);
+        }
+    }
+
+    fn map_one(&mut self) {
+        if let Some(function) = self.any_of(self.unmapped.iter().copied().collect()) {
+            self.unmapped.remove(&function);
+            self.tell(Event::Mapped { functions: vec![function] });
+        }
+    }
+
+    fn advance(&mut self) {
+        for (set, end) in self.staging.clone() {
+            self.note(Event::Staged { set, end });
+        }
+        self.staging.values_mut().for_each(|end| *end = usize::MAX);
+        self.tell(Event::Advance);
+    }
+
+    fn lose_constants(&mut self) {
+        self.totals.lost += 1;
+        self.device.forget_constants();
+        self.constants_lost
+            .extend(self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running).map(|(task, _)| *task));
+        self.tell(Event::ConstantsLost);
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Admitted { task, ready } => self.set_stage(task, if ready { Stage::Ready } else { Stage::Cold }),
+            Action::Ready { task } => {
+                self.totals.cold += 1;
+                self.set_stage(task, Stage::Ready);
+            }
+            Action::Unready { task } => {
+                self.totals.made_cold += 1;
+                self.set_stage(task, Stage::Cold);
+            }
+            Action::Fail { task, .. } => self.set_stage(task, Stage::Ending),
+            Action::Begin { task } if self.fails() => self.end(task),
+            Action::Begin { task } => {
+                assert_eq!(self.invocations[&task].slots.len(), self.invocations[&task].spec.stages.len(), "it has memory for every stage");
+                self.set_stage(task, Stage::Running);
+                self.note(Event::Prepared { task });
+            }
+            Action::Grant { task, slots } => self.grant(task, slots),
+            Action::TakeBack { task } => {
+                let invocation = self.invocations.get_mut(&task).expect("it has not left");
+                let (slots, spec) = (std::mem::take(&mut invocation.slots), invocation.spec.clone());
+                self.keep(slots, &spec);
+            }
+            Action::GiveBack { slot, place } => {
+                assert_eq!(self.kept.remove(&slot), Some(place), "what is given back was kept");
+                self.places.remove(&slot);
+                if self.fails() {
+                    self.totals.give_back_failed += 1;
+                    self.withheld_max += place.bytes;
+                    self.note(Event::NotGivenBack { place });
+                } else {
+                    self.device.clean(place);
+                }
+            }
+            Action::Reserve { set, generation, places } => {
+                let good = (0..places.len()).find(|_| self.fails()).unwrap_or(places.len());
+                places[..good].iter().for_each(|place| self.device.reserve(*place));
+                self.totals.reserve_failed += u64::from(good < places.len());
+                let refused = (good < places.len()).then(|| (places[good..].to_vec(), Arc::from("no memory")));
+                self.note(Event::Reserved { set, generation, refused });
+            }
+            Action::Release { place } => self.device.release(place),
+            Action::Show { function, .. } => {
+                if self.rng.below(6) == 0 && self.functions.contains_key(&function) {
+                    self.totals.unmapped += 1;
+                    self.unmapped.insert(function);
+                    self.note(Event::Unmapped { function });
+                }
+            }
+            Action::Stage { set, .. } => drop(self.staging.insert(set, self.rng.below(2_000) as usize)),
+            Action::CancelStage { set } | Action::Loaded { set, .. } => drop(self.staging.remove(&set)),
+            Action::Write { set, to, from, .. } => {
+                assert!(self.device.is_reserved(to, from.len() as u64), "bytes are written where nothing is reserved");
+                if self.fails() {
+                    self.totals.write_failed += 1;
+                    self.note(Event::WriteFailed { set, why: Arc::from("refused") });
+                } else {
+                    self.note(Event::Written { bytes: from.len() as u64, took_ns: 10 });
+                }
+            }
+            Action::Evicted { set, .. } => {
+                self.totals.evicted += 1;
+                for (task, invocation) in &self.invocations {
+                    let uses = invocation.spec.stages.iter().any(|stage| self.functions[&stage.function].set == set);
+                    assert!(!uses || invocation.stage != Stage::Running, "{task:?} runs and its constants are evicted");
+                }
+            }
+            Action::Hide { .. } | Action::ColdStart { .. } | Action::Forgotten { .. } | Action::BillsDue => {}
+        }
+    }
+
+    fn set_stage(&mut self, task: TaskId, stage: Stage) {
+        let invocation = self.invocations.get_mut(&task).expect("actions name invocations that have not left");
+        if invocation.stage != Stage::Ending {
+            invocation.stage = stage;
+        }
+    }
+
+    fn grant(&mut self, task: TaskId, slots: Vec<Granted>) {
+        let clears = |granted: &Granted| granted.fresh.is_some_and(|fresh| fresh.clear);
+        let is_missing = slots.iter().any(|granted| granted.fresh.is_none() && !self.kept.contains_key(&granted.slot));
+        if is_missing || (slots.iter().any(clears) && self.fails()) {
+            self.totals.clear_failed += 1;
+            self.withheld_max += slots.iter().filter_map(|granted| granted.fresh).map(|fresh| fresh.place.bytes).sum::<u64>();
+            self.note(Event::GrantFailed { task, slots });
+            return self.set_stage(task, Stage::Ending);
+        }
+        let tenant = self.invocations[&task].spec.tenant.clone();
+        for granted in &slots {
+            match granted.fresh {
+                None => {
+                    self.totals.reused += 1;
+                    self.kept.remove(&granted.slot);
+                }
+                Some(fresh) => {
+                    if fresh.clear {
+                        self.device.clean(fresh.place);
+                    }
+                    self.places.insert(granted.slot, fresh.place);
+                }
+            }
+            self.device.check_clean(self.places[&granted.slot], tenant.as_str());
+        }
+        self.invocations.get_mut(&task).expect("it has not left").slots = slots.iter().map(|granted| granted.slot).collect();
+    }
+
+    // What has to be true.
+
+    fn check(&self) {
+        let slots: u64 = self.places.values().map(|place| place.bytes).sum();
+        let constants = self.device.reserved_bytes();
+        assert_eq!(slots + constants + self.memory.withheld_bytes(), self.memory.used_bytes(), "bytes do not add up");
+        assert!(slots + constants <= self.memory.total_bytes(), "more is used than there is");
+        assert!(self.memory.withheld_bytes() <= self.withheld_max, "more is withheld than could not be cleared");
+        self.device.check_disjoint(self.places.values().copied(), self.two_parts);
+        for (task, invocation) in self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running) {
+            if self.constants_lost.contains(task) {
+                continue;
+            }
+            for stage in &invocation.spec.stages {
+                let set = self.functions[&stage.function].set;
+                assert_eq!(self.memory.state(set), SetState::Resident, "{task:?} runs without its constants");
+                let (_, offsets) = self.memory.constant_offsets(stage.function);
+                assert!(offsets.iter().all(|at| self.device.is_reserved(*at, 1)), "{task:?} runs with constants that are elsewhere");
+            }
+        }
+        for tenant in self.memory.tenant_memory() {
+            let fits = tenant.used.all <= tenant.quota.all && tenant.used.best_effort <= tenant.quota.best_effort;
+            assert!(fits, "tenant {} uses {:?} of {:?}", tenant.tenant, tenant.used, tenant.quota);
+        }
+    }
+
+    fn any_of<T: Copy>(&mut self, items: Vec<T>) -> Option<T> {
+        let count = items.len() as u64;
+        (count > 0).then(|| items[self.rng.below(count) as usize])
+    }
+}

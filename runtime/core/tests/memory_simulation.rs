@@ -1,0 +1,56 @@
+//! Memory decisions driven by a small model of an engine and a device, with random arrivals, unloads, cancellations, refusals and losses. After every step the invariants are checked.
+//!
+//! A failure prints the command that runs its seed alone, and the commit. `ATOLL_TEST_FULL=1` simulates a million steps; `ATOLL_SEEDS=10` runs so many seeds.
+
+mod memory_model;
+
+use memory_model::{Totals, World};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+}
+
+/// Runs one world, and adds to whatever goes wrong how to see it again.
+fn run(seed: u64, steps: u64) -> Totals {
+    catch_unwind(AssertUnwindSafe(|| World::new(seed).run(steps))).unwrap_or_else(|cause| {
+        let cause = cause.downcast_ref::<String>().cloned().or(cause.downcast_ref::<&str>().map(|s| (*s).to_string()));
+        let commit = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+        let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+        panic!(
+            "{}\nagain, at commit {commit}: ATOLL_SEED={seed} cargo test -p atoll-core --test memory_simulation",
+            cause.unwrap_or_default()
+        );
+    })
+}
+
+#[test]
+fn whatever_happens_bytes_add_up_and_everybody_is_served() {
+    let is_full = std::env::var_os("ATOLL_TEST_FULL").is_some_and(|value| value == "1");
+    let steps = 2_500;
+    let seeds = match number("ATOLL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("ATOLL_SEEDS").unwrap_or(if is_full { 400 } else { 40 }),
+    };
+    let mut totals = Totals::default();
+    for seed in seeds.clone() {
+        totals += run(seed, steps);
+    }
+    let t = totals;
+    let counts = [
+        t.completed,
+        t.cold,
+        t.evicted,
+        t.made_cold,
+        t.reserve_failed,
+        t.clear_failed,
+        t.give_back_failed,
+        t.write_failed,
+        t.unmapped,
+        t.lost,
+        t.reused,
+        t.refused,
+        t.over_quota,
+    ];
+    assert!(seeds.end - seeds.start < 40 || counts.iter().all(|&count| count >= 10), "the scenarios are too tame: {t:?}");
+}

@@ -1,0 +1,67 @@
+//! The bytes behind the ids of memory decisions.
+
+use crate::event::Submission;
+use crate::function::FunctionId;
+use crate::instance::Instance;
+use crate::staging::{Staged, Stager};
+use crate::statistics::ConstantStatistics;
+use atoll_core::TaskId;
+use atoll_core::memory::{InvocationSpec, SlotId, StageSpec};
+use atoll_core::residency::ItemId;
+use atoll_kgraph::Bundle;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the engine keeps for memory decisions: the bytes behind ids.
+pub(super) struct Holdings {
+    /// Memory of past invocations, with the function it is for.
+    pub(super) kept: BTreeMap<SlotId, (FunctionId, Instance)>,
+    /// Where the bytes of sets come from: the bundle of a set's first function.
+    pub(super) bundles: BTreeMap<ItemId, Arc<Bundle>>,
+    /// Sets that are being read into host memory.
+    pub(super) staged: Vec<(ItemId, Arc<Staged>)>,
+    pub(super) stager: Stager,
+    pub(super) counters: BTreeMap<ItemId, ConstantStatistics>,
+    pub(super) totals: ConstantStatistics,
+    /// Bytes of constants are to be divided anew among those who pay for them.
+    pub(super) bills_due: bool,
+}
+
+impl Holdings {
+    pub(super) fn new(stager: Stager) -> Holdings {
+        Holdings {
+            kept: BTreeMap::new(),
+            bundles: BTreeMap::new(),
+            staged: Vec::new(),
+            stager,
+            counters: BTreeMap::new(),
+            totals: ConstantStatistics::default(),
+            bills_due: false,
+        }
+    }
+
+    /// What happened to a set since its first function was loaded.
+    pub(super) fn counters(&self, set: ItemId) -> ConstantStatistics {
+        self.counters.get(&set).copied().unwrap_or_default()
+    }
+
+    pub(super) fn count(&mut self, set: ItemId, count: impl Fn(&mut ConstantStatistics)) {
+        count(self.counters.entry(set).or_default());
+        count(&mut self.totals);
+    }
+}
+
+/// What memory decisions know of an invocation.
+pub(super) fn spec_of(submission: &Submission) -> InvocationSpec {
+    let stages = submission.chain.stages.iter().map(|stage| StageSpec {
+        function: stage.function.id,
+        shape: stage.binding.symbols.as_slice().into(),
+        bytes: stage.binding.layout.bytes,
+    });
+    InvocationSpec {
+        task: TaskId(submission.id.0),
+        class: submission.class,
+        tenant: submission.chain.tenant().clone(),
+        stages: stages.collect(),
+    }
+}

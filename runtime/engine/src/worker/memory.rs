@@ -1,0 +1,306 @@
+//! Carries out what [`atoll_core::memory`] decides, and tells it the outcomes.
+
+use super::Worker;
+use crate::accounts::{AccountId, Holder, MemoryKind};
+use crate::clock;
+use crate::error::InvokeError;
+use crate::event::Submission;
+use crate::function::FunctionId;
+use crate::instance::Instance;
+use crate::statistics::TenantMemory;
+use atoll_core::memory::{self, Action, Event, Granted, Place, SlotId};
+use atoll_core::residency::ItemId;
+use atoll_core::{Action as TaskAction, DeviceOffset, Event as TaskEvent, TaskId, Tenant};
+use atoll_device::DeviceError;
+use std::ops::Range;
+use std::sync::Arc;
+
+const _: () = assert!(memory::ALIGN == atoll_kgraph::BUFFER_ALIGN);
+
+impl Worker {
+    /// Tells memory decisions what happened and carries out what follows. Returns whether anything did. What the scheduler then wants waits for [`Worker::act`].
+    pub(super) fn tell_memory(&mut self, event: Event) -> bool {
+        self.note_memory(event);
+        let mut any = false;
+        while let Some(action) = self.memory.next_action() {
+            self.carry_out(action);
+            any = true;
+        }
+        any
+    }
+
+    /// Tells an outcome of an action that is being carried out, or what causes no action.
+    pub(super) fn note_memory(&mut self, event: Event) {
+        self.memory.handle(clock::now(), event);
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Admitted { task, ready } => self.admit(task, ready),
+            Action::Ready { task } => self.become_ready(task),
+            Action::Unready { task } => self.become_unready(task),
+            Action::Begin { task } => self.write_all_inputs(task),
+            Action::Fail { task, why } => self.fail(task, InvokeError::Device(format!("the constants cannot be loaded: {why}"))),
+            Action::Grant { task, slots } => self.grant(task, slots),
+            Action::TakeBack { task } => self.take_back(task),
+            Action::GiveBack { slot, place } => self.give_back(slot, place),
+            Action::Reserve { set, generation, places } => self.reserve(set, generation, places),
+            Action::Release { place } if self.lost.is_none() => self.device.release_constant(place.at),
+            Action::Release { .. } => {}
+            Action::Show { function, tenant } => self.show(function, &tenant),
+            Action::Hide { tenant, places } if self.lost.is_none() => self.device.hide_constants(tenant.as_str(), &places),
+            Action::Hide { .. } => {}
+            Action::Stage { set, ranges, urgent } => {
+                let bundle = Arc::clone(&self.holdings.bundles[&set]);
+                let staged = self.holdings.stager.stage(bundle, ranges, urgent);
+                self.holdings.staged.push((set, staged));
+            }
+            Action::CancelStage { set } => self.holdings.staged.retain(|(other, _)| *other != set),
+            Action::Write { set, task, to, from } => self.write_piece(set, task, to, from),
+            Action::ColdStart { task, set } => self.note_cold_start(task, set),
+            Action::Loaded { set, tasks } => self.note_loaded(set, &tasks),
+            Action::Evicted { set, bytes } => self.note_evicted(set, bytes),
+            Action::Forgotten { set } => {
+                self.holdings.bundles.remove(&set);
+                self.holdings.counters.remove(&set);
+            }
+            Action::BillsDue => self.holdings.bills_due = true,
+        }
+    }
+
+    // Invocations.
+
+    fn become_ready(&mut self, task: TaskId) {
+        let before = self.actions.len();
+        self.tell(TaskEvent::TaskReady { task });
+        self.note_preemptions(task, before);
+    }
+
+    fn become_unready(&mut self, task: TaskId) {
+        // It may have been told to prepare itself a moment ago.
+        self.actions.retain(|action| *action != TaskAction::Prepare { task });
+        self.tell(TaskEvent::TaskUnready { task });
+    }
+
+    /// Binds memory to an invocation.
+    fn grant(&mut self, task: TaskId, slots: Vec<Granted>) {
+        if let Err(error) = self.clear_fresh(&slots) {
+            self.note_memory(Event::GrantFailed { task, slots });
+            return self.fail_on(task, "its memory cannot be cleared", &error);
+        }
+        let Submission { chain, class, .. } = &self.invocations[&task].submission;
+        let stages: Vec<_> = chain.stages.iter().map(|stage| (stage.function.id, Arc::clone(&stage.binding))).collect();
+        let class = *class;
+        let mut instances = Vec::with_capacity(slots.len());
+        for (granted, (function, binding)) in slots.iter().zip(stages) {
+            let loaded = &self.functions[&function];
+            let holder = (loaded.account(class), MemoryKind::Invocations);
+            let mut instance = match granted.fresh {
+                None => self.holdings.kept.remove(&granted.slot).expect("looked at with the fresh ones").1,
+                Some(fresh) => {
+                    let (generation, offsets) = self.memory.constant_offsets(function);
+                    Instance::new(binding, fresh.place, offsets, generation, loaded.module)
+                }
+            };
+            if instance.generation != self.memory.generation(function) {
+                let (generation, offsets) = self.memory.constant_offsets(function);
+                instance.move_constants(generation, offsets);
+            }
+            self.hand_over(&mut instance, Some(holder));
+            instances.push(instance);
+        }
+        let invocation = self.invocation(task);
+        invocation.instances = instances;
+        invocation.slots = slots.iter().map(|granted| granted.slot).collect();
+    }
+
+    /// Clears fresh memory that may hold bytes of others.
+    fn clear_fresh(&mut self, slots: &[Granted]) -> Result<(), DeviceError> {
+        for Granted { slot, fresh } in slots {
+            match fresh {
+                Some(fresh) if fresh.clear && self.lost.is_none() => {
+                    let answer = self.device.fill(fresh.place.at, 0, fresh.place.bytes);
+                    self.check(answer)?;
+                }
+                Some(_) => {}
+                // It was to come from a grant that failed a moment ago.
+                None if !self.holdings.kept.contains_key(slot) => {
+                    return Err(DeviceError::DomainLost("the memory was lost before it was cleared".into()));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn take_back(&mut self, task: TaskId) {
+        let invocation = self.invocation(task);
+        let (instances, slots) = (std::mem::take(&mut invocation.instances), std::mem::take(&mut invocation.slots));
+        let functions: Vec<FunctionId> = invocation.submission.chain.stages.iter().map(|stage| stage.function.id).collect();
+        self.keep(functions, slots, instances);
+    }
+
+    /// Keeps memory of an invocation for later ones.
+    pub(super) fn keep(&mut self, functions: Vec<FunctionId>, slots: Vec<SlotId>, instances: Vec<Instance>) {
+        for ((function, slot), mut instance) in functions.into_iter().zip(slots).zip(instances) {
+            let holder = (self.functions[&function].own_account(), MemoryKind::Idle);
+            self.hand_over(&mut instance, Some(holder));
+            self.holdings.kept.insert(slot, (function, instance));
+        }
+    }
+
+    fn give_back(&mut self, slot: SlotId, place: Place) {
+        // Of a grant that failed nothing was kept.
+        let Some((_, mut instance)) = self.holdings.kept.remove(&slot) else { return };
+        self.hand_over(&mut instance, None);
+        if self.lost.is_none() {
+            let answer = self.device.give_back(instance.at(0), place.bytes);
+            if self.check(answer).is_err() {
+                self.note_memory(Event::NotGivenBack { place });
+            }
+        }
+    }
+
+    /// Somebody else is billed for an instance from now on.
+    fn hand_over(&mut self, instance: &mut Instance, holder: Option<Holder>) {
+        let before = std::mem::replace(&mut instance.holder, holder);
+        self.accounts.pass(instance.bytes(), before, holder, clock::now());
+    }
+
+    // Constants.
+
+    fn reserve(&mut self, set: ItemId, generation: u64, places: Vec<Place>) {
+        let mut refused = None;
+        for (index, place) in places.iter().enumerate() {
+            let answer = self.device.reserve_constant(place.at, place.bytes);
+            if let Err(error) = self.check(answer) {
+                refused = Some((places[index..].to_vec(), Arc::from(error.to_string())));
+                break;
+            }
+        }
+        self.note_memory(Event::Reserved { set, generation, refused });
+    }
+
+    /// Shows a function its constants, as far as they have places.
+    fn show(&mut self, function: FunctionId, tenant: &Tenant) {
+        if self.lost.is_some() {
+            return;
+        }
+        self.device.show_constants(tenant.as_str(), &self.memory.places(function));
+        if !self.device.sees_constants(tenant.as_str()) {
+            self.note_memory(Event::Unmapped { function });
+        }
+    }
+
+    /// Lets those go on whose constants are mapped now. Returns whether there were any.
+    pub(super) fn take_mapped(&mut self) -> bool {
+        if self.lost.is_some() {
+            return false;
+        }
+        let (memory, device) = (&self.memory, &self.device);
+        let mapped = memory.unmapped().filter(|(_, tenant)| device.sees_constants(tenant.as_str()));
+        let functions: Vec<FunctionId> = mapped.map(|(function, _)| function).collect();
+        if functions.is_empty() {
+            return false;
+        }
+        self.tell_memory(Event::Mapped { functions });
+        self.act();
+        true
+    }
+
+    /// Where the device lost all constants, says so. Returns whether that happened.
+    pub(super) fn take_constants_lost(&mut self) -> bool {
+        if self.lost.is_some() || !self.device.take_constants_lost() {
+            return false;
+        }
+        self.tell_memory(Event::ConstantsLost);
+        self.act();
+        true
+    }
+
+    /// Writes the next piece of a set that is being loaded. Returns whether there was one.
+    pub(super) fn advance_loading(&mut self) -> bool {
+        if !self.memory.is_loading() || self.device.is_away() {
+            return false;
+        }
+        let now = clock::now();
+        for (set, staged) in &self.holdings.staged {
+            self.memory.handle(now, Event::Staged { set: *set, end: staged.end() });
+        }
+        let any = self.tell_memory(Event::Advance);
+        if any {
+            self.act();
+        }
+        any
+    }
+
+    fn write_piece(&mut self, set: ItemId, task: Option<TaskId>, to: DeviceOffset, from: Range<usize>) {
+        let (begin, bytes) = (clock::now(), from.len() as u64);
+        let bundle = Arc::clone(&self.holdings.bundles[&set]);
+        let answer = self.device.write(to, &bundle.weights()[from]);
+        match self.check(answer) {
+            Ok(()) => {}
+            // With all others, which is told apart from this.
+            Err(DeviceError::DomainLost(_)) => return,
+            Err(error) => return self.note_memory(Event::WriteFailed { set, why: error.to_string().into() }),
+        }
+        self.note_memory(Event::Written { bytes, took_ns: clock::now().0.saturating_sub(begin.0) });
+        self.holdings.count(set, |counters| counters.loaded_bytes += bytes);
+        // What is loaded with its function is billed with it.
+        if let Some(account) = task.and_then(|task| self.account_for(task, set)) {
+            self.accounts.of(account).written_bytes += bytes;
+        }
+    }
+
+    // Accounts.
+
+    fn note_cold_start(&mut self, task: TaskId, set: ItemId) {
+        self.holdings.count(set, |counters| counters.cold_starts += 1);
+        if let Some(account) = self.account_for(task, set) {
+            self.accounts.of(account).cold_starts += 1;
+        }
+    }
+
+    /// Where it is billed what an invocation causes to happen to a set.
+    fn account_for(&self, task: TaskId, set: ItemId) -> Option<AccountId> {
+        let Submission { chain, class, .. } = &self.invocations.get(&task)?.submission;
+        let mut functions = chain.stages.iter().map(|stage| &self.functions[&stage.function.id]);
+        functions.find(|loaded| loaded.set == set).map(|loaded| loaded.account(*class))
+    }
+
+    fn note_loaded(&mut self, set: ItemId, tasks: &[TaskId]) {
+        let from_disk = self.holdings.staged.extract_if(.., |(other, _)| *other == set).any(|(_, staged)| staged.was_on_disk());
+        self.holdings.count(set, |counters| {
+            counters.loads += 1;
+            counters.disk_loads += u64::from(from_disk);
+        });
+        for &task in tasks.iter().filter(|_| from_disk) {
+            if let Some(account) = self.account_for(task, set) {
+                self.accounts.of(account).disk_cold_starts += 1;
+            }
+        }
+    }
+
+    fn note_evicted(&mut self, set: ItemId, bytes: u64) {
+        self.holdings.count(set, |counters| {
+            counters.evictions += 1;
+            counters.evicted_bytes += bytes;
+        });
+        // A function that is being loaded has no account.
+        for loaded in self.memory.functions_of(set).filter_map(|function| self.functions.get(&function)) {
+            self.accounts.of(loaded.own_account()).reclaims += 1;
+        }
+    }
+
+    pub(super) fn settle_bills(&mut self) {
+        if std::mem::take(&mut self.holdings.bills_due) {
+            self.bill_constants();
+        }
+    }
+
+    /// What tenants with quotas use.
+    pub(super) fn tenant_memory(&self) -> Vec<TenantMemory> {
+        let tenants = self.memory.tenant_memory().into_iter();
+        tenants.map(|memory::TenantUse { tenant, quota, used, most }| TenantMemory { tenant, quota, used, most }).collect()
+    }
+}

@@ -1,0 +1,10 @@
+//! An invocation in front of the scheduler.
+
+use crate::event::Submission;
+use crate::request::PendingReply;
+
+/// An invocation that waits for an executor.
+pub(super) struct Parked {
+    pub(super) submission: Submission,
+    pub(super) reply: PendingReply,
+}

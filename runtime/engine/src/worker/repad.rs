@@ -1,0 +1,109 @@
+//! Asks for modules in which functions of a tenant can share launches, loads them, and says what of an invocation can be shared.
+
+use super::Worker;
+use super::pad_modules::{Loading, PadModules, find};
+use crate::binding::Work;
+use crate::padding::{LoadedPadding, Padded, PaddingJob, PaddingModule};
+use atoll_core::{LaunchProfile, TaskId, Tenant};
+use atoll_device::ModuleImage;
+use atoll_kgraph::NodeProfile;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+impl Worker {
+    /// The functions of a tenant changed: asks for modules of those that there are.
+    pub(super) fn repad(&mut self, tenant: &Tenant) {
+        let Worker { device, padding, functions, lost, .. } = self;
+        let PadModules { thread: Some(thread), jobs, owners, .. } = &mut padding.modules else { return };
+        let mut by_target: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        for loaded in functions.values().filter(|loaded| loaded.key().tenant == *tenant && !loaded.is_unloading()) {
+            by_target.entry(loaded.function.target.clone()).or_default().push((loaded.function.id, Arc::clone(&loaded.function.bundle)));
+        }
+        // What nobody has any more goes when no launch uses it; what is on its way nobody will use.
+        for (_, modules) in owners.iter_mut().filter(|(key, _)| key.0 == *tenant && !by_target.contains_key(&key.1)) {
+            modules.wanted = 0;
+            modules.loading.drain(..).filter(|_| lost.is_none()).for_each(|loading| device.unload_module(loading.module.id));
+            modules.retired.append(&mut modules.current);
+        }
+        for (target, functions) in by_target {
+            *jobs += 1;
+            owners.entry((tenant.clone(), target.clone())).or_default().wanted = *jobs;
+            thread.submit(PaddingJob { tenant: tenant.clone(), target, number: *jobs, functions });
+        }
+    }
+
+    /// Modules were made, or cannot be.
+    pub(super) fn padded(&mut self, padded: Padded) {
+        let Padded { tenant, target, number, functions, modules } = padded;
+        let key = (tenant, target);
+        match self.padding.modules.owners.get_mut(&key).filter(|modules| modules.wanted == number) {
+            Some(modules) if self.lost.is_none() => modules.made = number,
+            _ => return,
+        }
+        let modules = match modules {
+            Ok(modules) => modules,
+            Err(reason) => return tracing::info!(tenant = %key.0, %reason, "real-time launches run unpadded"),
+        };
+        let ids: Vec<_> = functions.iter().map(|(id, _)| *id).collect();
+        let profiles = Arc::new(functions.into_iter().collect::<HashMap<_, _>>());
+        let mut loading = Vec::new();
+        for PaddingModule { code, kernels, facts, candidates } in modules {
+            let image = ModuleImage { domain: key.0.as_str(), target: &key.1, code: &code, ptx: None, kernels: &kernels };
+            let begun = self.device.begin_load(image);
+            match self.check(begun) {
+                Ok(id) => {
+                    let candidates = candidates.into_iter().enumerate();
+                    let candidates = candidates.map(|(at, (bundle, kernel))| ((ids[bundle], kernel), at)).collect();
+                    self.padding.modules.numbers += 1;
+                    let number = self.padding.modules.numbers;
+                    let module = LoadedPadding { number, id, facts, candidates, profiles: Arc::clone(&profiles) };
+                    loading.push(Loading { module, is_there: false });
+                }
+                Err(error) => tracing::warn!(tenant = %key.0, %error, "a padding module cannot be loaded"),
+            }
+        }
+        let modules = self.padding.modules.owners.get_mut(&key).expect("looked at just now");
+        for overtaken in std::mem::replace(&mut modules.loading, loading) {
+            self.device.unload_module(overtaken.module.id);
+        }
+    }
+
+    /// Goes on with modules that are being loaded or are not needed any more. Returns whether something happened.
+    pub(super) fn advance_padding(&mut self) -> bool {
+        if self.lost.is_some() {
+            return false;
+        }
+        let Worker { device, padding, .. } = self;
+        let owners = padding.modules.owners.iter_mut();
+        owners.fold(false, |any, ((tenant, _), modules)| modules.advance(tenant, &mut **device) || any)
+    }
+
+    /// What the scheduler should know of an invocation's launches so that they can be padded, or pad.
+    pub(super) fn profiles(&mut self, task: TaskId) -> Option<Arc<[Option<LaunchProfile>]>> {
+        let invocation = self.invocations.get_mut(&task)?;
+        // Of a chain nobody measured the copies; and what may have ended its executor runs alone the next time, which shows who did.
+        let [stage] = invocation.submission.chain.stages.as_slice() else { return None };
+        if invocation.submission.retries > 0 {
+            return None;
+        }
+        let key = (stage.function.key.tenant.clone(), stage.function.target.clone());
+        let modules = &self.padding.modules.owners.get(&key)?.current;
+        let shape = modules.first()?.profiles.get(&stage.function.id)?.shape(&stage.binding.symbols)?;
+        let nodes: HashMap<u32, &NodeProfile> = shape.launches.iter().map(|launch| (launch.node, launch)).collect();
+        let profile = |step: usize| {
+            let Work::Launch(launch) = &stage.binding.work[step] else { return None };
+            let (module, candidate) = find(modules, (stage.function.id, launch.kernel))?;
+            let measured = nodes.get(&launch.node)?;
+            let blocks: u64 = launch.grid.iter().map(|extent| u64::from(*extent)).product();
+            Some(LaunchProfile {
+                blocks: u32::try_from(blocks).ok().filter(|blocks| *blocks == measured.blocks)?,
+                wave_ns: measured.wave_ns.as_slice().into(),
+                module: module.number,
+                params_bytes: module.facts.candidates[candidate].facts.params_bytes,
+            })
+        };
+        let profiles = (0..stage.binding.work.len()).map(profile).collect();
+        invocation.padding = modules.clone();
+        Some(profiles)
+    }
+}

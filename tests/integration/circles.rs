@@ -1,0 +1,144 @@
+//! Files of a crate do not import each other in circles, and stay readable in one go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Lines of a file of the engine.
+const LINES_MAX: usize = 400;
+
+#[test]
+fn files_of_the_engine_are_short() {
+    for (path, text) in sources(&root().join("runtime/engine/src")) {
+        let lines = text.lines().count();
+        assert!(lines <= LINES_MAX, "{} has {lines} lines, {LINES_MAX} are allowed: split it by concern", path.display());
+    }
+}
+
+#[test]
+fn files_of_the_engine_import_each_other_in_no_circle() {
+    assert_eq!(circles(&root().join("runtime/engine/src")), Vec::<Vec<String>>::new());
+}
+
+#[test]
+fn the_core_has_no_circle_of_more_than_five_files() {
+    let circles = circles(&root().join("runtime/core/src"));
+    assert!(circles.iter().all(|circle| circle.len() <= 5), "{circles:?}");
+}
+
+#[test]
+fn use_trees_are_read() {
+    let text = "use super::{a::{self, B}, c::D as E};\nuse crate::f::g;";
+    assert_eq!(imports(text), ["super::a::self", "super::a::B", "super::c::D", "crate::f::g"]);
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the repository").to_owned()
+}
+
+/// All Rust files below a folder, without those of tests.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") && path.file_stem().is_some_and(|name| name != "tests") {
+            let text = std::fs::read_to_string(&path).expect("a text");
+            found.push((path, text));
+        }
+    }
+    found
+}
+
+/// The name of a file's module, below the folder: empty for the folder's own.
+fn module(folder: &Path, path: &Path) -> String {
+    let inside = path.strip_prefix(folder).expect("below the folder").with_extension("");
+    let mut parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if parts.last().is_some_and(|last| ["mod", "lib"].contains(&last.as_str())) {
+        parts.pop();
+    }
+    parts.join("::")
+}
+
+/// What a text imports, one path each.
+fn imports(text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let statements = code.split(';').filter_map(|statement| {
+        let begin = statement.rfind("use ")?;
+        let is_word = statement[..begin].chars().next_back().is_none_or(char::is_whitespace);
+        is_word.then(|| statement[begin + "use ".len()..].trim())
+    });
+    statements.flat_map(expand).collect()
+}
+
+/// A use tree as single paths.
+fn expand(tree: &str) -> Vec<String> {
+    let Some((before, inside)) = tree.split_once('{') else {
+        return vec![tree.split(" as ").next().unwrap_or_default().trim().to_owned()];
+    };
+    let Some(inside) = inside.trim_end().strip_suffix('}') else { return Vec::new() };
+    let (mut depth, mut begin, mut parts) = (0, 0, Vec::new());
+    for (at, letter) in inside.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&inside[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&inside[begin..]);
+    let parts = parts.into_iter().map(str::trim).filter(|part| !part.is_empty());
+    parts.flat_map(|part| expand(&format!("{before}{part}"))).collect()
+}
+
+/// The groups of files that import each other, directly or through others. The folder's own file, which declares and re-exports the rest, counts only where the rest imports it.
+fn circles(folder: &Path) -> Vec<Vec<String>> {
+    let sources = sources(folder);
+    let modules: BTreeSet<String> = sources.iter().map(|(path, _)| module(folder, path)).collect();
+    let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in &sources {
+        let own = module(folder, path);
+        let targets = imports(text).into_iter().filter_map(|import| target(&own, &import, &modules)).filter(|target| *target != own);
+        edges.insert(own.clone(), targets.collect());
+    }
+    let reach: BTreeMap<&String, BTreeSet<String>> = edges.keys().map(|from| (from, reachable(from, &edges))).collect();
+    let mut circles: BTreeSet<Vec<String>> = BTreeSet::new();
+    for from in edges.keys() {
+        let circle: Vec<String> = reach[from].iter().filter(|to| reach[to].contains(from)).cloned().collect();
+        if circle.len() > 1 {
+            circles.insert(circle);
+        }
+    }
+    circles.into_iter().collect()
+}
+
+/// The module that an import is of: the longest known beginning of its path.
+fn target(own: &str, import: &str, modules: &BTreeSet<String>) -> Option<String> {
+    let mut base: Vec<&str> = own.split("::").filter(|part| !part.is_empty()).collect();
+    // A path that begins with another crate's name leads nowhere from here, which is to say to the file itself.
+    for part in import.split("::") {
+        match part {
+            "crate" => base.clear(),
+            "super" => drop(base.pop()),
+            "self" => {}
+            name => base.push(name),
+        }
+    }
+    (0..=base.len()).rev().map(|count| base[..count].join("::")).find(|name| modules.contains(name))
+}
+
+fn reachable(from: &str, edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    let (mut seen, mut next) = (BTreeSet::new(), vec![from.to_owned()]);
+    while let Some(module) = next.pop() {
+        for to in edges.get(&module).into_iter().flatten() {
+            if seen.insert(to.clone()) {
+                next.push(to.clone());
+            }
+        }
+    }
+    seen
+}

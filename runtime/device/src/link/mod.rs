@@ -21,14 +21,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Most device queues: a bit each in a stop word, and one bit for the shutdown.
-pub const QUEUES_MAX: u32 = 31;
+/// Most device queues: a bit each in a stop mask.
+pub const QUEUES_MAX: u32 = 64;
 
 /// Most launches in a device queue; a command takes 4,224 bytes, of which only those are touched that it has.
 pub const CAPACITY_MAX: u32 = 1 << 16;
 
-/// Bit of a stop word that says that the device ends.
+/// Bit of a stop word that says that the device ends; far above the number of queues, which the bits below count.
 const SHUTDOWN_BIT: u32 = 1 << 31;
+
+/// Where the stop mask stands behind the stop word of a queue.
+const STOP_MASK_BEHIND: u64 = 8;
 
 const LINE_BYTES: u64 = 64;
 const TICKET_AT: u64 = 0;
@@ -200,42 +203,53 @@ impl Link {
         self.word(BEAT_AT)
     }
 
-    /// The word that stops compute units which run blocks of `queue`. Bit `h` is set while the more urgent queue `h` has blocks that nobody took;
-    /// bit `queue` itself while running blocks of it are wanted gone, because their launch was evicted.
+    /// The word that stops compute units which run blocks of `queue`, not 0 while they have to stop: the number of more urgent queues that have blocks which nobody took, and one more while
+    /// running blocks of `queue` itself are wanted gone, because their launch was evicted.
     pub fn stop_word(&self, queue: u32) -> &AtomicU32 {
         self.word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES)
     }
 
+    /// Which queues those are: bit `h` is set while the stop word counts queue `h`, its own where its launch was evicted. Kernels look at one word of 32 bits, in which there is no room for a bit of each.
+    fn stop_mask(&self, queue: u32) -> &AtomicU64 {
+        self.long_word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES + STOP_MASK_BEHIND)
+    }
+
     /// Asks compute units that run blocks of less urgent queues to look at `queue`.
     pub fn raise_stop(&self, queue: u32) {
-        for lower in queue + 1..self.shape.queues {
-            let word = self.stop_word(lower);
-            if word.load(SeqCst) & (1 << queue) == 0 {
-                word.fetch_or(1 << queue, SeqCst);
-            }
-        }
+        (queue + 1..self.shape.queues).for_each(|lower| self.raise(lower, queue));
     }
 
     /// Nothing in `queue` waits for a compute unit.
     pub fn clear_stop(&self, queue: u32) {
-        for lower in queue + 1..self.shape.queues {
-            let word = self.stop_word(lower);
-            if word.load(SeqCst) & (1 << queue) != 0 {
-                word.fetch_and(!(1 << queue), SeqCst);
-            }
-        }
+        (queue + 1..self.shape.queues).for_each(|lower| self.clear(lower, queue));
     }
 
     /// Asks compute units that run blocks of `queue` to leave them.
     pub(super) fn raise_evicted(&self, queue: u32) {
-        self.stop_word(queue).fetch_or(1 << queue, SeqCst);
+        self.raise(queue, queue);
     }
 
     /// A compute unit takes blocks of `queue`: those are to run, whatever was asked of others before.
     pub fn clear_evicted(&self, queue: u32) {
-        let word = self.stop_word(queue);
-        if word.load(SeqCst) & (1 << queue) != 0 {
-            word.fetch_and(!(1 << queue), SeqCst);
+        self.clear(queue, queue);
+    }
+
+    /// Marks in the stop mask of a queue that `by` stops it, and counts that in the stop word.
+    fn raise(&self, stopped: u32, by: u32) {
+        let (word, mask) = (self.stop_word(stopped), self.stop_mask(stopped));
+        if mask.load(SeqCst) & (1 << by) == 0 {
+            // Counted before it is marked: whoever clears the mark finds it counted.
+            word.fetch_add(1, SeqCst);
+            if mask.fetch_or(1 << by, SeqCst) & (1 << by) != 0 {
+                word.fetch_sub(1, SeqCst);
+            }
+        }
+    }
+
+    fn clear(&self, stopped: u32, by: u32) {
+        let (word, mask) = (self.stop_word(stopped), self.stop_mask(stopped));
+        if mask.load(SeqCst) & (1 << by) != 0 && mask.fetch_and(!(1 << by), SeqCst) & (1 << by) != 0 {
+            word.fetch_sub(1, SeqCst);
         }
     }
 
@@ -291,5 +305,65 @@ impl Link {
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.region.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_core::rng::Rng;
+
+    const QUEUES: u32 = 40;
+
+    fn link() -> Link {
+        Link::create(LinkShape { queues: QUEUES, capacity: 1, compute_units: 1 }).expect("memory")
+    }
+
+    #[test]
+    fn a_queue_stops_the_less_urgent_ones_while_it_has_something() {
+        for seed in 0..20 {
+            let (link, mut rng) = (link(), Rng::new(seed));
+            let mut raised = [false; QUEUES as usize];
+            for step in 0..500 {
+                let queue = rng.below(QUEUES.into()) as u32;
+                let raises = rng.below(2) == 0;
+                if raises {
+                    link.raise_stop(queue)
+                } else {
+                    link.clear_stop(queue)
+                }
+                raised[queue as usize] = raises;
+                for lower in 0..QUEUES {
+                    let count = raised[..lower as usize].iter().filter(|raised| **raised).count() as u32;
+                    assert_eq!(link.stop_word(lower).load(SeqCst), count, "seed {seed}, step {step}, queue {lower}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_threads_that_raise_and_clear_leave_nothing_behind() {
+        let link = link();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let link = &link;
+                scope.spawn(move || {
+                    let mut rng = Rng::new(thread);
+                    for _ in 0..5_000 {
+                        let queue = 33 + rng.below(4) as u32;
+                        if rng.below(2) == 0 {
+                            link.raise_stop(queue)
+                        } else {
+                            link.clear_stop(queue)
+                        }
+                        assert!(link.stop_word(39).load(SeqCst) < SHUTDOWN_BIT, "it never counts below zero");
+                    }
+                });
+            }
+        });
+        (0..QUEUES).for_each(|queue| link.clear_stop(queue));
+        assert!((0..QUEUES).all(|queue| link.stop_word(queue).load(SeqCst) == 0));
+        link.end(State::Ending);
+        assert!((0..QUEUES).all(|queue| link.stop_word(queue).load(SeqCst) != 0));
     }
 }

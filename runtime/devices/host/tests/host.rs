@@ -6,10 +6,11 @@
 #[path = "../../../device/tests/suite/mod.rs"]
 mod suite;
 
-use atoll_device::{DeviceError, ModuleImage, Modules};
+use atoll_core::Epoch;
+use atoll_device::{DeviceError, LaunchStatus, ModuleImage, Modules};
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_kgraph::KernelFacts;
-use suite::rig::{Rig, Wanted, facts, kernels};
+use suite::rig::{Launch, Rig, Wanted, facts, kernels};
 
 fn device(Wanted { compute_units, queue_capacity }: Wanted) -> HostDevice {
     HostDevice::start(HostConfig {
@@ -96,10 +97,51 @@ fn a_kernel_that_cannot_be_had_is_named() {
 fn impossible_configurations_are_refused() {
     for config in [
         HostConfig { compute_units: 0, ..HostConfig::default() },
-        HostConfig { queues: 32, ..HostConfig::default() },
+        HostConfig { queues: 65, ..HostConfig::default() },
         HostConfig { queue_capacity: 0, ..HostConfig::default() },
         HostConfig { memory_bytes: u64::MAX, ..HostConfig::default() },
     ] {
         assert!(matches!(HostDevice::start(config), Err(DeviceError::Os { .. })));
     }
+}
+
+fn large(compute_units: u32, queues: u32) -> Rig {
+    let config =
+        HostConfig { compute_units, queues, memory_bytes: 16 << 20, constants_bytes: 1 << 20, cpus: vec![], ..HostConfig::default() };
+    Rig::new(Box::new(HostDevice::start(config).expect("a host device")), kernels())
+}
+
+/// More than fit into a word of bits.
+#[test]
+fn seventy_compute_units_run_blocks() {
+    const BLOCKS: u32 = 2_000;
+    let mut rig = large(70, 2);
+    let counts = rig.alloc(4 * u64::from(BLOCKS));
+    // Which of them are woken in time is the system's choice, as there are fewer CPUs.
+    for round in 1..=200 {
+        assert_eq!(rig.run(1, &Launch::spin(BLOCKS, counts, 100_000)).status, LaunchStatus::Complete);
+        assert!(rig.u32s(counts, BLOCKS as usize).iter().all(|count| *count == round), "each block runs once");
+        if rig.device.compute_units().iter().all(|unit| unit.chunks > 0) {
+            return;
+        }
+    }
+    panic!("a compute unit never ran anything: {:?}", rig.device.compute_units());
+}
+
+/// More than fit into a stop word as bits.
+#[test]
+fn forty_queues_go_in_the_order_of_their_urgency() {
+    const QUEUES: u32 = 40;
+    let mut rig = large(1, QUEUES);
+    let (log, gate, counts) = (rig.alloc(8), rig.alloc(4), rig.alloc(4));
+    rig.submit(QUEUES - 1, &Launch::note(1, log, 1, gate, 1)).expect("room");
+    rig.wait_for(log, 1);
+    let launches: Vec<_> = (0..QUEUES - 1).rev().map(|queue| rig.submit(queue, &Launch::spin(1, counts, 0)).expect("room")).collect();
+    rig.device.store_epoch(gate, Epoch(1));
+    let mut completions: Vec<_> = (0..QUEUES).map(|_| rig.wait()).collect();
+    assert!(completions.iter().all(|completion| completion.status == LaunchStatus::Complete));
+    completions.sort_by_key(|completion| completion.started_ns);
+    let order: Vec<_> = completions.iter().skip(1).map(|completion| completion.launch).collect();
+    assert!(order.iter().eq(launches.iter().rev()), "{order:?}");
+    assert_eq!(rig.u32(counts), QUEUES - 1);
 }

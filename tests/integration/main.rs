@@ -15,6 +15,7 @@ mod dkp;
 mod executors;
 mod faults;
 mod fence;
+mod fleet;
 mod functions;
 mod gpu_check;
 mod gpu_probe;

@@ -1,0 +1,208 @@
+//! A daemon with several devices: both serve, one that is harmed leaves the other alone, and whatever reports names the device.
+
+use crate::cancel::{HARMLESS, metric};
+use crate::control::Setup;
+use crate::executors::wait_until;
+use crate::serve::{Daemon, atoll};
+use anyhow::{Context, Result, ensure};
+use atoll_client::{Call, Client, ClientError, Deploy, ExecutorEntry, RefusalKind, Tensor};
+use atoll_device::cpus;
+use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use atoll_tests::{http, root, stand_in};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Functions, and the device that each is deployed on.
+const PLACES: [(&str, &str); 2] = [("left", "host:0"), ("right", "host:1")];
+
+/// Two host devices with a CPU each.
+fn two_hosts() -> Result<[String; 4]> {
+    let allowed = cpus::allowed();
+    let [first, second, ..] = allowed[..] else { anyhow::bail!("two host devices take two CPUs, here are {allowed:?}") };
+    Ok(["--device".into(), format!("host:0@{first}"), "--device".into(), format!("host:1@{second}")])
+}
+
+fn start() -> Result<Setup> {
+    let options = two_hosts()?;
+    let setup = Setup::start(&options.each_ref().map(String::as_str), "")?;
+    for (name, device) in PLACES {
+        let how = Deploy { name: Some(name.into()), device: Some(device.into()), ..Deploy::default() };
+        let deployed = setup.client()?.deploy(&setup.path("affine.kg"), &how)?;
+        ensure!(deployed.device.as_deref() == Some(device), "{deployed:?}");
+    }
+    Ok(setup)
+}
+
+/// Calls a function of `tests/functions/affine.toml`, `3 x + b`, and checks what it gives.
+fn call(client: &mut Client, function: &str, seed: f32) -> Result<Result<(), ClientError>> {
+    let tensor = |of: &dyn Fn(f32) -> f32| Tensor::f32(&[1000], &(0..1000).map(|i| of(i as f32)).collect::<Vec<_>>());
+    let (x, b) = (tensor(&|i| i + seed), tensor(&|i| -i));
+    match client.invoke(Call::of(function).input("x", x).input("b", b)) {
+        Ok(answer) => {
+            let expected = tensor(&|i| (i + seed).mul_add(3.0, -i));
+            ensure!(answer.tensor("y")? == &expected, "{function} with {seed} is wrong");
+            Ok(Ok(()))
+        }
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// The executors of the daemon's own functions, by device.
+fn executors(client: &mut Client) -> Result<[ExecutorEntry; 2]> {
+    let executors = client.processes()?.executors;
+    let of =
+        |device: &str| executors.iter().find(|entry| entry.device == device).cloned().with_context(|| format!("{device}: {executors:?}"));
+    Ok([of("host:0")?, of("host:1")?])
+}
+
+#[test]
+fn one_device_is_harmed_and_the_other_goes_on() -> Result<()> {
+    let setup = start()?;
+    for (name, _) in PLACES {
+        call(&mut setup.client()?, name, 1.0)??;
+    }
+    let before = executors(&mut setup.client()?)?;
+    let over = AtomicBool::new(false);
+    // Calls of a function until it is over: how many, and how many of these gave nothing.
+    let load = |name: &'static str| -> Result<(u32, u32)> {
+        let (mut client, mut calls, mut failed) = (setup.client()?, 0, 0);
+        while !over.load(Relaxed) {
+            calls += 1;
+            match call(&mut client, name, calls as f32)? {
+                Ok(()) => {}
+                Err(ClientError::Refused(refusal)) if refusal.message.contains("executor") => failed += 1,
+                Err(error) => return Err(error).with_context(|| name),
+            }
+        }
+        Ok((calls, failed))
+    };
+    let (left, right) = std::thread::scope(|scope| -> Result<_> {
+        let [left, right] = PLACES.map(|(name, _)| scope.spawn(move || load(name)));
+        let harm = || -> Result<()> {
+            std::thread::sleep(Duration::from_millis(200));
+            let victim = before[1].pid.and_then(|pid| Pid::from_raw(pid as i32)).context("an executor")?;
+            kill_process(victim, Signal::KILL)?;
+            wait_until("replaced", || {
+                let now = executors(&mut setup.client()?)?;
+                Ok(now[1].pid.is_some() && now[1].pid != before[1].pid)
+            })?;
+            std::thread::sleep(Duration::from_millis(200));
+            Ok(())
+        };
+        let harmed = harm();
+        over.store(true, Relaxed);
+        let done = (left.join().expect("no panic")?, right.join().expect("no panic")?);
+        harmed.map(|()| done)
+    })?;
+    ensure!(left.0 > 10 && left.1 == 0, "the other device did not hear of it: {} of {} calls failed", left.1, left.0);
+    ensure!(right.0 > right.1, "it came back: {right:?}");
+    let after = executors(&mut setup.client()?)?;
+    ensure!((after[0].pid, after[0].restarts) == (before[0].pid, 0) && after[1].restarts == 1, "{after:?}");
+    let died = |device: &str| metric(&setup.daemon, &format!("atoll_executor_losses_total{{cause=\"died\",device=\"{device}\"}}"));
+    ensure!((died("host:0")?, died("host:1")?) == (0.0, 1.0), "the loss is counted where it was");
+    Ok(())
+}
+
+#[test]
+fn whatever_reports_names_the_device() -> Result<()> {
+    let setup = start()?;
+    let mut client = setup.client()?;
+    for (name, device) in PLACES {
+        call(&mut client, name, 2.0)??;
+        let launches =
+            format!("atoll_usage_launches_total{{tenant=\"local\",function=\"{name}\",class=\"best_effort\",device=\"{device}\"}}");
+        ensure!(metric(&setup.daemon, &launches)? == 1.0, "{launches}");
+        ensure!(metric(&setup.daemon, &format!("atoll_device_compute_units{{device=\"{device}\"}}"))? == 1.0);
+    }
+    let names = |list: &serde_json::Value| -> Vec<String> {
+        let entries = list.as_array().into_iter().flatten();
+        entries
+            .map(|entry| format!("{} {}", entry["function"].as_str().unwrap_or_default(), entry["device"].as_str().unwrap_or_default()))
+            .collect()
+    };
+    let expected = ["left host:0", "right host:1"];
+    for (command, list) in [(&["ps"][..], "functions"), (&["usage"], "rows"), (&["top", "--once", "--interval", "0.1"], "functions")] {
+        let report = setup.json(command)?;
+        ensure!(report["device"] == "host:0", "who knows of one device sees the first: {report}");
+        ensure!(names(&report["devices"]) == [" host:0", " host:1"], "{command:?}: {report}");
+        let mut found = names(&report[list]);
+        found.dedup();
+        ensure!(found.iter().filter(|name| !name.starts_with(' ')).eq(&expected), "{command:?}: {found:?}");
+    }
+    let trace = setup.json(&["trace", "record", "--past", "--seconds", "0"])?;
+    ensure!(names(&trace["devices"]) == [" host:0", " host:1"], "{trace}");
+    ensure!((0..2).all(|device| trace["devices"][device]["launches"] == 1) && trace["launches"] == 2, "{trace}");
+    // A chain across both of them.
+    let tensor = || Tensor::f32(&[4], &[1.0; 4]);
+    let chain = Call::of("left").input("x", tensor()).input("b", tensor()).then("right").take("x", "y").input("b", tensor());
+    match client.invoke(chain) {
+        Err(ClientError::Refused(refusal)) => {
+            let is_told = refusal.message.contains("`left` is on host:0") && refusal.message.contains("`right` is on host:1");
+            ensure!(refusal.kind == RefusalKind::BadRequest && is_told, "{refusal:?}");
+        }
+        other => anyhow::bail!("{other:?}"),
+    }
+    let nowhere = Deploy { name: Some("nowhere".into()), device: Some("cuda:3".into()), ..Deploy::default() };
+    match client.deploy(&setup.path("affine.kg"), &nowhere) {
+        Err(ClientError::Refused(refusal)) => {
+            ensure!(refusal.message.contains("no device `cuda:3`; there are: host:0, host:1"), "{refusal:?}")
+        }
+        other => anyhow::bail!("{other:?}"),
+    }
+    Ok(())
+}
+
+/// What `atoll serve` says of devices with which it does not start.
+fn refused(folder: &Path, devices: &[&str], environment: &[(&'static str, OsString)]) -> Result<String> {
+    let devices = devices.iter().flat_map(|device| ["--device", device]);
+    let mut command = Command::new(atoll());
+    command.args(["serve", "--no-control", "--http-port", "0", "--metrics-port", "0", "--model-repository"]).arg(folder);
+    let output = command.args(devices).env("XDG_CACHE_HOME", folder).envs(environment.iter().cloned()).output()?;
+    ensure!(!output.status.success(), "it started");
+    Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn devices_that_cannot_be_together_are_refused_with_the_cause() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (devices, cause) in [
+        (&["host:0@0", "host:1@0"][..], "CPU 0 is in the CPU sets of host:0 and of host:1"),
+        (&["host:0@0", "host:0@1"], "device host:0 is there twice"),
+        (&["host:0@0", "host:1"], "host:1 is one of several host devices and says no CPUs"),
+        (&["host:0@8000"], "CPU 8000, which this process may not use"),
+        (&["host:0@"], "the CPU set is empty"),
+    ] {
+        let said = refused(folder.path(), devices, &[])?;
+        ensure!(said.contains(cause), "{devices:?}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn two_gpus_serve_in_one_daemon() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository)?;
+    let compile = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
+    pack(&root().join("tests/functions/faulty.toml"), &repository.join("first.kg"), &compile, &Silent)?;
+    std::fs::copy(repository.join("first.kg"), repository.join("second.kg"))?;
+    std::fs::write(repository.join("second.toml"), "device = \"cuda:1\"")?;
+    stand_in::install(folder.path())?;
+    let environment = |options: &str| [("LD_LIBRARY_PATH", folder.path().into()), (stand_in::OPTIONS, OsString::from(options))];
+    let said = refused(&repository, &["cuda:0", "cuda:1"], &environment("devices=1"))?;
+    ensure!(said.contains("cannot start cuda:1"), "{said}");
+    let devices = ["--device", "cuda:0", "--device", "cuda:1"];
+    let daemon = Daemon::start_in(&repository, folder.path(), &devices, &environment("devices=2"))?;
+    let request = format!(r#"{{"inputs": [{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{HARMLESS}]}}]}}"#);
+    for (model, device) in [("first", "cuda:0"), ("second", "cuda:1")] {
+        let (status, body) = http::ask(&daemon.http, "POST", &format!("/v2/models/{model}/infer"), &request)?;
+        ensure!(status == 200, "{model}: {body}");
+        let sample = format!("nv_inference_request_success{{model=\"{model}\",version=\"1\",device=\"{device}\"}}");
+        ensure!(metric(&daemon, &sample)? == 1.0, "{sample}");
+    }
+    Ok(())
+}

@@ -362,7 +362,11 @@ impl Asked {
         let input = |(_, spec): (_, &atoll_kgraph::BufferSpec)| {
             let shape: Vec<i64> = spec.shape.iter().map(|extent| extent.eval(&[])).collect::<Result<_, _>>()?;
             let count = shape.iter().product::<i64>() as usize;
-            Ok(InputTensor { shape, bytes: (0..count).flat_map(|i| ((i * 37 % 255) as f32 / 255.0).to_le_bytes()).collect() })
+            Ok(InputTensor {
+                dtype: Some(spec.dtype),
+                shape,
+                bytes: (0..count).flat_map(|i| ((i * 37 % 255) as f32 / 255.0).to_le_bytes()).collect(),
+            })
         };
         let inputs = bundle.graph().buffers_of(BufferKind::Input).map(input).collect::<Result<Vec<_>>>()?;
         let mut asked = Asked { handle, name, class, inputs, expected: Vec::new() };

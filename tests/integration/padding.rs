@@ -196,7 +196,7 @@ impl Caller {
             let shape: Vec<i64> = spec.shape.iter().map(|size| size.eval(&[]).unwrap_or(1)).collect();
             let count = shape.iter().product::<i64>() as u64;
             let value = |i: u64| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 977) >> 7) % 1000) as f32 / 1000.0;
-            InputTensor { bytes: (0..count).flat_map(|i| value(i).to_le_bytes()).collect(), shape }
+            InputTensor { dtype: Some(spec.dtype), bytes: (0..count).flat_map(|i| value(i).to_le_bytes()).collect(), shape }
         });
         let function = FunctionKey::local(&self.bundle.graph().name);
         let request = InvocationRequest { function, inputs: inputs.collect(), class: Some(self.class), priority: 0, deadline: None };

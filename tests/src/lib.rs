@@ -217,7 +217,7 @@ impl Loaded {
         let inputs = order
             .map(|(_, spec)| {
                 let tensor = case.inputs.iter().find(|t| t.name == spec.name).with_context(|| format!("no input {}", spec.name))?;
-                Ok(InputTensor { shape: tensor.shape.clone(), bytes: tensor.bytes.clone() })
+                Ok(InputTensor { dtype: Some(dtype(&tensor.dtype)?), shape: tensor.shape.clone(), bytes: tensor.bytes.clone() })
             })
             .collect::<Result<_>>()?;
         let request = InvocationRequest { function: self.key.clone(), inputs, class: None, priority: 0, deadline: None };
@@ -247,6 +247,21 @@ impl Loaded {
             engine.shutdown();
         }
     }
+}
+
+/// The type of NumPy's name.
+fn dtype(name: &str) -> Result<DType> {
+    Ok(match name {
+        "bool" => DType::Bool,
+        "uint8" => DType::U8,
+        "int8" => DType::I8,
+        "int32" => DType::I32,
+        "int64" => DType::I64,
+        "float16" => DType::F16,
+        "float32" => DType::F32,
+        "float64" => DType::F64,
+        other => bail!("inputs of {other} are not given yet"),
+    })
 }
 
 fn numbers(dtype: DType, bytes: &[u8]) -> Result<Vec<f64>> {

@@ -4,11 +4,10 @@ use crate::binding::Binding;
 use crate::config::{FunctionKey, FunctionOptions};
 use crate::error::{EngineError, InvokeError};
 use crate::limits::BINDINGS_PER_FUNCTION_MAX;
-use crate::shapes::{self, InputShape};
 use atoll_core::Class;
 pub(crate) use atoll_core::memory::FunctionId;
 use atoll_device::DeviceInfo;
-use atoll_kgraph::{Bundle, KernelGraph, TargetImage};
+use atoll_kgraph::{Bundle, InputForm, KernelGraph, TargetImage, bind_symbols, undetermined_symbol};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,7 +43,7 @@ impl Function {
             has: bundle.target_names().collect::<Vec<_>>().join(", "),
         })?;
         let unservable = |reason: String| EngineError::Unservable { name: options.key.clone(), reason };
-        if let Some(symbol) = shapes::undetermined_symbol(bundle.graph()) {
+        if let Some(symbol) = undetermined_symbol(bundle.graph()) {
             return Err(unservable(format!("no input's shape determines its symbol `{symbol}`")));
         }
         let shared_bytes_max = device.shared_bytes_max;
@@ -84,8 +83,8 @@ impl Function {
     }
 
     /// Checks the inputs and finds, or makes, what is needed to run their shapes.
-    pub(crate) fn bind(&self, inputs: &[InputShape<'_>]) -> Result<Arc<Binding>, InvokeError> {
-        let symbols = shapes::bind_symbols(self.graph(), inputs).map_err(InvokeError::BadInput)?;
+    pub(crate) fn bind(&self, inputs: &[InputForm<'_>]) -> Result<Arc<Binding>, InvokeError> {
+        let symbols = bind_symbols(self.graph(), inputs).map_err(|error| InvokeError::BadInput(error.to_string()))?;
         if let Some(binding) = self.known_binding(&symbols) {
             return Ok(binding);
         }

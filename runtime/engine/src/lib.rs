@@ -33,7 +33,6 @@ mod padding;
 mod padding_thread;
 mod recorder;
 mod request;
-mod shapes;
 mod shared;
 mod staging;
 mod statistics;
@@ -55,7 +54,6 @@ pub use request::{
     ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, LaunchTime, OutputTensor, Reply,
     StageInput, StageRequest,
 };
-pub use shapes::symbol_values;
 pub use statistics::{
     ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics,
     TenantMemory,

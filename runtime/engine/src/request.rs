@@ -3,6 +3,7 @@
 use crate::config::FunctionKey;
 use crate::error::InvokeError;
 use atoll_core::Class;
+use atoll_kgraph::{DType, InputForm};
 use std::time::Duration;
 
 /// Names an invocation for as long as the engine lives.
@@ -77,10 +78,19 @@ impl From<InvocationRequest> for ChainRequest {
 /// A tensor from a client: dense, row-major, little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputTensor {
+    /// Type of its elements; `None` for strings, which no function takes.
+    pub dtype: Option<DType>,
     /// Dimensions, outermost first.
     pub shape: Vec<i64>,
     /// Its elements.
     pub bytes: Vec<u8>,
+}
+
+impl InputTensor {
+    /// What is checked of it.
+    pub fn form(&self) -> InputForm<'_> {
+        InputForm { dtype: self.dtype, shape: &self.shape, bytes: self.bytes.len() as u64 }
+    }
 }
 
 /// A tensor to a client: dense, row-major, little-endian.

@@ -268,8 +268,18 @@ fn what_is_wrong_with_a_request_is_said_at_once() {
     let mut bad = request("f", Class::RealTime, &[1, 2]);
     bad.inputs[0].shape = vec![2, 1];
     let bad = submit(&setup.handle, bad);
-    assert_eq!(bad.error(), InvokeError::BadInput("input `x` has shape [2, 1], the function takes [n]".into()));
-    assert_eq!(setup.handle.statistics().functions[0].rejected, 1);
+    assert_eq!(bad.error(), InvokeError::BadInput("input `x` is u32 [2, 1]; the model takes u32 [n]".into()));
+    for (dtype, found) in [(Some(atoll_kgraph::DType::F32), "f32"), (None, "strings")] {
+        let mut other_type = request("f", Class::RealTime, &[1, 2]);
+        other_type.inputs[0].dtype = dtype;
+        let expected = format!("input `x` is {found} [2]; the model takes u32 [n]");
+        assert_eq!(
+            submit(&setup.handle, other_type).error(),
+            InvokeError::BadInput(expected),
+            "the bytes are never taken for another type"
+        );
+    }
+    assert_eq!(setup.handle.statistics().functions[0].rejected, 3);
 }
 
 #[test]

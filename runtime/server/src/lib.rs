@@ -32,6 +32,6 @@ pub use bytes::parse_bytes;
 pub use compiler::{CompileFailure, CompileProgress, CompilerService};
 pub use config::ServerConfig;
 pub use control::{Access, AccessError, ControlConfig, TenantLimits};
-pub use model::tensor_metadata;
+pub use model::{dtype_of, tensor_metadata};
 pub use server::{ServeError, Server};
 pub use shutdown::terminated;

@@ -26,7 +26,7 @@ pub(crate) struct Model {
     last_inference_ms: AtomicU64,
 }
 
-/// A request that names what the model has; shapes are for the engine to check.
+/// A request that names what the model has; the engine checks types and shapes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fitted {
     /// In the model's order.
@@ -53,8 +53,6 @@ pub(crate) enum FitError {
     MissingInput { model: String, missing: String },
     #[error("{what} `{name}` is there twice")]
     Twice { what: &'static str, name: String },
-    #[error("input `{name}` is {found}, model `{model}` takes {expected}")]
-    DataType { model: String, name: String, found: DataType, expected: DataType },
 }
 
 impl Model {
@@ -118,14 +116,10 @@ impl Model {
         let mut inputs: Vec<Option<InputTensor>> = self.inputs.iter().map(|_| None).collect();
         for tensor in tensors {
             let index = self.position(&self.inputs, "input", &tensor.name)?;
-            let expected = self.inputs[index].datatype;
-            if tensor.datatype != expected {
-                return Err(FitError::DataType { model: self.name.clone(), name: tensor.name, found: tensor.datatype, expected });
-            }
             if inputs[index].is_some() {
                 return Err(FitError::Twice { what: "input", name: tensor.name });
             }
-            inputs[index] = Some(InputTensor { shape: tensor.shape, bytes: tensor.bytes });
+            inputs[index] = Some(InputTensor { dtype: dtype_of(tensor.datatype), shape: tensor.shape, bytes: tensor.bytes });
         }
         if let Some(missing) = inputs.iter().position(Option::is_none) {
             return Err(FitError::MissingInput { model: self.name.clone(), missing: describe(&self.inputs[missing..=missing]) });
@@ -170,8 +164,19 @@ pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetad
         name: buffer.name.clone(),
         datatype: datatype(buffer.dtype),
         shape: buffer.shape.iter().map(dimension).collect(),
+        symbols: symbol_names(graph, &buffer.shape),
     };
     graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
+}
+
+/// The symbol that each dimension is, empty where it is none; nothing at all where no dimension is one.
+fn symbol_names(graph: &KernelGraph, shape: &[Expr]) -> Vec<String> {
+    let name = |size: &Expr| match size {
+        Expr::Symbol(id) => graph.symbols[id.0 as usize].name.clone(),
+        _ => String::new(),
+    };
+    let names: Vec<String> = shape.iter().map(name).collect();
+    if names.iter().all(String::is_empty) { Vec::new() } else { names }
 }
 
 /// The protocol's name of a kernel graph's type.
@@ -191,6 +196,26 @@ fn datatype(dtype: DType) -> DataType {
         DType::F32 => DataType::Fp32,
         DType::F64 => DataType::Fp64,
     }
+}
+
+/// The kernel graph's name of a protocol's type; `None` for strings.
+pub fn dtype_of(datatype: DataType) -> Option<DType> {
+    Some(match datatype {
+        DataType::Bool => DType::Bool,
+        DataType::Uint8 => DType::U8,
+        DataType::Int8 => DType::I8,
+        DataType::Uint16 => DType::U16,
+        DataType::Int16 => DType::I16,
+        DataType::Uint32 => DType::U32,
+        DataType::Int32 => DType::I32,
+        DataType::Uint64 => DType::U64,
+        DataType::Int64 => DType::I64,
+        DataType::Fp16 => DType::F16,
+        DataType::Bf16 => DType::Bf16,
+        DataType::Fp32 => DType::F32,
+        DataType::Fp64 => DType::F64,
+        DataType::Bytes => return None,
+    })
 }
 
 /// `bytes: INT32[-1, 2048], mask: BOOL[]`

@@ -10,7 +10,7 @@ use atoll_engine::{
 };
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{InferRequest, Parameters, Tensor, TensorMetadata};
-use atoll_server::tensor_metadata;
+use atoll_server::{dtype_of, tensor_metadata};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -104,9 +104,14 @@ pub(crate) fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, clas
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))
 }
 
+/// A tensor as the engine takes it, which checks it against the model.
+pub(crate) fn input(tensor: &Tensor) -> InputTensor {
+    InputTensor { dtype: dtype_of(tensor.datatype), shape: tensor.shape.clone(), bytes: tensor.bytes.clone() }
+}
+
 /// A request with tensors in the model's order.
 pub(crate) fn request(function: &str, inputs: &[Tensor], class: Option<Class>) -> InvocationRequest {
-    let inputs = inputs.iter().map(|t| InputTensor { shape: t.shape.clone(), bytes: t.bytes.clone() }).collect();
+    let inputs = inputs.iter().map(input).collect();
     InvocationRequest { function: FunctionKey::local(function), inputs, class, priority: 0, deadline: None }
 }
 

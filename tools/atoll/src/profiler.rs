@@ -1,13 +1,13 @@
 //! Measuring how long the launches of a model take alone on a device.
 
 use crate::cache;
-use crate::failure::user_error;
+use crate::failure::users;
+use crate::invoker;
 use anyhow::{Context, Result, anyhow};
 use atoll_engine::{
     ChainRequest, Class, EngineHandle, FunctionInfo, FunctionKey, InputTensor, InvocationResult, LaunchTime, StageInput, StageRequest,
-    symbol_values,
 };
-use atoll_kgraph::{Bundle, NodeProfile, Profile, ShapeProfile};
+use atoll_kgraph::{Bundle, InputForm, NodeProfile, Profile, ShapeProfile, bind_symbols};
 use atoll_protocol::Tensor;
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -20,6 +20,15 @@ pub(crate) fn place(bundle: &Bundle, device: &str, compute_units: u32) -> Option
     Some(Profile::path(&cache::folder("profiles")?, bundle.digest(), device, compute_units))
 }
 
+/// The values of a model's symbols that these inputs give.
+///
+/// # Errors
+/// The inputs do not fit the model.
+pub(crate) fn symbols(bundle: &Bundle, inputs: &[InputTensor]) -> Result<Vec<i64>> {
+    let forms: Vec<InputForm<'_>> = inputs.iter().map(InputTensor::form).collect();
+    bind_symbols(bundle.graph(), &forms).map_err(users)
+}
+
 /// A model that is loaded to be measured.
 pub(crate) struct Profiled<'a> {
     pub(crate) handle: &'a EngineHandle,
@@ -30,8 +39,8 @@ pub(crate) struct Profiled<'a> {
 impl Profiled<'_> {
     /// Runs it so many times with these inputs and nothing else.
     pub(crate) fn measure(&self, inputs: &[Tensor], runs: u32, mut progress: impl FnMut()) -> Result<ShapeProfile> {
-        let inputs: Vec<InputTensor> = inputs.iter().map(|t| InputTensor { shape: t.shape.clone(), bytes: t.bytes.clone() }).collect();
-        let symbols = symbol_values(self.bundle.graph(), &inputs).map_err(user_error)?;
+        let inputs: Vec<InputTensor> = inputs.iter().map(invoker::input).collect();
+        let symbols = symbols(self.bundle, &inputs)?;
         for _ in 0..WARM_UPS {
             self.call(&inputs)?;
         }

@@ -15,20 +15,21 @@ const RANDOM_INTEGER_MAX: u64 = 100;
 
 /// Where the content of an input comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Content {
+enum Content {
     Random,
     /// Every element is this number.
     Fill(f64),
-    File(PathBuf),
+    /// A file's.
+    Tensor(Tensor),
 }
 
 impl Content {
-    /// `random`, a number, or a file.
-    fn parse(text: &str) -> Content {
+    /// `random`, a number, or a file, which is read.
+    fn read(text: &str, name: &str) -> Result<Content> {
         match text.parse() {
-            _ if text == "random" => Content::Random,
-            Ok(number) => Content::Fill(number),
-            Err(_) => Content::File(text.into()),
+            _ if text == "random" => Ok(Content::Random),
+            Ok(number) => Ok(Content::Fill(number)),
+            Err(_) => Ok(Content::Tensor(npy::read(Path::new(text), name).blame_user()?)),
         }
     }
 }
@@ -40,7 +41,7 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
     input: Vec<String>,
 
-    /// Shape of an input that is not from a file; sizes that vary are 1 otherwise
+    /// Shape of an input that is not from a file. A size that varies has one value in all inputs; it is 1 where no shape and no file gives it
     #[arg(long, value_name = "NAME=SIZES")]
     shape: Vec<String>,
 
@@ -61,23 +62,58 @@ impl InputArgs {
 pub(crate) struct InputSpecs {
     contents: BTreeMap<String, Content>,
     shapes: BTreeMap<String, Vec<i64>>,
+    /// Values of the model's symbols, each with the argument it follows from.
+    symbols: BTreeMap<String, (i64, String)>,
 }
 
 impl InputSpecs {
-    /// From `NAME=CONTENT` and `NAME=SHAPE`; for a model with one input the name may be left out.
+    /// From `NAME=CONTENT` and `NAME=SHAPE`; for a model with one input the name may be left out. Files are read.
+    ///
+    /// # Errors
+    /// The user's mistakes, among them two arguments that give one symbol two values.
     pub(crate) fn parse(inputs: &[String], shapes: &[String], metadata: &[TensorMetadata]) -> Result<InputSpecs> {
         let mut specs = InputSpecs::default();
-        for text in inputs {
-            let (name, content) = named(text, metadata)?;
-            specs.contents.insert(name, Content::parse(content));
-        }
         for text in shapes {
             let (name, shape) = named(text, metadata)?;
             let sizes: Result<Vec<i64>, _> = shape.split([',', 'x']).map(|size| size.trim().parse()).collect();
             let sizes = sizes.map_err(|_| user_error(format!("--shape {text}: sizes are expected, as in {name}=1,3,224,224")))?;
+            specs.bind(&name, &sizes, &format!("--shape {text}"), metadata)?;
             specs.shapes.insert(name, sizes);
         }
+        for text in inputs {
+            let (name, content) = named(text, metadata)?;
+            let content = Content::read(content, &name)?;
+            if let Content::Tensor(tensor) = &content {
+                specs.bind(&name, &tensor.shape, &format!("{text} of shape {:?}", tensor.shape), metadata)?;
+            }
+            specs.contents.insert(name, content);
+        }
         Ok(specs)
+    }
+
+    /// Takes the values of symbols from the shape of an input. A shape of another rank says nothing; the model refuses it.
+    fn bind(&mut self, name: &str, shape: &[i64], argument: &str, metadata: &[TensorMetadata]) -> Result<()> {
+        let symbols = metadata.iter().find(|input| input.name == name).map_or(&[][..], |input| &input.symbols);
+        if symbols.len() != shape.len() {
+            return Ok(());
+        }
+        for (symbol, &size) in symbols.iter().zip(shape).filter(|(symbol, _)| !symbol.is_empty()) {
+            let (known, by) = self.symbols.entry(symbol.clone()).or_insert_with(|| (size, argument.into()));
+            if *known != size {
+                return Err(user_error(format!("{by} makes `{symbol}` {known}, {argument} makes it {size}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The shape of an input that is made here: sizes that nothing gives are 1.
+    fn shape(&self, input: &TensorMetadata) -> Vec<i64> {
+        if let Some(shape) = self.shapes.get(&input.name) {
+            return shape.clone();
+        }
+        let bound = |dimension: usize| self.symbols.get(input.symbols.get(dimension)?).map(|(size, _)| *size);
+        let sizes = input.shape.iter().enumerate();
+        sizes.map(|(dimension, &size)| if size < 0 { bound(dimension).unwrap_or(1) } else { size }).collect()
     }
 
     /// A tensor for every input of the model.
@@ -87,13 +123,10 @@ impl InputSpecs {
 
     /// A tensor for one input of the model.
     pub(crate) fn tensor(&self, input: &TensorMetadata, random: &mut Random) -> Result<Tensor> {
-        // Sizes that vary are 1 unless they are given.
-        let free = || input.shape.iter().map(|&size| if size < 0 { 1 } else { size }).collect();
-        let shape = || self.shapes.get(&input.name).cloned().unwrap_or_else(free);
         match self.contents.get(&input.name).unwrap_or(&Content::Random) {
-            Content::File(path) => npy::read(path, &input.name).blame_user(),
-            Content::Random => generate(input, shape(), || random_element(input.datatype, random)),
-            Content::Fill(value) => generate(input, shape(), || *value),
+            Content::Tensor(tensor) => Ok(tensor.clone()),
+            Content::Random => generate(input, self.shape(input), || random_element(input.datatype, random)),
+            Content::Fill(value) => generate(input, self.shape(input), || *value),
         }
     }
 }
@@ -209,14 +242,19 @@ fn highest(row: &[f64], count: usize) -> Vec<(usize, f64)> {
 mod tests {
     use super::*;
 
-    fn metadata(name: &str, datatype: DataType, shape: &[i64]) -> TensorMetadata {
-        TensorMetadata { name: name.into(), datatype, shape: shape.to_vec() }
+    fn metadata(name: &str, datatype: DataType, shape: &[i64], symbols: &[&str]) -> TensorMetadata {
+        TensorMetadata { name: name.into(), datatype, shape: shape.to_vec(), symbols: symbols.iter().map(|s| (*s).into()).collect() }
+    }
+
+    fn parse(given: &[&str], shapes: &[&str], inputs: &[TensorMetadata]) -> Result<InputSpecs> {
+        let [given, shapes] = [given, shapes].map(|list| list.iter().map(|text| text.to_string()).collect::<Vec<_>>());
+        InputSpecs::parse(&given, &shapes, inputs)
     }
 
     #[test]
     fn inputs_are_made_as_they_are_asked_for() {
-        let inputs = [metadata("x", DataType::Fp32, &[-1, 3]), metadata("rate", DataType::Int64, &[])];
-        let specs = InputSpecs::parse(&["rate=16000".into()], &["x=2,3".into()], &inputs).unwrap();
+        let inputs = [metadata("x", DataType::Fp32, &[-1, 3], &[]), metadata("rate", DataType::Int64, &[], &[])];
+        let specs = parse(&["rate=16000"], &["x=2,3"], &inputs).unwrap();
         let tensors = specs.tensors(&inputs, &mut Random::new(3)).unwrap();
         assert_eq!((tensors[0].shape.as_slice(), tensors[0].bytes.len()), (&[2, 3][..], 24));
         assert_eq!(tensors[1].bytes, 16000_i64.to_le_bytes());
@@ -225,20 +263,43 @@ mod tests {
     }
 
     #[test]
+    fn a_shape_binds_its_symbols_for_every_input() {
+        let ids = |name: &str| metadata(name, DataType::Int64, &[-1, -1], &["batch", "length"]);
+        let inputs = [ids("ids"), ids("mask"), metadata("bias", DataType::Fp32, &[-1, 4, -1], &["length", "", "other"])];
+        let shapes = |specs: &InputSpecs| -> Vec<Vec<i64>> {
+            specs.tensors(&inputs, &mut Random::new(3)).unwrap().into_iter().map(|tensor| tensor.shape).collect()
+        };
+        assert_eq!(shapes(&parse(&[], &["mask=2,64"], &inputs).unwrap()), [vec![2, 64], vec![2, 64], vec![64, 4, 1]]);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ids.npy");
+        npy::write(&file, &Tensor::new("ids", DataType::Int64, vec![3, 5], vec![0; 120]).unwrap()).unwrap();
+        let from_file = format!("ids={}", file.display());
+        assert_eq!(shapes(&parse(&[&from_file], &[], &inputs).unwrap()), [vec![3, 5], vec![3, 5], vec![5, 4, 1]], "and so does a file");
+
+        let message = |given: &[&str], shapes: &[&str]| parse(given, shapes, &inputs).unwrap_err().to_string();
+        let both = message(&[], &["ids=1,64", "mask=1,32"]);
+        assert_eq!(both, "--shape ids=1,64 makes `length` 64, --shape mask=1,32 makes it 32");
+        assert_eq!(message(&[], &["ids=1,64", "bias=8,4,1"]), "--shape ids=1,64 makes `length` 64, --shape bias=8,4,1 makes it 8");
+        let beside_file = message(&[&from_file], &["mask=3,6"]);
+        assert!(beside_file.starts_with("--shape mask=3,6 makes `length` 6, ids=") && beside_file.ends_with("makes it 5"), "{beside_file}");
+        let within = [metadata("square", DataType::Fp32, &[-1, -1], &["n", "n"])];
+        assert!(parse(&[], &["square=2,3"], &within).unwrap_err().to_string().contains("makes `n` 2"));
+    }
+
+    #[test]
     fn mistakes_name_the_inputs() {
-        let inputs = [metadata("x", DataType::Fp32, &[1]), metadata("y", DataType::Uint8, &[1])];
+        let inputs = [metadata("x", DataType::Fp32, &[1], &[]), metadata("y", DataType::Uint8, &[1], &[])];
         for (given, shapes, expected) in [
-            (vec!["z=1"], vec![], "no input `z`; it has x, y"),
-            (vec!["random"], vec![], "NAME=random"),
-            (vec![], vec!["x=1,a"], "sizes are expected"),
+            (&["z=1"][..], &[][..], "no input `z`; it has x, y"),
+            (&["random"], &[], "NAME=random"),
+            (&[], &["x=1,a"], "sizes are expected"),
+            (&["x=nowhere.npy"], &[], "nowhere.npy"),
         ] {
-            let [given, shapes] = [given, shapes].map(|list| list.into_iter().map(String::from).collect::<Vec<_>>());
-            let message = InputSpecs::parse(&given, &shapes, &inputs).unwrap_err().to_string();
+            let message = parse(given, shapes, &inputs).unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
         }
-        let specs = InputSpecs::parse(&["y=300".into(), "x=nowhere.npy".into()], &[], &inputs).unwrap();
+        let specs = parse(&["y=300"], &[], &inputs).unwrap();
         assert!(specs.tensors(&inputs[1..], &mut Random::new(0)).unwrap_err().to_string().contains("300 is no UINT8"));
-        assert!(specs.tensors(&inputs[..1], &mut Random::new(0)).unwrap_err().to_string().contains("nowhere.npy"));
     }
 
     #[test]

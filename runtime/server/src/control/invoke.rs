@@ -7,7 +7,7 @@ use super::{Control, Principal};
 use crate::app::App;
 use crate::inference::{blocking, invoke};
 use crate::limits::BODIES_IN_FLIGHT_BYTES_MAX;
-use crate::model::Model;
+use crate::model::{Model, dtype_of};
 use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
 use atoll_control::{
     Answer, Attachments, Call, Content, Fate, Form, Input, Invoke, Invoked, Output, Refusal, RefusalKind, Rename, Stage, Timing, Value,
@@ -169,7 +169,7 @@ impl Reader<'_> {
                 }
                 Input::Bytes { form, blob } => {
                     let content = taken(&mut self.attachments, *blob)?;
-                    self.tensor(model, metadata, form.clone(), content.bytes(), || content.into_vec())
+                    self.tensor(metadata, form.clone(), content.bytes(), || content.into_vec())
                 }
                 Input::Object { digest, form } => {
                     let lease = self.store.lease(self.tenant, *digest).blame()?;
@@ -178,7 +178,7 @@ impl Reader<'_> {
                         bad_request(format!("object {digest} has no shape, and the sizes of input `{}` vary; say its shape", metadata.name))
                     };
                     let content = &lease.content;
-                    self.tensor(model, metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
+                    self.tensor(metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
                 }
             }
         };
@@ -189,16 +189,11 @@ impl Reader<'_> {
 
     fn tensor(
         &mut self,
-        model: &Model,
         metadata: &TensorMetadata,
         form: Form,
         bytes: u64,
         read: impl FnOnce() -> io::Result<Vec<u8>>,
     ) -> Result<StageInput, Refusal> {
-        if form.datatype != metadata.datatype {
-            let (found, name, wanted) = (form.datatype, &metadata.name, metadata.datatype);
-            return Err(bad_request(format!("input `{name}` is {found}, function `{}` takes {wanted}", model.key.name)));
-        }
         if bytes > BODIES_IN_FLIGHT_BYTES_MAX as u64 {
             let name = &metadata.name;
             return Err(bad_request(format!("input `{name}` has {bytes} bytes; at most {BODIES_IN_FLIGHT_BYTES_MAX} are taken")));
@@ -208,7 +203,7 @@ impl Reader<'_> {
             message: format!("there is no room for {bytes} bytes of input now; try again later"),
         })?;
         self.permits.push(permit);
-        Ok(StageInput::Tensor(InputTensor { shape: form.shape, bytes: read().blame()? }))
+        Ok(StageInput::Tensor(InputTensor { dtype: dtype_of(form.datatype), shape: form.shape, bytes: read().blame()? }))
     }
 }
 

@@ -142,7 +142,12 @@ fn mistakes_of_clients_are_named() {
         (input(""), "needs input `in: FP32[-1, 4]`"),
         (input(&format!("{good},{good}")), "`in` is there twice"),
         (input(&good.replace("\"in\"", "\"ni\"")), "no input `ni`; it has in: FP32[-1, 4]"),
-        (input(&good.replace("FP32", "INT32")), "input `in` is INT32, model `toy` takes FP32"),
+        (input(&good.replace("FP32", "INT32")), "input `in` is i32 [1, 4]; the model takes f32 [batch, 4]"),
+        (
+            input(&good.replace("FP32", "BYTES").replace("1,2,3,4", r#""1","2","3","4""#)),
+            "input `in` is strings [1, 4]; the model takes f32 [batch, 4]",
+        ),
+        (input(&good.replace("[1,4]", "[4]")), "input `in` is f32 [4]; the model takes f32 [batch, 4]"),
         (input(&good.replace("FP32", "FLOAT")), "no datatype FLOAT"),
         (input(&good.replace("4]", "5]")), "takes 5"),
         (format!(r#"{{"inputs":[{good}],"outputs":[{{"name":"tuo"}}]}}"#), "no output `tuo`; it has out: FP32[-1, 4]"),

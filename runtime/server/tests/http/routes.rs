@@ -20,7 +20,7 @@ fn metadata_tells_what_models_take() {
     let server = daemon.get("/v2").json();
     assert_eq!(server["name"], "atoll");
     assert!(server["extensions"].as_array().unwrap().contains(&json!("statistics")));
-    let tensor = |name: &str| json!({ "name": name, "datatype": "FP32", "shape": [-1, 4] });
+    let tensor = |name: &str| json!({ "name": name, "datatype": "FP32", "shape": [-1, 4], "symbols": ["batch", ""] });
     let expected =
         json!({ "name": "toy", "versions": ["1"], "platform": "atoll_kgraph", "inputs": [tensor("in")], "outputs": [tensor("out")] });
     assert_eq!(daemon.get("/v2/models/toy").json(), expected);

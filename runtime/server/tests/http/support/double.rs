@@ -2,11 +2,11 @@
 
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey,
-    FunctionOptions, FunctionStatistics, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor,
+    FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor,
     Reply, StageInput, TenantBytes, TenantMemory, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
-use atoll_kgraph::Bundle;
+use atoll_kgraph::{Bundle, InputForm, bind_symbols};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -25,8 +25,8 @@ pub(crate) enum Behaviour {
 #[derive(Default)]
 pub(crate) struct Double {
     behaviour: Mutex<Behaviour>,
-    /// By name, with the device that each is on.
-    functions: Mutex<BTreeMap<FunctionKey, (FunctionOptions, usize)>>,
+    /// By name, with the bundle of each and the device that it is on.
+    functions: Mutex<BTreeMap<FunctionKey, (Arc<Bundle>, FunctionOptions, usize)>>,
     lost: Mutex<[bool; 2]>,
     requests: Mutex<Vec<InvocationRequest>>,
     held: Mutex<Vec<(InvocationRequest, Reply)>>,
@@ -57,7 +57,7 @@ impl Double {
     }
 
     pub(crate) fn options(&self, name: &str) -> Option<FunctionOptions> {
-        self.functions.lock().unwrap().get(&FunctionKey::local(name)).map(|(options, _)| options.clone())
+        self.functions.lock().unwrap().get(&FunctionKey::local(name)).map(|(_, options, _)| options.clone())
     }
 
     pub(crate) fn answer_all(&self) {
@@ -99,7 +99,7 @@ impl Inference for Double {
                 .ok_or_else(|| EngineError::UnknownDevice { name: name.into(), known: self.devices().join(", ") })?,
         };
         let (key, class) = (options.key.clone(), options.class);
-        if self.functions.lock().unwrap().insert(key.clone(), (options, device)).is_some() {
+        if self.functions.lock().unwrap().insert(key.clone(), (bundle.clone(), options, device)).is_some() {
             return Err(EngineError::AlreadyLoaded(key));
         }
         let weights_bytes = bundle.weights().len() as u64;
@@ -122,6 +122,12 @@ impl Inference for Double {
 
     fn submit(&self, chain: ChainRequest, reply: Reply) -> InvocationId {
         let request = single(chain);
+        let bundle = self.functions.lock().unwrap().get(&request.function).map(|(bundle, ..)| bundle.clone());
+        let forms: Vec<InputForm<'_>> = request.inputs.iter().map(InputTensor::form).collect();
+        if let Some(Err(error)) = bundle.map(|bundle| bind_symbols(bundle.graph(), &forms)) {
+            reply(Err(InvokeError::BadInput(error.to_string())));
+            return InvocationId(self.ids.fetch_add(1, Ordering::Relaxed));
+        }
         self.requests.lock().unwrap().push(request.clone());
         match self.behaviour.lock().unwrap().clone() {
             Behaviour::Echo => reply(Ok(echo(request))),
@@ -149,7 +155,7 @@ impl Inference for Double {
         };
         let loaded = self.functions.lock().unwrap();
         let engine = |(at, name): (usize, &String)| {
-            let on_it = || loaded.iter().filter(move |(_, (_, device))| *device == at).map(|(key, _)| key);
+            let on_it = || loaded.iter().filter(move |(_, (.., device))| *device == at).map(|(key, _)| key);
             let (units, queue_depths) = (vec![ComputeUnitUse::default(); 2], vec![0; 2]);
             let lost = self.lost.lock().unwrap()[at].then(|| "gone".to_owned());
             let device =

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::engine::EngineArgs;
 use anyhow::{Context, Result};
 use atoll_engine::{Class, Engine, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvokeError};
-use atoll_kgraph::Bundle;
+use atoll_kgraph::{Bundle, DType};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ pub(super) fn load(engine: &Engine, blocks: u32) -> Result<()> {
 pub(super) fn request() -> InvocationRequest {
     InvocationRequest {
         function: FunctionKey::local("forever"),
-        inputs: vec![InputTensor { shape: vec![1], bytes: vec![0; 4] }],
+        inputs: vec![InputTensor { dtype: Some(DType::U32), shape: vec![1], bytes: vec![0; 4] }],
         class: None,
         priority: 0,
         deadline: None,

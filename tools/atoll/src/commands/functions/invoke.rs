@@ -35,7 +35,7 @@ pub(super) struct Args {
     #[arg(value_name = "[INDEX.]NAME=FILE|@DIGEST|NUMBER|random")]
     inputs: Vec<String>,
 
-    /// Shape of an input that is not from a file; sizes that vary are 1 otherwise
+    /// Shape of an input that is not from a file. A size that varies has one value in all inputs of a function; it is 1 where no shape and no file gives it
     #[arg(long, value_name = "[INDEX.]NAME=SIZES")]
     shape: Vec<String>,
 
@@ -88,6 +88,17 @@ struct Stage {
     shapes: Vec<String>,
 }
 
+impl Stage {
+    /// What is said of its inputs, one of them with another content, if that is given. Of an object only the daemon knows the shape.
+    fn specs(&self, changed: Option<(&str, &str)>) -> Result<InputSpecs> {
+        let given = self.given.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let given = given.filter(|(name, _)| changed.is_none_or(|(changed, _)| changed != *name)).chain(changed);
+        let inputs: Vec<String> =
+            given.filter(|(_, value)| !value.starts_with('@')).map(|(name, value)| format!("{name}={value}")).collect();
+        InputSpecs::parse(&inputs, &self.shapes, &self.about.inputs)
+    }
+}
+
 pub(super) fn run(args: &Args) -> Result<()> {
     let mut client = args.control.connect()?;
     let mut stages = stages(&mut client, args)?;
@@ -109,7 +120,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 first.iter().filter(|(_, content)| matches!(content, Content::Tensor(_))).cloned().collect();
             for text in renames.split(',') {
                 let (index, name, value) = named(&stages, text)?;
-                let content = content(&stages[index], &name, value, &mut random)?;
+                let stage = &stages[index];
+                let content = content(stage, &stage.specs(Some((&name, value)))?, &name, value, &mut random)?;
                 renamed.insert((index, name), content);
             }
             let renamed: Vec<_> = renamed.iter().map(|((index, name), content)| (*index, name.as_str(), content.clone())).collect();
@@ -185,14 +197,13 @@ fn named<'a>(stages: &[Stage], text: &'a str) -> Result<(usize, String, &'a str)
 }
 
 /// What an input gets, from what was said of it.
-fn content(stage: &Stage, name: &str, value: &str, random: &mut Random) -> Result<Content> {
+fn content(stage: &Stage, specs: &InputSpecs, name: &str, value: &str, random: &mut Random) -> Result<Content> {
     if let Some(digest) = value.strip_prefix('@') {
         let digest: Digest = digest.parse().map_err(|error| user_error(format!("{name}={value}: {error}")))?;
         return Ok(digest.into());
     }
     let metadata = stage.about.inputs.iter().find(|input| input.name == name);
     let metadata = metadata.ok_or_else(|| user_error(format!("there is no input `{name}`")))?;
-    let specs = InputSpecs::parse(&[format!("{name}={value}")], &stage.shapes, &stage.about.inputs)?;
     let tensor = specs.tensor(metadata, random)?;
     Ok(Tensor { datatype: tensor.datatype, shape: tensor.shape, bytes: tensor.bytes }.into())
 }
@@ -201,11 +212,12 @@ fn content(stage: &Stage, name: &str, value: &str, random: &mut Random) -> Resul
 fn contents(stages: &[Stage], random: &mut Random) -> Result<Vec<((usize, String), Content)>> {
     let mut all = Vec::new();
     for (index, stage) in stages.iter().enumerate() {
+        let specs = stage.specs(None)?;
         for input in &stage.about.inputs {
             let name = &input.name;
             let content = match stage.links.get(name) {
                 Some(output) => Content::Output(index - 1, output.clone()),
-                None => content(stage, name, stage.given.get(name).map_or("random", String::as_str), random)?,
+                None => content(stage, &specs, name, stage.given.get(name).map_or("random", String::as_str), random)?,
             };
             all.push(((index, name.clone()), content));
         }

@@ -154,11 +154,9 @@ fn is_npy(path: &Path) -> bool {
 fn from_file(path: &Path, datatype: Option<DataType>) -> Result<Tensor> {
     if is_npy(path) {
         let tensor = npy::read(path, "buffer")?;
-        // NumPy has no type for some of ours, which then travel as integers of their size.
         return match datatype {
-            Some(wanted) if wanted != tensor.datatype && wanted.element_bytes() == tensor.datatype.element_bytes() => {
-                Ok(Tensor { datatype: wanted, ..tensor })
-            }
+            // NumPy has no type for it: it travels as integers of its size.
+            Some(DataType::Bf16) if tensor.datatype == DataType::Uint16 => Ok(Tensor { datatype: DataType::Bf16, ..tensor }),
             Some(wanted) if wanted != tensor.datatype => Err(user_error(format!("its elements are {}, not {wanted}", tensor.datatype))),
             _ => Ok(tensor),
         };
@@ -269,6 +267,9 @@ mod tests {
         read.memory[0].save(&read.memory[0].tensor(&read.buffers).unwrap()).unwrap();
         let again = parse(&format!("in:{}", npy.display())).unwrap();
         assert_eq!((again.buffers[0].bytes.len(), again.buffers[0].writable), (8, false));
+
+        let other_type = parse(&format!("in:f32:{}", npy.display())).unwrap_err();
+        assert!(format!("{other_type:#}").contains("its elements are UINT32, not FP32"), "{other_type:#}");
 
         assert_eq!(parse("in:u16:3:arange").unwrap().buffers[0].bytes, [0, 0, 1, 0, 2, 0]);
         assert_eq!(parse("in:u8:2x2:7").unwrap().buffers[0].bytes, [7; 4]);

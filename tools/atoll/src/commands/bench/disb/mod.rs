@@ -8,13 +8,14 @@ use crate::artifact;
 use crate::drawing::Gantt;
 use crate::engine::DeviceName;
 use crate::failure::{Blame, users};
+use crate::invoker;
 use crate::output::{Align, ReportArgs, Table};
 use crate::profiler;
 use crate::random::Random;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use atoll_core::{Class, POLICIES, PolicyEntry, policy_by_name};
-use atoll_engine::{InputTensor, symbol_values};
+use atoll_engine::InputTensor;
 use atoll_kgraph::{BufferKind, Bundle, Profile};
 use atoll_server::tensor_metadata;
 use atoll_sim::{
@@ -285,8 +286,8 @@ fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
     let advice = || format!("`atoll profile {} --compute-units {compute_units}` measures it", bundle.path().display());
     let profile = Profile::read(&path).with_context(|| format!("model {name} has no profile; {}", advice())).blame_user()?;
     let tensors = InputSpecs::default().tensors(&tensor_metadata(bundle.graph(), BufferKind::Input), &mut Random::new(0))?;
-    let inputs: Vec<InputTensor> = tensors.into_iter().map(|t| InputTensor { shape: t.shape, bytes: t.bytes }).collect();
-    let symbols = symbol_values(bundle.graph(), &inputs).map_err(anyhow::Error::msg)?;
+    let inputs: Vec<InputTensor> = tensors.iter().map(invoker::input).collect();
+    let symbols = profiler::symbols(bundle, &inputs)?;
     let shape =
         profile.shape(&symbols).with_context(|| format!("model {name} has a profile of other shapes; {}", advice())).blame_user()?;
     Ok(Model::of_profile(name, shape, compute_units))

@@ -29,5 +29,6 @@ mod passes;
 mod ptxas;
 mod random_kernels;
 mod serve;
+mod served;
 mod trace;
 mod workloads;

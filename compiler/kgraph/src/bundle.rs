@@ -136,11 +136,15 @@ struct Target {
 impl Bundle {
     /// Maps a bundle and checks all of it: members against their digests, the graph, every target.
     pub fn open(path: &Path) -> Result<Arc<Bundle>, BundleError> {
+        Bundle::of_file(&File::open(path).map_err(|source| BundleError::Io { path: path.into(), source })?, path)
+    }
+
+    /// The same of a file that is open, which nobody changes as long as the bundle is there. `path` names it in messages, and is what [`Bundle::path`] tells.
+    pub fn of_file(file: &File, path: &Path) -> Result<Arc<Bundle>, BundleError> {
         let io_error = |source| BundleError::Io { path: path.into(), source };
-        let file = File::open(path).map_err(io_error)?;
         // SAFETY: bundles are immutable by contract: writers rename a finished file into place and never change one. A process that truncates a mapped
         // file ends this one with SIGBUS, as with every mapped library.
-        let map = unsafe { Mmap::map(&file) }.map_err(io_error)?;
+        let map = unsafe { Mmap::map(file) }.map_err(io_error)?;
         let loader = Loader { path, map: &map };
         let members = loader.members()?;
         let manifest_bytes = loader.member(&members, "manifest.json")?;

@@ -26,6 +26,7 @@ pub(crate) struct App {
     pub(crate) recorder: Recorder,
     pub(crate) body_bytes_max: usize,
     bodies: Arc<Semaphore>,
+    strict_readiness: bool,
     loaded: AtomicBool,
     draining: AtomicBool,
 }
@@ -45,6 +46,7 @@ impl App {
             // A body that exceeds the budget by itself could never be taken.
             body_bytes_max: config.body_bytes_max.min(BODIES_IN_FLIGHT_BYTES_MAX),
             bodies: Arc::new(Semaphore::new(BODIES_IN_FLIGHT_BYTES_MAX / BUDGET_UNIT_BYTES)),
+            strict_readiness: config.strict_readiness,
             loaded: AtomicBool::new(false),
             draining: AtomicBool::new(false),
         }
@@ -90,9 +92,11 @@ impl App {
         self.bodies.clone().try_acquire_many_owned(units).ok()
     }
 
-    /// Whether requests are welcome: the repository has been loaded and nobody asked to stop.
+    /// Whether requests are welcome: each model of the repository is loaded, or has failed where readiness is not strict, and nobody asked to stop. A model that failed and was unloaded
+    /// since then does not count, and neither do functions that were deployed.
     pub(crate) fn is_ready(&self) -> bool {
-        self.loaded.load(Ordering::Relaxed) && !self.draining.load(Ordering::Relaxed)
+        let loaded = self.loaded.load(Ordering::Relaxed) && !self.draining.load(Ordering::Relaxed);
+        loaded && !(self.strict_readiness && self.repository.has_failed())
     }
 
     pub(crate) fn set_loaded(&self) {

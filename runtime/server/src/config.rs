@@ -21,6 +21,10 @@ pub struct ServerConfig {
     pub cache: PathBuf,
     /// Largest body of a request in bytes.
     pub body_bytes_max: usize,
+    /// Whether the server is ready only while no model of the repository has failed to load; otherwise as soon as each is loaded or has failed.
+    pub strict_readiness: bool,
+    /// Whether the server ends when a model of the repository cannot be loaded at the start.
+    pub exit_on_error: bool,
     /// How long requests may go on after the server was told to stop.
     pub drain: Duration,
     /// The control socket; none where `None`.
@@ -39,6 +43,8 @@ impl ServerConfig {
             repository,
             cache,
             body_bytes_max: limits::BODY_BYTES_MAX_DEFAULT,
+            strict_readiness: true,
+            exit_on_error: false,
             drain: Duration::from_secs(10),
             control: None,
             ready_file: None,

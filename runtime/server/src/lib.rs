@@ -10,7 +10,9 @@
 //! - An answer is one write, on a connection with TCP_NODELAY.
 //! - Whatever a client sends, the answer is JSON with a status that says whose fault it is; bodies, connections and bytes in flight are bounded by [`limits`].
 //! - A client that goes away takes its invocation with it.
-//! - Nothing is kept on disk but the cache of compiled models, whose files are whole or not there: a daemon that is killed leaves nothing that matters.
+//! - Nothing is kept on disk but the cache of compiled models, whose files are whole or not there, and copies of served bundles, which have no names and go with the process: a daemon that is
+//!   killed leaves nothing that matters.
+//! - What is served does not change, whatever happens to the file it came from.
 
 mod app;
 mod bytes;

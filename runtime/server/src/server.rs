@@ -69,6 +69,13 @@ pub enum ServeError {
     /// What was kept cannot be opened.
     #[error("the store of objects and deployed functions: {0}")]
     Store(#[from] StoreError),
+    /// Models of the repository cannot be loaded, and the server was to end then.
+    #[error(
+        "{} of the repository cannot be loaded:{}\nmend or remove them, or start without --exit-on-error",
+        if .0.len() == 1 { "a model".into() } else { format!("{} models", .0.len()) },
+        .0.iter().map(|(name, reason)| format!("\n  {name}: {reason}")).collect::<String>()
+    )]
+    Models(Vec<(String, String)>),
     /// The file that tells the addresses cannot be written.
     #[error("cannot write {path}: {source}")]
     ReadyFile {
@@ -141,6 +148,10 @@ impl Server {
             let app = app.clone();
             async move {
                 app.repository.load_all().await;
+                let failed = app.repository.failed();
+                if config.exit_on_error && !failed.is_empty() {
+                    return Err(ServeError::Models(failed));
+                }
                 if let Some(deployed) = &app.deployed {
                     deployed.restore().await;
                 }

@@ -54,6 +54,16 @@ impl Controls {
         self.0.dies_at_read.store(true, Ordering::SeqCst);
     }
 
+    /// Refuses something from now on, after so many times more.
+    pub(crate) fn refuse(&self, what: Refusal, after: u32) {
+        *self.0.refusal.lock().expect("no panic") = Some((what, after));
+    }
+
+    /// Refuses nothing any more.
+    pub(crate) fn accept(&self) {
+        *self.0.refusal.lock().expect("no panic") = None;
+    }
+
     /// Ignores from now on that launches are to be aborted.
     pub(crate) fn be_deaf(&self) {
         self.0.deaf.store(true, Ordering::SeqCst);
@@ -103,8 +113,27 @@ impl Controls {
     }
 }
 
+/// What a device refuses on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// To begin to load code.
+    Module,
+    /// To end loading it.
+    LoadedModule,
+    /// The process that would run the code is gone.
+    Domain,
+    /// Memory for a constant.
+    Place,
+    /// Bytes of a constant.
+    Write,
+    /// Everything, for ever: at the first byte of a constant it is lost.
+    Device,
+}
+
 struct Shared {
     state: Mutex<State>,
+    /// What is refused, after so many times more.
+    refusal: Mutex<Option<(Refusal, u32)>>,
     work: Condvar,
     completed: OwnedFd,
     paused: AtomicBool,
@@ -185,6 +214,7 @@ impl FakeDevice {
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
+            refusal: Mutex::new(None),
             work: Condvar::new(),
             completed: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd"),
             paused: AtomicBool::new(false),
@@ -220,6 +250,17 @@ impl FakeDevice {
         let runner = Arc::clone(&shared);
         let thread = std::thread::spawn(move || runner.run(Rng::new(seed)));
         (Box::new(FakeDevice { info, shared: Arc::clone(&shared), thread: Some(thread) }), Controls(shared))
+    }
+
+    fn refuses(&self, what: Refusal) -> bool {
+        match &mut *self.shared.refusal.lock().expect("no panic") {
+            Some((refused, after)) if *refused == what => {
+                let refuses = *after == 0;
+                *after = after.saturating_sub(1);
+                refuses
+            }
+            _ => false,
+        }
     }
 
     fn check(&self) -> Result<(), DeviceError> {
@@ -308,6 +349,13 @@ impl Memory for FakeDevice {
         let mut state = self.shared.state.lock().expect("no panic");
         if state.shown.is_reserved(at.0) {
             drop(state);
+            if self.refuses(Refusal::Write) {
+                return Err(DeviceError::Driver("it takes no bytes".into()));
+            }
+            if self.refuses(Refusal::Device) {
+                self.shared.lost.store(true, Ordering::SeqCst);
+                return self.check();
+            }
             std::thread::sleep(Duration::from_nanos(self.shared.load_ns.load(Ordering::SeqCst)));
             state = self.shared.state.lock().expect("no panic");
         }
@@ -344,6 +392,9 @@ impl Memory for FakeDevice {
 impl Constants for FakeDevice {
     fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         self.check()?;
+        if self.refuses(Refusal::Place) {
+            return Err(DeviceError::Driver("it has no memory".into()));
+        }
         self.shared.state.lock().expect("no panic").shown.reserve(at.0, bytes);
         Ok(())
     }
@@ -372,7 +423,10 @@ impl Constants for FakeDevice {
 impl Modules for FakeDevice {
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
         self.check()?;
-        if image.code != b"fake" {
+        if self.refuses(Refusal::Domain) {
+            return Err(DeviceError::DomainLost("its executor is gone".into()));
+        }
+        if image.code != b"fake" || self.refuses(Refusal::Module) {
             return Err(DeviceError::BadModule("this is no code for a fake device".into()));
         }
         let kernel = |facts: &atoll_kgraph::KernelFacts| Kernel {
@@ -389,6 +443,15 @@ impl Modules for FakeDevice {
         }
         state.modules.push(Some(Module { kernels, owner: place as u16 + 1 }));
         Ok(ModuleId(state.modules.len() as u32 - 1))
+    }
+
+    /// What it refuses it has unloaded, as the devices do.
+    fn poll_load(&mut self, module: ModuleId) -> Option<Result<(), DeviceError>> {
+        if !self.refuses(Refusal::LoadedModule) {
+            return Some(Ok(()));
+        }
+        self.unload_module(module);
+        Some(Err(DeviceError::BadModule("this is no code for a fake device".into())))
     }
 
     fn unload_module(&mut self, module: ModuleId) {

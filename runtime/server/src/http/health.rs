@@ -16,8 +16,8 @@ pub(super) async fn live() -> Json<Live> {
     Json(Live { live: true })
 }
 
-/// Ready is a server that has looked at every model and has a device that is there, not lost and not being replaced. One of several that fails takes its own models with it ([`model_ready`]) and
-/// leaves the others their requests.
+/// Ready is a server that loaded every model (that looked at every model, where readiness is not strict) and has a device that is there, not lost and not being replaced. One of several that
+/// fails takes its own models with it ([`model_ready`]) and leaves the others their requests.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let engine = app.engine.clone();
     let is_there = move || engine.statistics().iter().any(is_there);

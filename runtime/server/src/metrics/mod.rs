@@ -46,6 +46,7 @@ fn render(app: &App) -> String {
     let snapshot = Snapshot {
         devices: names.zip(app.engine.statistics()).enumerate().map(device).collect(),
         states: app.repository.state_counts(),
+        copies_bytes: app.repository.copies_bytes(),
         recorder: &app.recorder,
     };
     let mut text = String::new();

@@ -32,6 +32,8 @@ pub(super) struct DeviceSnapshot<'a> {
 pub(super) struct Snapshot<'a> {
     pub(super) devices: Vec<DeviceSnapshot<'a>>,
     pub(super) states: Vec<(ModelState, usize)>,
+    /// Bytes of the daemon's copies of bundles.
+    pub(super) copies_bytes: u64,
     pub(super) recorder: &'a Recorder,
 }
 
@@ -326,6 +328,12 @@ pub(super) const METRICS: &[Metric] = &[
             out.integer(&[("state", state_label(*state))], *count as u64);
         }
     }),
+    of_daemon(
+        Kind::Gauge,
+        "atoll_bundle_copies_bytes",
+        "The daemon's own copies of the bundles that it serves from the repository",
+        |s, out| out.integer(&[], s.copies_bytes),
+    ),
     of_daemon(Kind::Counter, "atoll_http_responses_total", "Answers on the protocol's port by status", |s, out| {
         for (digit, code) in (1..).zip(["1xx", "2xx", "3xx", "4xx", "5xx"]) {
             out.integer(&[("code", code)], s.recorder.responses(digit));

@@ -23,6 +23,12 @@ pub(crate) enum LoadError {
     TooManyModels,
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
+    #[error(
+        "the disk of {folder} is full: the daemon serves a copy of {path} that it keeps there; free some space, or choose another folder with --cache"
+    )]
+    NoRoom { path: PathBuf, folder: PathBuf },
+    #[error("{path} cannot be copied into {folder}, from where it would be served: {source}; --cache chooses another folder")]
+    Copy { path: PathBuf, folder: PathBuf, source: io::Error },
     #[error(transparent)]
     Settings(#[from] SettingsError),
     #[error("{0} has to be compiled, and this daemon has no compiler; compile it elsewhere with `atoll compile` and put the .kg file here")]
@@ -60,6 +66,8 @@ impl Repository {
         let slot = self.slot(name).ok_or_else(|| LoadError::Unknown(name.into()))?;
         let _turn = slot.changing.lock().await;
         if slot.model().is_none() {
+            // A model that failed and is given up makes the server unready no longer.
+            slot.set(State::Unloaded);
             return Ok(());
         }
         slot.set(State::Unloading);
@@ -114,7 +122,8 @@ impl Repository {
     async fn bundle(&self, slot: &Arc<Slot>, source: &Source) -> Result<Arc<Bundle>, LoadError> {
         let path = source.path.clone();
         if source.form == Form::Bundle {
-            return blocking(move || Ok(Bundle::open(&path)?)).await.ok_or(LoadError::Panicked)?;
+            let copies = self.copies.clone();
+            return blocking(move || copies.open(&path)).await.ok_or(LoadError::Panicked)?;
         }
         let cache = self.cache.clone();
         if let Some(bundle) = blocking(move || cache.find(&path)).await.ok_or(LoadError::Panicked)?? {

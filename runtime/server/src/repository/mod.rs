@@ -4,6 +4,7 @@
 
 mod cache;
 mod config_pbtxt;
+mod copies;
 mod load;
 mod scan;
 mod settings;
@@ -17,6 +18,7 @@ use crate::model::Model;
 use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, ModelState};
 use cache::CompileCache;
+use copies::BundleCopies;
 use scan::Source;
 use std::collections::BTreeMap;
 use std::io;
@@ -28,6 +30,7 @@ pub(crate) struct Repository {
     folder: PathBuf,
     engine: Arc<dyn Inference>,
     cache: Arc<CompileCache>,
+    copies: Arc<BundleCopies>,
     /// Models that were ever asked for, by name. Nothing else is locked while it is held but a slot's state.
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
     /// Compilations take all cores and much memory: one at a time.
@@ -84,6 +87,12 @@ impl Slot {
     }
 }
 
+impl Slot {
+    fn has_failed(&self) -> bool {
+        matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), State::Failed(_))
+    }
+}
+
 impl State {
     fn describe(&self) -> (ModelState, String) {
         match self {
@@ -106,6 +115,7 @@ impl Repository {
         Repository {
             folder,
             engine,
+            copies: Arc::new(BundleCopies::new(cache.clone())),
             cache: Arc::new(CompileCache::new(cache, compiler)),
             slots: RwLock::default(),
             compiling: tokio::sync::Semaphore::new(1),
@@ -148,6 +158,26 @@ impl Repository {
             }
         }
         Ok(entries.into_iter().map(|(name, (state, reason, version))| IndexEntry { name, version, state, reason }).collect())
+    }
+
+    /// Models that could not be loaded, by name, with the reasons.
+    pub(crate) fn failed(&self) -> Vec<(String, String)> {
+        let reason = |(name, slot): (String, Arc<Slot>)| match slot.state() {
+            State::Failed(reason) => Some((name, reason)),
+            _ => None,
+        };
+        self.all_slots().into_iter().filter_map(reason).collect()
+    }
+
+    /// Whether there are such models.
+    pub(crate) fn has_failed(&self) -> bool {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        slots.values().any(|slot| slot.has_failed())
+    }
+
+    /// Bytes of the copies of bundles that are served.
+    pub(crate) fn copies_bytes(&self) -> u64 {
+        self.copies.bytes()
     }
 
     /// How many models are in each state.

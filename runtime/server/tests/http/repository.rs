@@ -94,6 +94,79 @@ fn a_changed_file_is_loaded_and_an_equal_one_is_not() {
 }
 
 #[test]
+fn what_is_served_does_not_change_with_its_file() {
+    let daemon = Daemon::with(Options::default(), |repository| {
+        write_bundle(&repository.join("toy.kg"));
+        write_bundle(&repository.join("twin.kg"));
+    });
+    let path = daemon.repository().join("toy.kg");
+    let served = daemon.engine.bundle("toy").unwrap();
+    let (code, bytes) = (served.code("test").unwrap().to_vec(), served.file_bytes());
+    assert!(Arc::ptr_eq(&served, &daemon.engine.bundle("twin").unwrap()), "equal models share one copy");
+    let metric = |bytes: u64| daemon.metrics().contains(&format!("atoll_bundle_copies_bytes {bytes}\n"));
+    assert!(metric(bytes), "{}", daemon.metrics());
+    // In place, as `cp` does it; the second time with less, which would end a process that has the file mapped.
+    for with in [vec![0xAA; bytes as usize], vec![1]] {
+        std::fs::write(&path, with).unwrap();
+        assert_eq!(served.code("test").unwrap(), code);
+    }
+    let cache = daemon.folder.path().join("cache");
+    assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 0, "a daemon that is killed leaves no copy");
+    write_changed_bundle(&path);
+    assert_eq!(load(&daemon, "toy").status, 200);
+    assert_eq!(daemon.engine.bundle("toy").unwrap().graph().name, "changed");
+    drop(served);
+    for name in ["toy", "twin"] {
+        daemon.post(&format!("/v2/repository/models/{name}/unload"), "");
+    }
+    assert!(metric(0), "{}", daemon.metrics());
+}
+
+#[test]
+fn a_copy_that_cannot_be_made_is_named() {
+    let daemon = Daemon::start();
+    let cache = daemon.folder.path().join("cache");
+    std::fs::remove_dir_all(&cache).unwrap();
+    std::fs::write(&cache, "a file where the folder was").unwrap();
+    write_changed_bundle(&daemon.repository().join("toy.kg"));
+    let answer = load(&daemon, "toy");
+    assert!(
+        answer.status == 400 && answer.error().contains("cannot be copied into") && answer.error().contains("--cache"),
+        "{}",
+        answer.error()
+    );
+    assert_eq!(entry(&daemon, "toy")["state"], "READY", "the old one is served");
+}
+
+#[test]
+fn readiness_is_strict_unless_it_is_not_to_be() {
+    let fill = |repository: &Path| {
+        write_bundle(&repository.join("toy.kg"));
+        std::fs::write(repository.join("one.kg"), "no bundle").unwrap();
+        std::fs::write(repository.join("two.kg"), "no bundle").unwrap();
+    };
+    let ready = |daemon: &Daemon| {
+        let answer = daemon.get("/v2/health/ready");
+        (answer.status, answer.json())
+    };
+    let daemon = Daemon::with(Options { lax_readiness: true, ..Options::default() }, fill);
+    assert_eq!(ready(&daemon), (200, json!({ "ready": true })));
+    let daemon = Daemon::with(Options::default(), fill);
+    assert_eq!(ready(&daemon), (503, json!({ "ready": false })), "two models failed");
+    assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200, "the third is served all the same");
+    assert_eq!(daemon.post("/v2/repository/models/one/unload", "").status, 200);
+    assert_eq!(ready(&daemon).0, 503, "one is given up, the other not");
+    write_bundle(&daemon.repository().join("two.kg"));
+    assert_eq!(load(&daemon, "two").status, 200);
+    assert_eq!(ready(&daemon).0, 200);
+    std::fs::write(daemon.repository().join("two.kg"), "no bundle").unwrap();
+    assert_eq!(load(&daemon, "two").status, 400);
+    assert_eq!(ready(&daemon).0, 200, "what is served already stays, and counts");
+    assert_eq!(daemon.post("/v2/repository/models/toy/unload", "").status, 200);
+    assert_eq!(ready(&daemon).0, 200, "a model that nobody wants does not count");
+}
+
+#[test]
 fn onnx_is_compiled_once() {
     let compiler = Arc::new(Compiler::default());
     let options = || Options { compiler: Some(compiler.clone()), ..Options::default() };

@@ -40,6 +40,26 @@ fn requests_that_do_not_end_are_cancelled() {
 }
 
 #[test]
+fn a_server_that_is_to_end_with_a_broken_model_says_which() {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository).unwrap();
+    write_bundle(&repository.join("toy.kg"));
+    for name in ["one.kg", "two.kg"] {
+        std::fs::write(repository.join(name), "no bundle").unwrap();
+    }
+    let config =
+        ServerConfig { http_port: 0, metrics_port: 0, exit_on_error: true, ..ServerConfig::new(repository, folder.path().join("cache")) };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let server = runtime.block_on(Server::bind(config, Arc::new(Double::default()), None)).unwrap();
+    let ended = runtime.block_on(server.run(std::future::pending())).unwrap_err().to_string();
+    assert!(
+        ended.contains("2 models") && ended.contains("one: ") && ended.contains("two: ") && ended.contains("--exit-on-error"),
+        "{ended}"
+    );
+}
+
+#[test]
 fn mistakes_in_the_configuration_name_the_flag() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

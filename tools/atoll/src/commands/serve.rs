@@ -9,6 +9,7 @@ use crate::output::{parse_bytes, print};
 use anyhow::{Context, Result};
 use atoll_client::default_socket;
 use atoll_server::{Access, ControlConfig, ServeError, Server, ServerConfig, limits, terminated};
+use clap::ArgAction;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,13 +47,22 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 8002)]
     metrics_port: u16,
 
-    /// Folder for compiled models [default: $XDG_CACHE_HOME/atoll/compiled]
+    /// Folder for compiled models, and for copies of the bundles that are served, which need no more room where the file system makes reflinks [default: $XDG_CACHE_HOME/atoll/compiled]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
 
     /// Largest body of a request, as in 64M
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = limits::BODY_BYTES_MAX_DEFAULT as u64)]
     body_bytes_max: u64,
+
+    /// Whether /v2/health/ready waits for every model of the repository: with true, the server is not ready while one has failed to load (unloading that one gives it up); with false, it
+    /// is ready as soon as each is loaded or has failed. As Triton's
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
+    strict_readiness: bool,
+
+    /// End with an error if a model of the repository cannot be loaded at the start
+    #[arg(long)]
+    exit_on_error: bool,
 
     /// How long requests may go on after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
@@ -122,6 +132,8 @@ impl Args {
             http_port: self.http_port,
             metrics_port: self.metrics_port,
             body_bytes_max: usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX),
+            strict_readiness: self.strict_readiness,
+            exit_on_error: self.exit_on_error,
             drain: Duration::from_secs(self.drain_seconds),
             ready_file: self.ready_file,
             ..ServerConfig::new(self.model_repository, cache)
@@ -162,7 +174,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 /// A folder that is not there is the user's mistake; a port that another program has is nobody's.
 fn blame(error: ServeError) -> anyhow::Error {
     match error {
-        ServeError::Repository { .. } => users(error),
+        ServeError::Repository { .. } | ServeError::Models(_) => users(error),
         other => other.into(),
     }
 }

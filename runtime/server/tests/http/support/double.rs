@@ -2,8 +2,8 @@
 
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey,
-    FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor,
-    Reply, StageInput, TenantBytes, TenantMemory, Usage, UsageRow,
+    FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError,
+    OutputTensor, Reply, StageInput, TenantBytes, TenantMemory, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
 use atoll_kgraph::{Bundle, InputForm, bind_symbols};
@@ -22,11 +22,13 @@ pub(crate) enum Behaviour {
     Hold,
 }
 
+/// What a function is made of, how it was loaded, and the device that it is on.
+type OnDevice = (Arc<Bundle>, FunctionOptions, usize);
+
 #[derive(Default)]
 pub(crate) struct Double {
     behaviour: Mutex<Behaviour>,
-    /// By name, with the bundle of each and the device that it is on.
-    functions: Mutex<BTreeMap<FunctionKey, (Arc<Bundle>, FunctionOptions, usize)>>,
+    functions: Mutex<BTreeMap<FunctionKey, OnDevice>>,
     lost: Mutex<[bool; 2]>,
     requests: Mutex<Vec<InvocationRequest>>,
     held: Mutex<Vec<(InvocationRequest, Reply)>>,
@@ -58,6 +60,11 @@ impl Double {
 
     pub(crate) fn options(&self, name: &str) -> Option<FunctionOptions> {
         self.functions.lock().unwrap().get(&FunctionKey::local(name)).map(|(_, options, _)| options.clone())
+    }
+
+    /// The bundle of a function that is loaded.
+    pub(crate) fn bundle(&self, name: &str) -> Option<Arc<Bundle>> {
+        self.functions.lock().unwrap().get(&FunctionKey::local(name)).map(|(bundle, ..)| bundle.clone())
     }
 
     pub(crate) fn answer_all(&self) {

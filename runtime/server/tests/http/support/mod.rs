@@ -39,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) compiler: Option<Arc<Compiler>>,
     pub(crate) body_bytes_max: Option<usize>,
     pub(crate) drain: Option<Duration>,
+    /// Readiness that is not strict.
+    pub(crate) lax_readiness: bool,
 }
 
 impl Daemon {
@@ -64,6 +66,7 @@ impl Daemon {
             ..ServerConfig::new(folder.path().join("repository"), folder.path().join("cache"))
         };
         config.body_bytes_max = options.body_bytes_max.unwrap_or(config.body_bytes_max);
+        config.strict_readiness = !options.lax_readiness;
         config.drain = options.drain.unwrap_or(config.drain);
         let _ = std::fs::remove_file(folder.path().join("ready"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -10,4 +10,4 @@ export ATOLL_SEEDS=${ATOLL_SEEDS:-10}
 unset CARGO_TARGET_DIR
 # What is kept on the device is no scheduling, a generator of random numbers has no wrong ones, and perturbation is itself a tool of tests.
 exec cargo mutants --package atoll-core --test-package atoll-core --output "${ATOLL_CACHE:-target}/mutants" \
-    --exclude '**/residency/**' --exclude '**/rng.rs' --exclude '**/tenant.rs' --exclude '**/perturb.rs' --exclude-re '::perturb$' "$@"
+    --exclude '**/src/residency/**' --exclude '**/rng.rs' --exclude '**/tenant.rs' --exclude '**/perturb.rs' --exclude-re '::perturb$' "$@"

@@ -126,7 +126,7 @@ mod tests {
     fn an_id_says_which_device_gave_it() {
         for device in [0, 1, 7, u16::MAX] {
             let first = DeviceId(device).first_id();
-            for id in [first, first + 1, first + (1 << 48) - 1] {
+            for id in [first, first + 1, first + ((1 << 48) - 1)] {
                 assert_eq!(DeviceId::of_id(id), DeviceId(device), "{id:#x}");
             }
         }

@@ -109,12 +109,12 @@ fn bundles() -> Result<()> {
     }
     // A newer writer: the manifest says so before anything else is read.
     let text = String::from_utf8_lossy(&whole).into_owned();
-    ensure!(text.contains("\"format\": 1"), "the manifest has a format");
+    ensure!(text.contains("\"format\": 2"), "the manifest has a format");
     let mut newer = whole.clone();
-    let at = whole.windows(11).position(|w| w == b"\"format\": 1").unwrap_or(0) + 10;
+    let at = whole.windows(11).position(|w| w == b"\"format\": 2").unwrap_or(0) + 10;
     newer[at] = b'9';
     std::fs::write(&bundle, newer)?;
-    refused(&["inspect", &path], &["format 9", "upgrade"])
+    refused(&["inspect", &path], &["format 9", "reads formats 1 to 2"])
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn changed(from: &Path, to: &Path, change: impl Fn(&mut TargetContents)) -> Resu
     let bundle: Arc<Bundle> = Bundle::open(from)?;
     let target = |name: &str| -> Result<TargetContents> {
         let (image, code) = (bundle.target(name).context("a target")?.clone(), bundle.code(name).context("its code")?.to_vec());
-        let mut target = TargetContents { image, code, ptx: None };
+        let mut target = TargetContents { image, code, ptx: None, source: None };
         change(&mut target);
         Ok(target)
     };

@@ -73,10 +73,11 @@ impl Walk {
     fn trial(&mut self, node: usize) -> Result<Option<(Trial<'_>, Vec<usize>)>> {
         let (graph, target) =
             (self.bundle.graph(), self.bundle.target_names().next().and_then(|name| self.bundle.target(name)).context("a target")?);
-        if let NodeKind::Copy { from, to, bytes } = &graph.nodes[node].kind {
+        if let NodeKind::Copy { from, to, bytes, .. } = &graph.nodes[node].kind {
             let bytes = usize::try_from(bytes.eval(&self.symbols)?)?;
             let copied = self.contents[from.0 as usize][..bytes].to_vec();
             self.contents[to.0 as usize][..bytes].copy_from_slice(&copied);
+            return Ok(None);
         }
         let Some(spec) = &target.launches[node] else { return Ok(None) };
         let facts = &target.kernels[spec.kernel.0 as usize];
@@ -97,6 +98,7 @@ impl Walk {
                 Argument::Int { dtype, value } => Arg::Value(value.eval(&self.symbols)?.to_le_bytes()[..dtype.bytes() as usize].to_vec()),
                 Argument::F32 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
                 Argument::F64 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
+                Argument::Bytes { .. } => anyhow::bail!("no kernel of ours takes a structure"),
             });
         }
         let buffers =

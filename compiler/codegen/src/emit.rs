@@ -118,7 +118,7 @@ impl Emitter {
                 kernel
             }
         };
-        LaunchSpec { kernel, grid: grid.map(|e| e.max(Expr::Const(0))), args }
+        LaunchSpec::new(kernel, grid.map(|e| e.max(Expr::Const(0))), args)
     }
 }
 

@@ -8,8 +8,9 @@ mod storage;
 
 use crate::error::CodegenError;
 use crate::strides;
+use atoll_frontend::batch::{self, Batch};
 use atoll_frontend::tensor_graph::{Direction, Op, TensorGraph, ValueId};
-use atoll_kgraph::{BufferId, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node, NodeId, NodeKind};
+use atoll_kgraph::{BatchAxis, BufferId, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind};
 use std::sync::Arc;
 use storage::Storage;
 
@@ -134,7 +135,7 @@ impl Scheduler<'_> {
 
     fn push_copy(&mut self, name: &str, from: Tensor, to: Tensor) {
         let bytes = Expr::product(&to.shape) * to.dtype.bytes() as i64;
-        let kind = NodeKind::Copy { from: from.buffer, to: to.buffer, bytes };
+        let kind = NodeKind::copy(from.buffer, to.buffer, bytes);
         self.push(name.to_owned(), kind, Work { kind: WorkKind::Copy, inputs: vec![from], outputs: vec![to] });
     }
 
@@ -151,7 +152,15 @@ impl Scheduler<'_> {
         Ok(())
     }
 
+    /// Where the rows of a batch lie in the buffers, if the frontend proves rows independent.
+    fn batch(&self) -> Option<BatchAxis> {
+        let Batch { symbol, axes } = batch::analyse(self.graph).ok()?;
+        let axis = |value: &Option<ValueId>| value.and_then(|value| axes[value.0 as usize]).and_then(|axis| u32::try_from(axis).ok());
+        Some(BatchAxis { symbol, axes: self.storage.values().iter().map(axis).collect(), proof: batch::PROOF.into() })
+    }
+
     fn finish(self) -> Result<Schedule, CodegenError> {
+        let batch = self.batch();
         let (buffers, weights, weights_bytes) = self.storage.finish();
         let graph = KernelGraph {
             format: FORMAT_VERSION,
@@ -159,7 +168,8 @@ impl Scheduler<'_> {
             symbols: self.graph.symbols.clone(),
             buffers,
             nodes: self.nodes,
-            plan: MemoryPlan::default(),
+            batch,
+            ..KernelGraph::default()
         };
         Ok(Schedule { graph, weights, weights_bytes, work: self.work })
     }

@@ -6,6 +6,7 @@
 //!
 //! This crate knows no kernels, targets, devices or time. A graph that [`tensor_graph::TensorGraph::verify`] accepts never makes a later stage panic.
 
+pub mod batch;
 pub mod memory_plan;
 pub mod onnx;
 pub mod program;

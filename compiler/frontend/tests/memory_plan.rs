@@ -13,7 +13,7 @@ use std::collections::HashMap;
 type Memory = HashMap<(BufferKind, u64), u64>;
 
 fn kernel_graph(symbols: Vec<SymbolSpec>, buffers: Vec<BufferSpec>, nodes: Vec<Node>) -> KernelGraph {
-    KernelGraph { format: FORMAT_VERSION, name: "test".into(), symbols, buffers, nodes, plan: MemoryPlan::default() }
+    KernelGraph { format: FORMAT_VERSION, name: "test".into(), symbols, buffers, nodes, ..KernelGraph::default() }
 }
 
 fn symbols() -> Vec<SymbolSpec> {

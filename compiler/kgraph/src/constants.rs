@@ -1,7 +1,8 @@
 //! Constants by content: what two bundles have in common can be held once.
 
-use crate::bundle::{Bundle, hex};
+use crate::bundle::Bundle;
 use crate::graph::{BufferId, BufferKind};
+use crate::hexadecimal;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -67,7 +68,7 @@ fn hash_all(leaves: &[&[u8]]) -> Vec<[u8; 32]> {
 
 impl From<ConstantDigest> for String {
     fn from(digest: ConstantDigest) -> String {
-        hex(&digest.0)
+        hexadecimal::text(&digest.0)
     }
 }
 
@@ -75,9 +76,7 @@ impl TryFrom<String> for ConstantDigest {
     type Error = String;
 
     fn try_from(text: String) -> Result<ConstantDigest, String> {
-        let byte = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
-        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        let bytes = hexadecimal::parse(&text).and_then(|bytes| bytes.try_into().ok());
         bytes.map(ConstantDigest).ok_or_else(|| format!("`{}` is no digest", text.escape_debug()))
     }
 }

@@ -3,7 +3,7 @@
 //! A file's name is the digest of all it was made from, so that nothing ever has to be invalidated; what is not used for long is removed when there is too much.
 //! Processes may share the folder: files appear whole, by a rename, and removing one that another process has mapped does not disturb it.
 
-use crate::bundle::hex;
+use crate::hexadecimal;
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -115,7 +115,7 @@ pub fn digest_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }
-    hex(&hash.finalize())
+    hexadecimal::text(&hash.finalize())
 }
 
 /// Whether a file is the unfinished work of a process that no longer runs.

@@ -1,16 +1,22 @@
 //! The target-independent skeleton: symbols, buffers, nodes, memory plan.
 
-use crate::expr::Expr;
+use crate::batch::BatchAxis;
+use crate::expr::{Expr, SymbolId};
+use crate::segment::{Scalar, Segment};
 use serde::{Deserialize, Serialize};
 
-/// Version of the graph format this crate writes. A reader refuses a newer one.
-pub const FORMAT_VERSION: u32 = 1;
+/// Version of the format that this crate writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The oldest format that is read. Format 1 has no [`crate::Feature`].
+pub const FORMAT_VERSION_MIN: u32 = 1;
 
 /// Alignment of every buffer and weight in bytes: a cache line of every device, and what vector loads want.
 pub const BUFFER_ALIGN: u64 = 256;
 
 /// A compiled model without its code.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KernelGraph {
     /// [`FORMAT_VERSION`] of the writer.
     pub format: u32,
@@ -22,12 +28,36 @@ pub struct KernelGraph {
     pub buffers: Vec<BufferSpec>,
     /// Nodes in an order that respects every dependency; [`NodeId`] indexes them.
     pub nodes: Vec<Node>,
-    /// Where temporary buffers live.
+    /// Where temporary and state buffers live.
     pub plan: MemoryPlan,
+    /// Where the rows of a batch lie, where an analysis proved them independent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchAxis>,
+    /// Symbols whose values nodes compute.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read_backs: Vec<ReadBack>,
+    /// Which nodes run, by conditions and in loops. Without any, all nodes run in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Segment>,
+}
+
+/// A symbol whose value is read from the device when a node is complete, as the number of elements that a selection left.
+///
+/// Memory is laid out for the largest value of the symbol; launches behind the node are made with the value that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadBack {
+    /// The symbol. No shape of an input or of a state buffer depends on it.
+    pub symbol: SymbolId,
+    /// The node that writes the value.
+    pub after: NodeId,
+    /// Where the value lies. One outside of the symbol's range fails the invocation.
+    pub value: Scalar,
 }
 
 /// A named size that is known only when the function is invoked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SymbolSpec {
     /// The model's own name for it (`batch`, `sequence_length`).
     pub name: String,
@@ -59,6 +89,8 @@ pub enum BufferKind {
     Const,
     /// Alive within one invocation.
     Temp,
+    /// Alive as long as a session: what one invocation leaves in it the next one finds. Zeroed when the session opens.
+    State,
 }
 
 /// Element type of a buffer.
@@ -116,6 +148,7 @@ impl std::fmt::Display for DType {
 
 /// A buffer: what it is, never where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BufferSpec {
     /// The tensor's name for inputs and outputs, a unique name otherwise.
     pub name: String,
@@ -139,6 +172,7 @@ impl BufferSpec {
 
 /// One step of the graph.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Node {
     /// Unique, readable: the model's node name or one made from it.
     pub name: String,
@@ -154,23 +188,59 @@ pub struct Node {
 
 /// The kinds of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum NodeKind {
     /// A kernel, launched as the target's [`crate::LaunchSpec`] of the same index says.
     Kernel,
-    /// A copy of `bytes` between two buffers.
+    /// A copy of `bytes` between two buffers, or two ranges of one that do not overlap.
+    ///
+    /// Where the target has a launch for the node, that kernel copies, in the device queue and preemptible like any other. Otherwise the host copies, once everything before it is complete.
     Copy {
         /// Source.
         from: BufferId,
+        /// Where in the source, in bytes.
+        #[serde(default = "zero", skip_serializing_if = "is_zero")]
+        from_offset: Expr,
         /// Destination.
         to: BufferId,
+        /// Where in the destination, in bytes.
+        #[serde(default = "zero", skip_serializing_if = "is_zero")]
+        to_offset: Expr,
         /// How many bytes.
         bytes: Expr,
     },
+    /// `bytes` of a buffer get a repeated pattern. Done as a copy is.
+    Fill {
+        /// The buffer.
+        to: BufferId,
+        /// Where in the buffer, in bytes.
+        #[serde(default = "zero", skip_serializing_if = "is_zero")]
+        offset: Expr,
+        /// How many bytes: a multiple of the pattern's.
+        bytes: Expr,
+        /// 1, 2, 4 or 8 bytes.
+        pattern: Vec<u8>,
+    },
+}
+
+impl NodeKind {
+    /// A copy from the start of one buffer to the start of another.
+    pub fn copy(from: BufferId, to: BufferId, bytes: Expr) -> NodeKind {
+        NodeKind::Copy { from, from_offset: zero(), to, to_offset: zero(), bytes }
+    }
+}
+
+pub(crate) fn zero() -> Expr {
+    Expr::Const(0)
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    expr.as_const() == Some(0)
 }
 
 /// Where temporary buffers live: offsets in one arena that every invocation gets for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MemoryPlan {
     /// Size of the arena in bytes.
     pub arena_bytes: Option<Expr>,
@@ -182,14 +252,21 @@ pub struct MemoryPlan {
     pub restore_points: Vec<NodeId>,
     /// Bytes of all temporary buffers if none shared memory, for comparison.
     pub unshared_bytes: Option<Expr>,
+    /// Size in bytes of the memory that a session has for state buffers. Symbols that it depends on are fixed when the session opens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_bytes: Option<Expr>,
+    /// Offset in bytes of every state buffer in that memory. They do not overlap.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<TempPlacement>,
 }
 
-/// The place of one temporary buffer.
+/// The place of one temporary or state buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TempPlacement {
     /// The buffer.
     pub buffer: BufferId,
-    /// Offset in the arena, in bytes.
+    /// Offset in the arena, or in the session's memory, in bytes.
     pub offset: Expr,
 }
 

@@ -172,7 +172,7 @@ fn shape_text(graph: &KernelGraph, shape: &[Expr]) -> String {
 mod tests {
     use super::*;
     use crate::expr::SymbolId;
-    use crate::graph::{FORMAT_VERSION, MemoryPlan, SymbolSpec};
+    use crate::graph::{FORMAT_VERSION, SymbolSpec};
 
     fn graph() -> KernelGraph {
         let [n, m] = [0, 1].map(|id| Expr::from(SymbolId(id)));
@@ -189,8 +189,7 @@ mod tests {
             name: "toy".into(),
             symbols: vec![symbol("n"), symbol("m")],
             buffers: vec![input("a", vec![n.clone() * 2, Expr::Const(3)]), input("b", vec![n, m])],
-            nodes: vec![],
-            plan: MemoryPlan::default(),
+            ..KernelGraph::default()
         }
     }
 

@@ -7,7 +7,7 @@
 //! checked here against the size of its buffer: a layout that exists is one in which nothing reaches beyond the allocation by the compiler's own plan.
 
 use crate::expr::{EvalError, Expr};
-use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, NodeKind};
+use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, NodeKind, TempPlacement};
 use crate::target::{Argument, LaunchSpec, TargetImage};
 
 /// Alignment of a progress map in bytes, so that maps can be read in words.
@@ -34,6 +34,8 @@ pub struct LaunchLayout {
     pub evicted_word: u64,
     /// Its progress map; empty for a kernel that is never cut.
     pub progress: Place,
+    /// Which launch of the node was chosen for the symbols ([`LaunchSpec::variant`]).
+    pub variant: Option<usize>,
 }
 
 /// The memory of one invocation with known symbols.
@@ -41,8 +43,10 @@ pub struct LaunchLayout {
 pub struct InvocationLayout {
     /// Size of the allocation, a multiple of [`BUFFER_ALIGN`].
     pub bytes: u64,
-    /// Every buffer's place; for a constant, its place in the weights.
+    /// Every buffer's place; for a constant, its place in the weights, and for a state buffer that in the session's memory.
     pub buffers: Vec<Place>,
+    /// Memory that a session has for state buffers, which is not part of the allocation.
+    pub state_bytes: u64,
     /// The temporary buffers together.
     pub arena: Place,
     /// What is zeroed when an invocation begins.
@@ -86,6 +90,24 @@ pub enum LayoutError {
         /// The size of what it should lie in.
         limit: u64,
     },
+    /// Two things lie on each other.
+    #[error("{place}: it overlaps what it must not, in {other}")]
+    Overlap {
+        /// The buffer or node.
+        place: String,
+        /// The buffer that it overlaps, or is in.
+        other: String,
+    },
+    /// A fill does not fit its pattern.
+    #[error("{place}: {bytes} bytes cannot be filled with patterns of {unit}, or do not begin at a multiple of that")]
+    Pattern {
+        /// The node.
+        place: String,
+        /// Bytes to fill.
+        bytes: u64,
+        /// Bytes of the pattern.
+        unit: u64,
+    },
     /// The sum of all sizes does not fit 64 bits.
     #[error("the invocation's memory overflows 64 bits")]
     Overflow,
@@ -108,16 +130,19 @@ impl InvocationLayout {
         }
         let arena_bytes = graph.plan.arena_bytes.as_ref().map_or(Ok(0), |bytes| size("memory plan", "size", bytes, symbols))?;
         let arena = cursor.take(arena_bytes, BUFFER_ALIGN)?;
-        place_temps(graph, symbols, arena, &mut buffers)?;
+        place_all(graph, symbols, &graph.plan.temps, arena, &mut buffers)?;
+        let state_bytes = graph.plan.state_bytes.as_ref().map_or(Ok(0), |bytes| size("memory plan", "size", bytes, symbols))?;
+        place_all(graph, symbols, &graph.plan.states, Place { offset: 0, bytes: state_bytes }, &mut buffers)?;
+        check_states(graph, &buffers)?;
         for (id, buffer) in graph.buffers_of(BufferKind::Const) {
             buffers[id.0 as usize] = Place { offset: buffer.weights_offset.unwrap_or(0), bytes: buffer_bytes(buffer, symbols)? };
         }
-        check_copies(graph, symbols, &buffers)?;
+        check_transfers(graph, symbols, &buffers)?;
         let control_start = cursor.take(EPOCH_LINE_BYTES, BUFFER_ALIGN)?.offset;
         let launches = place_launches(graph, target, symbols, &buffers, &mut cursor)?;
         let bytes = cursor.take(0, BUFFER_ALIGN)?.offset;
         let control = Place { offset: control_start, bytes: bytes - control_start };
-        Ok(InvocationLayout { bytes, buffers, arena, control, epoch_word: control_start, launches })
+        Ok(InvocationLayout { bytes, buffers, state_bytes, arena, control, epoch_word: control_start, launches })
     }
 
     /// The place of a buffer.
@@ -159,8 +184,15 @@ fn within(place: &str, inner: Place, limit: u64) -> Result<(), LayoutError> {
     Ok(())
 }
 
-fn place_temps(graph: &KernelGraph, symbols: &[i64], arena: Place, buffers: &mut [Place]) -> Result<(), LayoutError> {
-    for temp in &graph.plan.temps {
+/// Gives buffers their places in an arena.
+fn place_all(
+    graph: &KernelGraph,
+    symbols: &[i64],
+    places: &[TempPlacement],
+    arena: Place,
+    buffers: &mut [Place],
+) -> Result<(), LayoutError> {
+    for temp in places {
         let buffer = &graph.buffers[temp.buffer.0 as usize];
         let inner = Place { offset: size(&buffer.name, "offset", &temp.offset, symbols)?, bytes: buffer_bytes(buffer, symbols)? };
         within(&buffer.name, inner, arena.bytes)?;
@@ -169,12 +201,43 @@ fn place_temps(graph: &KernelGraph, symbols: &[i64], arena: Place, buffers: &mut
     Ok(())
 }
 
-fn check_copies(graph: &KernelGraph, symbols: &[i64], buffers: &[Place]) -> Result<(), LayoutError> {
+/// State buffers live together, so none may lie on another.
+fn check_states(graph: &KernelGraph, buffers: &[Place]) -> Result<(), LayoutError> {
+    let mut states: Vec<(Place, &str)> =
+        graph.buffers_of(BufferKind::State).map(|(id, spec)| (buffers[id.0 as usize], spec.name.as_str())).collect();
+    states.retain(|(place, _)| place.bytes > 0);
+    states.sort_by_key(|(place, _)| place.offset);
+    match states.windows(2).find(|pair| overlap(pair[0].0, pair[1].0)) {
+        Some(pair) => Err(LayoutError::Overlap { place: pair[1].1.into(), other: pair[0].1.into() }),
+        None => Ok(()),
+    }
+}
+
+fn overlap(a: Place, b: Place) -> bool {
+    a.bytes > 0 && b.bytes > 0 && a.offset < b.offset.saturating_add(b.bytes) && b.offset < a.offset.saturating_add(a.bytes)
+}
+
+fn check_transfers(graph: &KernelGraph, symbols: &[i64], buffers: &[Place]) -> Result<(), LayoutError> {
     for node in &graph.nodes {
-        if let NodeKind::Copy { from, to, bytes } = &node.kind {
-            let bytes = size(&node.name, "size", bytes, symbols)?;
-            for id in [from, to] {
-                within(&node.name, Place { offset: 0, bytes }, buffers[id.0 as usize].bytes)?;
+        let range = |offset: &Expr, bytes: &Expr, id: &BufferId| {
+            let range = Place { offset: size(&node.name, "offset", offset, symbols)?, bytes: size(&node.name, "size", bytes, symbols)? };
+            within(&node.name, range, buffers[id.0 as usize].bytes).map(|()| range)
+        };
+        match &node.kind {
+            NodeKind::Kernel => {}
+            NodeKind::Copy { from, from_offset, to, to_offset, bytes } => {
+                let (source, destination) = (range(from_offset, bytes, from)?, range(to_offset, bytes, to)?);
+                if from == to && overlap(source, destination) {
+                    let name = &graph.buffers[to.0 as usize].name;
+                    return Err(LayoutError::Overlap { place: node.name.clone(), other: name.clone() });
+                }
+            }
+            NodeKind::Fill { to, offset, bytes, pattern } => {
+                let range = range(offset, bytes, to)?;
+                let unit = pattern.len() as u64;
+                if !range.bytes.is_multiple_of(unit) || !range.offset.is_multiple_of(unit) {
+                    return Err(LayoutError::Pattern { place: node.name.clone(), bytes: range.bytes, unit });
+                }
             }
         }
     }
@@ -190,9 +253,14 @@ fn place_launches(
 ) -> Result<Vec<Option<LaunchLayout>>, LayoutError> {
     let mut launches = Vec::with_capacity(graph.nodes.len());
     for (node, spec) in graph.nodes.iter().zip(&target.launches) {
-        let grid = spec.as_ref().map(|spec| checked_grid(&node.name, spec, symbols, buffers)).transpose()?;
-        let grid = grid.filter(|grid| !grid.contains(&0));
-        launches.push(grid.map(|grid| LaunchLayout { grid, evicted_word: 0, progress: Place::default() }));
+        let Some(spec) = spec else {
+            launches.push(None);
+            continue;
+        };
+        let (variant, chosen) = spec.choose(symbols);
+        let grid = checked_grid(&node.name, chosen, symbols, buffers)?;
+        let launch = LaunchLayout { grid, evicted_word: 0, progress: Place::default(), variant };
+        launches.push((!grid.contains(&0)).then_some(launch));
     }
     // Words first, maps behind them: what is read together lies together.
     for launch in launches.iter_mut().flatten() {
@@ -200,7 +268,7 @@ fn place_launches(
     }
     for (launch, spec) in launches.iter_mut().zip(&target.launches) {
         if let (Some(launch), Some(spec)) = (launch, spec)
-            && target.kernels[spec.kernel.0 as usize].keeps_progress()
+            && target.kernels[spec.variant(launch.variant).kernel.0 as usize].keeps_progress()
         {
             let blocks = launch.grid.iter().try_fold(1_u64, |blocks, &d| blocks.checked_mul(d.into()));
             launch.progress = cursor.take(blocks.ok_or(LayoutError::Overflow)?, PROGRESS_ALIGN)?;
@@ -212,9 +280,14 @@ fn place_launches(
 /// The grid of a launch whose arguments lie within their buffers.
 fn checked_grid(name: &str, spec: &LaunchSpec, symbols: &[i64], buffers: &[Place]) -> Result<[u32; 3], LayoutError> {
     for argument in &spec.args {
-        if let Argument::Buffer { buffer, offset } = argument {
+        let address = |buffer: &BufferId, offset: &Expr| {
             let offset = size(name, "offset", offset, symbols)?;
-            within(name, Place { offset, bytes: 0 }, buffers[buffer.0 as usize].bytes)?;
+            within(name, Place { offset, bytes: 0 }, buffers[buffer.0 as usize].bytes)
+        };
+        match argument {
+            Argument::Buffer { buffer, offset } => address(buffer, offset)?,
+            Argument::Bytes { relocations, .. } => relocations.iter().try_for_each(|it| address(&it.buffer, &it.offset))?,
+            Argument::Int { .. } | Argument::F32 { .. } | Argument::F64 { .. } => {}
         }
     }
     let mut grid = [0; 3];

@@ -8,28 +8,36 @@
 //!
 //! Invariant: every size, launch dimension and literal is an [`Expr`] over the graph's symbols, so one bundle serves dynamic shapes.
 
+mod batch;
 pub mod bundle;
 pub mod constants;
 pub mod disk_cache;
 pub mod dkp;
 pub mod expr;
+pub mod features;
 pub mod graph;
+mod hexadecimal;
 pub mod host_abi;
 pub mod inputs;
 pub mod layout;
+pub mod limits;
 mod pieces;
 pub mod profile;
 pub mod rerun;
+mod segment;
 pub mod target;
 pub mod validate;
 
+pub use batch::BatchAxis;
 pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bundle};
 pub use constants::{Constant, ConstantDigest};
 pub use disk_cache::{DiskCache, digest_of};
 pub use expr::{Expr, SymbolId};
+pub use features::Feature;
 pub use graph::*;
 pub use inputs::{InputError, InputForm, bind_symbols, undetermined_symbol};
 pub use layout::{InvocationLayout, LaunchLayout, LayoutError, Place, invocation_bytes};
-pub use profile::{NodeProfile, Profile, ProfileError, ShapeProfile};
+pub use profile::{LoadPoint, NodeProfile, Profile, ProfileError, ShapeProfile};
 pub use rerun::{DisjointPair, NotAgain, RerunFact, kernel_may_run_again, node_may_run_again};
+pub use segment::{Scalar, Segment};
 pub use target::*;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 /// What the manifest says of the member that holds the weights. Every byte is in a piece or in the rest.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Pieces {
     /// Offset in the member, size and digest; ascending, not overlapping.
     pieces: Vec<(u64, u64, ConstantDigest)>,
@@ -26,7 +27,7 @@ impl Pieces {
             (end..*offset).for_each(|_| rest.update([0]));
             end = offset + bytes.len() as u64;
         }
-        Pieces { pieces, rest: crate::bundle::hex(&rest.finalize()) }
+        Pieces { pieces, rest: crate::hexadecimal::text(&rest.finalize()) }
     }
 
     /// Holds a member against the digests, and gives those of its pieces by offset and size in it; `None` if any differs, or the pieces are none of this member.
@@ -43,7 +44,7 @@ impl Pieces {
         }
         rest.update(&member[end..]);
         let right = self.pieces.iter().map(|(.., digest)| *digest).eq(ConstantDigest::of_each(&contents));
-        let all_right = right && crate::bundle::hex(&rest.finalize()) == self.rest;
+        let all_right = right && crate::hexadecimal::text(&rest.finalize()) == self.rest;
         all_right.then(|| self.pieces.iter().map(|&(offset, bytes, digest)| ((offset, bytes), digest)).collect())
     }
 }
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn pieces_that_cannot_be_are_refused() {
         let digest = ConstantDigest::of(&[]);
-        let rest = crate::bundle::hex(&Sha256::digest([0; 10]));
+        let rest = crate::hexadecimal::text(&Sha256::digest([0; 10]));
         for pieces in
             [vec![(u64::MAX, 1, digest)], vec![(1, u64::MAX, digest)], vec![(5, 0, digest), (4, 0, digest)], vec![(11, 0, digest)]]
         {

@@ -2,24 +2,21 @@
 //!
 //! They lie beside bundles and not in them, since a file that may be mapped is never written (design D7): in a folder by the bundle's digest, a file for each device.
 
+use crate::limits::{NS_MAX, PROFILE_BYTES_MAX, PROFILE_POINTS_MAX, PROFILE_SHAPES_MAX, WAVES_MAX};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is written today; another number is refused.
-const FORMAT: u32 = 1;
-
-/// Bytes of a file that is read: a model of some ten thousand launches takes a few MiB.
-const FILE_BYTES_MAX: u64 = 64 << 20;
-const SHAPES_MAX: usize = 64;
-/// Blocks on one compute unit at a time.
-const WAVES_MAX: usize = 64;
-/// A time of an hour or more is none.
-const NS_MAX: u64 = 3_600_000_000_000;
+/// What is written today.
+const FORMAT: u32 = 2;
+/// The oldest format that is read. It has no [`LoadPoint`]s.
+const FORMAT_MIN: u32 = 1;
 
 /// How long the launches of a bundle take on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Profile {
     format: u32,
     /// Digest of the bundle.
@@ -32,10 +29,34 @@ pub struct Profile {
     pub compute_units: u32,
     /// What was measured, for each set of shapes.
     pub shapes: Vec<ShapeProfile>,
+    /// Throughput and latency under load, for shares of the device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<LoadPoint>,
+}
+
+/// How a function does under load on a share of the device: so many invocations at once that the share is never idle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadPoint {
+    /// The values of the graph's symbols.
+    pub symbols: Vec<i64>,
+    /// Share of the compute units, in thousandths.
+    pub lane_permille: u32,
+    /// Share of the time, in thousandths.
+    pub quota_permille: u32,
+    /// Invocations that were measured.
+    pub runs: u32,
+    /// Invocations in a thousand seconds.
+    pub per_1000_s: u64,
+    /// Median from request to answer, in nanoseconds.
+    pub latency_ns_p50: u64,
+    /// 99th percentile.
+    pub latency_ns_p99: u64,
 }
 
 /// An invocation with inputs of certain shapes, alone on the device. Times are medians.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ShapeProfile {
     /// The values of the graph's symbols.
     pub symbols: Vec<i64>,
@@ -53,6 +74,7 @@ pub struct ShapeProfile {
 
 /// A launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NodeProfile {
     /// Index of its node in the graph.
     pub node: u32,
@@ -93,7 +115,7 @@ impl Profile {
     /// A profile of nothing yet.
     pub fn new(bundle: &str, model: &str, device: &str, compute_units: u32) -> Profile {
         let (bundle, model, device) = (bundle.to_owned(), model.to_owned(), device.to_owned());
-        Profile { format: FORMAT, bundle, model, device, compute_units, shapes: Vec::new() }
+        Profile { format: FORMAT, bundle, model, device, compute_units, shapes: Vec::new(), points: Vec::new() }
     }
 
     /// Where the profile of a bundle on a device is kept in a folder of profiles.
@@ -109,13 +131,18 @@ impl Profile {
         let io = |source| ProfileError::Io { path: path.to_owned(), source };
         let invalid = |reason: String| ProfileError::Invalid { path: path.to_owned(), reason };
         let bytes = fs::metadata(path).map_err(io)?.len();
-        if bytes > FILE_BYTES_MAX {
-            return Err(invalid(format!("it has {bytes} bytes, and {FILE_BYTES_MAX} are the most that is read")));
+        if bytes > PROFILE_BYTES_MAX {
+            return Err(invalid(format!("it has {bytes} bytes, and {PROFILE_BYTES_MAX} are the most that is read")));
         }
         let text = fs::read(path).map_err(io)?;
+        // Only the format is looked at first: another one may have other fields.
+        let Version { format } = serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
+        if !(FORMAT_MIN..=FORMAT).contains(&format) {
+            return Err(invalid(format!("format {format}, and {FORMAT_MIN} to {FORMAT} are read")));
+        }
         let profile: Profile = serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
         profile.check().map_err(invalid)?;
-        Ok(profile)
+        Ok(Profile { format: FORMAT, ..profile })
     }
 
     /// Writes it, with the folders that it needs. A reader finds the old file or the new one.
@@ -141,20 +168,64 @@ impl Profile {
     /// Adds what was measured, in place of what there was for the same symbols, or for those measured first if there are too many.
     pub fn insert(&mut self, shape: ShapeProfile) {
         self.shapes.retain(|old| old.symbols != shape.symbols);
-        if self.shapes.len() >= SHAPES_MAX {
+        if self.shapes.len() >= PROFILE_SHAPES_MAX {
             self.shapes.remove(0);
         }
         self.shapes.push(shape);
     }
 
-    fn check(&self) -> Result<(), String> {
-        if self.format != FORMAT {
-            return Err(format!("format {}, and {FORMAT} is known", self.format));
+    /// Adds a point under load, in place of the one for the same symbols and shares, or of the one measured first if there are too many.
+    pub fn insert_point(&mut self, point: LoadPoint) {
+        self.points.retain(|old| old.key() != point.key());
+        if self.points.len() >= PROFILE_POINTS_MAX {
+            self.points.remove(0);
         }
-        if self.compute_units == 0 || self.shapes.len() > SHAPES_MAX {
+        self.points.push(point);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.format < 2 && !self.points.is_empty() {
+            return Err(format!("points under load, which format {} does not have", self.format));
+        }
+        if self.compute_units == 0 || self.shapes.len() > PROFILE_SHAPES_MAX {
             return Err(format!("{} compute units, {} sets of shapes", self.compute_units, self.shapes.len()));
         }
-        self.shapes.iter().try_for_each(ShapeProfile::check)
+        self.shapes.iter().try_for_each(ShapeProfile::check)?;
+        if self.points.len() > PROFILE_POINTS_MAX {
+            return Err(format!("{} points, and {PROFILE_POINTS_MAX} are the most", self.points.len()));
+        }
+        let mut seen = HashSet::new();
+        match self.points.iter().find(|point| !seen.insert(point.key())) {
+            Some(point) => Err(format!("two points for {:?}", point.key())),
+            None => self.points.iter().try_for_each(LoadPoint::check),
+        }
+    }
+}
+
+/// What the first look at a file reads.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
+impl LoadPoint {
+    /// What it is a point of: symbols, share of the compute units, share of the time.
+    fn key(&self) -> (&[i64], u32, u32) {
+        (&self.symbols, self.lane_permille, self.quota_permille)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let shares = [self.lane_permille, self.quota_permille];
+        if shares.iter().any(|share| !(1..=1000).contains(share)) || self.runs == 0 {
+            return Err(format!("a point of {} runs at {shares:?} thousandths of units and time", self.runs));
+        }
+        if self.latency_ns_p99 >= NS_MAX || self.latency_ns_p50 > self.latency_ns_p99 {
+            return Err(format!(
+                "latencies of {} and {} ns at the median and the 99th percentile",
+                self.latency_ns_p50, self.latency_ns_p99
+            ));
+        }
+        Ok(())
     }
 }
 

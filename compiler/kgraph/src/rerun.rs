@@ -21,6 +21,7 @@ pub enum RerunFact {
 
 /// Two parameters whose buffers must not overlap, by position in the kernel's parameter list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DisjointPair {
     /// What the kernel reads through.
     pub read: u32,
@@ -60,6 +61,7 @@ impl RerunFact {
         };
         let buffer = |param: u32| match launch.args.get(param as usize) {
             Some(Argument::Buffer { buffer, .. }) => Ok(*buffer),
+            // The addresses in a structure are not told apart.
             _ => Err(NotAgain::NoBuffer(param)),
         };
         for &DisjointPair { read, written } in pairs {
@@ -77,11 +79,16 @@ fn fact(target: &TargetImage, kernel: KernelId) -> Result<&RerunFact, NotAgain> 
 
 /// Whether the blocks of a node may be run again in an invocation with this layout. Nodes that launch no kernel may.
 pub fn node_may_run_again(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout, node: usize) -> Result<(), NotAgain> {
-    let Some(launch) = &target.launches[node] else { return Ok(()) };
+    let (Some(spec), Some(chosen)) = (&target.launches[node], layout.launches[node]) else { return Ok(()) };
+    let launch = spec.variant(chosen.variant);
     fact(target, launch.kernel)?.bind(launch, |a, b| {
-        // Weights lie in an allocation of their own.
-        let is_const = |id: BufferId| graph.buffers[id.0 as usize].kind == BufferKind::Const;
-        is_const(a) == is_const(b) && overlap(layout.buffer(a), layout.buffer(b))
+        // Weights and state lie in allocations of their own.
+        let memory = |id: BufferId| match graph.buffers[id.0 as usize].kind {
+            BufferKind::Const => 0,
+            BufferKind::State => 1,
+            BufferKind::Input | BufferKind::Output | BufferKind::Temp => 2,
+        };
+        memory(a) == memory(b) && overlap(layout.buffer(a), layout.buffer(b))
     })
 }
 
@@ -89,7 +96,13 @@ pub fn node_may_run_again(graph: &KernelGraph, target: &TargetImage, layout: &In
 /// different buffers are enough.
 pub fn kernel_may_run_again(target: &TargetImage, kernel: KernelId) -> Result<(), NotAgain> {
     let fact = fact(target, kernel)?;
-    target.launches.iter().flatten().filter(|launch| launch.kernel == kernel).try_for_each(|launch| fact.bind(launch, |a, b| a == b))
+    target
+        .launches
+        .iter()
+        .flatten()
+        .flat_map(LaunchSpec::all)
+        .filter(|launch| launch.kernel == kernel)
+        .try_for_each(|launch| fact.bind(launch, |a, b| a == b))
 }
 
 fn overlap(a: Place, b: Place) -> bool {

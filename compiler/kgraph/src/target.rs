@@ -1,7 +1,7 @@
 //! What one target adds to the graph: code, launch shapes, arguments, facts.
 
-use crate::expr::Expr;
-use crate::graph::{BufferId, DType};
+use crate::expr::{Expr, SymbolId};
+use crate::graph::{BufferId, DType, zero};
 use serde::{Deserialize, Serialize};
 
 /// The preemption parameters that the compiler appends to a kernel (design D5), in this order and with natural alignment:
@@ -54,14 +54,35 @@ pub mod fence_params {
 }
 
 /// Code and launch facts of one target.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TargetImage {
     /// `host-x86-64-v3`, `host-x86-64-v4`, `nvidia-sm_75`, `amd-gfx90a`.
     pub name: String,
     /// Kernels; [`KernelId`] indexes them.
     pub kernels: Vec<KernelFacts>,
-    /// One entry per graph node; `None` where the node is no kernel.
+    /// One entry per graph node. A kernel node has one; a copy or fill has one where a kernel does it, and `None` where the host does.
     pub launches: Vec<Option<LaunchSpec>>,
+    /// Digest of the kernels' PTX from before the passes, which is in the bundle once for all targets that have the same ([`crate::Bundle::source`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Constants that this target has in another form.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packed: Vec<PackedConstant>,
+}
+
+/// A constant rearranged for a CPU level or a GPU: kernels of this target are given these bytes instead of those of the graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackedConstant {
+    /// The constant.
+    pub buffer: BufferId,
+    /// Name of the arrangement, for people and for caches.
+    pub layout: String,
+    /// Offset in the weights, in bytes, a multiple of [`crate::BUFFER_ALIGN`].
+    pub weights_offset: u64,
+    /// Size in bytes.
+    pub bytes: u64,
 }
 
 /// Compute capabilities of NVIDIA GPUs with the names of their target images, ascending: from Turing on; older ones no current assembler knows.
@@ -92,6 +113,7 @@ pub struct KernelId(pub u32);
 
 /// What is known about one compiled kernel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KernelFacts {
     /// Entry point in PTX, and symbol in native code.
     pub name: String,
@@ -128,6 +150,25 @@ pub struct KernelFacts {
     /// Why the kernel cannot share a launch with others (design D6); `None` where it can, or where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_padded: Option<String>,
+    /// What an AMD code object says of the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amd: Option<AmdFacts>,
+}
+
+/// What an AMD code object says of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AmdFacts {
+    /// Vector registers per lane.
+    pub vgprs: u32,
+    /// Scalar registers per wave.
+    pub sgprs: u32,
+    /// Accumulation registers per lane, on architectures that have them.
+    pub agprs: u32,
+    /// Lanes of a wave: 32 or 64.
+    pub wave_lanes: u32,
+    /// Scratch memory per lane in bytes.
+    pub private_bytes: u32,
 }
 
 impl KernelFacts {
@@ -139,6 +180,7 @@ impl KernelFacts {
 
 /// How a node is launched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LaunchSpec {
     /// Which kernel.
     pub kernel: KernelId,
@@ -146,11 +188,61 @@ pub struct LaunchSpec {
     pub grid: [Expr; 3],
     /// Arguments in the order of the kernel's own parameters, the appended preemption parameters not included.
     pub args: Vec<Argument>,
+    /// Launches that are better for some values of the symbols. The first that matches is taken; where none does, this one is, so that every value has a launch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<LaunchVariant>,
+}
+
+/// A launch for some values of the symbols.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaunchVariant {
+    /// What the symbols have to be; at least one range, each of another symbol.
+    pub ranges: Vec<SymbolRange>,
+    /// The launch. It has no variants of its own.
+    pub launch: LaunchSpec,
+}
+
+/// Values of a symbol, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SymbolRange {
+    /// The symbol.
+    pub symbol: SymbolId,
+    /// Smallest value.
+    pub min: i64,
+    /// Largest value.
+    pub max: i64,
+}
+
+impl LaunchSpec {
+    /// A launch for all values of the symbols.
+    pub fn new(kernel: KernelId, grid: [Expr; 3], args: Vec<Argument>) -> LaunchSpec {
+        LaunchSpec { kernel, grid, args, variants: Vec::new() }
+    }
+
+    /// The launch for these values of the symbols: a variant by its index, or this one.
+    pub fn choose(&self, symbols: &[i64]) -> (Option<usize>, &LaunchSpec) {
+        let matches =
+            |range: &SymbolRange| symbols.get(range.symbol.0 as usize).is_some_and(|value| (range.min..=range.max).contains(value));
+        let index = self.variants.iter().position(|variant| variant.ranges.iter().all(matches));
+        (index, self.variant(index))
+    }
+
+    /// The launch that [`LaunchSpec::choose`] told by its index.
+    pub fn variant(&self, index: Option<usize>) -> &LaunchSpec {
+        index.and_then(|index| self.variants.get(index)).map_or(self, |variant| &variant.launch)
+    }
+
+    /// This launch and its variants.
+    pub fn all(&self) -> impl Iterator<Item = &LaunchSpec> {
+        std::iter::once(self).chain(self.variants.iter().map(|variant| &variant.launch))
+    }
 }
 
 /// One argument of a launch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Argument {
     /// Address of a buffer plus an offset in bytes; a u64 parameter.
     Buffer {
@@ -177,19 +269,48 @@ pub enum Argument {
         /// IEEE bits.
         bits: u64,
     },
+    /// A structure by value.
+    Bytes {
+        /// Its alignment in bytes: 1, 2, 4, 8 or 16.
+        align: u32,
+        /// Its bytes, in hexadecimal.
+        #[serde(with = "crate::hexadecimal")]
+        bytes: Vec<u8>,
+        /// Addresses in it, ascending, that are known once memory is.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        relocations: Vec<Relocation>,
+    },
 }
 
-fn zero() -> Expr {
-    Expr::Const(0)
+/// Eight bytes of a structure that become the address of a buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relocation {
+    /// Offset in the structure in bytes, such that the address is aligned to 8 in the parameter block.
+    pub at: u32,
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Offset in the buffer in bytes.
+    #[serde(default = "zero")]
+    pub offset: Expr,
 }
 
 impl Argument {
-    /// Size and alignment in bytes of the parameter.
+    /// Size in bytes of the parameter.
     pub fn bytes(&self) -> u32 {
         match self {
             Argument::Buffer { .. } | Argument::F64 { .. } => 8,
             Argument::Int { dtype, .. } => dtype.bytes() as u32,
             Argument::F32 { .. } => 4,
+            Argument::Bytes { bytes, .. } => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Alignment in bytes of the parameter.
+    pub fn align(&self) -> u32 {
+        match self {
+            Argument::Bytes { align, .. } => *align,
+            _ => self.bytes(),
         }
     }
 }

@@ -30,6 +30,7 @@ fn graph() -> KernelGraph {
             after: vec![],
         }],
         plan: MemoryPlan { restore_points: vec![NodeId(0)], ..MemoryPlan::default() },
+        ..KernelGraph::default()
     }
 }
 
@@ -44,13 +45,13 @@ fn target() -> TargetContents {
         scratch_bytes: 0,
         ..KernelFacts::default()
     };
-    let launch = LaunchSpec {
-        kernel: KernelId(0),
-        grid: [Expr::from(SymbolId(0)).ceil_div(32), Expr::Const(1), Expr::Const(1)],
-        args: vec![argument(0), argument(1), argument(2), Argument::Int { dtype: DType::U32, value: SymbolId(0).into() }],
-    };
-    let image = TargetImage { name: "nvidia-sm_75".into(), kernels: vec![kernel], launches: vec![Some(launch)] };
-    TargetContents { image, code: b".version 7.0".to_vec(), ptx: None }
+    let launch = LaunchSpec::new(
+        KernelId(0),
+        [Expr::from(SymbolId(0)).ceil_div(32), Expr::Const(1), Expr::Const(1)],
+        vec![argument(0), argument(1), argument(2), Argument::Int { dtype: DType::U32, value: SymbolId(0).into() }],
+    );
+    let image = TargetImage { name: "nvidia-sm_75".into(), kernels: vec![kernel], launches: vec![Some(launch)], ..TargetImage::default() };
+    TargetContents { image, code: b".version 7.0".to_vec(), ptx: None, source: None }
 }
 
 fn write(path: &Path, graph: &KernelGraph) -> Result<String, BundleError> {

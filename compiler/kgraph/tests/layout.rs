@@ -21,14 +21,15 @@ fn graph() -> KernelGraph {
         buffers: vec![buffer("in", BufferKind::Input), buffer("tmp", BufferKind::Temp), buffer("out", BufferKind::Output)],
         nodes: vec![
             node("double", NodeKind::Kernel, input, temp),
-            node("copy", NodeKind::Copy { from: temp, to: output, bytes: n.clone() * 32 }, temp, output),
+            node("copy", NodeKind::copy(temp, output, n.clone() * 32), temp, output),
         ],
         plan: MemoryPlan {
             arena_bytes: Some((n.clone() * 32).align_up(256)),
             temps: vec![TempPlacement { buffer: temp, offset: Expr::Const(0) }],
             restore_points: vec![NodeId(0), NodeId(1)],
-            unshared_bytes: None,
+            ..MemoryPlan::default()
         },
+        ..KernelGraph::default()
     }
 }
 
@@ -43,12 +44,9 @@ fn target() -> TargetImage {
         ..KernelFacts::default()
     };
     let argument = |id| Argument::Buffer { buffer: BufferId(id), offset: Expr::Const(0) };
-    let launch = LaunchSpec {
-        kernel: KernelId(0),
-        grid: [Expr::from(SymbolId(0)).ceil_div(2), Expr::Const(1), Expr::Const(1)],
-        args: vec![argument(0), argument(1)],
-    };
-    TargetImage { name: "host".into(), kernels: vec![kernel], launches: vec![Some(launch), None] }
+    let launch =
+        LaunchSpec::new(KernelId(0), [Expr::from(SymbolId(0)).ceil_div(2), Expr::Const(1), Expr::Const(1)], vec![argument(0), argument(1)]);
+    TargetImage { name: "host".into(), kernels: vec![kernel], launches: vec![Some(launch), None], ..TargetImage::default() }
 }
 
 #[test]
@@ -79,7 +77,7 @@ fn what_reaches_beyond_its_memory_is_refused() {
     assert_eq!(refused(|g, _| g.plan.temps[0].offset = Expr::Const(256), &[9]), "tmp: bytes 256 to 544 lie beyond its 512 bytes");
     assert_eq!(refused(|g, _| g.plan.temps[0].offset = Expr::Const(-4), &[9]), "tmp: -4 is no possible offset");
     let oversized = |g: &mut KernelGraph, _: &mut TargetImage| {
-        g.nodes[1].kind = NodeKind::Copy { from: BufferId(1), to: BufferId(2), bytes: Expr::Const(289) };
+        g.nodes[1].kind = NodeKind::copy(BufferId(1), BufferId(2), Expr::Const(289));
     };
     assert_eq!(refused(oversized, &[9]), "copy: bytes 0 to 289 lie beyond its 288 bytes");
     let far = |_: &mut KernelGraph, t: &mut TargetImage| {

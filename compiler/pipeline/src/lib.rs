@@ -15,6 +15,7 @@ mod observer;
 mod pack;
 mod padding;
 mod targets;
+mod transfers;
 
 pub use error::CompileError;
 pub use observer::{Form, Observer, Silent, Stage, StageTime};
@@ -183,9 +184,11 @@ struct LaunchedKernel {
 fn emit(schedule: &Schedule, target: Target, clock: &mut Clock<'_>, observer: &dyn Observer) -> Result<Kernels, CompileError> {
     let Emitted { module, kernels, launches } =
         clock.stage(Stage::Emit(target), || Ok(atoll_codegen::emit(schedule, &target.description())?))?;
-    observer.form(Form::Ptx, "emit", &|| atoll_ptx::print(&module));
     let kernels = kernels.into_iter().map(|k| LaunchedKernel { name: k.name, block: k.block, dynamic_shared_bytes: 0 }).collect();
-    Ok(Kernels { module, kernels, launches })
+    let mut kernels = Kernels { module, kernels, launches };
+    transfers::add(&schedule.graph, &mut kernels)?;
+    observer.form(Form::Ptx, "emit", &|| atoll_ptx::print(&kernels.module));
+    Ok(kernels)
 }
 
 fn compile_target(
@@ -196,7 +199,8 @@ fn compile_target(
     observer: &dyn Observer,
 ) -> Result<(TargetContents, Vec<KernelReport>), CompileError> {
     let Kernels { mut module, kernels, launches } = kernels;
-    let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&module)))?;
+    let source = atoll_ptx::print(&module);
+    let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&module, &source)))?;
     // Only an assembler asks for it.
     let plain = (options.assemble && matches!(target, Target::Nvidia(_))).then(|| module.clone());
     let (report, not_padded) = clock.stage(Stage::Passes(target), || {
@@ -216,14 +220,14 @@ fn compile_target(
     let (code, ptx) = clock.stage(Stage::Lower(target), || {
         targets::lower(target, &module, plain.as_ref().filter(|plain| **plain != module), &mut facts, options, observer)
     })?;
-    let image = TargetImage { name: target.name().into(), kernels: facts, launches };
-    Ok((TargetContents { image, code, ptx }, report.kernels))
+    let image = TargetImage { name: target.name().into(), kernels: facts, launches, ..TargetImage::default() };
+    Ok((TargetContents { image, code, ptx, source: Some(source) }, report.kernels))
 }
 
 /// Which kernels may be run again. What is proven is about kernels as they were written, since the passes add accesses of their own; reasons name lines of
 /// [`Form::Ptx`], which built statements do not know.
-fn reruns(module: &Module) -> Vec<RerunFact> {
-    let text = atoll_ptx::parse(&atoll_ptx::print(module));
+fn reruns(module: &Module, text: &str) -> Vec<RerunFact> {
+    let text = atoll_ptx::parse(text);
     let module = text.as_ref().unwrap_or(module);
     module.kernels().map(|kernel| atoll_passes::analyze_idempotence(module, kernel).fact()).collect()
 }

@@ -34,7 +34,17 @@ pub(crate) struct Site {
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Launch(LaunchTemplate),
-    Copy { from: Site, to: Site, bytes: u64 },
+    Copy {
+        from: Site,
+        to: Site,
+        bytes: u64,
+    },
+    /// By a pattern that repeats every eight bytes.
+    Fill {
+        to: Site,
+        pattern: [u8; 8],
+        bytes: u64,
+    },
 }
 
 /// A launch, but for the addresses and the epoch.
@@ -153,25 +163,34 @@ impl Builder<'_> {
     /// Appends the step of a node, unless the node has nothing to do for these symbols.
     fn node(&mut self, index: usize) -> Result<(), BindError> {
         self.before.push(self.steps.len());
-        match &self.graph.nodes[index].kind {
-            NodeKind::Kernel => match self.layout.launches[index] {
-                Some(launch) => self.launch(index, launch),
-                None => Ok(()),
-            },
-            NodeKind::Copy { from, to, bytes } => {
-                let bytes = self.eval(index, bytes)? as u64;
-                if bytes > 0 {
-                    self.steps.push(Step::Host);
-                    self.work.push(Work::Copy { from: self.site(*from, 0), to: self.site(*to, 0), bytes });
-                }
-                Ok(())
-            }
+        if self.target.launches[index].is_some() {
+            // Also a copy or a fill that a kernel does.
+            return self.layout.launches[index].map_or(Ok(()), |launch| self.launch(index, launch));
         }
+        let work = match &self.graph.nodes[index].kind {
+            NodeKind::Kernel => return Ok(()),
+            NodeKind::Copy { from, from_offset, to, to_offset, bytes } => {
+                let [from_offset, to_offset] = [self.size(index, from_offset)?, self.size(index, to_offset)?];
+                let (from, to) = (self.site(*from, from_offset), self.site(*to, to_offset));
+                Work::Copy { from, to, bytes: self.size(index, bytes)? }
+            }
+            NodeKind::Fill { to, offset, bytes, pattern } => {
+                let to = self.site(*to, self.size(index, offset)?);
+                let pattern = std::array::from_fn(|at| pattern[at % pattern.len()]);
+                Work::Fill { to, pattern, bytes: self.size(index, bytes)? }
+            }
+        };
+        if !matches!(work, Work::Copy { bytes: 0, .. } | Work::Fill { bytes: 0, .. }) {
+            self.steps.push(Step::Host);
+            self.work.push(work);
+        }
+        Ok(())
     }
 
     fn launch(&mut self, index: usize, layout: LaunchLayout) -> Result<(), BindError> {
         let (graph, target) = (self.graph, self.target);
-        let (Some(spec), Some(_)) = (&target.launches[index], graph.nodes.get(index)) else { return Ok(()) };
+        let Some(spec) = &target.launches[index] else { return Ok(()) };
+        let spec = spec.variant(layout.variant);
         let kernel = &target.kernels[spec.kernel.0 as usize];
         let start = self.params.len().next_multiple_of(8);
         self.params.resize(start + kernel.params_bytes as usize, 0);
@@ -194,6 +213,13 @@ impl Builder<'_> {
                 }
                 Argument::F32 { bits } => self.write(start, at, &bits.to_le_bytes()),
                 Argument::F64 { bits } => self.write(start, at, &bits.to_le_bytes()),
+                Argument::Bytes { bytes, relocations, .. } => {
+                    self.write(start, at, bytes);
+                    for relocation in relocations {
+                        let site = self.site(relocation.buffer, self.size(index, &relocation.offset)?);
+                        address(at + relocation.at, &mut self.relocations, site);
+                    }
+                }
             }
         }
         if let Some(base) = kernel.preempt_offset {
@@ -245,6 +271,11 @@ impl Builder<'_> {
 
     fn eval(&self, node: usize, expr: &atoll_kgraph::Expr) -> Result<i64, BindError> {
         expr.eval(self.symbols).map_err(|source| BindError::Value { node: self.graph.nodes[node].name.clone(), source })
+    }
+
+    /// An expression that the layout found to be no negative number.
+    fn size(&self, node: usize, expr: &atoll_kgraph::Expr) -> Result<u64, BindError> {
+        self.eval(node, expr).map(|value| value as u64)
     }
 
     fn misfit(&self, node: usize, value: i64, dtype: DType) -> BindError {

@@ -7,7 +7,7 @@ use crate::limits::BINDINGS_PER_FUNCTION_MAX;
 use atoll_core::Class;
 pub(crate) use atoll_core::memory::FunctionId;
 use atoll_device::DeviceInfo;
-use atoll_kgraph::{Bundle, InputForm, KernelGraph, TargetImage, bind_symbols, undetermined_symbol};
+use atoll_kgraph::{Bundle, Feature, InputForm, KernelGraph, TargetImage, bind_symbols, features, undetermined_symbol};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,6 +43,9 @@ impl Function {
             has: bundle.target_names().collect::<Vec<_>>().join(", "),
         })?;
         let unservable = |reason: String| EngineError::Unservable { name: options.key.clone(), reason };
+        if let Some(reason) = bundle.target(&target).and_then(|image| unsupported(bundle.graph(), image)) {
+            return Err(unservable(reason));
+        }
         if let Some(symbol) = undetermined_symbol(bundle.graph()) {
             return Err(unservable(format!("no input's shape determines its symbol `{symbol}`")));
         }
@@ -117,6 +120,22 @@ impl Function {
     pub(crate) fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
     }
+}
+
+/// What the engine does not run yet of all that a bundle may hold, and what it would take.
+fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
+    let why = |feature: Feature| match feature {
+        Feature::State => Some("its state buffers live as long as a session, and it needs a session to run in"),
+        Feature::ReadBack => Some("it reads sizes back from the device, which this engine does not do"),
+        Feature::If => Some("it has an if segment, which this engine does not run"),
+        Feature::Loop => Some("it has a loop segment, which this engine does not run"),
+        Feature::PackedConstants => Some("it has constants packed for its target, which this engine does not load"),
+        Feature::BatchAxis | Feature::Fill | Feature::CopyOffset | Feature::QueuedTransfer | Feature::Variants | Feature::BytesArgument => {
+            None
+        }
+    };
+    let mut used = features::of_graph(graph).into_iter().chain(features::of_target(graph, image));
+    used.find_map(why).map(Into::into)
 }
 
 /// A place among those who wait; dropping it gives it back.

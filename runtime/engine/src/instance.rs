@@ -98,7 +98,7 @@ impl Instance {
     pub(crate) fn launch(&self, step: u32) -> Option<&LaunchTemplate> {
         match &self.binding.work[step as usize] {
             Work::Launch(launch) => Some(launch),
-            Work::Copy { .. } => None,
+            Work::Copy { .. } | Work::Fill { .. } => None,
         }
     }
 

@@ -126,15 +126,15 @@ fn bundle(target: &str, bytes: usize, value: u8) -> Arc<Bundle> {
     }
     let copy = Node {
         name: "copy".into(),
-        kind: NodeKind::Copy { from: BufferId(0), to: BufferId(1), bytes: Expr::Const(16) },
+        kind: NodeKind::copy(BufferId(0), BufferId(1), Expr::Const(16)),
         reads: vec![BufferId(0)],
         writes: vec![BufferId(1)],
         after: vec![],
     };
     let plan = MemoryPlan { restore_points: vec![NodeId(0)], ..MemoryPlan::default() };
-    let graph = KernelGraph { format: FORMAT_VERSION, name: "f".into(), symbols: vec![], buffers, nodes: vec![copy], plan };
-    let image = TargetImage { name: target.into(), kernels: vec![], launches: vec![None] };
-    let targets = vec![TargetContents { image, code: vec![0], ptx: None }];
+    let graph = KernelGraph { format: FORMAT_VERSION, name: "f".into(), buffers, nodes: vec![copy], plan, ..KernelGraph::default() };
+    let image = TargetImage { name: target.into(), launches: vec![None], ..TargetImage::default() };
+    let targets = vec![TargetContents { image, code: vec![0], ptx: None, source: None }];
     let file = tempfile::NamedTempFile::new().unwrap();
     write_bundle(file.path(), &BundleContents { producer: "test".into(), graph: &graph, weights, targets }).unwrap();
     Bundle::open(file.path()).unwrap()

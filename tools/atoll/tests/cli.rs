@@ -35,7 +35,7 @@ fn bundle(path: &Path) {
     };
     let copy = |name: &str, from, to, after: &[u32]| Node {
         name: name.into(),
-        kind: NodeKind::Copy { from: BufferId(from), to: BufferId(to), bytes: batch.clone() * 16 },
+        kind: NodeKind::copy(BufferId(from), BufferId(to), batch.clone() * 16),
         reads: vec![BufferId(from)],
         writes: vec![BufferId(to)],
         after: after.iter().copied().map(NodeId).collect(),
@@ -47,9 +47,10 @@ fn bundle(path: &Path) {
         buffers: vec![buffer("x <in>", BufferKind::Input), buffer("y", BufferKind::Output), buffer("z", BufferKind::Output)],
         nodes: vec![copy("one", 0, 1, &[]), copy("two", 1, 2, &[0])],
         plan: MemoryPlan { restore_points: vec![NodeId(0), NodeId(1)], ..MemoryPlan::default() },
+        ..KernelGraph::default()
     };
-    let image = TargetImage { name: "test".into(), kernels: vec![], launches: vec![None, None] };
-    let targets = vec![TargetContents { image, code: vec![0], ptx: None }];
+    let image = TargetImage { name: "test".into(), launches: vec![None, None], ..TargetImage::default() };
+    let targets = vec![TargetContents { image, code: vec![0], ptx: None, source: None }];
     write_bundle(path, &BundleContents { producer: "test".into(), graph: &graph, weights: vec![], targets }).unwrap();
 }
 

@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub(super) struct Storage<'g> {
     graph: &'g TensorGraph,
     buffers: Vec<BufferSpec>,
+    /// The value that a buffer has the shape of, where it was made for one.
+    values: Vec<Option<ValueId>>,
     names: HashSet<String>,
     /// Nodes that write a buffer, by buffer.
     writers: Vec<Vec<NodeId>>,
@@ -33,6 +35,7 @@ impl<'g> Storage<'g> {
         let mut storage = Storage {
             graph,
             buffers: Vec::new(),
+            values: Vec::new(),
             names: HashSet::new(),
             writers: Vec::new(),
             roots: roots(graph),
@@ -117,6 +120,11 @@ impl<'g> Storage<'g> {
         self.writers[buffer.0 as usize].push(node);
     }
 
+    /// The value that each buffer was made for.
+    pub(super) fn values(&self) -> &[Option<ValueId>] {
+        &self.values
+    }
+
     pub(super) fn finish(self) -> (Vec<BufferSpec>, Vec<Weight>, u64) {
         (self.buffers, self.weights, self.weights_bytes)
     }
@@ -143,8 +151,12 @@ impl<'g> Storage<'g> {
     }
 
     fn add_value(&mut self, value: ValueId, kind: BufferKind, weights_offset: Option<u64>) -> BufferId {
+        let of = value;
         let value = self.graph.value(value);
-        self.add(BufferSpec { name: value.name.clone(), kind, dtype: value.dtype, shape: value.shape.clone(), weights_offset })
+        let buffer =
+            self.add(BufferSpec { name: value.name.clone(), kind, dtype: value.dtype, shape: value.shape.clone(), weights_offset });
+        self.values[buffer.0 as usize] = Some(of);
+        buffer
     }
 
     fn add(&mut self, mut spec: BufferSpec) -> BufferId {
@@ -157,6 +169,7 @@ impl<'g> Storage<'g> {
         }
         self.buffers.push(spec);
         self.writers.push(Vec::new());
+        self.values.push(None);
         BufferId(self.buffers.len() as u32 - 1)
     }
 }

@@ -132,7 +132,7 @@ impl Session {
 
     fn run_node(&mut self, index: usize) {
         let node = &self.schedule.graph.nodes[index];
-        if let NodeKind::Copy { from, to, bytes } = &node.kind {
+        if let NodeKind::Copy { from, to, bytes, .. } = &node.kind {
             let bytes = bytes.eval(&self.symbols).expect("size") as usize;
             let content = self.buffers[from.0 as usize].content();
             assert_eq!(bytes, content.len(), "a copy is of a whole buffer");

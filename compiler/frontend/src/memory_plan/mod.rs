@@ -15,7 +15,7 @@ mod order;
 mod place;
 mod restore;
 
-use atoll_kgraph::{BUFFER_ALIGN, BufferId, Expr, KernelGraph, MemoryPlan};
+use atoll_kgraph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, Expr, KernelGraph, MemoryPlan, TempPlacement};
 use lifetime::Lifetime;
 
 /// Fills in the memory plan of a graph whose nodes and buffers are final, and adds the ordering edges that reuse asks for.
@@ -27,12 +27,28 @@ pub fn plan(graph: &mut KernelGraph) {
     let conflicts = conflicts(&lifetimes, &placed);
     order::add_reuse_edges(graph, &lifetimes, &conflicts);
     let unshared = lifetimes.iter().map(|l| aligned_bytes(graph, l.buffer)).fold(Expr::Const(0), |a, b| a + b);
+    let (states, state_bytes) = states(graph);
     graph.plan = MemoryPlan {
         arena_bytes: Some(crate::size::canonical(&placed.arena_bytes)),
-        temps: placed.temps.iter().map(|t| atoll_kgraph::TempPlacement { buffer: t.buffer, offset: t.offset.clone() }).collect(),
+        temps: placed.temps.iter().map(|t| TempPlacement { buffer: t.buffer, offset: t.offset.clone() }).collect(),
         restore_points: restore::points(graph, &conflicts),
         unshared_bytes: Some(crate::size::canonical(&unshared)),
+        state_bytes,
+        states,
     };
+}
+
+/// State buffers live as long as each other: one stands behind the other. Nothing where there are none.
+fn states(graph: &KernelGraph) -> (Vec<TempPlacement>, Option<Expr>) {
+    let mut end = Expr::Const(0);
+    let place = |(buffer, _): (BufferId, &BufferSpec)| {
+        let offset = crate::size::canonical(&end);
+        end = end.clone() + aligned_bytes(graph, buffer);
+        TempPlacement { buffer, offset }
+    };
+    let places: Vec<TempPlacement> = graph.buffers_of(BufferKind::State).map(place).collect();
+    let bytes = (!places.is_empty()).then(|| crate::size::canonical(&end));
+    (places, bytes)
 }
 
 /// Size of a buffer, rounded up so that the next one is aligned.

@@ -4,9 +4,10 @@ use super::expression::{self, Symbols};
 use super::kernels::{self, KernelSet};
 use super::manifest::{Arg, Buffer, Kind, Manifest, Step, Value};
 use super::{Constant, PackError};
+use atoll_frontend::tensor::{Tensor, is_float, wrap_int};
 use atoll_kgraph::{
-    Argument, BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, Expr, FORMAT_VERSION, KernelGraph, LaunchSpec, MemoryPlan, Node, NodeId,
-    NodeKind, SymbolId, SymbolSpec,
+    Argument, BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, DType, Expr, FORMAT_VERSION, KernelGraph, LaunchSpec, Node, NodeId, NodeKind,
+    SymbolId, SymbolSpec,
 };
 use std::collections::BTreeMap;
 
@@ -44,7 +45,7 @@ pub(super) fn build(manifest: &Manifest, kernels: &mut KernelSet, constants: &[C
         symbols: symbols.collect(),
         buffers: specs,
         nodes,
-        plan: MemoryPlan::default(),
+        ..KernelGraph::default()
     };
     atoll_frontend::memory_plan::plan(&mut graph);
     Ok(Planned { graph, launches })
@@ -120,14 +121,15 @@ impl Builder<'_> {
 
     fn step(&mut self, step: &Step, place: &str, depth: u32) -> Result<(), PackError> {
         let at = |reason: String| PackError::at(place, reason);
-        match (&step.kernel, &step.copy, step.repeat) {
-            (Some(kernel), None, None) => self.launch(step, kernel).map_err(|e| PackError::at(format!("{place} (`{kernel}`)"), e)),
-            (None, Some(copy), None) => self.copy(&copy.from, &copy.to).map_err(at),
-            (None, None, Some(_)) if depth == REPEAT_NESTING_MAX => Err(at(format!("more than {depth} repeats inside each other"))),
-            (None, None, Some(0)) => Err(at("`repeat` is 0".into())),
-            (None, None, Some(_)) if step.steps.is_empty() => Err(at("`repeat` needs `steps`".into())),
-            (None, None, Some(times)) => (0..times).try_for_each(|_| self.steps(&step.steps, place, depth + 1)),
-            _ => Err(at("exactly one of `kernel`, `copy` and `repeat` is expected".into())),
+        match (&step.kernel, &step.copy, &step.fill, step.repeat) {
+            (Some(kernel), None, None, None) => self.launch(step, kernel).map_err(|e| PackError::at(format!("{place} (`{kernel}`)"), e)),
+            (None, Some(copy), None, None) => self.copy(&copy.from, &copy.to).map_err(at),
+            (None, None, Some(fill), None) => self.fill(&fill.to, &fill.value).map_err(at),
+            (None, None, None, Some(_)) if depth == REPEAT_NESTING_MAX => Err(at(format!("more than {depth} repeats inside each other"))),
+            (None, None, None, Some(0)) => Err(at("`repeat` is 0".into())),
+            (None, None, None, Some(_)) if step.steps.is_empty() => Err(at("`repeat` needs `steps`".into())),
+            (None, None, None, Some(times)) => (0..times).try_for_each(|_| self.steps(&step.steps, place, depth + 1)),
+            _ => Err(at("exactly one of `kernel`, `copy`, `fill` and `repeat` is expected".into())),
         }
     }
 
@@ -142,7 +144,15 @@ impl Builder<'_> {
             return Err("the two buffers differ in size".into());
         }
         self.check_written(&[from], &[to])?;
-        self.add("copy", NodeKind::Copy { from, to, bytes }, vec![from], vec![to], None)
+        self.add("copy", NodeKind::copy(from, to, bytes), vec![from], vec![to], None)
+    }
+
+    fn fill(&mut self, to: &str, value: &Value) -> Result<(), String> {
+        let to = self.buffer(to)?;
+        let spec = &self.specs[to.0 as usize];
+        let pattern = element(spec.dtype, value)?;
+        let kind = NodeKind::Fill { to, offset: Expr::Const(0), bytes: spec.bytes(), pattern };
+        self.add("fill", kind, vec![], vec![to], None)
     }
 
     fn launch(&mut self, step: &Step, name: &str) -> Result<(), String> {
@@ -165,7 +175,7 @@ impl Builder<'_> {
             *dimension = expr(value, &self.symbols)?;
         }
         let kernel = self.kernels.launched_with(name, block, step.shared);
-        self.add(name, NodeKind::Kernel, reads, writes, Some(LaunchSpec { kernel, grid, args }))
+        self.add(name, NodeKind::Kernel, reads, writes, Some(LaunchSpec::new(kernel, grid, args)))
     }
 
     fn argument(&self, parameter: &atoll_ptx::Variable, arg: &Arg) -> Result<Argument, String> {
@@ -272,6 +282,19 @@ impl Builder<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// An element of a type, in little-endian bytes.
+fn element(dtype: DType, value: &Value) -> Result<Vec<u8>, String> {
+    let tensor = match value {
+        Value::Integer(value) if is_float(dtype) => Tensor::floats(dtype, vec![], [*value as f64]),
+        Value::Float(value) if is_float(dtype) => Tensor::floats(dtype, vec![], [*value]),
+        Value::Integer(value) if wrap_int(dtype, *value) == *value && (dtype != DType::U64 || *value >= 0) => {
+            Tensor::ints(dtype, vec![], [*value])
+        }
+        _ => return Err(format!("its value is no element of type {dtype:?}")),
+    };
+    Ok(tensor.to_bytes().to_vec())
 }
 
 /// `[32, 8]` as three sizes.

@@ -88,7 +88,7 @@ pub(super) struct Part {
     pub(super) offset: Value,
 }
 
-/// One step: exactly one of a kernel, a copy, or steps to repeat.
+/// One step: exactly one of a kernel, a copy, a fill, or steps to repeat.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
@@ -112,6 +112,8 @@ pub(super) struct Step {
 
     /// Copy a whole buffer.
     pub(super) copy: Option<Copy>,
+    /// Give every element of a buffer a value.
+    pub(super) fill: Option<Fill>,
 
     /// How often to do `steps`.
     pub(super) repeat: Option<u32>,
@@ -125,4 +127,12 @@ pub(super) struct Step {
 pub(super) struct Copy {
     pub(super) from: String,
     pub(super) to: String,
+}
+
+/// A value for every element of a buffer.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fill {
+    pub(super) to: String,
+    pub(super) value: Value,
 }

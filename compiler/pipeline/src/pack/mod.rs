@@ -25,6 +25,9 @@
 //!
 //! [[step]]
 //! copy = { from = "t", to = "y" }
+//!
+//! [[step]]
+//! fill = { to = "t", value = 0 }             # every element
 //! ```
 //!
 //! What a kernel reads and writes is found out from its instructions, and with it the order of the steps and the memory plan; where an address cannot be
@@ -76,7 +79,8 @@ pub fn pack(manifest: &Path, output: &Path, options: &CompileOptions, observer: 
     let folder = manifest.parent().unwrap_or(Path::new("."));
     let (manifest, mut kernels, constants) = clock.stage(Stage::Import, || Ok(read(manifest, folder)?))?;
     let planned = clock.stage(Stage::Schedule, || Ok(graph::build(&manifest, &mut kernels, &constants)?))?;
-    let kernels = crate::Kernels { launches: planned.launches, ..kernels.finish() };
+    let mut kernels = crate::Kernels { launches: planned.launches, ..kernels.finish() };
+    crate::transfers::add(&planned.graph, &mut kernels)?;
     let weights = planned.graph.buffers.iter().filter_map(|buffer| {
         let constant = constants.iter().find(|c| c.name == buffer.name)?;
         Some((buffer.weights_offset?, constant.bytes.as_slice()))

@@ -14,8 +14,11 @@ use crate::invocation::Invocation;
 use crate::request::{InvocationResult, OutputTensor, PendingReply};
 use atoll_core::memory::Event as MemoryEvent;
 use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
-use atoll_device::{DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
+use atoll_device::{Device, DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
 use std::sync::Arc;
+
+/// Bytes that a fill writes at once.
+const FILL_CHUNK_BYTES: u64 = 1 << 20;
 
 /// What fails without a fault was refused by the scheduler, which knows what can be.
 const INCREDIBLE: &str =
@@ -193,29 +196,36 @@ impl Worker {
         if self.lost.is_some() {
             return;
         }
-        let copies = self.copies(task, step);
-        let answer = copies.into_iter().try_for_each(|(from, to, bytes)| self.device.copy(from, to, bytes));
+        let transfers = self.transfers(task, step);
+        let answer = transfers.into_iter().try_for_each(|transfer| match transfer {
+            Transfer::Copy { from, to, bytes } => self.device.copy(from, to, bytes),
+            Transfer::Fill { to, pattern, bytes } => fill(&mut *self.device, to, pattern, bytes),
+        });
         match self.check(answer) {
             Ok(()) => self.tell(Event::HostStepDone { task }),
-            Err(error) => self.fail_on(task, "a copy failed", &error),
+            Err(error) => self.fail_on(task, "a copy or fill failed", &error),
         }
     }
 
-    /// What a host step copies: from where, to where, how many bytes.
-    fn copies(&mut self, task: TaskId, step: u32) -> Vec<(DeviceOffset, DeviceOffset, u64)> {
+    /// What a host step moves.
+    fn transfers(&mut self, task: TaskId, step: u32) -> Vec<Transfer> {
         let Invocation { submission, instances, .. } = self.invocation(task);
         let StagePlace { stage, step } = submission.chain.locate(step);
         let instance = &instances[stage];
         if let Some(step) = step {
-            let Work::Copy { from, to, bytes } = instance.binding.work[step as usize] else { unreachable!("a host step is a copy") };
-            return vec![(instance.resolve(from), instance.resolve(to), bytes)];
+            return vec![match instance.binding.work[step as usize] {
+                Work::Copy { from, to, bytes } => Transfer::Copy { from: instance.resolve(from), to: instance.resolve(to), bytes },
+                Work::Fill { to, pattern, bytes } => Transfer::Fill { to: instance.resolve(to), pattern, bytes },
+                Work::Launch(_) => unreachable!("a host step is no launch"),
+            }];
         }
         let inputs = submission.chain.stages[stage].inputs.iter().zip(&instance.binding.inputs);
         let fed = inputs.filter_map(|(source, input)| match source {
             Source::Bytes(_) => None,
             Source::Output { stage, output } => {
                 let from = &instances[*stage];
-                Some((from.at(from.binding.outputs[*output].place.offset), instance.at(input.offset), input.bytes))
+                let from = from.at(from.binding.outputs[*output].place.offset);
+                Some(Transfer::Copy { from, to: instance.at(input.offset), bytes: input.bytes })
             }
         });
         fed.collect()
@@ -344,6 +354,25 @@ impl Worker {
         self.note_memory(MemoryEvent::Ending { task });
         self.tell(Event::CancelTask { task });
     }
+}
+
+/// What a host step does.
+enum Transfer {
+    Copy { from: DeviceOffset, to: DeviceOffset, bytes: u64 },
+    Fill { to: DeviceOffset, pattern: [u8; 8], bytes: u64 },
+}
+
+/// Fills memory with a pattern of eight bytes.
+fn fill(device: &mut dyn Device, to: DeviceOffset, pattern: [u8; 8], bytes: u64) -> Result<(), DeviceError> {
+    if pattern.iter().all(|byte| *byte == pattern[0]) {
+        return device.fill(to, pattern[0], bytes);
+    }
+    // Devices fill with single bytes only.
+    let chunk: Vec<u8> = pattern.into_iter().cycle().take(FILL_CHUNK_BYTES.min(bytes) as usize).collect();
+    (0..bytes).step_by(FILL_CHUNK_BYTES as usize).try_for_each(|at| {
+        let bytes = FILL_CHUNK_BYTES.min(bytes - at) as usize;
+        device.write(DeviceOffset(to.0 + at), &chunk[..bytes])
+    })
 }
 
 /// What it means that a device does not take a launch for which it has room.

@@ -78,7 +78,7 @@ fn graph(constants: &Constants) -> KernelGraph {
         BufferSpec { name: name.into(), kind, dtype: DType::U32, shape: vec![shape], weights_offset }
     };
     let node = |name: String, kind, reads: Vec<BufferId>, to| Node { name, kind, reads, writes: vec![to], after: vec![] };
-    let mut nodes = vec![node("begin".into(), NodeKind::Copy { from: X, to: TMP, bytes: n.clone() * 4 }, vec![X], TMP)];
+    let mut nodes = vec![node("begin".into(), NodeKind::copy(X, TMP, n.clone() * 4), vec![X], TMP)];
     nodes.extend((0..FUNCTION_STEPS).map(|k| node(format!("step_{k}"), NodeKind::Kernel, vec![TMP, W], TMP)));
     nodes.push(node("end".into(), NodeKind::Kernel, vec![TMP], OUT));
     let mut buffers = vec![
@@ -102,9 +102,10 @@ fn graph(constants: &Constants) -> KernelGraph {
             arena_bytes: Some(n * 4),
             temps: vec![TempPlacement { buffer: TMP, offset: Expr::Const(0) }],
             restore_points: (0..nodes.len() as u32).map(NodeId).collect(),
-            unshared_bytes: None,
+            ..MemoryPlan::default()
         },
         nodes,
+        ..KernelGraph::default()
     }
 }
 
@@ -123,13 +124,17 @@ fn target(name: &str) -> TargetImage {
     };
     let address = |buffer| Argument::Buffer { buffer, offset: Expr::Const(0) };
     let number = |value| Argument::Int { dtype: DType::U32, value };
-    let launch = |kernel, args| {
-        Some(LaunchSpec { kernel: KernelId(kernel), grid: [n.clone().ceil_div(i64::from(PER_BLOCK)), 1.into(), 1.into()], args })
-    };
+    let launch =
+        |kernel, args| Some(LaunchSpec::new(KernelId(kernel), [n.clone().ceil_div(i64::from(PER_BLOCK)), 1.into(), 1.into()], args));
     let mut launches = vec![None];
     launches.extend((0..i64::from(FUNCTION_STEPS)).map(|k| launch(0, vec![address(TMP), address(W), number(n.clone()), number(k.into())])));
     launches.push(launch(1, vec![address(TMP), address(OUT), number(n.clone())]));
-    TargetImage { name: name.into(), kernels: vec![kernel("step", 24, true, 0), kernel("move", 20, false, 1)], launches }
+    TargetImage {
+        name: name.into(),
+        kernels: vec![kernel("step", 24, true, 0), kernel("move", 20, false, 1)],
+        launches,
+        ..TargetImage::default()
+    }
 }
 
 /// Bytes of device memory an invocation with `n` elements is promised to take.
@@ -167,7 +172,7 @@ pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     graph.nodes[end].reads = vec![temps[at]];
     image.launches[end].as_mut().expect("a kernel").args[0] = Argument::Buffer { buffer: temps[at], offset: Expr::Const(0) };
     graph.plan.restore_points = restore_points(&graph);
-    write(&graph, vec![(0, &[0; 32])], TargetContents { image, code: code.to_vec(), ptx: None })
+    write(&graph, vec![(0, &[0; 32])], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
 
 /// Behind each reader of a buffer that was written since; no two buffers share memory.
@@ -194,7 +199,7 @@ pub(crate) fn bundle_of(constants: &Constants, target_name: &str, code: &[u8]) -
     let contents: Vec<Vec<u8>> = std::iter::once(own).chain(more).collect();
     let offsets = graph.buffers_of(BufferKind::Const).filter_map(|(_, buffer)| buffer.weights_offset);
     let weights = offsets.zip(&contents).map(|(offset, bytes)| (offset, &bytes[..])).collect();
-    let target = TargetContents { image: target(target_name), code: code.to_vec(), ptx: None };
+    let target = TargetContents { image: target(target_name), code: code.to_vec(), ptx: None, source: None };
     write(&graph, weights, target)
 }
 

@@ -5,13 +5,14 @@ use crate::failure::{Blame, user_error};
 use crate::output::{Align, Table, bytes, print, print_json};
 use anyhow::{Context, Result};
 use atoll_kgraph::{
-    BUFFER_ALIGN, BufferKind, Bundle, InvocationLayout, KernelFacts, KernelGraph, NodeKind, Place, RerunFact, TargetImage,
-    node_may_run_again,
+    AmdFacts, BUFFER_ALIGN, BufferKind, Bundle, InvocationLayout, KernelFacts, KernelGraph, LaunchSpec, NodeKind, Place, RerunFact,
+    TargetImage, features, node_may_run_again,
 };
 use atoll_protocol::TensorMetadata;
 use atoll_proxy_kernels::{DeviceModel, KernelNeeds, RegisterClass};
 use atoll_server::tensor_metadata;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -20,6 +21,7 @@ Examples:
   atoll inspect resnet50.kg
   atoll inspect bert.kg --symbol sequence=128 --json
   atoll inspect resnet50.kg --target nvidia-sm_75 --device t4
+  atoll inspect resnet50.kg --source > kernels.ptx
   atoll inspect resnet50.kg --svg resnet50.svg
   atoll inspect resnet50.kg --dot | dot -Tpdf > resnet50.pdf";
 
@@ -51,6 +53,10 @@ pub(crate) struct Args {
     #[arg(long, group = "form")]
     dot: bool,
 
+    /// Print the kernels as they were before the passes, in PTX
+    #[arg(long, group = "form")]
+    source: bool,
+
     /// Draw the graph into a file
     #[arg(long, group = "form", value_name = "FILE.svg")]
     svg: Option<PathBuf>,
@@ -61,10 +67,14 @@ pub(crate) struct Args {
 struct Inspection {
     name: String,
     digest: String,
+    format: u32,
+    /// What it asks for beyond format 1.
+    features: Vec<&'static str>,
     producer: String,
     file_bytes: u64,
     targets: Vec<String>,
     symbols: Vec<Symbol>,
+    batch: Option<Batch>,
     inputs: Vec<TensorMetadata>,
     outputs: Vec<TensorMetadata>,
     memory: Memory,
@@ -82,6 +92,16 @@ struct Symbol {
     value: i64,
 }
 
+/// Rows that are independent of each other.
+#[derive(Debug, Serialize)]
+struct Batch {
+    symbol: String,
+    /// The analysis that proved it.
+    proof: String,
+    /// Where the rows of the inputs and outputs lie, by name.
+    axes: BTreeMap<String, u32>,
+}
+
 /// Device memory, in bytes.
 #[derive(Debug, Serialize)]
 struct Memory {
@@ -95,6 +115,8 @@ struct Memory {
     unshared_bytes: Option<u64>,
     /// Part of it for flags and progress.
     control_bytes: u64,
+    /// Of a session, for state buffers.
+    state_bytes: u64,
     /// Weights and one invocation.
     peak_bytes: u64,
 }
@@ -111,6 +133,7 @@ struct Kernel {
     /// Whether no assembler counted them.
     registers_estimated: bool,
     spill_bytes: Option<u32>,
+    amd: Option<AmdFacts>,
     occupancy: OccupancyRow,
     preemptible: bool,
     /// Loops in which a running block looks at the epoch word, beyond the check at entry.
@@ -157,8 +180,10 @@ struct PaddingRow {
 #[derive(Debug, Serialize)]
 struct NodeRow {
     name: String,
-    /// The kernel, or `copy`.
+    /// The kernel, or `copy` or `fill` where the host does it.
     what: String,
+    /// Launches to choose from by the symbols, beside the one for all others.
+    variants: usize,
     /// Blocks; none where nothing is launched.
     grid: Option<[u32; 3]>,
     reads: Vec<String>,
@@ -183,6 +208,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.dot {
         return Ok(print(&drawing::dot(bundle.graph()))?);
     }
+    if args.source {
+        let target = target(args, &bundle)?;
+        let source = bundle.source(&target.name).blame_user()?;
+        return Ok(print(&source.ok_or_else(|| user_error("the bundle has no kernels from before the passes; compile the model again"))?)?);
+    }
     if let Some(path) = &args.svg {
         return std::fs::write(path, drawing::svg(bundle.graph())).with_context(|| path.display().to_string()).blame_user();
     }
@@ -200,9 +230,11 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
     let nodes = graph.nodes.iter().enumerate().map(|(index, node)| NodeRow {
         name: node.name.clone(),
         what: match (&node.kind, &target.launches[index]) {
-            (NodeKind::Kernel, Some(launch)) => target.kernels[launch.kernel.0 as usize].name.clone(),
-            _ => "copy".into(),
+            (_, Some(spec)) => target.kernels[spec.choose(&symbols).1.kernel.0 as usize].name.clone(),
+            (NodeKind::Fill { .. }, None) => "fill".into(),
+            (NodeKind::Kernel | NodeKind::Copy { .. }, None) => "copy".into(),
         },
+        variants: target.launches[index].as_ref().map_or(0, |spec| spec.variants.len()),
         grid: layout.launches[index].map(|launch| launch.grid),
         reads: name(&node.reads),
         writes: name(&node.writes),
@@ -214,10 +246,22 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
     Ok(Inspection {
         name: graph.name.clone(),
         digest: bundle.digest().into(),
+        format: bundle.format(),
+        features: features::of_graph(graph).union(&features::of_target(graph, target)).map(|feature| feature.name()).collect(),
         producer: bundle.producer().into(),
         file_bytes: bundle.file_bytes(),
         targets: bundle.target_names().map(String::from).collect(),
         symbols: graph.symbols.iter().zip(&symbols).map(symbol).collect(),
+        batch: graph.batch.as_ref().map(|batch| Batch {
+            symbol: graph.symbols[batch.symbol.0 as usize].name.clone(),
+            proof: batch.proof.clone(),
+            axes: graph
+                .buffers
+                .iter()
+                .zip(&batch.axes)
+                .filter_map(|(buffer, axis)| Some((is_io(buffer.kind).then(|| buffer.name.clone())?, (*axis)?)))
+                .collect(),
+        }),
         inputs: tensor_metadata(graph, BufferKind::Input),
         outputs: tensor_metadata(graph, BufferKind::Output),
         memory: memory(bundle, target, &layout, &symbols),
@@ -225,6 +269,10 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
         nodes: nodes.collect(),
         buffers: buffers(graph, &layout, &symbols)?,
     })
+}
+
+fn is_io(kind: BufferKind) -> bool {
+    matches!(kind, BufferKind::Input | BufferKind::Output)
 }
 
 fn symbol_values(args: &Args, graph: &KernelGraph) -> Result<Vec<i64>> {
@@ -270,12 +318,15 @@ fn memory(bundle: &Bundle, target: &TargetImage, layout: &InvocationLayout, symb
         arena_bytes: layout.arena.bytes,
         unshared_bytes: unshared.and_then(|bytes| u64::try_from(bytes.eval(symbols).ok()?).ok()),
         control_bytes: layout.control.bytes,
+        state_bytes: layout.state_bytes,
         peak_bytes: weights_bytes + layout.bytes,
     }
 }
 
 fn kernels(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout, device: &'static DeviceModel) -> Vec<Kernel> {
-    let launches = |index: usize| target.launches.iter().flatten().filter(|launch| launch.kernel.0 as usize == index).count();
+    let launches = |index: usize| {
+        target.launches.iter().flatten().flat_map(LaunchSpec::all).filter(|launch| launch.kernel.0 as usize == index).count()
+    };
     let row = |(index, kernel): (usize, &atoll_kgraph::KernelFacts)| Kernel {
         name: kernel.name.clone(),
         block: kernel.block,
@@ -286,6 +337,7 @@ fn kernels(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout,
         registers: kernel.registers,
         registers_estimated: kernel.registers_estimated,
         spill_bytes: kernel.spill_bytes,
+        amd: kernel.amd,
         occupancy: occupancy(device, kernel),
         preemptible: kernel.preempt_offset.is_some(),
         loop_checks: kernel.loop_checks,
@@ -327,7 +379,12 @@ fn padding(device: &'static DeviceModel, kernel: &KernelFacts) -> PaddingRow {
 }
 
 fn rerun(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout, kernel: usize) -> RerunRow {
-    let launched = |node: &usize| target.launches[*node].as_ref().is_some_and(|launch| launch.kernel.0 as usize == kernel);
+    let launched = |node: &usize| {
+        target.launches[*node].as_ref().is_some_and(|spec| {
+            let chosen = layout.launches[*node].and_then(|launch| launch.variant);
+            spec.variant(chosen).kernel.0 as usize == kernel
+        })
+    };
     let outcomes: Vec<_> = (0..graph.nodes.len()).filter(launched).map(|node| node_may_run_again(graph, target, layout, node)).collect();
     let (proven, disjoint) = match &target.kernels[kernel].rerun {
         None => (None, Vec::new()),
@@ -353,9 +410,19 @@ fn text(inspection: &Inspection) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}  {}, by {}", inspection.name, bytes(inspection.file_bytes), inspection.producer);
-    let _ = writeln!(text, "digest   {}\ntargets  {}", inspection.digest, inspection.targets.join(", "));
+    let features = if inspection.features.is_empty() { String::new() } else { format!(", with {}", inspection.features.join(", ")) };
+    let _ = writeln!(
+        text,
+        "digest   {}\nformat   {}{features}\ntargets  {}",
+        inspection.digest,
+        inspection.format,
+        inspection.targets.join(", ")
+    );
     for symbol in &inspection.symbols {
         let _ = writeln!(text, "symbol   {} = {} ({} to {})", symbol.name, symbol.value, symbol.min, symbol.max);
+    }
+    if let Some(batch) = &inspection.batch {
+        let _ = writeln!(text, "batch    {} counts independent rows, by {}", batch.symbol, batch.proof);
     }
     for (what, tensors) in [("input ", &inspection.inputs), ("output", &inspection.outputs)] {
         for tensor in tensors {
@@ -382,6 +449,9 @@ fn memory_table(memory: &Memory) -> Table {
         row("  which without reuse would take", unshared);
     }
     row("  of it flags and progress", memory.control_bytes);
+    if memory.state_bytes > 0 {
+        row("state of a session", memory.state_bytes);
+    }
     row("peak: weights and one invocation", memory.peak_bytes);
     table
 }

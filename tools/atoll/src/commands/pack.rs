@@ -22,7 +22,7 @@ The manifest:
   [buffers]
   x = { kind = \"input\", dtype = \"f32\", shape = [\"n\"] }             # input, output, const (with a file), temp
   y = { kind = \"output\", dtype = \"f32\", shape = [\"n\"] }
-  [[step]]                                                        # kernel, copy, or repeat with steps
+  [[step]]                                                        # kernel, copy, fill, or repeat with steps
   kernel = \"jacobi\"
   grid = [\"ceil(n / 256)\"]
   block = [256]

@@ -31,14 +31,15 @@ fn write(path: &Path, name: &str) {
         buffers: vec![buffer("in", BufferKind::Input), buffer("out", BufferKind::Output)],
         nodes: vec![Node {
             name: "copy".into(),
-            kind: NodeKind::Copy { from: BufferId(0), to: BufferId(1), bytes: batch.clone() * 16 },
+            kind: NodeKind::copy(BufferId(0), BufferId(1), batch.clone() * 16),
             reads: vec![BufferId(0)],
             writes: vec![BufferId(1)],
             after: vec![],
         }],
         plan: MemoryPlan { restore_points: vec![NodeId(0)], ..MemoryPlan::default() },
+        ..KernelGraph::default()
     };
-    let image = TargetImage { name: "test".into(), kernels: vec![], launches: vec![None] };
-    let targets = vec![TargetContents { image, code: vec![0], ptx: None }];
+    let image = TargetImage { name: "test".into(), launches: vec![None], ..TargetImage::default() };
+    let targets = vec![TargetContents { image, code: vec![0], ptx: None, source: None }];
     atoll_kgraph::write_bundle(path, &BundleContents { producer: "test".into(), graph: &graph, weights: vec![], targets }).unwrap();
 }

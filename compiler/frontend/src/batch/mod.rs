@@ -1,0 +1,159 @@
+//! The batch axis: proves that the rows of a batch are independent of each other.
+//!
+//! A symbol `n` counts rows if every input and output has exactly one dimension that is `n`, and row `i` of every value depends on row `i` of the inputs alone. The analysis goes
+//! through the nodes once and keeps for each value where its rows lie ([`Rows`]); a rule per operator, in `rules`, says where those of the result lie. It is conservative:
+//! an operator or a shape that no rule is for means that there is no batch axis, which costs speed and never a wrong answer.
+
+mod rules;
+
+use crate::tensor_graph::{TensorGraph, TensorNode, ValueId};
+use atoll_kgraph::{Expr, SymbolId};
+use std::collections::HashMap;
+use std::fmt;
+
+/// Name of this analysis in bundles. It changes when the rules prove something else.
+pub const PROOF: &str = "rows_of_tensor_graph_1";
+
+/// Independent rows that were found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The number of rows.
+    pub symbol: SymbolId,
+    /// Per value, the dimension of the rows; `None` for a value that is the same for all rows.
+    pub axes: Vec<Option<usize>>,
+}
+
+/// Where the rows of a value lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    /// It is the same for all rows.
+    Same,
+    /// Along this dimension.
+    Axis(usize),
+}
+
+/// Why a symbol counts no independent rows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{symbol}: {place}: {reason}")]
+pub struct NoBatch {
+    /// Name of the symbol.
+    pub symbol: String,
+    /// The value or node that decides it.
+    pub place: String,
+    /// What it does.
+    pub reason: String,
+}
+
+/// The batch axis of a verified graph, or why each of its symbols is none. Of two that are, the one that lies further out in the inputs is taken.
+pub fn analyse(graph: &TensorGraph) -> Result<Batch, Vec<NoBatch>> {
+    let mut candidates: Vec<SymbolId> = (0..graph.symbols.len() as u32).map(SymbolId).collect();
+    let position = |symbol: &SymbolId| -> usize {
+        let of_input =
+            |id: &ValueId| graph.value(*id).shape.iter().position(|dim| *dim == Expr::Symbol(*symbol)).unwrap_or(usize::MAX / 4096);
+        graph.inputs.iter().map(of_input).fold(0, usize::saturating_add)
+    };
+    candidates.sort_by_key(position);
+    let mut refusals = Vec::new();
+    for symbol in candidates {
+        match prove(graph, symbol) {
+            Ok(axes) => return Ok(Batch { symbol, axes }),
+            Err((place, reason)) => refusals.push(NoBatch { symbol: graph.symbols[symbol.0 as usize].name.clone(), place, reason }),
+        }
+    }
+    Err(refusals)
+}
+
+/// Place and reason of a refusal.
+type Refusal = (String, String);
+
+/// Where the rows of each value lie, if the rows that the symbol counts are independent.
+fn prove(graph: &TensorGraph, symbol: SymbolId) -> Result<Vec<Option<usize>>, Refusal> {
+    let at = |id: ValueId, reason: &str| (graph.value(id).name.clone(), reason.to_owned());
+    let mut rows: HashMap<ValueId, Rows> = HashMap::new();
+    for (index, value) in graph.values.iter().enumerate().filter(|(_, value)| value.constant.is_some()) {
+        let id = ValueId(index as u32);
+        if value.shape.iter().any(|dim| mentions(dim, symbol)) {
+            return Err(at(id, "a constant depends on it"));
+        }
+        rows.insert(id, Rows::Same);
+    }
+    if graph.inputs.is_empty() || graph.outputs.is_empty() {
+        return Err((graph.name.clone(), "there is no input or no output".into()));
+    }
+    for &id in &graph.inputs {
+        let axis = axis_of(&graph.value(id).shape, symbol).ok_or_else(|| at(id, "the input has not exactly one dimension that is it"))?;
+        rows.insert(id, Rows::Axis(axis));
+    }
+    for node in &graph.nodes {
+        let found =
+            rules::apply(&Application { graph, node, symbol, rows: &rows }).map_err(|reason| (node.name.clone(), reason.to_string()))?;
+        for (&output, found) in node.outputs.iter().zip(found) {
+            check(&graph.value(output).shape, symbol, found).map_err(|reason| (node.name.clone(), reason))?;
+            rows.insert(output, found);
+        }
+    }
+    if let Some(&id) = graph.outputs.iter().find(|id| !matches!(rows.get(id), Some(Rows::Axis(_)))) {
+        return Err(at(id, "the output is the same for all rows"));
+    }
+    let axis = |index: usize| match rows.get(&ValueId(index as u32)) {
+        Some(Rows::Axis(axis)) => Some(*axis),
+        _ => None,
+    };
+    Ok((0..graph.values.len()).map(axis).collect())
+}
+
+/// A node, and what is known of its operands.
+struct Application<'a> {
+    graph: &'a TensorGraph,
+    node: &'a TensorNode,
+    symbol: SymbolId,
+    rows: &'a HashMap<ValueId, Rows>,
+}
+
+/// Why a rule does not hold.
+#[derive(Debug)]
+enum Dependence {
+    /// The operator puts rows together, or numbers that depend on them.
+    Mixes(&'static str),
+    /// A value that no node before it produces.
+    Unknown,
+}
+
+impl fmt::Display for Dependence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dependence::Mixes(what) => f.write_str(what),
+            Dependence::Unknown => f.write_str("an operand is not known"),
+        }
+    }
+}
+
+/// What every rule promises: the dimension of the rows is the symbol, and no other dimension depends on it.
+fn check(shape: &[Expr], symbol: SymbolId, rows: Rows) -> Result<(), String> {
+    let right = match rows {
+        Rows::Same => shape.iter().all(|dim| !mentions(dim, symbol)),
+        Rows::Axis(axis) => axis_of(shape, symbol) == Some(axis),
+    };
+    right.then_some(()).ok_or_else(|| "the shape of its result depends on the number of rows in another way".into())
+}
+
+/// The only dimension that depends on the symbol, if it is the symbol.
+fn axis_of(shape: &[Expr], symbol: SymbolId) -> Option<usize> {
+    let mut depending = shape.iter().enumerate().filter(|(_, dim)| mentions(dim, symbol));
+    let (axis, dim) = depending.next()?;
+    (*dim == Expr::Symbol(symbol) && depending.next().is_none()).then_some(axis)
+}
+
+fn mentions(expr: &Expr, symbol: SymbolId) -> bool {
+    match expr {
+        Expr::Const(_) => false,
+        Expr::Symbol(id) => *id == symbol,
+        Expr::Add(a, b)
+        | Expr::Sub(a, b)
+        | Expr::Mul(a, b)
+        | Expr::FloorDiv(a, b)
+        | Expr::CeilDiv(a, b)
+        | Expr::Max(a, b)
+        | Expr::Min(a, b) => mentions(a, symbol) || mentions(b, symbol),
+    }
+}

@@ -1,0 +1,159 @@
+//! The bundle: one file `*.kg` that holds a kernel graph, its weights and the code of one or more targets (design D7).
+//!
+//! It is a zip archive with stored, page-aligned members, so that it can be mapped:
+//!
+//! | member | content |
+//! |---|---|
+//! | `manifest.json` | format version, producer, size and SHA-256 of every other member, of the weights piece by piece besides; its own SHA-256 is the bundle's digest |
+//! | `graph.json` | [`KernelGraph`] |
+//! | `weights.safetensors` | one byte tensor `weights`; constants are found by [`crate::BufferSpec::weights_offset`] |
+//! | `targets/<name>/target.json` | [`TargetImage`] |
+//! | `targets/<name>/code` | PTX text or a native object |
+//! | `targets/<name>/kernels.ptx` | for native targets: the PTX the native code was made from |
+//! | `sources/<digest>.ptx.gz` | PTX from before the passes, by the digest of its text; targets with the same text share it |
+//!
+//! [`Bundle::open`] checks everything once; after that the types carry the proof. A bundle is immutable: nothing ever writes into a file that may be mapped.
+
+mod error;
+mod manifest;
+mod pages;
+mod read;
+mod write;
+
+pub use error::BundleError;
+pub use write::{BundleContents, TargetContents, write_bundle};
+
+use crate::constants::{Constant, ConstantDigest};
+use crate::graph::KernelGraph;
+use crate::hexadecimal;
+use crate::limits::SOURCE_BYTES_MAX;
+use crate::target::TargetImage;
+use flate2::read::GzDecoder;
+use memmap2::Mmap;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// An opened, validated, mapped bundle.
+#[derive(Debug)]
+pub struct Bundle {
+    path: PathBuf,
+    map: Mmap,
+    digest: String,
+    format: u32,
+    producer: String,
+    graph: KernelGraph,
+    weights: Range<usize>,
+    /// Digests of pieces of the weights, by offset and size in their member.
+    digests: BTreeMap<(u64, u64), ConstantDigest>,
+    /// Where the weights begin in their member.
+    header_bytes: u64,
+    constants: OnceLock<Vec<Constant>>,
+    targets: BTreeMap<String, Target>,
+}
+
+#[derive(Debug)]
+struct Target {
+    image: TargetImage,
+    code: Range<usize>,
+    ptx: Option<Range<usize>>,
+    source: Option<Range<usize>>,
+}
+
+impl Bundle {
+    /// Where it was opened from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// SHA-256 of the manifest, in hexadecimal: the bundle's name by content.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The format that it was written in.
+    pub fn format(&self) -> u32 {
+        self.format
+    }
+
+    /// Which compiler wrote it.
+    pub fn producer(&self) -> &str {
+        &self.producer
+    }
+
+    /// The skeleton.
+    pub fn graph(&self) -> &KernelGraph {
+        &self.graph
+    }
+
+    /// All constants; [`crate::BufferSpec::weights_offset`] points in here.
+    pub fn weights(&self) -> &[u8] {
+        &self.map[self.weights.clone()]
+    }
+
+    /// The constants with the digests of their contents, in the order of their buffers. The first call reads those that the manifest has no digest of.
+    pub fn constants(&self) -> &[Constant] {
+        self.constants.get_or_init(|| Constant::all_of(self))
+    }
+
+    /// The digest of a range of the weights: one that was checked when the bundle was opened, or a new one.
+    pub(crate) fn weights_digest(&self, offset: u64, bytes: u64) -> ConstantDigest {
+        let known = self.digests.get(&(self.header_bytes + offset, bytes)).copied();
+        known.unwrap_or_else(|| ConstantDigest::of(&self.weights()[offset as usize..(offset + bytes) as usize]))
+    }
+
+    /// Device memory that the constants take: each content once, in whole granules of the device (a power of two).
+    pub fn constant_bytes(&self, granule: u64) -> u64 {
+        let distinct: BTreeMap<_, _> = self.constants().iter().map(|constant| (constant.digest, constant.bytes)).collect();
+        distinct.values().map(|bytes| bytes.next_multiple_of(granule)).sum()
+    }
+
+    /// Names of the targets, ascending.
+    pub fn target_names(&self) -> impl Iterator<Item = &str> {
+        self.targets.keys().map(String::as_str)
+    }
+
+    /// Launches and facts of a target.
+    pub fn target(&self, name: &str) -> Option<&TargetImage> {
+        self.targets.get(name).map(|t| &t.image)
+    }
+
+    /// Code of a target: PTX text or a native object.
+    pub fn code(&self, name: &str) -> Option<&[u8]> {
+        self.targets.get(name).map(|t| &self.map[t.code.clone()])
+    }
+
+    /// PTX of a target: what its native code was made from, or the code itself.
+    pub fn ptx(&self, name: &str) -> Option<&[u8]> {
+        self.targets.get(name).map(|t| &self.map[t.ptx.clone().unwrap_or(t.code.clone())])
+    }
+
+    /// PTX of a target's kernels from before the passes; `None` where the target has none, as in bundles of format 1.
+    ///
+    /// # Errors
+    /// The text is too large, damaged, or another than its digest says.
+    pub fn source(&self, name: &str) -> Result<Option<String>, BundleError> {
+        let Some((target, member)) = self.targets.get(name).and_then(|target| Some((target, target.source.clone()?))) else {
+            return Ok(None);
+        };
+        let corrupt = |reason: String| BundleError::Corrupt { path: self.path.clone(), reason: format!("the source of {name}: {reason}") };
+        let mut text = String::new();
+        let read = GzDecoder::new(&self.map[member]).take(SOURCE_BYTES_MAX + 1).read_to_string(&mut text);
+        read.map_err(|error| corrupt(error.to_string()))?;
+        if text.len() as u64 > SOURCE_BYTES_MAX {
+            return Err(corrupt(format!("larger than {SOURCE_BYTES_MAX} bytes")));
+        }
+        if target.image.source.as_deref() != Some(hexadecimal::text(&Sha256::digest(&text)).as_str()) {
+            return Err(corrupt("it differs from its digest".into()));
+        }
+        Ok(Some(text))
+    }
+
+    /// Size of the file in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.map.len() as u64
+    }
+}

@@ -1,0 +1,190 @@
+//! Reading a bundle: members are found, held against their digests, parsed and checked.
+
+use super::manifest::{self, GRAPH, MANIFEST, Manifest, WEIGHTS, WEIGHTS_TENSOR};
+use super::{Bundle, BundleError, Target};
+use crate::constants::ConstantDigest;
+use crate::features::{self, Feature};
+use crate::graph::{FORMAT_VERSION, FORMAT_VERSION_MIN, KernelGraph};
+use crate::hexadecimal;
+use crate::limits::{JSON_BYTES_MAX, MEMBERS_MAX};
+use crate::target::TargetImage;
+use crate::validate::{self, Invalid};
+use memmap2::Mmap;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Cursor;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use zip::{CompressionMethod, ZipArchive};
+
+impl Bundle {
+    /// Maps a bundle and checks all of it: members against their digests, the graph, every target.
+    pub fn open(path: &Path) -> Result<Arc<Bundle>, BundleError> {
+        Bundle::of_file(&File::open(path).map_err(|source| BundleError::Io { path: path.into(), source })?, path)
+    }
+
+    /// The same of a file that is open, which nobody changes as long as the bundle is there. `path` names it in messages, and is what [`Bundle::path`] tells.
+    pub fn of_file(file: &File, path: &Path) -> Result<Arc<Bundle>, BundleError> {
+        let io_error = |source| BundleError::Io { path: path.into(), source };
+        // SAFETY: bundles are immutable by contract: writers rename a finished file into place and never change one. A process that truncates a mapped
+        // file ends this one with SIGBUS, as with every mapped library.
+        let map = unsafe { Mmap::map(file) }.map_err(io_error)?;
+        let loader = Loader { path, map: &map };
+        let members = loader.members()?;
+        let manifest_bytes = loader.member(&members, MANIFEST)?;
+        let manifest = loader.manifest(&manifest_bytes)?;
+        let digests = loader.check_digests(&members, &manifest)?;
+        let graph: KernelGraph = loader.json(&loader.member(&members, GRAPH)?, GRAPH)?;
+        let member = loader.member(&members, WEIGHTS)?;
+        let weights = loader.weights(&member)?;
+        let header_bytes = (weights.start - member.start) as u64;
+        let targets = loader.targets(&members)?;
+        loader
+            .check(&manifest, &graph, &targets, weights.len() as u64)
+            .map_err(|source| BundleError::Invalid { path: path.into(), source })?;
+        let digest = hexadecimal::text(&Sha256::digest(&map[manifest_bytes]));
+        let path = path.to_path_buf();
+        let (format, producer) = (manifest.format, manifest.producer);
+        Ok(Arc::new(Bundle {
+            path,
+            digest,
+            format,
+            producer,
+            graph,
+            weights,
+            digests,
+            header_bytes,
+            constants: OnceLock::new(),
+            targets,
+            map,
+        }))
+    }
+}
+
+/// What [`Bundle::open`] reads with.
+struct Loader<'a> {
+    path: &'a Path,
+    map: &'a [u8],
+}
+
+impl Loader<'_> {
+    fn corrupt(&self, reason: impl ToString) -> BundleError {
+        BundleError::Corrupt { path: self.path.into(), reason: reason.to_string() }
+    }
+
+    /// Where each member's bytes lie in the file.
+    fn members(&self) -> Result<BTreeMap<String, Range<usize>>, BundleError> {
+        let mut archive = ZipArchive::new(Cursor::new(self.map)).map_err(|e| self.corrupt(e))?;
+        if archive.len() > MEMBERS_MAX {
+            return Err(self.corrupt(format!("{} members, at most {MEMBERS_MAX} are read", archive.len())));
+        }
+        let mut members = BTreeMap::new();
+        for index in 0..archive.len() {
+            let member = archive.by_index_raw(index).map_err(|e| self.corrupt(e))?;
+            let name = member.name().to_string();
+            if member.compression() != CompressionMethod::Stored {
+                return Err(self.corrupt(format!("member {name} is compressed")));
+            }
+            let start = usize::try_from(member.data_start()).ok();
+            let range = start.and_then(|s| Some(s..s.checked_add(usize::try_from(member.size()).ok()?)?));
+            let range =
+                range.filter(|r| r.end <= self.map.len()).ok_or_else(|| self.corrupt(format!("member {name} reaches beyond the file")))?;
+            members.insert(name, range);
+        }
+        Ok(members)
+    }
+
+    fn member(&self, members: &BTreeMap<String, Range<usize>>, name: &str) -> Result<Range<usize>, BundleError> {
+        members.get(name).cloned().ok_or_else(|| self.corrupt(format!("{name} is missing")))
+    }
+
+    /// Only the format is looked at first: another one may have other fields.
+    fn manifest(&self, range: &Range<usize>) -> Result<Manifest, BundleError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let Version { format: found } = self.json(range, MANIFEST)?;
+        if !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&found) {
+            return Err(BundleError::UnknownFormat { path: self.path.into(), found });
+        }
+        self.json(range, MANIFEST)
+    }
+
+    /// Checks graph and targets, each by itself and together, and against what the format has.
+    fn check(
+        &self,
+        manifest: &Manifest,
+        graph: &KernelGraph,
+        targets: &BTreeMap<String, Target>,
+        weights_bytes: u64,
+    ) -> Result<(), Invalid> {
+        validate::format(manifest.format, graph.format)?;
+        validate::graph(graph, weights_bytes)?;
+        for target in targets.values() {
+            validate::target(graph, &target.image, weights_bytes)?;
+        }
+        let used = targets.values().flat_map(|target| features::of_target(graph, &target.image)).chain(features::of_graph(graph));
+        validate::features(manifest.format, &used.collect::<Vec<Feature>>())
+    }
+
+    fn json<T: for<'de> Deserialize<'de>>(&self, range: &Range<usize>, name: &str) -> Result<T, BundleError> {
+        if range.len() > JSON_BYTES_MAX {
+            return Err(self.corrupt(format!("{name} is larger than {JSON_BYTES_MAX} bytes")));
+        }
+        serde_json::from_slice(&self.map[range.clone()]).map_err(|e| self.corrupt(format!("{name}: {e}")))
+    }
+
+    /// Every member but the manifest is listed in it, and has the listed size and digest. Returns those of the pieces of the weights, which come to the same as that of the whole: each
+    /// byte is read once.
+    fn check_digests(
+        &self,
+        members: &BTreeMap<String, Range<usize>>,
+        manifest: &Manifest,
+    ) -> Result<BTreeMap<(u64, u64), ConstantDigest>, BundleError> {
+        let mut digests = BTreeMap::new();
+        for (name, listed) in &manifest.members {
+            let bytes = &self.map[self.member(members, name)?];
+            let is_right = bytes.len() as u64 == listed.bytes
+                && match &listed.pieces {
+                    Some(pieces) if name == WEIGHTS => pieces.check(bytes).map(|checked| digests = checked).is_some(),
+                    _ => hexadecimal::text(&Sha256::digest(bytes)) == listed.sha256,
+                };
+            if !is_right {
+                return Err(self.corrupt(format!("{name} differs from its digest, the file was damaged or changed")));
+            }
+        }
+        match members.keys().find(|name| *name != MANIFEST && !manifest.members.contains_key(*name)) {
+            Some(name) => Err(self.corrupt(format!("{name} is not in the manifest"))),
+            None => Ok(digests),
+        }
+    }
+
+    /// Where the weights' bytes lie, after safetensors' own check of the header.
+    fn weights(&self, range: &Range<usize>) -> Result<Range<usize>, BundleError> {
+        let bytes = &self.map[range.clone()];
+        let tensors = safetensors::SafeTensors::deserialize(bytes).map_err(|e| self.corrupt(format!("{WEIGHTS}: {e}")))?;
+        let tensor = tensors.tensor(WEIGHTS_TENSOR).map_err(|e| self.corrupt(format!("{WEIGHTS}: {e}")))?;
+        let start = range.end - tensor.data().len();
+        Ok(start..range.end)
+    }
+
+    fn targets(&self, members: &BTreeMap<String, Range<usize>>) -> Result<BTreeMap<String, Target>, BundleError> {
+        let mut targets = BTreeMap::new();
+        for (name, range) in members {
+            let Some(target_name) = name.strip_prefix("targets/").and_then(|n| n.strip_suffix("/target.json")) else { continue };
+            let image: TargetImage = self.json(range, name)?;
+            if image.name != target_name {
+                return Err(self.corrupt(format!("{name} says it is for {}", image.name)));
+            }
+            let code = self.member(members, &format!("targets/{target_name}/code"))?;
+            let ptx = members.get(&format!("targets/{target_name}/kernels.ptx")).cloned();
+            let source = image.source.as_ref().map(|digest| self.member(members, &manifest::source(digest))).transpose()?;
+            targets.insert(target_name.to_string(), Target { image, code, ptx, source });
+        }
+        Ok(targets)
+    }
+}

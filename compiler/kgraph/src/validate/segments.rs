@@ -1,0 +1,124 @@
+//! What valid segments and sizes read back from the device are.
+
+use super::{Invalid, depends, expression, invalid};
+use crate::graph::{BufferKind, DType, KernelGraph, NodeId, NodeKind, ReadBack};
+use crate::limits::{SEGMENT_DEPTH_MAX, TRIPS_MAX};
+use crate::segment::{Scalar, Segment};
+use std::collections::HashSet;
+
+/// Every node is in exactly one segment, in order, and nothing runs again from another segment.
+pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
+    if graph.segments.is_empty() {
+        return Ok(());
+    }
+    let mut checker = Checker { graph, next: 0 };
+    checker.list(&graph.segments, 0)?;
+    if checker.next as usize != graph.nodes.len() {
+        return Err(invalid("segments", format!("they end before node {}, the graph has {}", checker.next, graph.nodes.len())));
+    }
+    Ok(())
+}
+
+struct Checker<'a> {
+    graph: &'a KernelGraph,
+    /// The first node that is in no segment yet.
+    next: u32,
+}
+
+impl Checker<'_> {
+    fn list(&mut self, segments: &[Segment], depth: usize) -> Result<(), Invalid> {
+        if depth > SEGMENT_DEPTH_MAX {
+            return Err(invalid("segments", format!("nested deeper than {SEGMENT_DEPTH_MAX}")));
+        }
+        segments.iter().try_for_each(|segment| self.segment(segment, depth))
+    }
+
+    fn segment(&mut self, segment: &Segment, depth: usize) -> Result<(), Invalid> {
+        match segment {
+            Segment::Nodes { first, end } => self.nodes(*first, *end),
+            Segment::If { condition, then, otherwise } => {
+                scalar(self.graph, "the condition of an if", condition)?;
+                self.list(then, depth + 1)?;
+                self.list(otherwise, depth + 1)
+            }
+            Segment::Loop { trips, condition, trips_max, body } => {
+                let place = "a loop";
+                if let Some(trips) = trips {
+                    expression(self.graph, place, trips)?;
+                }
+                if let Some(condition) = condition {
+                    scalar(self.graph, "the condition of a loop", condition)?;
+                }
+                if trips.is_none() && condition.is_none() {
+                    return Err(invalid(place, "neither a number of iterations nor a condition ends it"));
+                }
+                if *trips_max == 0 || *trips_max > TRIPS_MAX {
+                    return Err(invalid(place, format!("at most {trips_max} iterations, 1 to {TRIPS_MAX} are possible")));
+                }
+                self.list(body, depth + 1)
+            }
+        }
+    }
+
+    fn nodes(&mut self, first: NodeId, end: NodeId) -> Result<(), Invalid> {
+        if first.0 != self.next || end.0 <= first.0 || end.0 as usize > self.graph.nodes.len() {
+            return Err(invalid("segments", format!("nodes {} to {} where node {} is the next", first.0, end.0, self.next)));
+        }
+        let points = &self.graph.plan.restore_points[first.0 as usize..end.0 as usize];
+        if points.iter().any(|point| *point < first) {
+            return Err(invalid("segments", format!("a node of the segment from node {} on restores to another segment", first.0)));
+        }
+        self.next = end.0;
+        Ok(())
+    }
+}
+
+/// Symbols that are read back: each once, after a node that writes the value, and only used behind it.
+pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
+    let mut seen = HashSet::new();
+    for ReadBack { symbol, after, value } in &graph.read_backs {
+        let place = "a size that is read back";
+        let Some(spec) = graph.symbols.get(symbol.0 as usize).filter(|_| seen.insert(*symbol)) else {
+            return Err(invalid(place, format!("symbol {} does not exist or is read back twice", symbol.0)));
+        };
+        let place = format!("the size `{}`", spec.name);
+        scalar(graph, &place, value)?;
+        match graph.nodes.get(after.0 as usize) {
+            None => return Err(invalid(place, format!("node {} does not exist", after.0))),
+            Some(node) if !node.writes.contains(&value.buffer) => return Err(invalid(place, format!("{} does not write it", node.name))),
+            Some(_) => {}
+        }
+        let fixed = graph.buffers.iter().filter(|buffer| matches!(buffer.kind, BufferKind::Input | BufferKind::State));
+        if let Some(buffer) = fixed.clone().find(|buffer| buffer.shape.iter().any(|dimension| depends(dimension, *symbol))) {
+            return Err(invalid(place, format!("{} depends on it and is there before it is read", buffer.name)));
+        }
+        let early = graph.nodes[..=after.0 as usize].iter().find(|node| match &node.kind {
+            NodeKind::Kernel => false,
+            NodeKind::Copy { from_offset, to_offset, bytes, .. } => {
+                [from_offset, to_offset, bytes].iter().any(|expr| depends(expr, *symbol))
+            }
+            NodeKind::Fill { offset, bytes, .. } => [offset, bytes].iter().any(|expr| depends(expr, *symbol)),
+        });
+        if let Some(node) = early {
+            return Err(invalid(place, format!("{} depends on it and comes before it is read", node.name)));
+        }
+    }
+    Ok(())
+}
+
+fn scalar(graph: &KernelGraph, place: &str, scalar: &Scalar) -> Result<(), Invalid> {
+    let Scalar { buffer, offset, dtype } = scalar;
+    let Some(spec) = graph.buffers.get(buffer.0 as usize) else {
+        return Err(invalid(place, format!("buffer {} does not exist", buffer.0)));
+    };
+    if matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) {
+        return Err(invalid(place, format!("a {dtype:?} is neither an integer nor a truth value")));
+    }
+    let end = offset.checked_add(dtype.bytes()).and_then(|end| i64::try_from(end).ok());
+    let smallest: Vec<i64> = graph.symbols.iter().map(|symbol| symbol.min).collect();
+    let fits = spec.bytes().eval(&smallest).is_ok_and(|bytes| end.is_some_and(|end| end <= bytes));
+    if !offset.is_multiple_of(dtype.bytes()) || !fits {
+        return Err(invalid(place, format!("byte {offset} of {} is not aligned, or outside of it with the smallest symbols", spec.name)));
+    }
+    Ok(())
+}

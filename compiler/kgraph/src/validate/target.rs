@@ -1,0 +1,231 @@
+//! What a valid target is.
+
+use super::{Invalid, depends, expression, invalid};
+use crate::expr::Expr;
+use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, KernelGraph, Node, NodeKind, ReadBack};
+use crate::limits::{BLOCK_THREADS_MAX, NAME_BYTES_MAX, PARAMS_BYTES_MAX, VARIANTS_MAX};
+use crate::target::{
+    AmdFacts, Argument, KernelFacts, LaunchSpec, LaunchVariant, PackedConstant, Relocation, SymbolRange, TargetImage, preempt_params,
+};
+use std::collections::HashSet;
+
+/// Checks a target against a valid graph whose weights are `weights_bytes` long.
+pub fn target(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> Result<(), Invalid> {
+    if target.launches.len() != graph.nodes.len() {
+        return Err(invalid(&target.name, format!("{} launches for {} nodes", target.launches.len(), graph.nodes.len())));
+    }
+    target.kernels.iter().try_for_each(kernel)?;
+    for (node, spec) in graph.nodes.iter().zip(&target.launches) {
+        match (&node.kind, spec) {
+            (_, Some(spec)) => {
+                spec.all().try_for_each(|launch| check_launch(graph, target, node, launch)).and_then(|()| variants(graph, node, spec))?
+            }
+            (NodeKind::Copy { .. } | NodeKind::Fill { .. }, None) => {}
+            (NodeKind::Kernel, None) => return Err(invalid(&node.name, "a kernel node needs a launch")),
+        }
+    }
+    sizes_are_known(graph, target)?;
+    packed(graph, target, weights_bytes)
+}
+
+/// No launch depends on a size that is read back only behind it.
+fn sizes_are_known(graph: &KernelGraph, target: &TargetImage) -> Result<(), Invalid> {
+    for ReadBack { symbol, after, .. } in &graph.read_backs {
+        let uses = |launch: &LaunchSpec| {
+            let in_argument = |argument: &Argument| match argument {
+                Argument::Buffer { offset: expr, .. } | Argument::Int { value: expr, .. } => depends(expr, *symbol),
+                Argument::Bytes { relocations, .. } => relocations.iter().any(|relocation| depends(&relocation.offset, *symbol)),
+                Argument::F32 { .. } | Argument::F64 { .. } => false,
+            };
+            launch.grid.iter().any(|blocks| depends(blocks, *symbol)) || launch.args.iter().any(in_argument)
+        };
+        let chosen = |spec: &LaunchSpec| spec.variants.iter().flat_map(|variant| &variant.ranges).any(|range| range.symbol == *symbol);
+        let early = graph.nodes.iter().zip(&target.launches).take(after.0 as usize + 1);
+        let mut early = early.filter_map(|(node, spec)| Some((node, spec.as_ref()?)));
+        if let Some((node, _)) = early.find(|(_, spec)| spec.all().any(uses) || chosen(spec)) {
+            let size = &graph.symbols[symbol.0 as usize].name;
+            return Err(invalid(format!("the size `{size}`"), format!("{} is launched with it and comes before it is read", node.name)));
+        }
+    }
+    Ok(())
+}
+
+fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
+    let threads: u64 = kernel.block.iter().map(|&d| u64::from(d)).product();
+    if threads == 0 || threads > BLOCK_THREADS_MAX {
+        return Err(invalid(&kernel.name, format!("a block of {threads} threads, 1 to {BLOCK_THREADS_MAX} are possible")));
+    }
+    if kernel.params_bytes > PARAMS_BYTES_MAX {
+        return Err(invalid(&kernel.name, format!("{} bytes of parameters, at most {PARAMS_BYTES_MAX} are possible", kernel.params_bytes)));
+    }
+    if kernel.preempt_offset.is_some_and(|at| !at.is_multiple_of(8) || at.checked_add(preempt_params::BYTES) != Some(kernel.params_bytes)) {
+        return Err(invalid(&kernel.name, "the preemption parameters are not the last ones"));
+    }
+    if kernel.leaves_silently && kernel.preempt_offset.is_none() {
+        return Err(invalid(&kernel.name, "leaves silently without the preemption parameters by which it would"));
+    }
+    if let Some(AmdFacts { vgprs, sgprs, agprs, wave_lanes, .. }) = kernel.amd
+        && (!matches!(wave_lanes, 32 | 64) || vgprs > 512 || agprs > 512 || sgprs > 128)
+    {
+        return Err(invalid(
+            &kernel.name,
+            format!("no AMD device has waves of {wave_lanes} lanes with {vgprs} + {agprs} vector and {sgprs} scalar registers"),
+        ));
+    }
+    Ok(())
+}
+
+fn check_launch(graph: &KernelGraph, target: &TargetImage, node: &Node, spec: &LaunchSpec) -> Result<(), Invalid> {
+    let Some(kernel) = target.kernels.get(spec.kernel.0 as usize) else {
+        return Err(invalid(&node.name, "names a kernel that does not exist"));
+    };
+    for dimension in &spec.grid {
+        expression(graph, &node.name, dimension)?;
+    }
+    for argument in &spec.args {
+        check_argument(graph, node, argument)?;
+    }
+    let (offsets, own_bytes) = params_layout(&spec.args);
+    for (argument, at) in spec.args.iter().zip(offsets) {
+        if let Argument::Bytes { relocations, .. } = argument
+            && relocations.iter().any(|relocation| !(at + relocation.at).is_multiple_of(8))
+        {
+            return Err(invalid(&node.name, "a relocation is not aligned to 8 bytes in the parameter block"));
+        }
+    }
+    if !fits(kernel, own_bytes) {
+        return Err(invalid(&node.name, format!("{own_bytes} bytes of arguments do not fit kernel {}", kernel.name)));
+    }
+    Ok(())
+}
+
+fn check_argument(graph: &KernelGraph, node: &Node, argument: &Argument) -> Result<(), Invalid> {
+    match argument {
+        Argument::Buffer { buffer, offset } => address(graph, node, *buffer, offset),
+        Argument::Int { value, dtype } => {
+            if !matches!(dtype.bytes(), 4 | 8) {
+                return Err(invalid(&node.name, "an integer literal is 32 or 64 bits wide"));
+            }
+            expression(graph, &node.name, value)
+        }
+        Argument::F32 { .. } | Argument::F64 { .. } => Ok(()),
+        Argument::Bytes { align, bytes, relocations } => {
+            if !matches!(align, 1 | 2 | 4 | 8 | 16) || bytes.is_empty() || bytes.len() > PARAMS_BYTES_MAX as usize {
+                let reason = format!(
+                    "a structure of {} bytes aligned to {align}; 1 to {PARAMS_BYTES_MAX} bytes and powers of two up to 16 are possible",
+                    bytes.len()
+                );
+                return Err(invalid(&node.name, reason));
+            }
+            let mut end = 0;
+            for Relocation { at, buffer, offset } in relocations {
+                let behind = at.checked_add(8).filter(|behind| *at >= end && *behind as usize <= bytes.len());
+                end = behind.ok_or_else(|| {
+                    invalid(
+                        &node.name,
+                        format!("the relocation at byte {at} overlaps another or lies outside of its {} bytes", bytes.len()),
+                    )
+                })?;
+                address(graph, node, *buffer, offset)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn address(graph: &KernelGraph, node: &Node, buffer: BufferId, offset: &Expr) -> Result<(), Invalid> {
+    if !node.reads.contains(&buffer) && !node.writes.contains(&buffer) {
+        return Err(invalid(&node.name, format!("is given buffer {}, which it does not list", buffer.0)));
+    }
+    expression(graph, &node.name, offset)
+}
+
+/// Every variant can be chosen for some values of the symbols. All values have a launch, since what no variant is for falls to the launch itself.
+fn variants(graph: &KernelGraph, node: &Node, spec: &LaunchSpec) -> Result<(), Invalid> {
+    if spec.variants.len() > VARIANTS_MAX {
+        return Err(invalid(&node.name, format!("{} variants, at most {VARIANTS_MAX} are allowed", spec.variants.len())));
+    }
+    for (index, LaunchVariant { ranges, launch }) in spec.variants.iter().enumerate() {
+        let place = format!("{}, variant {index}", node.name);
+        if !launch.variants.is_empty() {
+            return Err(invalid(place, "a variant has no variants of its own"));
+        }
+        let mut seen = HashSet::new();
+        for SymbolRange { symbol, min, max } in ranges {
+            let Some(known) = graph.symbols.get(symbol.0 as usize) else {
+                return Err(invalid(place, format!("symbol {} does not exist", symbol.0)));
+            };
+            if !seen.insert(symbol) || min > max || *max < known.min || *min > known.max {
+                let (name, least, most) = (&known.name, known.min, known.max);
+                return Err(invalid(
+                    place,
+                    format!("the range {min} to {max} of `{name}` is empty, given twice, or outside of {least} to {most}"),
+                ));
+            }
+        }
+        if ranges.is_empty() {
+            return Err(invalid(place, "it has no range, so nothing behind it could be chosen"));
+        }
+        if let Some(earlier) = spec.variants[..index].iter().position(|earlier| contains(graph, &earlier.ranges, ranges)) {
+            return Err(invalid(place, format!("variant {earlier} is for all of its values and comes first")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether all values that match `inner` match `outer`.
+fn contains(graph: &KernelGraph, outer: &[SymbolRange], inner: &[SymbolRange]) -> bool {
+    outer.iter().all(|outer| {
+        let known = &graph.symbols[outer.symbol.0 as usize];
+        let inner = inner.iter().find(|inner| inner.symbol == outer.symbol);
+        let (min, max) = inner.map_or((known.min, known.max), |inner| (inner.min.max(known.min), inner.max.min(known.max)));
+        outer.min <= min && max <= outer.max
+    })
+}
+
+/// Packed constants are constants, each once, within the weights.
+fn packed(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> Result<(), Invalid> {
+    let mut seen = HashSet::new();
+    for PackedConstant { buffer, layout, weights_offset, bytes } in &target.packed {
+        let is_const = graph.buffers.get(buffer.0 as usize).is_some_and(|spec| spec.kind == BufferKind::Const);
+        if !is_const || !seen.insert(buffer) {
+            return Err(invalid(&target.name, format!("packs buffer {}, which is no constant or is packed twice", buffer.0)));
+        }
+        let end = weights_offset.checked_add(*bytes);
+        if !weights_offset.is_multiple_of(BUFFER_ALIGN) || end.is_none_or(|end| end > weights_bytes) {
+            return Err(invalid(
+                &target.name,
+                format!("the packed form of buffer {} lies outside the weights or is not aligned", buffer.0),
+            ));
+        }
+        if layout.is_empty() || layout.len() > NAME_BYTES_MAX {
+            return Err(invalid(
+                &target.name,
+                format!(
+                    "the layout of packed buffer {} has a name of {} bytes, 1 to {NAME_BYTES_MAX} are possible",
+                    buffer.0,
+                    layout.len()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn fits(kernel: &KernelFacts, own_bytes: u32) -> bool {
+    kernel.preempt_offset.map_or(kernel.params_bytes == own_bytes, |at| at == own_bytes.next_multiple_of(8))
+}
+
+/// Byte offset of every argument in the parameter block by natural alignment, and the end of the last one.
+pub fn params_layout(args: &[Argument]) -> (Vec<u32>, u32) {
+    let mut end = 0_u32;
+    let offsets = args
+        .iter()
+        .map(|argument| {
+            let at = end.next_multiple_of(argument.align());
+            end = at + argument.bytes();
+            at
+        })
+        .collect();
+    (offsets, end)
+}

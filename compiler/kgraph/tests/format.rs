@@ -1,0 +1,321 @@
+//! Format 2: what it holds is written and read again; what contradicts itself, or comes from another format, is refused.
+
+use atoll_kgraph::*;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Buffers of the graph below.
+const X: BufferId = BufferId(0);
+const W: BufferId = BufferId(1);
+const CACHE: BufferId = BufferId(2);
+const COUNT: BufferId = BufferId(3);
+const Y: BufferId = BufferId(4);
+
+fn zero() -> Expr {
+    Expr::Const(0)
+}
+
+/// A graph that uses everything: rows `n`, a size `found` that a node computes, a state, a fill, a copy, an if and a loop.
+fn graph() -> KernelGraph {
+    let n = Expr::from(SymbolId(0));
+    let buffer = |name: &str, kind, dtype, shape: &[Expr], weights_offset| BufferSpec {
+        name: name.into(),
+        kind,
+        dtype,
+        shape: shape.to_vec(),
+        weights_offset,
+    };
+    let node = |name: &str, kind, reads: &[BufferId], writes: &[BufferId]| Node {
+        name: name.into(),
+        kind,
+        reads: reads.to_vec(),
+        writes: writes.to_vec(),
+        after: vec![],
+    };
+    let remember = NodeKind::Copy { from: X, from_offset: zero(), to: CACHE, to_offset: Expr::Const(16), bytes: Expr::Const(16) };
+    let clear = NodeKind::Fill { to: COUNT, offset: zero(), bytes: Expr::Const(8), pattern: vec![1, 0, 0, 0] };
+    let nodes = |first, end| Segment::Nodes { first: NodeId(first), end: NodeId(end) };
+    let condition = Scalar { buffer: COUNT, offset: 4, dtype: DType::I32 };
+    KernelGraph {
+        format: FORMAT_VERSION,
+        name: "everything".into(),
+        symbols: vec![SymbolSpec { name: "n".into(), min: 1, max: 64 }, SymbolSpec { name: "found".into(), min: 0, max: 8 }],
+        buffers: vec![
+            buffer("x", BufferKind::Input, DType::F32, &[n.clone(), Expr::Const(4)], None),
+            buffer("w", BufferKind::Const, DType::F32, &[Expr::Const(8)], Some(0)),
+            buffer("cache", BufferKind::State, DType::F32, &[Expr::Const(16), Expr::Const(4)], None),
+            buffer("count", BufferKind::Temp, DType::I32, &[Expr::Const(2)], None),
+            buffer("y", BufferKind::Output, DType::F32, &[n.clone(), Expr::Const(4)], None),
+        ],
+        nodes: vec![
+            node("clear", clear, &[], &[COUNT]),
+            node("count", NodeKind::Kernel, &[X], &[COUNT]),
+            node("remember", remember, &[X], &[CACHE]),
+            node("work", NodeKind::Kernel, &[X, W, CACHE], &[Y]),
+        ],
+        plan: MemoryPlan {
+            arena_bytes: Some(Expr::Const(256)),
+            temps: vec![TempPlacement { buffer: COUNT, offset: zero() }],
+            restore_points: [0, 0, 2, 3].map(NodeId).to_vec(),
+            unshared_bytes: None,
+            state_bytes: Some(Expr::Const(256)),
+            states: vec![TempPlacement { buffer: CACHE, offset: zero() }],
+        },
+        batch: Some(BatchAxis { symbol: SymbolId(0), axes: vec![Some(0), None, None, None, Some(0)], proof: "test".into() }),
+        read_backs: vec![ReadBack { symbol: SymbolId(1), after: NodeId(1), value: Scalar { buffer: COUNT, offset: 0, dtype: DType::I32 } }],
+        segments: vec![
+            nodes(0, 2),
+            Segment::If { condition, then: vec![nodes(2, 3)], otherwise: vec![] },
+            Segment::Loop { trips: Some(n), condition: Some(condition), trips_max: 64, body: vec![nodes(3, 4)] },
+        ],
+    }
+}
+
+/// Code for it, with a structure as argument, a variant, a fill that a kernel does, and a packed constant.
+fn image() -> TargetImage {
+    let kernel = |name: &str, params_bytes| KernelFacts { name: name.into(), block: [32, 1, 1], params_bytes, ..KernelFacts::default() };
+    let amd = AmdFacts { vgprs: 40, sgprs: 32, agprs: 0, wave_lanes: 64, private_bytes: 16 };
+    let address = |buffer| Argument::Buffer { buffer, offset: zero() };
+    let one = || [Expr::from(SymbolId(1)), Expr::Const(1), Expr::Const(1)];
+    let relocations = vec![Relocation { at: 8, buffer: W, offset: Expr::Const(4) }, Relocation { at: 16, buffer: CACHE, offset: zero() }];
+    let structure = Argument::Bytes { align: 8, bytes: (0..24).collect(), relocations };
+    let work = LaunchSpec {
+        variants: vec![LaunchVariant {
+            ranges: vec![SymbolRange { symbol: SymbolId(0), min: 1, max: 1 }],
+            launch: LaunchSpec::new(KernelId(1), one(), vec![address(Y), structure.clone()]),
+        }],
+        ..LaunchSpec::new(KernelId(0), one(), vec![address(X), structure])
+    };
+    let fixed = |args| Some(LaunchSpec::new(KernelId(2), [1, 1, 1].map(Expr::Const), args));
+    TargetImage {
+        name: "amd-gfx90a".into(),
+        kernels: vec![KernelFacts { amd: Some(amd), ..kernel("many", 32) }, kernel("one", 32), kernel("count", 8)],
+        launches: vec![fixed(vec![address(COUNT)]), fixed(vec![address(COUNT)]), None, Some(work)],
+        source: None,
+        packed: vec![PackedConstant { buffer: W, layout: "pairs".into(), weights_offset: 256, bytes: 64 }],
+    }
+}
+
+fn write(path: &Path, graph: &KernelGraph, image: TargetImage) -> Result<String, BundleError> {
+    let weights: Vec<u8> = (0..64).collect();
+    let targets = [image.clone(), TargetImage { name: "amd-gfx942".into(), ..image }];
+    let contents = |image| TargetContents { image, code: vec![7], ptx: None, source: Some(".version 7.0\n".repeat(1000)) };
+    let contents = BundleContents {
+        producer: "test".into(),
+        graph,
+        weights: vec![(0, &weights[..32]), (256, &weights)],
+        targets: targets.map(contents).into(),
+    };
+    write_bundle(path, &contents)
+}
+
+#[test]
+fn everything_is_written_and_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.kg");
+    write(&path, &graph(), image()).unwrap();
+    let bundle = Bundle::open(&path).unwrap();
+    assert_eq!((bundle.format(), bundle.graph()), (FORMAT_VERSION, &graph()));
+    let read = bundle.target("amd-gfx90a").unwrap();
+    assert_eq!(TargetImage { source: None, ..read.clone() }, image());
+    assert_eq!(features::of_graph(&graph()).len() + features::of_target(&graph(), &image()).len(), 11, "every feature there is");
+    let layout = InvocationLayout::new(&graph(), &image(), &[1, 3]).unwrap();
+    assert_eq!((layout.launches[3].unwrap().variant, layout.state_bytes, layout.buffer(CACHE).bytes), (Some(0), 256, 256));
+    assert_eq!(InvocationLayout::new(&graph(), &image(), &[2, 3]).unwrap().launches[3].unwrap().variant, None);
+}
+
+#[test]
+fn kernels_from_before_the_passes_are_stored_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.kg");
+    write(&path, &graph(), image()).unwrap();
+    let bundle = Bundle::open(&path).unwrap();
+    for target in ["amd-gfx90a", "amd-gfx942"] {
+        assert_eq!(bundle.source(target).unwrap(), Some(".version 7.0\n".repeat(1000)));
+    }
+    assert_eq!(bundle.source("amd-gfx1100").unwrap(), None);
+    let sources = members(&path).into_keys().filter(|name| name.starts_with("sources/")).collect::<BTreeSet<_>>();
+    assert_eq!(sources.len(), 1, "{sources:?}");
+}
+
+/// What a change to the graph or the target is refused for, when it is written.
+fn refused(expected: &str, change: impl FnOnce(&mut KernelGraph, &mut TargetImage)) {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut graph, mut image) = (graph(), image());
+    change(&mut graph, &mut image);
+    let message = write(&folder.path().join("a.kg"), &graph, image).expect_err(expected).to_string();
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn a_wrong_batch_axis_is_refused() {
+    let batch = |change: fn(&mut BatchAxis)| move |graph: &mut KernelGraph, _: &mut TargetImage| change(graph.batch.as_mut().unwrap());
+    refused("symbol 9 does not exist", batch(|b| b.symbol = SymbolId(9)));
+    refused("axis 2 of 2 dimensions", batch(|b| b.axes[0] = Some(2)));
+    refused("axis 1 is 4 and not the symbol", batch(|b| b.axes[0] = Some(1)));
+    refused("inputs and outputs need one", batch(|b| b.axes[4] = None));
+    refused("a constant has none", batch(|b| b.axes[1] = Some(0)));
+    refused("4 axes for 5 buffers", batch(|b| b.axes.truncate(4)));
+    refused("a proof with a name of 0 bytes", batch(|b| b.proof.clear()));
+    refused("another dimension depends on the symbol", |g, _| g.buffers[0].shape[1] = Expr::from(SymbolId(0)) * 2);
+    refused("is read back from the device", batch(|b| b.symbol = SymbolId(1)));
+}
+
+#[test]
+fn wrong_structures_are_refused() {
+    fn relocations(change: fn(&mut u32, &mut Vec<u8>, &mut Vec<Relocation>)) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
+        move |_, image| match &mut image.launches[3].as_mut().unwrap().args[1] {
+            Argument::Bytes { align, bytes, relocations } => change(align, bytes, relocations),
+            other => panic!("{other:?}"),
+        }
+    }
+    refused("the relocation at byte 20 overlaps another or lies outside of its 24 bytes", relocations(|_, _, r| r[1].at = 20));
+    refused("the relocation at byte 4294967295 overlaps", relocations(|_, _, r| r[1].at = u32::MAX));
+    refused("the relocation at byte 12 overlaps", relocations(|_, _, r| r[1].at = 12));
+    refused("not aligned to 8", relocations(|_, _, r| r[0].at = 4));
+    refused("is given buffer 9", relocations(|_, _, r| r[0].buffer = BufferId(9)));
+    refused("a structure of 24 bytes aligned to 3", relocations(|align, _, _| *align = 3));
+    refused("a structure of 4097 bytes", relocations(|_, bytes, _| bytes.resize(4097, 0)));
+    refused("40 bytes of arguments do not fit kernel many", relocations(|_, bytes, _| bytes.resize(32, 0)));
+    refused("4104 bytes of parameters, at most 4096", |_, image| image.kernels[1].params_bytes = 4104);
+}
+
+#[test]
+fn wrong_variants_are_refused() {
+    fn variant(change: fn(&mut Vec<LaunchVariant>)) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
+        move |_, image| change(&mut image.launches[3].as_mut().unwrap().variants)
+    }
+    refused("work, variant 0: it has no range", variant(|v| v[0].ranges.clear()));
+    refused("the range 2 to 1 of `n` is empty", variant(|v| (v[0].ranges[0].min, v[0].ranges[0].max) = (2, 1)));
+    refused("outside of 1 to 64", variant(|v| (v[0].ranges[0].min, v[0].ranges[0].max) = (65, 70)));
+    refused("given twice", variant(|v| v[0].ranges = vec![v[0].ranges[0]; 2]));
+    refused("symbol 7 does not exist", variant(|v| v[0].ranges[0].symbol = SymbolId(7)));
+    refused("work, variant 1: variant 0 is for all of its values and comes first", variant(|v| v.push(v[0].clone())));
+    refused("a variant has no variants of its own", variant(|v| v[0].launch.variants = v.clone()));
+    refused("names a kernel that does not exist", variant(|v| v[0].launch.kernel = KernelId(9)));
+}
+
+#[test]
+fn wrong_segments_and_sizes_are_refused() {
+    let loop_of = |change: fn(&mut Option<Expr>, &mut Option<Scalar>, &mut u64)| {
+        move |graph: &mut KernelGraph, _: &mut TargetImage| match &mut graph.segments[2] {
+            Segment::Loop { trips, condition, trips_max, .. } => change(trips, condition, trips_max),
+            other => panic!("{other:?}"),
+        }
+    };
+    refused("neither a number of iterations nor a condition ends it", loop_of(|trips, condition, _| (*trips, *condition) = (None, None)));
+    refused("at most 0 iterations", loop_of(|_, _, most| *most = 0));
+    refused("a F32 is neither an integer", loop_of(|_, condition, _| condition.as_mut().unwrap().dtype = DType::F32));
+    refused("byte 8 of count is not aligned, or outside", loop_of(|_, condition, _| condition.as_mut().unwrap().offset = 8));
+    refused("they end before node 3", |graph, _| graph.segments.truncate(2));
+    refused("nodes 2 to 3 where node 0 is the next", |graph, _| {
+        graph.segments.remove(0);
+    });
+    refused("restores to another segment", |graph, _| graph.plan.restore_points[3] = NodeId(2));
+    refused("nested deeper than 16", |graph, _| {
+        for _ in 0..20 {
+            let condition = Scalar { buffer: COUNT, offset: 0, dtype: DType::I32 };
+            graph.segments = vec![Segment::If { condition, then: std::mem::take(&mut graph.segments), otherwise: vec![] }];
+        }
+    });
+    refused("clear does not write it", |graph, _| {
+        (graph.read_backs[0].after, graph.nodes[0].writes, graph.nodes[0].kind) = (NodeId(0), vec![], NodeKind::Kernel)
+    });
+    refused("x depends on it and is there before", |graph, _| graph.buffers[0].shape[1] = SymbolId(1).into());
+    refused("count is launched with it and comes before it is read", |_, image| {
+        image.launches[1].as_mut().unwrap().grid[0] = SymbolId(1).into()
+    });
+}
+
+#[test]
+fn wrong_memory_is_refused() {
+    refused("buffer 2 has no place", |graph, _| graph.plan.states.clear());
+    refused("buffer 3 is not a State one", |graph, _| graph.plan.states[0].buffer = COUNT);
+    refused("lies outside the weights", |_, image| image.packed[0].weights_offset = 512);
+    refused("packs buffer 0, which is no constant", |_, image| image.packed[0].buffer = X);
+    refused("a pattern of 3 bytes", |graph, _| {
+        graph.nodes[0].kind = NodeKind::Fill { to: COUNT, offset: zero(), bytes: Expr::Const(3), pattern: vec![0; 3] }
+    });
+    refused("no AMD device has waves of 48 lanes", |_, image| image.kernels[0].amd.as_mut().unwrap().wave_lanes = 48);
+    let layout = |change: fn(&mut KernelGraph)| {
+        let mut graph = graph();
+        change(&mut graph);
+        InvocationLayout::new(&graph, &image(), &[2, 3]).expect_err("a refusal").to_string()
+    };
+    assert!(layout(|g| g.plan.state_bytes = Some(Expr::Const(255))).contains("cache: bytes 0 to 256 lie beyond its 255 bytes"));
+    assert!(
+        layout(|g| g.nodes[2].kind = NodeKind::copy(CACHE, CACHE, Expr::Const(8)))
+            .contains("remember: it overlaps what it must not, in cache")
+    );
+    assert!(
+        layout(|g| match &mut g.nodes[0].kind {
+            NodeKind::Fill { bytes, .. } => *bytes = Expr::Const(6),
+            other => panic!("{other:?}"),
+        })
+        .contains("6 bytes cannot be filled with patterns of 4")
+    );
+}
+
+/// The members of a bundle, for tests that write them as they should not be.
+fn members(path: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
+    let mut archive = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
+    let mut read = |index| {
+        let mut member = archive.by_index(index).unwrap();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut member, &mut bytes).unwrap();
+        (member.name().to_owned(), bytes)
+    };
+    (0..8).map(&mut read).collect()
+}
+
+/// Rewrites the JSON of one member, with the manifest to go along with it, and opens the bundle.
+fn rewritten(name: &str, change: impl FnOnce(&mut Value)) -> Result<std::sync::Arc<Bundle>, BundleError> {
+    use sha2::{Digest, Sha256};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.kg");
+    write(&path, &graph(), image()).unwrap();
+    let mut members = members(&path);
+    let mut value: Value = serde_json::from_slice(&members[name]).unwrap();
+    change(&mut value);
+    let bytes = serde_json::to_vec(&value).unwrap();
+    let mut manifest: Value = serde_json::from_slice(&members["manifest.json"]).unwrap();
+    if name == "manifest.json" {
+        manifest = value;
+    } else {
+        let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        manifest["members"][name] = json!({ "bytes": bytes.len(), "sha256": digest });
+        members.insert(name.into(), bytes);
+    }
+    members.insert("manifest.json".into(), serde_json::to_vec(&manifest).unwrap());
+    let mut writer = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+    for (name, bytes) in members {
+        writer.start_file(name, zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored)).unwrap();
+        std::io::Write::write_all(&mut writer, &bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    Bundle::open(&path)
+}
+
+#[test]
+fn other_formats_and_unknown_fields_are_refused() {
+    let refused = |name: &str, expected: &str, change: &dyn Fn(&mut Value)| {
+        let message = rewritten(name, change).expect_err(expected).to_string();
+        assert!(message.contains(expected), "{message}");
+    };
+    rewritten("graph.json", |_| {}).expect("nothing was changed");
+    for format in [0, 3, 4_000_000_000_u32] {
+        let expected = format!("has bundle format {format}, this Atoll reads formats 1 to 2");
+        refused("manifest.json", &expected, &|manifest| {
+            manifest["format"] = json!(format);
+            manifest["something"] = json!("new");
+        });
+    }
+    refused("manifest.json", "graph: it has format 2, its bundle has format 1", &|manifest| manifest["format"] = json!(1));
+    refused("graph.json", "unknown field `quantum`, expected one of `format`", &|graph| graph["quantum"] = json!(1));
+    refused("graph.json", "unknown variant `sometimes`", &|graph| graph["nodes"][1]["kind"] = json!("sometimes"));
+    let target = "targets/amd-gfx90a/target.json";
+    refused(target, "unknown field `speed`", &|target| target["kernels"][0]["speed"] = json!(1));
+    refused(target, "pairs of hexadecimal digits", &|target| target["launches"][3]["args"][1]["bytes"]["bytes"] = json!("0x"));
+    refused(target, "sources/00.ptx.gz is missing", &|target| target["source"] = json!("00"));
+}

@@ -1,7 +1,7 @@
 //! The batch axis: proves that the rows of a batch are independent of each other.
 //!
 //! A symbol `n` counts rows if every input and output has exactly one dimension that is `n`, and row `i` of every value depends on row `i` of the inputs alone. The analysis goes
-//! through the nodes once and keeps for each value where its rows lie ([`Rows`]); a rule per operator, in `rules`, says where those of the result lie. It is conservative:
+//! through the nodes once and keeps for each value where its rows lie (`Rows`); a rule per operator, in `rules`, says where those of the result lie. It is conservative:
 //! an operator or a shape that no rule is for means that there is no batch axis, which costs speed and never a wrong answer.
 
 mod rules;

@@ -14,7 +14,7 @@
 //! nothing keeps a kernel from writing to one of its own process. Offsets in address slots become addresses when a launch is submitted ([`launch`](self)).
 //!
 //! **Queues** are streams; queue 0 has the highest priority of the context, the last one the lowest. Blocks that wait go in that order; blocks that run are never stopped, so the level is
-//! [`PreemptLevel::Deactivate`]. Where the device is to run on a part of the GPU, they are streams of a partition. A queue holds as many launches as it has slots; a slot is two timed events
+//! `PreemptLevel::Deactivate`. Where the device is to run on a part of the GPU, they are streams of a partition. A queue holds as many launches as it has slots; a slot is two timed events
 //! and a word in host memory, reserved when the device starts. Launches of which each says that the next one follows at once may take one together, as a CUDA graph ([`segment`](self)).
 //!
 //! **Epochs.** A kernel finds its task's epoch word where reading it costs the device least without being late: which of three places that is, is measured when the device starts (`flag`).

@@ -1,6 +1,6 @@
 //! The functions of `models/functions` against NumPy.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use atoll_engine::EngineConfig;
 use atoll_kgraph::{BufferKind, Bundle, DType};
 use atoll_models::functions::{FUNCTIONS, Function};
@@ -36,7 +36,7 @@ fn check(function: &Function, size: u32, folder: &Path) -> Result<()> {
     let dtype = input.dtype;
     let shape = input.shape.iter().map(|dimension| dimension.eval(&[])).collect::<Result<_, _>>()?;
     let bytes = std::fs::read(folder.join("input.bin"))?;
-    let input = Tensor { name: input.name.clone(), dtype: String::new(), shape, bytes };
+    let input = Tensor { name: input.name.clone(), dtype: numpy_name(dtype)?.into(), shape, bytes };
     let loaded = Loaded::start(&bundle, EngineConfig::default())?;
     let result = loaded.run(&Case { seed: 0, inputs: vec![input], outputs: vec![] })?;
     loaded.stop();
@@ -46,6 +46,16 @@ fn check(function: &Function, size: u32, folder: &Path) -> Result<()> {
     let tolerance = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
     ensure!(error < tolerance, "{} of size {size} differs by {error:.2e}", function.name);
     Ok(())
+}
+
+/// What numpy calls the type of an input.
+fn numpy_name(dtype: DType) -> Result<&'static str> {
+    Ok(match dtype {
+        DType::F32 => "float32",
+        DType::F64 => "float64",
+        DType::U32 => "uint32",
+        other => bail!("no benchmark function takes {other} yet"),
+    })
 }
 
 fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {

@@ -130,7 +130,7 @@ def load_and_unload(client, address, oracle):
 def mistakes_are_named(client, address, oracle):
     array = rows(1)
     refused(404, ["nobody"], lambda: ask(client, array, model="nobody"))
-    refused(400, ["FP32", "INT32"], lambda: ask(client, array.astype(np.float32), datatype="FP32"))
+    refused(400, ["f32 [1, 2048]", "takes i32"], lambda: ask(client, array.astype(np.float32), datatype="FP32"))
     refused(400, ["2048", "100"], lambda: ask(client, array[:, :100].copy()))
     refused(400, ["letters", "bytes"], lambda: ask(client, array, name="letters"))
     for body in (b"", b"{", b"[]", b'{"inputs": 5}', b'{"inputs": []}', b"\xff" * 100):

@@ -255,6 +255,7 @@ fn dtype(name: &str) -> Result<DType> {
         "bool" => DType::Bool,
         "uint8" => DType::U8,
         "int8" => DType::I8,
+        "uint32" => DType::U32,
         "int32" => DType::I32,
         "int64" => DType::I64,
         "float16" => DType::F16,

@@ -171,7 +171,7 @@ fn a_model_is_compiled_shown_and_asked() {
     assert_eq!((&answer["outputs"][0]["max"], answer["milliseconds"].as_array().unwrap().len()), (&0.0.into(), 3), "{answer}");
     assert!(std::fs::read(path("out/output.npy")).unwrap().starts_with(b"\x93NUMPY"));
     let (code, message) = refused(&["infer", "--model", &path("null.kg"), "--shape", "input=2,3"]);
-    assert!(code == 2 && message.contains("`input` has shape [2, 3]"), "{code}: {message}");
+    assert!(code == 2 && message.contains("`input` is f32 [2, 3]; the model takes f32 [1, 16]"), "{code}: {message}");
     let (code, message) = refused(&["compile", &path("null.onnx"), "--target", "vax"]);
     assert!(code == 2 && message.contains("no target vax"), "{code}: {message}");
     std::fs::write(path("bad.onnx"), "not a model").unwrap();

@@ -184,7 +184,10 @@ fn chains_and_renames_give_what_single_calls_give() -> Result<()> {
         (chain(x.clone().into()).send("z"), "function `affine` has no output `z`; it has y"),
         (Call::of("affine").input("x", x.clone()).input("b", Content::Output(0, "y".into())), "which is not before it"),
         (Call::of("affine").input("x", x.clone()).input("b", vector([1.0])), "input `x` is f32 [300]; the model takes f32 [n]; `n` is 1"),
-        (Call::of("affine").input("x", Tensor { datatype: DataType::Int32, ..x.clone() }).input("b", b_kept), "input `x` is i32 [300]; the model takes f32 [n]"),
+        (
+            Call::of("affine").input("x", Tensor { datatype: DataType::Int32, ..x.clone() }).input("b", b_kept),
+            "input `x` is i32 [300]; the model takes f32 [n]",
+        ),
     ] {
         let (kind, message) = refusal(client.invoke(call))?;
         ensure!(kind == RefusalKind::BadRequest && message.contains(says), "{says}: {message}");

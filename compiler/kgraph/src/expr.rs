@@ -55,6 +55,21 @@ impl Expr {
         }
     }
 
+    /// Whether its value depends on a symbol.
+    pub fn depends_on(&self, symbol: SymbolId) -> bool {
+        match self {
+            Expr::Const(_) => false,
+            Expr::Symbol(id) => *id == symbol,
+            Expr::Add(a, b)
+            | Expr::Sub(a, b)
+            | Expr::Mul(a, b)
+            | Expr::FloorDiv(a, b)
+            | Expr::CeilDiv(a, b)
+            | Expr::Max(a, b)
+            | Expr::Min(a, b) => a.depends_on(symbol) || b.depends_on(symbol),
+        }
+    }
+
     /// Evaluates with `symbols[id]` as the values.
     pub fn eval(&self, symbols: &[i64]) -> Result<i64, EvalError> {
         let checked = |value: Option<i64>| value.ok_or(EvalError::Overflow);

@@ -72,7 +72,7 @@ fn prove(graph: &TensorGraph, symbol: SymbolId) -> Result<Vec<Option<usize>>, Re
     let mut rows: HashMap<ValueId, Rows> = HashMap::new();
     for (index, value) in graph.values.iter().enumerate().filter(|(_, value)| value.constant.is_some()) {
         let id = ValueId(index as u32);
-        if value.shape.iter().any(|dim| mentions(dim, symbol)) {
+        if value.shape.iter().any(|dim| dim.depends_on(symbol)) {
             return Err(at(id, "a constant depends on it"));
         }
         rows.insert(id, Rows::Same);
@@ -131,7 +131,7 @@ impl fmt::Display for Dependence {
 /// What every rule promises: the dimension of the rows is the symbol, and no other dimension depends on it.
 fn check(shape: &[Expr], symbol: SymbolId, rows: Rows) -> Result<(), String> {
     let right = match rows {
-        Rows::Same => shape.iter().all(|dim| !mentions(dim, symbol)),
+        Rows::Same => shape.iter().all(|dim| !dim.depends_on(symbol)),
         Rows::Axis(axis) => axis_of(shape, symbol) == Some(axis),
     };
     right.then_some(()).ok_or_else(|| "the shape of its result depends on the number of rows in another way".into())
@@ -139,21 +139,7 @@ fn check(shape: &[Expr], symbol: SymbolId, rows: Rows) -> Result<(), String> {
 
 /// The only dimension that depends on the symbol, if it is the symbol.
 fn axis_of(shape: &[Expr], symbol: SymbolId) -> Option<usize> {
-    let mut depending = shape.iter().enumerate().filter(|(_, dim)| mentions(dim, symbol));
+    let mut depending = shape.iter().enumerate().filter(|(_, dim)| dim.depends_on(symbol));
     let (axis, dim) = depending.next()?;
     (*dim == Expr::Symbol(symbol) && depending.next().is_none()).then_some(axis)
-}
-
-fn mentions(expr: &Expr, symbol: SymbolId) -> bool {
-    match expr {
-        Expr::Const(_) => false,
-        Expr::Symbol(id) => *id == symbol,
-        Expr::Add(a, b)
-        | Expr::Sub(a, b)
-        | Expr::Mul(a, b)
-        | Expr::FloorDiv(a, b)
-        | Expr::CeilDiv(a, b)
-        | Expr::Max(a, b)
-        | Expr::Min(a, b) => mentions(a, symbol) || mentions(b, symbol),
-    }
 }

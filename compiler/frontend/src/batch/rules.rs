@@ -1,6 +1,6 @@
 //! Where the rows of a result lie, operator by operator.
 
-use super::{Application, Dependence, Rows, axis_of, mentions};
+use super::{Application, Dependence, Rows, axis_of};
 use crate::size::same;
 use crate::tensor_graph::{MatMul, Op, Reduce, ValueId};
 use atoll_kgraph::Expr;
@@ -105,7 +105,7 @@ impl Application<'_> {
     /// Whether numbers of the operator itself depend on the number of rows.
     fn numbers_mention_rows(&self) -> bool {
         match &self.node.op {
-            Op::Slice { starts, .. } => starts.iter().any(|start| mentions(start, self.symbol)),
+            Op::Slice { starts, .. } => starts.iter().any(|start| start.depends_on(self.symbol)),
             _ => false,
         }
     }

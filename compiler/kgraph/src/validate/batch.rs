@@ -1,6 +1,6 @@
 //! What a structurally right batch axis is. Whether the rows are independent only the analysis can tell that is named as its proof.
 
-use super::{Invalid, depends, invalid};
+use super::{Invalid, invalid};
 use crate::batch::BatchAxis;
 use crate::expr::Expr;
 use crate::graph::{BufferKind, BufferSpec, KernelGraph};
@@ -44,7 +44,7 @@ fn check_buffer(buffer: &BufferSpec, axis: Option<u32>, symbol: crate::SymbolId)
         }
         Some(_) => {}
     }
-    if shape.iter().enumerate().any(|(other, dimension)| other != axis && depends(dimension, symbol)) {
+    if shape.iter().enumerate().any(|(other, dimension)| other != axis && dimension.depends_on(symbol)) {
         return Err(invalid(place, "another dimension depends on the symbol"));
     }
     Ok(())

@@ -4,7 +4,7 @@ mod batch;
 mod segments;
 mod target;
 
-use crate::expr::{Expr, SymbolId};
+use crate::expr::Expr;
 use crate::features::Feature;
 use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, KernelGraph, Node, NodeId, NodeKind, TempPlacement};
 use crate::limits::{BUFFERS_MAX, RANK_MAX, SYMBOLS_MAX};
@@ -158,21 +158,6 @@ fn places(graph: &KernelGraph, kind: BufferKind, places: &[TempPlacement]) -> Re
     match graph.buffers_of(kind).find(|(id, _)| !placed.contains(id)) {
         Some((id, _)) => Err(invalid(place, format!("buffer {} has no place", id.0))),
         None => Ok(()),
-    }
-}
-
-/// Whether an expression depends on a symbol.
-fn depends(expr: &Expr, on: SymbolId) -> bool {
-    match expr {
-        Expr::Const(_) => false,
-        Expr::Symbol(id) => *id == on,
-        Expr::Add(a, b)
-        | Expr::Sub(a, b)
-        | Expr::Mul(a, b)
-        | Expr::FloorDiv(a, b)
-        | Expr::CeilDiv(a, b)
-        | Expr::Max(a, b)
-        | Expr::Min(a, b) => depends(a, on) || depends(b, on),
     }
 }
 

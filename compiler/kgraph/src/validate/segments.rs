@@ -1,6 +1,6 @@
 //! What valid segments and sizes read back from the device are.
 
-use super::{Invalid, depends, expression, invalid};
+use super::{Invalid, expression, invalid};
 use crate::graph::{BufferKind, DType, KernelGraph, NodeId, NodeKind, ReadBack};
 use crate::limits::{SEGMENT_DEPTH_MAX, TRIPS_MAX};
 use crate::segment::{Scalar, Segment};
@@ -89,15 +89,15 @@ pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
             Some(_) => {}
         }
         let fixed = graph.buffers.iter().filter(|buffer| matches!(buffer.kind, BufferKind::Input | BufferKind::State));
-        if let Some(buffer) = fixed.clone().find(|buffer| buffer.shape.iter().any(|dimension| depends(dimension, *symbol))) {
+        if let Some(buffer) = fixed.clone().find(|buffer| buffer.shape.iter().any(|dimension| dimension.depends_on(*symbol))) {
             return Err(invalid(place, format!("{} depends on it and is there before it is read", buffer.name)));
         }
         let early = graph.nodes[..=after.0 as usize].iter().find(|node| match &node.kind {
             NodeKind::Kernel => false,
             NodeKind::Copy { from_offset, to_offset, bytes, .. } => {
-                [from_offset, to_offset, bytes].iter().any(|expr| depends(expr, *symbol))
+                [from_offset, to_offset, bytes].iter().any(|expr| expr.depends_on(*symbol))
             }
-            NodeKind::Fill { offset, bytes, .. } => [offset, bytes].iter().any(|expr| depends(expr, *symbol)),
+            NodeKind::Fill { offset, bytes, .. } => [offset, bytes].iter().any(|expr| expr.depends_on(*symbol)),
         });
         if let Some(node) = early {
             return Err(invalid(place, format!("{} depends on it and comes before it is read", node.name)));

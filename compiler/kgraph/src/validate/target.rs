@@ -1,6 +1,6 @@
 //! What a valid target is.
 
-use super::{Invalid, depends, expression, invalid};
+use super::{Invalid, expression, invalid};
 use crate::expr::Expr;
 use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, KernelGraph, Node, NodeKind, ReadBack};
 use crate::limits::{BLOCK_THREADS_MAX, NAME_BYTES_MAX, PARAMS_BYTES_MAX, VARIANTS_MAX};
@@ -33,11 +33,11 @@ fn sizes_are_known(graph: &KernelGraph, target: &TargetImage) -> Result<(), Inva
     for ReadBack { symbol, after, .. } in &graph.read_backs {
         let uses = |launch: &LaunchSpec| {
             let in_argument = |argument: &Argument| match argument {
-                Argument::Buffer { offset: expr, .. } | Argument::Int { value: expr, .. } => depends(expr, *symbol),
-                Argument::Bytes { relocations, .. } => relocations.iter().any(|relocation| depends(&relocation.offset, *symbol)),
+                Argument::Buffer { offset: expr, .. } | Argument::Int { value: expr, .. } => expr.depends_on(*symbol),
+                Argument::Bytes { relocations, .. } => relocations.iter().any(|relocation| relocation.offset.depends_on(*symbol)),
                 Argument::F32 { .. } | Argument::F64 { .. } => false,
             };
-            launch.grid.iter().any(|blocks| depends(blocks, *symbol)) || launch.args.iter().any(in_argument)
+            launch.grid.iter().any(|blocks| blocks.depends_on(*symbol)) || launch.args.iter().any(in_argument)
         };
         let chosen = |spec: &LaunchSpec| spec.variants.iter().flat_map(|variant| &variant.ranges).any(|range| range.symbol == *symbol);
         let early = graph.nodes.iter().zip(&target.launches).take(after.0 as usize + 1);

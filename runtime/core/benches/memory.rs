@@ -3,30 +3,51 @@
 //! `cargo bench -p atoll-core --bench memory`
 
 use atoll_core::memory::{
-    Action, ConstantSpec, Event, FunctionId, FunctionSpec, InvocationSpec, Memory, MemoryQuotas, MemorySpec, StageSpec,
+    Action, ConstantSpec, Event, FunctionId, FunctionSpec, InvocationSpec, Memory, MemoryQuotas, MemorySpec, StageSpec, TenantBytes,
 };
 use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, Residency, residency_policy_by_name};
 use atoll_core::rng::Rng;
 use atoll_core::{Class, DeviceOffset, Nanos, TaskId, Tenant};
 use criterion::{Criterion, criterion_group, criterion_main};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 const FUNCTIONS: u64 = 1_000;
 const CONSTANT_BYTES: u64 = 256 << 10;
+const FITTING: u64 = FUNCTIONS / 4;
+/// Invocations that are prepared at a time, at most.
+const PREPARED_MAX: usize = 4;
+
+/// What comes in.
+#[derive(Clone, Copy)]
+struct Load {
+    /// Requests are for any of so many functions, drawn evenly.
+    functions: u64,
+    /// So many requests are there at any time.
+    clients: u64,
+    /// The functions belong to a tenant that may have memory for so many of them.
+    quota: Option<u64>,
+}
 
 /// Memory decisions with an engine that does everything at once.
 struct Driver {
     memory: Memory,
+    load: Load,
+    tenant: Tenant,
     rng: Rng,
     now: u64,
-    ready: bool,
+    tasks: u64,
+    /// Requests that are there.
+    alive: u64,
+    ready: VecDeque<TaskId>,
+    prepared: VecDeque<TaskId>,
     /// Events told so far: each is a decision.
-    events: u32,
+    events: u64,
 }
 
 impl Driver {
-    fn new() -> Driver {
-        let constants_bytes = FUNCTIONS / 4 * CONSTANT_BYTES;
+    fn new(load: Load) -> Driver {
+        let constants_bytes = FITTING * CONSTANT_BYTES;
         let spec = MemorySpec {
             memory_bytes: constants_bytes,
             constants_base: DeviceOffset(1 << 40),
@@ -36,27 +57,34 @@ impl Driver {
             overcommit: 8.0,
         };
         let policy = residency_policy_by_name(RESIDENCY_POLICY_DEFAULT).expect("the default is a policy");
-        let mut memory = Memory::new(&spec, Residency::new((policy.make)()), MemoryQuotas::default());
-        for function in 0..FUNCTIONS {
+        let tenant = load.quota.map_or_else(Tenant::default, |_| "alice".parse().expect("a name of a tenant"));
+        let quota = load.quota.map(|functions| (tenant.clone(), TenantBytes { all: functions * CONSTANT_BYTES, ..TenantBytes::UNLIMITED }));
+        let quotas = MemoryQuotas { default: TenantBytes::UNLIMITED, tenants: BTreeMap::from_iter(quota) };
+        let mut memory = Memory::new(&spec, Residency::new((policy.make)()), quotas);
+        for function in 0..load.functions {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&function.to_le_bytes());
             let constants = vec![ConstantSpec { digest, bytes: CONSTANT_BYTES, offset: 0 }];
-            let spec = FunctionSpec { function: FunctionId(function), tenant: Tenant::default(), class: Class::BestEffort, constants };
+            let spec = FunctionSpec { function: FunctionId(function), tenant: tenant.clone(), class: Class::BestEffort, constants };
             memory.join(spec).expect("there is room for all functions");
         }
-        Driver { memory, rng: Rng::new(1), now: 0, ready: false, events: 0 }
+        let (ready, prepared) = (VecDeque::new(), VecDeque::new());
+        Driver { memory, load, tenant, rng: Rng::new(1), now: 0, tasks: 0, alive: 0, ready, prepared, events: 0 }
     }
 
     fn tell(&mut self, event: Event) {
         self.note(event);
         while let Some(action) = self.memory.next_action() {
             match action {
-                Action::Admitted { ready, .. } => self.ready = ready,
-                Action::Ready { .. } => self.ready = true,
+                Action::Admitted { task, ready: true } | Action::Ready { task } => self.ready.push_back(task),
+                Action::Unready { task } => self.ready.retain(|other| *other != task),
                 Action::Reserve { set, generation, .. } => self.note(Event::Reserved { set, generation, refused: None }),
                 Action::Stage { set, .. } => self.note(Event::Staged { set, end: usize::MAX }),
                 Action::Write { from, .. } => self.note(Event::Written { bytes: from.len() as u64, took_ns: 50_000 }),
-                Action::Begin { task } => self.note(Event::Prepared { task }),
+                Action::Begin { task } => {
+                    self.prepared.push_back(task);
+                    self.note(Event::Prepared { task });
+                }
                 _ => {}
             }
         }
@@ -68,41 +96,63 @@ impl Driver {
         self.memory.handle(Nanos(self.now), event);
     }
 
-    /// A request from its arrival to its end.
-    fn request(&mut self, function: u64) {
-        let task = TaskId(self.now);
-        let stages = vec![StageSpec { function: FunctionId(function), shape: Box::new([1]), bytes: 4096 }];
-        self.tell(Event::Arrived(InvocationSpec { task, class: Class::BestEffort, tenant: Tenant::default(), stages }));
-        while !std::mem::take(&mut self.ready) {
-            self.tell(Event::Advance);
-        }
-        self.tell(Event::Prepare { task });
-        self.tell(Event::Left { task });
-        self.tell(Event::Resume);
+    fn arrive(&mut self) {
+        self.tasks += 1;
+        self.alive += 1;
+        let function = FunctionId(self.rng.below(self.load.functions));
+        let stages = vec![StageSpec { function, shape: Box::new([1]), bytes: 4096 }];
+        let spec = InvocationSpec { task: TaskId(self.tasks), class: Class::BestEffort, tenant: self.tenant.clone(), stages };
+        self.tell(Event::Arrived(spec));
     }
 
-    /// The mean time of a decision over so many requests for any of these functions.
-    fn time(&mut self, requests: u64, functions: u64) -> Duration {
-        let (begin, before) = (Instant::now(), self.events);
-        for _ in 0..requests {
-            let function = self.rng.below(functions);
-            self.request(function);
+    /// One thing happens: a request arrives, is prepared or ends, constants come, or time passes.
+    fn step(&mut self) {
+        if self.alive < self.load.clients {
+            return self.arrive();
         }
-        begin.elapsed() / (self.events - before).max(1)
+        if self.prepared.len() < PREPARED_MAX
+            && let Some(task) = self.ready.pop_front()
+        {
+            return self.tell(Event::Prepare { task });
+        }
+        let before = self.events;
+        self.tell(Event::Advance);
+        if self.events > before + 1 || !self.ready.is_empty() && self.prepared.len() < PREPARED_MAX {
+            return;
+        }
+        if let Some(task) = self.prepared.pop_front() {
+            self.alive -= 1;
+            self.tell(Event::Left { task });
+            return self.tell(Event::Resume);
+        }
+        if let Some(at) = self.memory.next_wakeup() {
+            self.now = self.now.max(at.0);
+            self.tell(Event::Tick);
+        }
+    }
+
+    /// The time of at least so many decisions, scaled to that number.
+    fn time(&mut self, decisions: u64) -> Duration {
+        let (begin, before) = (Instant::now(), self.events);
+        while self.events - before < decisions {
+            self.step();
+        }
+        begin.elapsed().mul_f64(decisions as f64 / (self.events - before) as f64)
     }
 }
 
 fn memory(c: &mut Criterion) {
-    let mut driver = Driver::new();
-    driver.time(20_000, FUNCTIONS);
-    c.bench_function("memory decision, 1,000 functions, a request in four finds its constants", |b| {
-        b.iter_custom(|requests| driver.time(requests.clamp(100, 10_000), FUNCTIONS) * u32::try_from(requests).unwrap_or(u32::MAX));
-    });
-    let mut driver = Driver::new();
-    driver.time(20_000, 100);
-    c.bench_function("memory decision, 1,000 functions, all requests find their constants", |b| {
-        b.iter_custom(|requests| driver.time(requests.clamp(100, 10_000), 100) * u32::try_from(requests).unwrap_or(u32::MAX));
-    });
+    let loads = [
+        ("a request in four finds its constants", Load { functions: FUNCTIONS, clients: 1, quota: None }),
+        ("all requests find their constants", Load { functions: 100, clients: 1, quota: None }),
+        ("64 clients, a request in four finds its constants", Load { functions: FUNCTIONS, clients: 64, quota: None }),
+        ("64 clients of a tenant that may have a fifth of them", Load { functions: FUNCTIONS, clients: 64, quota: Some(FUNCTIONS / 5) }),
+    ];
+    for (name, load) in loads {
+        let mut driver = Driver::new(load);
+        driver.time(100_000);
+        c.bench_function(&format!("memory decision, 1,000 functions, {name}"), |b| b.iter_custom(|decisions| driver.time(decisions)));
+    }
 }
 
 criterion_group!(benches, memory);

@@ -124,6 +124,8 @@ struct TenantState {
     pins: BTreeMap<(ItemId, Class), u32>,
     /// How many functions have a set.
     sets: BTreeMap<ItemId, u32>,
+    /// Those of these sets that another tenant has as well.
+    shared: BTreeSet<ItemId>,
     /// Memory of its invocations.
     held: TenantBytes,
     /// Memory kept from past ones.
@@ -219,6 +221,7 @@ impl Memory {
             return Err(refusal);
         }
         *self.tenant_mut(&tenant).sets.entry(set).or_default() += 1;
+        self.note_sharing(set);
         self.functions.insert(function, Function { tenant, class, membership });
         Ok(set)
     }
@@ -279,7 +282,11 @@ impl Memory {
     }
 
     fn leave_set(&mut self, function: FunctionId, set: ItemId) {
-        if let Some(freed) = self.constants.leave(function, set) {
+        let left = self.constants.leave(function, set);
+        if left.is_none() {
+            self.note_sharing(set);
+        }
+        if let Some(freed) = left {
             self.free_constants(freed);
             self.quotas.forget(set);
             self.drop_load(set);

@@ -135,6 +135,11 @@ impl Quotas {
         charge.is_some_and(|charge| charge.classes[class as usize])
     }
 
+    /// Whether a set is charged to a tenant for both classes.
+    pub(super) fn is_charged_twice(&self, tenant: &Tenant, set: ItemId) -> bool {
+        CLASSES.into_iter().all(|class| self.is_charged(tenant, set, class))
+    }
+
     /// What charging these sets would add.
     pub(super) fn added_by(&self, tenant: &Tenant, class: Class, sets: &[ItemId], constants: &Constants) -> TenantBytes {
         let known = self.tenants.get(tenant).map(|charges| &charges.constants);
@@ -215,7 +220,7 @@ impl Charges {
     }
 }
 
-const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
+pub(super) const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
 
 /// What a constant adds that so many sets have by class already, if one more of a class has it.
 fn new_bytes(counts: [u32; 2], class: Class, bytes: u64) -> TenantBytes {

@@ -8,7 +8,7 @@
 use super::event::{FunctionId, InvocationSpec, LoadRefusal, Refusal, StageSpec, TenantUse, Turn};
 use super::ledger::{ALIGN, granules};
 use super::min_residency::Victims;
-use super::quota::TenantBytes;
+use super::quota::{CLASSES, TenantBytes};
 use super::{Invocation, Memory};
 use crate::ids::{Class, Nanos, TaskId};
 use crate::residency::ItemId;
@@ -71,7 +71,7 @@ impl Memory {
         if victims == Victims::Cool && !self.fits_quota_beside_warm(&demand, turn) {
             return false;
         }
-        while !self.need_with(&demand, &[]).fits(demand.quota) {
+        while !self.need_fits(&demand, None) {
             if !self.take_from_behind(turn, Some(&demand.tenant)) {
                 return false;
             }
@@ -180,30 +180,37 @@ impl Memory {
         used
     }
 
-    /// What its tenant would need with an invocation, if everything went that nobody uses but these constants.
-    fn need_with(&self, demand: &Demand, kept: &[(ItemId, Class)]) -> TenantBytes {
-        let (held, _) = self.held_by(&demand.tenant);
-        let stays: Vec<(ItemId, Class)> = self.in_use(demand).into_iter().chain(kept.iter().copied()).collect();
-        let bytes_of = |class: Option<Class>| {
-            let sets = stays.iter().filter(|(_, other)| class.is_none_or(|class| class == *other)).map(|(set, _)| *set);
-            self.constants.bytes_of(&sets.collect::<Vec<_>>())
-        };
+    /// Whether an invocation would fit its tenant's quota if everything went that nobody uses; where some constants stay, memory kept from past invocations stays as well.
+    fn need_fits(&self, demand: &Demand, kept: Option<&[(ItemId, Class)]>) -> bool {
+        let (held, idle_bytes) = self.held_by(&demand.tenant);
+        let stays: Vec<(ItemId, Class)> = self.in_use(demand).into_iter().chain(kept.unwrap_or_default().iter().copied()).collect();
         let mut need = held;
-        need += TenantBytes { all: bytes_of(None), best_effort: bytes_of(Some(Class::BestEffort)) };
         need += TenantBytes::of(demand.class, demand.bytes);
-        need
+        need += TenantBytes { all: kept.map_or(0, |_| idle_bytes), best_effort: 0 };
+        let fits = |bytes_of: &dyn Fn(&[ItemId]) -> u64| {
+            let bytes_of = |class: Option<Class>| {
+                let sets = stays.iter().filter(|(_, other)| class.is_none_or(|class| class == *other)).map(|(set, _)| *set);
+                bytes_of(&sets.collect::<Vec<_>>())
+            };
+            let mut need = need;
+            need += TenantBytes { all: bytes_of(None), best_effort: bytes_of(Some(Class::BestEffort)) };
+            need.fits(demand.quota)
+        };
+        // Constants that sets have in common count once; mostly there is room even if they count for each.
+        fits(&|sets| sets.iter().map(|&set| self.constants.set_bytes(set)).sum()) || fits(&|sets| self.constants.bytes_of(sets))
     }
 
     /// Whether there is room for an invocation in its tenant's quota beside the constants in their minimum residency. If not, it is looked at again when that may have changed.
     fn fits_quota_beside_warm(&mut self, demand: &Demand, turn: Turn) -> bool {
-        let warm: Vec<(ItemId, Class)> =
-            self.droppable_of(demand).filter(|&(set, _)| self.residency_until(&demand.tenant, set).is_some()).collect();
-        let mut need = self.need_with(demand, &warm);
-        need += TenantBytes { all: self.held_by(&demand.tenant).1, best_effort: 0 };
-        let fits = need.fits(demand.quota);
+        let warm = self.residency.warm_items(self.now);
+        let own: Vec<(Nanos, ItemId)> = warm.filter(|&(_, set)| !self.is_shared(&demand.tenant, set)).collect();
+        let charges = own.iter().flat_map(|&(_, set)| CLASSES.map(|class| (set, class)));
+        let kept: Vec<(ItemId, Class)> = charges.filter(|&charge| self.is_droppable(demand, charge)).collect();
+        let fits = self.need_fits(demand, Some(&kept));
         if !fits {
             self.note_first(turn);
-            self.look_again(turn.1, warm.iter().filter_map(|&(set, _)| self.residency_until(&demand.tenant, set)).min());
+            let until = own.iter().find(|(_, set)| kept.iter().any(|(other, _)| other == set)).map(|&(until, _)| until);
+            self.look_again(turn.1, until);
         }
         fits
     }
@@ -214,10 +221,11 @@ impl Memory {
         pinned.chain(demand.sets.iter().map(|&set| (set, demand.class))).collect()
     }
 
-    /// What is charged to a tenant and not in use, if this invocation is.
-    fn droppable_of<'a>(&'a self, demand: &'a Demand) -> impl Iterator<Item = (ItemId, Class)> + 'a {
-        let in_use = self.in_use(demand);
-        self.quotas.charges(&demand.tenant).filter(move |charge| !in_use.contains(charge))
+    /// Whether a set is charged to a tenant for a class and not in use, if this invocation is.
+    fn is_droppable(&self, demand: &Demand, (set, class): (ItemId, Class)) -> bool {
+        let pins = self.tenants.get(&demand.tenant).map(|state| &state.pins);
+        let in_use = class == demand.class && demand.sets.contains(&set) || pins.is_some_and(|pins| pins.contains_key(&(set, class)));
+        !in_use && self.quotas.is_charged(&demand.tenant, set, class)
     }
 
     /// Takes something from a tenant that it does not use: for any of its work, or what counts as best-effort.
@@ -226,10 +234,19 @@ impl Memory {
         if of_any && victims == Victims::All && self.reclaim_idle(Some(tenant)) {
             return Some(());
         }
-        let mut droppable: Vec<(ItemId, Class)> = self.droppable_of(demand).collect();
-        let stays = |set: ItemId| victims == Victims::Cool && self.residency_until(tenant, set).is_some();
-        droppable.retain(|&(set, class)| (of_any || class == Class::BestEffort) && !stays(set));
-        if let Some(&(set, class)) = droppable.iter().find(|(set, class)| self.has_other_use(tenant, *set, *class)) {
+        let stays: BTreeSet<ItemId> = match victims {
+            Victims::All => BTreeSet::new(),
+            Victims::Cool => self.residency.warm_items(self.now).map(|(_, set)| set).filter(|&set| !self.is_shared(tenant, set)).collect(),
+        };
+        let in_use = self.in_use(demand);
+        let may_go = |charge: &(ItemId, Class)| {
+            let counts = of_any || charge.1 == Class::BestEffort;
+            counts && !in_use.contains(charge) && !stays.contains(&charge.0)
+        };
+        let droppable: Vec<(ItemId, Class)> = self.quotas.charges(tenant).filter(may_go).collect();
+        let shared = self.tenants.get(tenant).map(|state| &state.shared);
+        let has_other_use = |set| shared.is_some_and(|shared| shared.contains(&set)) || self.quotas.is_charged_twice(tenant, set);
+        if let Some(&(set, class)) = droppable.iter().find(|(set, _)| has_other_use(*set)) {
             self.quotas.discharge(tenant, class, set);
             return Some(());
         }
@@ -244,21 +261,20 @@ impl Memory {
         Some(())
     }
 
-    /// Whether somebody else may use a set, or the tenant itself for the other class.
-    fn has_other_use(&self, tenant: &Tenant, set: ItemId, class: Class) -> bool {
-        let other = if class == Class::RealTime { Class::BestEffort } else { Class::RealTime };
-        self.quotas.is_charged(tenant, set, other) || self.is_others(tenant, set)
+    /// Notes which tenants have a set together with others, after a function has joined or left it. What others have as well stays on the device without being charged.
+    pub(super) fn note_sharing(&mut self, set: ItemId) {
+        let all = self.constants.functions(set).len();
+        for state in self.tenants.values_mut() {
+            match state.sets.get(&set) {
+                Some(&own) if (own as usize) < all => state.shared.insert(set),
+                _ => state.shared.remove(&set),
+            };
+        }
     }
 
-    /// Whether somebody else may use a set.
-    fn is_others(&self, tenant: &Tenant, set: ItemId) -> bool {
-        let own = self.tenants.get(tenant).and_then(|state| state.sets.get(&set)).copied().unwrap_or_default();
-        self.constants.functions(set).len() > own as usize
-    }
-
-    /// Until when the minimum residency of a set lasts that is charged to a tenant; `None` if it is over. What others have as well stays on the device without being charged.
-    fn residency_until(&self, tenant: &Tenant, set: ItemId) -> Option<Nanos> {
-        self.residency.warm_until(self.now, set).filter(|_| !self.is_others(tenant, set))
+    /// Whether another tenant has a set that this one has.
+    fn is_shared(&self, tenant: &Tenant, set: ItemId) -> bool {
+        self.tenants.get(tenant).is_some_and(|state| state.shared.contains(&set))
     }
 }
 

@@ -20,6 +20,8 @@ use std::collections::HashMap;
 const SAMPLE: usize = 64;
 /// Uses after which a use counts half, for each of the counts.
 const HALF_LIVES: [f64; 3] = [8.0, 64.0, 1024.0];
+/// Candidates that are drawn for a sample where not all of them may go.
+const DRAWS: usize = 4 * SAMPLE;
 /// How much of the gap's mean and deviation one more gap makes up.
 const GAP_GAIN: f64 = 0.1;
 /// Gaps that deviate by this part of their mean, or more, are taken to be random.
@@ -114,16 +116,21 @@ impl Cost {
         self.items.get_mut(&item).expect("what came to the device is known until it is forgotten")
     }
 
-    /// The least worthy of a sample; of equal ones the lowest id, since a map's order is not the same twice.
-    fn least(&mut self) -> Option<ItemId> {
-        let count = self.candidates.len();
-        let sample = (0..count.min(SAMPLE)).map(|i| if count <= SAMPLE { i } else { self.rng.below(count as u64) as usize });
-        let sample: Vec<ItemId> = sample.map(|place| self.candidates[place]).collect();
-        self.least_worthy(&sample)
+    /// The least worthy of a sample of those that may go; of equal ones the lowest id, since a map's order is not the same twice.
+    fn least(&mut self, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
+        let all = self.candidates.iter().copied().filter(|&item| may_go(item));
+        if self.candidates.len() <= SAMPLE {
+            return self.least_worthy(all);
+        }
+        let count = self.candidates.len() as u64;
+        let (candidates, rng) = (&self.candidates, &mut self.rng);
+        let drawn = (0..DRAWS).map(|_| candidates[rng.below(count) as usize]);
+        let sample: Vec<ItemId> = drawn.filter(|&item| may_go(item)).take(SAMPLE).collect();
+        if sample.is_empty() { self.least_worthy(all) } else { self.least_worthy(sample.into_iter()) }
     }
 
-    fn least_worthy(&self, items: &[ItemId]) -> Option<ItemId> {
-        let ranked = items.iter().map(|item| (self.items[item].worth(self.now), *item));
+    fn least_worthy(&self, items: impl Iterator<Item = ItemId>) -> Option<ItemId> {
+        let ranked = items.map(|item| (self.items[&item].worth(self.now), item));
         ranked.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, item)| item)
     }
 }
@@ -156,14 +163,14 @@ impl ResidencyPolicy for Cost {
         self.candidates.push(item);
     }
 
-    fn victim(&mut self, _now: Nanos) -> Option<ItemId> {
-        let victim = self.least()?;
+    fn victim(&mut self, _now: Nanos, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
+        let victim = self.least(may_go)?;
         self.hold(victim);
         Some(victim)
     }
 
     fn least_of(&self, _now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
-        self.least_worthy(candidates)
+        self.least_worthy(candidates.iter().copied())
     }
 
     fn leave(&mut self, item: ItemId) {
@@ -187,7 +194,7 @@ mod tests {
             cost.release(ItemId(id as u64));
         }
         uses.into_iter().for_each(|item| cost.used(Nanos(0), ItemId(item)));
-        std::iter::from_fn(|| cost.victim(Nanos(0))).map(|item| item.0).collect()
+        std::iter::from_fn(|| cost.victim(Nanos(0), &|_| true)).map(|item| item.0).collect()
     }
 
     const PLAIN: (u64, u64, Class) = (1000, 1000, Class::BestEffort);

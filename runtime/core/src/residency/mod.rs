@@ -10,9 +10,11 @@
 
 mod cost;
 mod two_level_lru;
+mod warm;
 
 use crate::ids::{Class, Nanos};
 use std::collections::BTreeMap;
+use warm::WarmItems;
 
 /// What comes and goes as one: the constants of a function, or of all functions that share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,8 +45,8 @@ pub trait ResidencyPolicy: Send {
     /// The item may go.
     fn release(&mut self, item: ItemId);
 
-    /// Takes the candidate that would be missed least; it leaves the device. Equal ones go in an order that depends on nothing but the events.
-    fn victim(&mut self, now: Nanos) -> Option<ItemId>;
+    /// Takes the candidate that would be missed least of those that `may_go` lets pass; it leaves the device. Equal ones go in an order that depends on nothing but the events.
+    fn victim(&mut self, now: Nanos, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId>;
 
     /// Which of these candidates would be missed least. It stays one.
     fn least_of(&self, now: Nanos, candidates: &[ItemId]) -> Option<ItemId>;
@@ -104,6 +106,8 @@ pub struct Residency {
     resident: BTreeMap<ItemId, Resident>,
     resident_bytes: u64,
     reclaimable_bytes: u64,
+    /// Unpinned items whose last use ended a moment ago, or did when they were looked at last.
+    warm: WarmItems,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,17 +131,22 @@ pub struct Warm {
 }
 
 impl Resident {
+    /// When it stops to count as in use a moment ago, past times included; `None` while it is in use and if it never was.
+    fn cools_at(&self) -> Option<Nanos> {
+        let used_until = self.used_until.filter(|_| self.pins == 0)?;
+        Some(Nanos(used_until.0.saturating_add(self.reload_ns)))
+    }
+
     /// Until when it counts as in use a moment ago; `None` if it does not, which is so while it is in use as well.
     fn warm_until(&self, now: Nanos) -> Option<Nanos> {
-        let used_until = self.used_until.filter(|_| self.pins == 0)?;
-        Some(Nanos(used_until.0.saturating_add(self.reload_ns))).filter(|until| now < *until)
+        self.cools_at().filter(|until| now < *until)
     }
 }
 
 impl Residency {
     /// Nothing is on the device.
     pub fn new(policy: Box<dyn ResidencyPolicy>) -> Residency {
-        Residency { policy, resident: BTreeMap::new(), resident_bytes: 0, reclaimable_bytes: 0 }
+        Residency { policy, resident: BTreeMap::new(), resident_bytes: 0, reclaimable_bytes: 0, warm: WarmItems::default() }
     }
 
     /// An item, which was not on the device, is there now, unpinned.
@@ -159,13 +168,12 @@ impl Residency {
 
     /// An invocation that used an item on the device is over.
     pub fn use_ended(&mut self, now: Nanos, item: ItemId) {
-        self.expect(item).used_until = Some(now);
+        self.change(item, |resident| resident.used_until = Some(now));
     }
 
     /// The item on the device stays there until [`Residency::unpin`]. Pins count.
     pub fn pin(&mut self, item: ItemId) {
-        let resident = self.expect(item);
-        resident.pins += 1;
+        let resident = self.change(item, |resident| resident.pins += 1);
         if resident.pins == 1 {
             self.reclaimable_bytes -= resident.bytes;
             self.policy.hold(item);
@@ -174,8 +182,7 @@ impl Residency {
 
     /// Takes back one [`Residency::pin`].
     pub fn unpin(&mut self, item: ItemId) {
-        let resident = self.expect(item);
-        resident.pins = resident.pins.checked_sub(1).expect("what is unpinned was pinned");
+        let resident = self.change(item, |resident| resident.pins = resident.pins.checked_sub(1).expect("what is unpinned was pinned"));
         if resident.pins == 0 {
             self.reclaimable_bytes += resident.bytes;
             self.policy.release(item);
@@ -191,9 +198,9 @@ impl Residency {
 
     /// The item was lost with the device's memory, also where it was pinned: those pins are gone with it. How it was used is remembered.
     pub fn lose(&mut self, item: ItemId) {
-        let resident = self.resident.get_mut(&item).expect("the item is on the device");
-        let was_pinned = std::mem::take(&mut resident.pins) > 0;
-        if was_pinned {
+        let pins = self.expect(item).pins;
+        let resident = self.change(item, |resident| resident.pins = 0);
+        if pins > 0 {
             self.reclaimable_bytes += resident.bytes;
             self.policy.release(item);
         }
@@ -217,7 +224,7 @@ impl Residency {
         let mut victims = Vec::new();
         let mut freed_bytes = 0;
         while freed_bytes < wanted_bytes {
-            let victim = self.policy.victim(now).expect("what may go is a candidate");
+            let victim = self.policy.victim(now, &|_| true).expect("what may go is a candidate");
             assert_eq!(self.expect(victim).pins, 0, "a policy picks no pinned item");
             freed_bytes += self.drop_resident(victim);
             victims.push(victim);
@@ -254,32 +261,46 @@ impl Residency {
         self.resident.get(&item)?.warm_until(now)
     }
 
+    /// The items that may go and were in use a moment ago, with the time until which they count so, the first first.
+    pub fn warm_items(&self, now: Nanos) -> impl Iterator<Item = (Nanos, ItemId)> {
+        self.warm.items(now)
+    }
+
     /// What may go and was in use a moment ago.
-    pub fn warm(&self, now: Nanos) -> Warm {
-        let warm = self.resident.values().filter_map(|resident| Some((resident.bytes, resident.warm_until(now)?)));
-        warm.fold(Warm::default(), |warm, (bytes, until)| Warm {
-            bytes: warm.bytes + bytes,
-            until: warm.until.into_iter().chain([until]).min(),
-        })
+    pub fn warm(&mut self, now: Nanos) -> Warm {
+        self.warm.at(now)
     }
 
     /// Takes the item off the device that would be missed least of those that may go and were not in use a moment ago; `None` if there is none.
     pub fn reclaim_cool(&mut self, now: Nanos) -> Option<ItemId> {
-        let cool = self.resident.iter().filter(|(_, resident)| resident.warm_until(now).is_none());
-        let cool: Vec<ItemId> = cool.map(|(item, _)| *item).collect();
-        self.reclaim_one_of(now, &cool)
+        let resident = &self.resident;
+        let victim = self.policy.victim(now, &|item| resident[&item].warm_until(now).is_none())?;
+        assert_eq!(self.expect(victim).pins, 0, "a policy picks no pinned item");
+        self.drop_resident(victim);
+        Some(victim)
     }
 
-    fn expect(&mut self, item: ItemId) -> &mut Resident {
-        self.resident.get_mut(&item).expect("the item is on the device")
+    fn expect(&self, item: ItemId) -> Resident {
+        *self.resident.get(&item).expect("the item is on the device")
+    }
+
+    /// Changes what is known of an item on the device, and with it whether it was in use a moment ago; returns what is known now.
+    fn change(&mut self, item: ItemId, change: impl FnOnce(&mut Resident)) -> Resident {
+        let resident = self.resident.get_mut(&item).expect("the item is on the device");
+        let before = resident.cools_at();
+        change(resident);
+        let after = *resident;
+        self.warm.moved(item, after.bytes, before, after.cools_at());
+        after
     }
 
     /// Forgets that an unpinned item was on the device, and says how large it was.
     fn drop_resident(&mut self, item: ItemId) -> u64 {
-        let bytes = self.resident.remove(&item).expect("the item is on the device").bytes;
-        self.resident_bytes -= bytes;
-        self.reclaimable_bytes -= bytes;
-        bytes
+        let resident = self.resident.remove(&item).expect("the item is on the device");
+        self.warm.moved(item, resident.bytes, resident.cools_at(), None);
+        self.resident_bytes -= resident.bytes;
+        self.reclaimable_bytes -= resident.bytes;
+        resident.bytes
     }
 }
 

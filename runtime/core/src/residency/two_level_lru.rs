@@ -51,10 +51,10 @@ impl ResidencyPolicy for TwoLevelLru {
         self.places.insert(item, place);
     }
 
-    fn victim(&mut self, _now: Nanos) -> Option<ItemId> {
-        let (_, item) = self.order.pop_first()?;
-        self.places.remove(&item);
-        Some(item)
+    fn victim(&mut self, _now: Nanos, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
+        let victim = self.order.values().copied().find(|&item| may_go(item))?;
+        self.hold(victim);
+        Some(victim)
     }
 
     fn least_of(&self, _now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
@@ -87,7 +87,7 @@ mod tests {
             lru.release(item);
         }
         lru.used(Nanos(1), ItemId(2));
-        let order: Vec<u64> = std::iter::from_fn(|| lru.victim(Nanos(2))).map(|item| item.0).collect();
+        let order: Vec<u64> = std::iter::from_fn(|| lru.victim(Nanos(2), &|_| true)).map(|item| item.0).collect();
         assert_eq!(order, [4, 1, 3, 2], "item 2 has reached its third use and is the last one used");
     }
 
@@ -105,7 +105,7 @@ mod tests {
                 lru.admit(Nanos(0), item, &facts);
                 lru.release(item);
             }
-            std::iter::from_fn(|| lru.victim(Nanos(0))).map(|item| item.0).collect::<Vec<_>>()
+            std::iter::from_fn(|| lru.victim(Nanos(0), &|_| true)).map(|item| item.0).collect::<Vec<_>>()
         };
         assert_eq!(victims(&mut lru), [2, 1], "item 1 was used three times");
         lru.forget(ItemId(1));

@@ -187,17 +187,18 @@ impl Memory {
         let mut need = held;
         need += TenantBytes::of(demand.class, demand.bytes);
         need += TenantBytes { all: kept.map_or(0, |_| idle_bytes), best_effort: 0 };
-        let fits = |bytes_of: &dyn Fn(&[ItemId]) -> u64| {
-            let bytes_of = |class: Option<Class>| {
-                let sets = stays.iter().filter(|(_, other)| class.is_none_or(|class| class == *other)).map(|(set, _)| *set);
-                bytes_of(&sets.collect::<Vec<_>>())
-            };
-            let mut need = need;
-            need += TenantBytes { all: bytes_of(None), best_effort: bytes_of(Some(Class::BestEffort)) };
-            need.fits(demand.quota)
-        };
+        let mut at_most = need;
+        stays.iter().for_each(|&(set, class)| at_most += TenantBytes::of(class, self.constants.set_bytes(set)));
         // Constants that sets have in common count once; mostly there is room even if they count for each.
-        fits(&|sets| sets.iter().map(|&set| self.constants.set_bytes(set)).sum()) || fits(&|sets| self.constants.bytes_of(sets))
+        if at_most.fits(demand.quota) {
+            return true;
+        }
+        let bytes_of = |class: Option<Class>| {
+            let sets = stays.iter().filter(|(_, other)| class.is_none_or(|class| class == *other)).map(|(set, _)| *set);
+            self.constants.bytes_of(&sets.collect::<Vec<_>>())
+        };
+        need += TenantBytes { all: bytes_of(None), best_effort: bytes_of(Some(Class::BestEffort)) };
+        need.fits(demand.quota)
     }
 
     /// Whether there is room for an invocation in its tenant's quota beside the constants in their minimum residency. If not, it is looked at again when that may have changed.

@@ -51,8 +51,8 @@ impl ResidencyPolicy for Foreknowing {
         self.candidates.insert(item);
     }
 
-    fn victim(&mut self, now: Nanos) -> Option<ItemId> {
-        let candidates: Vec<ItemId> = self.candidates.iter().copied().collect();
+    fn victim(&mut self, now: Nanos, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
+        let candidates: Vec<ItemId> = self.candidates.iter().copied().filter(|&item| may_go(item)).collect();
         let victim = self.least_of(now, &candidates)?;
         self.candidates.remove(&victim);
         Some(victim)

@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Ptx(commands::ptx::Args),
     Models(commands::models::Args),
     Doctor(commands::doctor::Args),
-    Bench(commands::bench::Args),
+    Bench(atoll_bench::commands::Args),
     Completion(commands::completion::Args),
     /// Run launches for a daemon; started by `atoll serve`
     #[command(hide = true)]

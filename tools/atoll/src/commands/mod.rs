@@ -1,6 +1,5 @@
 //! One file per command.
 
-pub(crate) mod bench;
 pub(crate) mod compile;
 pub(crate) mod completion;
 pub(crate) mod doctor;
@@ -52,7 +51,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Pack(args) => pack::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => atoll_bench::commands::run(args),
         Command::Completion(args) => completion::run(&args),
         Command::Executor => Ok(atoll_executor::serve(DEVICES)?),
     }

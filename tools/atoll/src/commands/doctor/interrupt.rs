@@ -1,9 +1,9 @@
 //! Whether running blocks are stopped for more urgent ones, by trying: a kernel that never ends holds all compute units, and others ask for them.
 
 use super::cancel;
-use crate::commands::bench::Workload;
 use crate::engine::EngineArgs;
 use anyhow::Result;
+use atoll_bench::commands::Workload;
 use atoll_engine::Class;
 use atoll_kgraph::Bundle;
 use std::sync::Arc;

@@ -2,10 +2,10 @@
 
 use super::Finding;
 use super::interrupt::Interruption;
-use crate::commands::bench::Workload;
 use crate::compiler::compile_for;
 use crate::engine::{DeviceName, EngineArgs};
 use anyhow::{Context, Result};
+use atoll_bench::commands::Workload;
 use atoll_engine::{Class, EngineStatistics};
 use atoll_kgraph::Bundle;
 use atoll_models::{BuildOptions, build_onnx};

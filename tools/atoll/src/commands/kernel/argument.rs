@@ -182,7 +182,7 @@ fn made(datatype: DataType, shape: &str, how: &str, random: &mut Random) -> Resu
     let mut element = |index: u64| -> Result<Vec<u8>> {
         match how {
             "random" if is_float => number(datatype, random.normal()),
-            "random" => Ok(random.next().to_le_bytes()[..bytes_of(datatype)].to_vec()),
+            "random" => Ok(random.next_u64().to_le_bytes()[..bytes_of(datatype)].to_vec()),
             "arange" if is_float => number(datatype, index as f64),
             "arange" => Ok(index.to_le_bytes()[..bytes_of(datatype)].to_vec()),
             value => literal(datatype, value).context("content is random, arange or a number"),

@@ -6,8 +6,6 @@ mod source;
 mod stats;
 mod transform;
 
-pub(in crate::commands) use transform::parse_block;
-
 use anyhow::Result;
 use clap::Subcommand;
 

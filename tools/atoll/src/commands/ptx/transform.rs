@@ -1,7 +1,7 @@
 //! `atoll ptx transform`
 
 use crate::failure::{Blame, user_error};
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, Table, parse_block, print, print_json};
 use anyhow::{Context, Result};
 use atoll_passes::{
     FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassError, PassOptions, Preemption, Rerun, TransformReport,
@@ -130,17 +130,6 @@ fn options(args: &Args, module: &Module) -> Result<PassOptions> {
     let always = |name: &Name| module.function(name).is_some_and(|kernel| analyze_idempotence(module, kernel) == Rerun::Always);
     options.may_run_again.extend(module.kernels().map(|kernel| kernel.name.clone()).filter(always));
     Ok(options)
-}
-
-/// `256`, `16,16` or `8x8x4`.
-pub(in crate::commands) fn parse_block(text: &str) -> Result<[u32; 3]> {
-    let extents: Option<Vec<u32>> = text.split([',', 'x']).map(|extent| extent.trim().parse().ok().filter(|e| *e > 0)).collect();
-    match extents.as_deref() {
-        Some(&[x]) => Ok([x, 1, 1]),
-        Some(&[x, y]) => Ok([x, y, 1]),
-        Some(&[x, y, z]) => Ok([x, y, z]),
-        _ => Err(user_error(format!("--block {text}: one to three positive numbers are wanted"))),
-    }
 }
 
 /// What happened to a kernel, a line for each pass that had something to say.

@@ -1,0 +1,108 @@
+//! A daemon over HTTP.
+
+use crate::failure::user_error;
+use anyhow::{Context, Result, anyhow};
+use atoll_protocol::{ErrorBody, IndexEntry, InferRequest, InferResponse, JSON_LENGTH_HEADER, ModelMetadata};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use ureq::http::{Response, StatusCode};
+use ureq::{Agent, Body};
+
+/// Where a daemon listens unless told otherwise.
+pub const URL_DEFAULT: &str = "127.0.0.1:8000";
+
+/// Largest answer that is read: larger than any that a daemon with default limits can be asked for.
+const ANSWER_BYTES_MAX: u64 = 4 << 30;
+
+/// How long a request may take; the first one to a model may wait for others.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How long a daemon may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection to a daemon, kept open between requests.
+pub struct Client {
+    agent: Agent,
+    base: String,
+}
+
+impl Client {
+    /// `url` is `HOST:PORT`, with or without `http://`.
+    pub fn new(url: &str) -> Result<Client> {
+        if url.starts_with("https://") {
+            return Err(user_error("daemons speak plain HTTP; --url is http://HOST:PORT"));
+        }
+        let authority = url.trim_start_matches("http://").trim_end_matches('/');
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            // A daemon is spoken to directly, whatever the environment says of the world outside.
+            .proxy(None)
+            .build();
+        Ok(Client { agent: Agent::new_with_config(config), base: format!("http://{authority}") })
+    }
+
+    /// What a model takes and gives.
+    pub fn metadata(&self, model: &str) -> Result<ModelMetadata> {
+        let response = self.agent.get(self.model(model, "")).call();
+        self.json(response)
+    }
+
+    /// The models of the repository.
+    pub fn index(&self) -> Result<Vec<IndexEntry>> {
+        let response = self.agent.post(format!("{}/v2/repository/index", self.base)).send(&b"{}"[..]);
+        self.json(response)
+    }
+
+    /// Calls a model.
+    pub fn infer(&self, model: &str, request: &InferRequest) -> Result<InferResponse> {
+        let encoded = request.encode();
+        let mut call = self.agent.post(self.model(model, "/infer"));
+        if let Some(json_bytes) = encoded.json_bytes {
+            call = call.header(JSON_LENGTH_HEADER, json_bytes.to_string());
+        }
+        let (response, body) = self.read(call.send(&encoded.bytes[..]))?;
+        let json_bytes = response.headers().get(JSON_LENGTH_HEADER).and_then(|v| v.to_str().ok()?.parse().ok());
+        Ok(InferResponse::decode(&body, json_bytes)?)
+    }
+
+    fn model(&self, model: &str, route: &str) -> String {
+        format!("{}/v2/models/{}{route}", self.base, percent_encoded(model))
+    }
+
+    fn json<T: DeserializeOwned>(&self, response: Result<Response<Body>, ureq::Error>) -> Result<T> {
+        let (_, body) = self.read(response)?;
+        serde_json::from_slice(&body).with_context(|| format!("{} answers as no KServe server does", self.base))
+    }
+
+    /// The body of a success, or the error that the daemon tells.
+    fn read(&self, response: Result<Response<Body>, ureq::Error>) -> Result<(Response<Body>, Vec<u8>)> {
+        let mut response = response.with_context(|| format!("cannot reach a daemon at {}; is `atoll serve` running there?", self.base))?;
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        let body = body.with_context(|| format!("the answer of {} broke off", self.base))?;
+        if response.status().is_success() {
+            return Ok((response, body));
+        }
+        let message = serde_json::from_slice(&body).map_or_else(|_| response.status().to_string(), |body: ErrorBody| body.error);
+        let faults = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::PAYLOAD_TOO_LARGE];
+        Err(if faults.contains(&response.status()) { user_error(message) } else { anyhow!(message) })
+    }
+}
+
+/// A name as a segment of a path.
+fn percent_encoded(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_segments() {
+        assert_eq!(percent_encoded("res-net_1.5"), "res-net_1.5");
+        assert_eq!(percent_encoded("a b/é"), "a%20b%2F%C3%A9");
+    }
+}

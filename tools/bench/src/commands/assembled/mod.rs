@@ -1,0 +1,170 @@
+//! `atoll bench assembled`
+
+mod measure;
+mod sources;
+mod summary;
+
+use crate::failure::{user_error, users};
+use crate::output::parse_block;
+use crate::output::{Align, Table, print, print_json};
+use anyhow::{Result, anyhow, bail};
+use atoll_passes::{CANDIDATE_PASSES, PASSES, TransformOptions};
+use atoll_target_nvidia::{Architecture, find_ptxas};
+use measure::{Measured, Row};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use summary::Summary;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench assembled
+  atoll bench assembled resnet50 distilbert kernels.ptx --architecture sm_80,sm_90
+  atoll bench assembled kernels.ptx --pass inject_preempt_flag --pass check_in_loops --each --json";
+
+/// Measure what passes cost in machine code: registers, spills, length and occupancy of each kernel before and after, as NVIDIA's assembler makes it.
+///
+/// Each kernel of the models and files is assembled as it is and after each set of passes; kernels that models have in common count once. A kernel that a set leaves as it is does not count.
+///
+/// A kernel that comes out above the registers of its plain form is assembled again with these as a limit, and stays so unless that makes it spill: *held*, as `atoll compile --assemble` does.
+///
+/// Length is in instructions, occupancy in warps on a compute unit of a T4, A100, H100, RTX 5090 or whichever device has the architecture. Of innermost loops, what is kept are the instructions that compute
+/// with floating-point numbers or access memory, loops ranked by how many they have: that tells how often the assembler unrolled them. Buffers are taken not to overlap.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Models, as files or by the names that `atoll-models --list` shows, and files in PTX [default: resnet18 and distilbert]
+    #[arg(value_name = "MODEL.onnx|NAME|FILE.ptx")]
+    sources: Vec<String>,
+
+    /// What to assemble for
+    #[arg(long = "architecture", value_name = "SM[,SM…]", value_delimiter = ',', default_values = ["sm_75", "sm_80", "sm_90", "sm_120"])]
+    architectures: Vec<Architecture>,
+
+    /// Passes to measure together; each --pass is a set of its own [default: the flag, what models are compiled with, checks in loops, what kernels share launches by, the fence, and all but the fence]
+    #[arg(long = "pass", value_name = "NAME[,NAME…]")]
+    sets: Vec<String>,
+
+    /// Threads of a block of a kernel in a file [default: .reqntid or .maxntid, else 256]
+    #[arg(long = "block", value_name = "KERNEL=X[,Y,Z]")]
+    blocks: Vec<String>,
+
+    /// Show every kernel, not only those that lost something
+    #[arg(long)]
+    each: bool,
+
+    /// Print JSON: every kernel, and the summary
+    #[arg(long)]
+    json: bool,
+}
+
+/// Passes that run together.
+#[derive(Clone, Debug)]
+struct PassSet {
+    /// What tables call it.
+    name: String,
+    passes: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Report<'m> {
+    #[serde(flatten)]
+    measured: &'m Measured,
+    summary: &'m [Summary],
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let ptxas = find_ptxas()
+        .ok_or_else(|| user_error("ptxas is not installed; it comes with CUDA, and `make setup` installs it; ATOLL_PTXAS names another"))?;
+    let sets = if args.sets.is_empty() { default_sets() } else { args.sets.iter().map(|text| pass_set(text)).collect::<Result<_>>()? };
+    let names = if args.sources.is_empty() { vec!["resnet18".into(), "distilbert".into()] } else { args.sources.clone() };
+    let sources = sources::read(&names, &blocks(&args.blocks)?)?;
+    let measured = measure::measure(&sources, &args.architectures, &sets, &ptxas)?;
+    let summary = summary::summarize(&measured.kernels, &sets, &args.architectures);
+    if args.json {
+        print_json(&Report { measured: &measured, summary: &summary })?;
+    } else {
+        print_text(&measured, &summary, args.each)?;
+    }
+    match measured.faults.len() {
+        0 => Ok(()),
+        faults => bail!("{faults} kernels are refused by the assembler as the passes left them; this is a bug"),
+    }
+}
+
+/// What kernels go through in practice.
+fn default_sets() -> Vec<PassSet> {
+    let set = |name: &str, passes: Vec<&'static str>| PassSet { name: name.to_owned(), passes };
+    vec![
+        set("flag", vec!["inject_preempt_flag"]),
+        set("models", TransformOptions::default().names().collect()),
+        set("loops", vec!["check_in_loops"]),
+        set("padding", CANDIDATE_PASSES.to_vec()),
+        set("fence", vec!["fence_memory"]),
+        set("all", PASSES.iter().map(|pass| pass.name).filter(|name| *name != "fence_memory").collect()),
+    ]
+}
+
+fn pass_set(text: &str) -> Result<PassSet> {
+    let find = |name: &str| {
+        let pass = PASSES.iter().find(|pass| pass.name == name.trim());
+        pass.map(|pass| pass.name).ok_or_else(|| users(anyhow!("there is no pass `{name}`; `atoll ptx transform --list` shows all")))
+    };
+    Ok(PassSet { name: text.to_owned(), passes: text.split(',').map(find).collect::<Result<_>>()? })
+}
+
+fn blocks(texts: &[String]) -> Result<BTreeMap<String, [u32; 3]>> {
+    let parse = |text: &String| {
+        let (kernel, shape) = text.split_once('=').ok_or_else(|| user_error(format!("--block {text}: KERNEL=X[,Y,Z] is wanted")))?;
+        Ok((kernel.to_owned(), parse_block(shape)?))
+    };
+    texts.iter().map(parse).collect()
+}
+
+fn print_text(measured: &Measured, summary: &[Summary], each: bool) -> Result<()> {
+    let shown: Vec<&Row> = measured.kernels.iter().filter(|row| each || row.loses()).collect();
+    let mut text = String::new();
+    if !shown.is_empty() {
+        let (what, table) = (
+            if each { "every kernel" } else { "kernels that lost warps, spill more or keep less than 90 % of their inner loops" },
+            rows(&shown),
+        );
+        text += &format!("{what}, before and after:\n{table}\n");
+    }
+    text += &summary::table(summary);
+    let (refused, faults) = (measured.refused.iter(), measured.faults.iter());
+    text += &refused.chain(faults).map(|refused| format!("\n{refused}")).collect::<String>();
+    text.push('\n');
+    Ok(print(&text)?)
+}
+
+fn rows(rows: &[&Row]) -> Table {
+    let mut table = Table::new([
+        ("source", Align::Left),
+        ("kernel", Align::Left),
+        ("arch", Align::Left),
+        ("passes", Align::Left),
+        ("registers", Align::Right),
+        ("spilled", Align::Right),
+        ("instructions", Align::Right),
+        ("warps", Align::Right),
+        ("kept", Align::Right),
+    ]);
+    for row in rows {
+        let both = |what: fn(&measure::Figures) -> Option<u32>| match (what(&row.before), what(&row.after)) {
+            (Some(before), Some(after)) => format!("{before} → {after}"),
+            _ => String::new(),
+        };
+        table.row([
+            row.source.clone(),
+            row.kernel.clone(),
+            row.architecture.clone(),
+            row.passes.clone(),
+            both(|f| Some(f.registers)),
+            both(|f| Some(f.spill_bytes)),
+            both(|f| Some(f.instructions)),
+            both(|f| f.warps),
+            row.inner_kept.map_or(String::new(), |kept| format!("{:.0} %", 100.0 * kept)),
+        ]);
+    }
+    table
+}

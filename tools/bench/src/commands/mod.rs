@@ -1,0 +1,138 @@
+//! `atoll bench`
+
+#[cfg(feature = "compiler")]
+mod assembled;
+#[cfg(feature = "native")]
+mod coldstart;
+mod disb;
+#[cfg(feature = "compiler")]
+mod dkp;
+#[cfg(feature = "native")]
+mod engine;
+#[cfg(feature = "native")]
+mod functions;
+#[cfg(feature = "native")]
+mod kernel;
+#[cfg(feature = "compiler")]
+mod kernels;
+mod latency;
+mod load;
+mod overhead;
+#[cfg(feature = "cuda")]
+mod parts;
+#[cfg(feature = "compiler")]
+mod preempt;
+#[cfg(feature = "native")]
+mod residency;
+#[cfg(feature = "native")]
+mod transform;
+
+pub use load::Workload;
+
+#[cfg(feature = "compiler")]
+use crate::failure::users;
+use anyhow::Result;
+#[cfg(feature = "compiler")]
+use atoll_models::{BuildOptions, build_onnx};
+use clap::Subcommand;
+#[cfg(feature = "compiler")]
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench latency --rt squeezenet.kg --be resnet50.kg --rate 20 --duration 30
+  atoll bench overhead
+  atoll bench preempt
+  atoll bench kernel
+  atoll bench transform resnet18
+  atoll bench assembled resnet18 kernels.ptx
+  atoll bench residency
+  atoll bench engine
+  atoll bench functions --clients 1,4,16 --plot sharing.svg
+  atoll bench coldstart
+  atoll bench parts --model densenet201.kg --beside resnet152.kg --device cuda:0
+  atoll bench dkp --device cuda:0
+  atoll bench disb --device sim:mi50 --profiles reef-mi50";
+
+/// Measure: real-time beside best-effort, how soon it gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes and dkp modules
+/// cost, policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU keep work apart, and policies on simulated devices.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    #[cfg(feature = "compiler")]
+    Assembled(assembled::Args),
+    #[cfg(feature = "native")]
+    Coldstart(coldstart::Args),
+    Disb(disb::Args),
+    #[cfg(feature = "compiler")]
+    Dkp(dkp::Args),
+    #[cfg(feature = "native")]
+    Engine(engine::Args),
+    #[cfg(feature = "native")]
+    Functions(functions::Args),
+    /// A process that owns a device for one function; `functions` starts and kills it
+    #[cfg(feature = "native")]
+    #[command(hide = true)]
+    Worker(functions::WorkerArgs),
+    #[cfg(feature = "native")]
+    Kernel(kernel::Args),
+    Latency(latency::Args),
+    Overhead(overhead::Args),
+    #[cfg(feature = "cuda")]
+    Parts(parts::Args),
+    #[cfg(feature = "compiler")]
+    Preempt(preempt::Args),
+    #[cfg(feature = "native")]
+    Residency(residency::Args),
+    #[cfg(feature = "native")]
+    Transform(transform::Args),
+}
+
+/// Carries out `atoll bench`.
+pub fn run(args: Args) -> Result<()> {
+    match args.bench {
+        #[cfg(feature = "compiler")]
+        Bench::Assembled(args) => assembled::run(&args),
+        #[cfg(feature = "native")]
+        Bench::Coldstart(args) => coldstart::run(&args),
+        Bench::Disb(args) => disb::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Dkp(args) => dkp::run(&args),
+        #[cfg(feature = "native")]
+        Bench::Engine(args) => engine::run(&args),
+        #[cfg(feature = "native")]
+        Bench::Functions(args) => functions::run(&args),
+        #[cfg(feature = "native")]
+        Bench::Worker(args) => functions::work(&args),
+        #[cfg(feature = "native")]
+        Bench::Kernel(args) => kernel::run(&args),
+        Bench::Latency(args) => latency::run(&args),
+        Bench::Overhead(args) => overhead::run(&args),
+        #[cfg(feature = "cuda")]
+        Bench::Parts(args) => parts::run(&args),
+        #[cfg(feature = "compiler")]
+        Bench::Preempt(args) => preempt::run(&args),
+        #[cfg(feature = "native")]
+        Bench::Residency(args) => residency::run(&args),
+        #[cfg(feature = "native")]
+        Bench::Transform(args) => transform::run(&args),
+    }
+}
+
+/// A file, or a model of that name, built here.
+#[cfg(feature = "compiler")]
+fn model_file(name: &str, folder: &Path) -> Result<PathBuf> {
+    if name.ends_with(".onnx") {
+        return Ok(name.into());
+    }
+    let path = folder.join("model.onnx");
+    let bytes = build_onnx(name, &BuildOptions::default()).map_err(|e| users(anyhow::anyhow!("{e}")))?;
+    std::fs::write(&path, bytes)?;
+    Ok(path)
+}

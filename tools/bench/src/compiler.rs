@@ -1,0 +1,167 @@
+//! The compiler, where this program was built with it.
+
+use crate::engine::DeviceName;
+use anyhow::Result;
+use atoll_server::CompilerService;
+use std::path::Path;
+use std::sync::Arc;
+
+#[cfg(feature = "compiler")]
+pub use with::{ProgressBars, padding_service, service};
+
+/// The compiler for a daemon with these devices; `None` if this program was built without.
+#[cfg(not(feature = "compiler"))]
+pub fn service(_devices: &[DeviceName]) -> Option<Arc<dyn CompilerService>> {
+    None
+}
+
+/// What makes padding modules; `None` if this program was built without the compiler.
+#[cfg(not(feature = "compiler"))]
+pub fn padding_service() -> Option<Arc<dyn atoll_engine::PaddingService>> {
+    None
+}
+
+/// Compiles a model for a device of this machine into a bundle, with a progress bar.
+#[cfg_attr(not(feature = "compiler"), expect(unused_variables, reason = "there is nothing to do with them"))]
+pub fn compile_for(device: DeviceName, model: &Path, bundle: &Path) -> Result<()> {
+    #[cfg(feature = "compiler")]
+    return with::compile_for(device, model, bundle);
+    #[cfg(not(feature = "compiler"))]
+    Err(without())
+}
+
+/// The error of a program built without the compiler.
+#[cfg(not(feature = "compiler"))]
+pub fn without() -> anyhow::Error {
+    crate::failure::user_error("this program was built without the compiler (cargo feature `compiler`); give it a .kg file")
+}
+
+#[cfg(feature = "compiler")]
+mod with {
+    use super::{Arc, CompilerService, DeviceName, Path, Result};
+    use crate::cache;
+    use crate::failure::Blame;
+    use crate::profiler;
+    use anyhow::Context;
+    use atoll_engine::{PaddingModule, PaddingService};
+    use atoll_kgraph::{Bundle, Profile};
+    use atoll_pipeline::{
+        CompileError, CompileOptions, Observer, PRODUCER, PaddedKernels, Stage, Target, UnknownTarget, compile, pad_bundles,
+    };
+    use atoll_server::{CompileFailure, CompileProgress};
+    use indicatif::{ProgressBar, ProgressStyle};
+
+    /// The compiler as the daemon calls it: code for its devices only, because that is where it runs.
+    struct Service {
+        options: CompileOptions,
+    }
+
+    /// The compiler for a daemon with these devices.
+    pub fn service(devices: &[DeviceName]) -> Option<Arc<dyn CompilerService>> {
+        Some(Arc::new(Service { options: options(devices) }))
+    }
+
+    fn options(devices: &[DeviceName]) -> CompileOptions {
+        let mut targets = Vec::new();
+        for device in devices {
+            let target = match device {
+                DeviceName::Host => Target::this_host(),
+                // PTX that every GPU's driver takes, whichever is in this machine.
+                DeviceName::Cuda(_) => Target::NVIDIA,
+            };
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        CompileOptions { targets, kernel_cache: cache::kernels(), ..CompileOptions::default() }
+    }
+
+    impl CompilerService for Service {
+        fn identity(&self) -> String {
+            // Where kernels are kept makes no difference to what comes out.
+            format!("{PRODUCER} {:?}", CompileOptions { kernel_cache: None, ..self.options.clone() })
+        }
+
+        fn compile(&self, source: &Path, destination: &Path, progress: &dyn Fn(CompileProgress)) -> Result<(), CompileFailure> {
+            let bars = ProgressBars::new(source);
+            let observer = Both { bars: &bars, progress };
+            let compiled = compile(source, destination, &self.options, &observer);
+            bars.finish();
+            compiled.map(drop).map_err(|error: CompileError| CompileFailure(format!("{:#}", anyhow::Error::new(error))))
+        }
+    }
+
+    /// The compiler as the engine calls it, and the profiles that were measured here.
+    #[derive(Debug)]
+    struct Padding;
+
+    /// What makes padding modules.
+    pub fn padding_service() -> Option<Arc<dyn PaddingService>> {
+        Some(Arc::new(Padding))
+    }
+
+    impl PaddingService for Padding {
+        fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile> {
+            let path = profiler::place(bundle, device, compute_units)?;
+            let profile = path.exists().then(|| Profile::read(&path))?;
+            profile.inspect_err(|error| tracing::warn!(model = bundle.graph().name, %error, "a profile is not used")).ok()
+        }
+
+        fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<Vec<PaddingModule>, String> {
+            let target: Target = target.parse().map_err(|error: UnknownTarget| error.to_string())?;
+            let padded = pad_bundles(target, bundles, cache::kernels()).map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
+            let module = |PaddedKernels { code, kernels, facts, candidates }| PaddingModule { code, kernels, facts, candidates };
+            let modules: Vec<PaddingModule> = padded.into_iter().map(module).collect();
+            if modules.is_empty() { Err("none of the kernels can share launches".to_owned()) } else { Ok(modules) }
+        }
+    }
+
+    pub(super) fn compile_for(device: DeviceName, model: &Path, bundle: &Path) -> Result<()> {
+        let bars = ProgressBars::new(model);
+        let compiled = compile(model, bundle, &options(&[device]), &bars);
+        bars.finish();
+        compiled.with_context(|| format!("cannot compile {}", model.display())).blame_user()?;
+        Ok(())
+    }
+
+    /// A progress bar on standard error, if that is a terminal.
+    pub struct ProgressBars {
+        bar: ProgressBar,
+    }
+
+    impl ProgressBars {
+        /// Bars for a compilation of this model.
+        pub fn new(model: &Path) -> ProgressBars {
+            let style = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len} {msg} {elapsed}");
+            let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+            bar.set_prefix(model.file_name().unwrap_or_default().to_string_lossy().into_owned());
+            ProgressBars { bar }
+        }
+
+        /// Removes the bar.
+        pub fn finish(&self) {
+            self.bar.finish_and_clear();
+        }
+    }
+
+    impl Observer for ProgressBars {
+        fn stage(&self, stage: Stage, done: usize, total: usize) {
+            self.bar.set_length(total as u64);
+            self.bar.set_position(done as u64);
+            self.bar.set_message(stage.to_string());
+        }
+    }
+
+    /// Tells the terminal and the daemon.
+    struct Both<'a> {
+        bars: &'a ProgressBars,
+        progress: &'a dyn Fn(CompileProgress),
+    }
+
+    impl Observer for Both<'_> {
+        fn stage(&self, stage: Stage, done: usize, total: usize) {
+            self.bars.stage(stage, done, total);
+            (self.progress)(CompileProgress { stage: stage.to_string(), done, total });
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Who ran where when: a row for each compute unit, a box for each time that it ran something.
+
+use super::escaped;
+use super::plot::COLOURS;
+use std::fmt::Write;
+
+const WIDTH: f64 = 1100.0;
+/// Room for the names of rows, and on the right.
+const LEFT: f64 = 150.0;
+const RIGHT: f64 = 20.0;
+/// Room for the title and the legend, and for the axis.
+const TOP: f64 = 64.0;
+const BOTTOM: f64 = 46.0;
+
+/// Height of all rows together: a GPU's rows are thin, and few rows are not as thick as that.
+const ROWS_HEIGHT_MAX: f64 = 480.0;
+const ROW_HEIGHT_MAX: f64 = 34.0;
+
+/// Boxes narrower than this in pixels are drawn as wide, so that nothing is invisible.
+const BOX_WIDTH_MIN: f64 = 0.4;
+
+/// Marks on the axis, about.
+const TICKS: f64 = 10.0;
+
+const STYLE: &str = "\
+text { font: 12px sans-serif; fill: #1b1b1b } .title { font-weight: bold } .grid { stroke: #ddd; stroke-width: 1 } .mark { stroke: #1b1b1b; stroke-dasharray: 4 3 }
+.box { stroke: white; stroke-width: 0.3 } .cut { stroke: black; stroke-width: 1.2 }";
+
+/// What to draw.
+#[derive(Debug, Default)]
+pub struct Gantt {
+    /// Above the picture.
+    pub title: String,
+    /// Names of rows from top to bottom; rows may have none.
+    pub rows: Vec<String>,
+    /// Who runs, in the order of the legend; each has a colour.
+    pub groups: Vec<String>,
+    /// What ran.
+    pub boxes: Vec<Ran>,
+    /// Moments that have a name, in milliseconds.
+    pub marks: Vec<(f64, String)>,
+    /// From when to when, in milliseconds.
+    pub window: (f64, f64),
+}
+
+/// Something that ran.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Where it begins, in rows from the top, and how many it takes.
+    pub row: f64,
+    /// How many rows it takes.
+    pub height: f64,
+    /// In milliseconds.
+    pub begin: f64,
+    /// In milliseconds.
+    pub end: f64,
+    /// Who it was, as an index of [`Gantt::groups`].
+    pub group: usize,
+    /// What is told of it when it is pointed at.
+    pub label: String,
+    /// It was cut off before its end.
+    pub was_cut: bool,
+}
+
+impl Gantt {
+    /// The picture.
+    pub fn svg(&self) -> String {
+        let row_height = (ROWS_HEIGHT_MAX / self.rows.len().max(1) as f64).min(ROW_HEIGHT_MAX);
+        let rows_height = row_height * self.rows.len() as f64;
+        let height = TOP + rows_height + BOTTOM;
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" viewBox=\"0 0 {WIDTH} {height:.0}\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
+             <rect width=\"{WIDTH}\" height=\"{height:.0}\" fill=\"white\"/>\n<text class=\"title\" x=\"{LEFT}\" y=\"20\">{title}</text>\n",
+            title = escaped(&self.title)
+        );
+        self.legend(&mut text);
+        self.axis(&mut text, TOP + rows_height);
+        // Writing to a string cannot fail.
+        for (row, name) in self.rows.iter().enumerate() {
+            let y = TOP + row_height * (row as f64 + 0.5) + 4.0;
+            let _ = writeln!(text, "<text x=\"{}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, escaped(name));
+        }
+        for ran in self.boxes.iter().filter(|ran| ran.end > self.window.0 && ran.begin < self.window.1) {
+            let (x, y) = (self.x(ran.begin), TOP + ran.row * row_height);
+            let (width, height) = ((self.x(ran.end) - x).max(BOX_WIDTH_MIN), ran.height * row_height);
+            let colour = COLOURS[ran.group % COLOURS.len()];
+            let _ = writeln!(
+                text,
+                "<rect class=\"box\" fill=\"{colour}\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\"><title>{}</title></rect>",
+                escaped(&ran.label)
+            );
+            if ran.was_cut {
+                let _ = writeln!(text, "<path class=\"cut\" d=\"M{:.2} {y:.2}v{height:.2}\"/>", x + width);
+            }
+        }
+        for (at, name) in self.marks.iter().filter(|(at, _)| (self.window.0..=self.window.1).contains(at)) {
+            let x = self.x(*at);
+            let _ = writeln!(
+                text,
+                "<path class=\"mark\" d=\"M{x:.1} {:.1}V{:.1}\"/><text x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+                TOP - 6.0,
+                TOP + rows_height,
+                TOP - 8.0,
+                escaped(name)
+            );
+        }
+        text.push_str("</svg>\n");
+        text
+    }
+
+    fn x(&self, ms: f64) -> f64 {
+        let (begin, end) = self.window;
+        LEFT + ((ms.clamp(begin, end) - begin) / (end - begin).max(f64::MIN_POSITIVE)) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn legend(&self, text: &mut String) {
+        let mut x = LEFT;
+        for (group, name) in self.groups.iter().enumerate() {
+            let colour = COLOURS[group % COLOURS.len()];
+            let _ = writeln!(
+                text,
+                "<rect fill=\"{colour}\" x=\"{x:.0}\" y=\"30\" width=\"12\" height=\"12\"/><text x=\"{:.0}\" y=\"40\">{}</text>",
+                x + 17.0,
+                escaped(name)
+            );
+            x += 40.0 + 7.0 * name.chars().count() as f64;
+        }
+    }
+
+    fn axis(&self, text: &mut String, bottom: f64) {
+        let (begin, end) = self.window;
+        let step = round_step((end - begin) / TICKS);
+        let mut tick = (begin / step).ceil() * step;
+        while tick <= end + step * 1e-6 {
+            let x = self.x(tick);
+            let _ = writeln!(
+                text,
+                "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom:.1}\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                bottom + 16.0,
+                (tick * 1e6).round() / 1e6
+            );
+            tick += step;
+        }
+        let _ = writeln!(
+            text,
+            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"middle\">milliseconds since the begin</text>",
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            bottom + 36.0
+        );
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at least this.
+fn round_step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.max(1e-6).log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|digit| digit * power).find(|step| *step >= least).unwrap_or(power * 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ran_in_the_window_is_drawn_within_it() {
+        let ran = |row: f64, begin: f64, end: f64, was_cut| Ran {
+            row,
+            height: 1.0,
+            begin,
+            end,
+            group: row as usize,
+            label: "a < b".into(),
+            was_cut,
+        };
+        let gantt = Gantt {
+            title: "A under reset".into(),
+            rows: vec!["compute unit 0".into(), "compute unit 1".into()],
+            groups: vec!["RT".into(), "BE & co".into()],
+            boxes: vec![ran(0.0, 0.0, 11.0, true), ran(1.0, 10.5, 99.0, false), ran(1.0, 0.0, 9.9, false)],
+            marks: vec![(10.2, "preempt".into()), (30.0, "later".into())],
+            window: (10.0, 12.0),
+        };
+        let text = gantt.svg();
+        assert_eq!(text.matches("class=\"box\"").count(), 2, "{text}");
+        assert_eq!((text.matches("class=\"cut\"").count(), text.matches("class=\"mark\"").count()), (1, 1));
+        assert!(text.contains("a &lt; b") && text.contains("BE &amp; co") && !text.contains("NaN"), "{text}");
+        for (begin, width) in [(150.0, 465.0), (382.5, 697.5)] {
+            assert!(text.contains(&format!("x=\"{begin:.2}\"")) && text.contains(&format!("width=\"{width:.2}\"")), "{text}");
+        }
+        assert!(!Gantt::default().svg().contains("NaN"));
+    }
+
+    #[test]
+    fn marks_are_at_round_numbers() {
+        assert_eq!([0.03, 0.2, 1.0, 7.0].map(round_step), [0.05, 0.2, 1.0, 10.0]);
+    }
+}

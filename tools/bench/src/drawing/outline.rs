@@ -1,0 +1,86 @@
+//! What is drawn of a kernel graph: inputs, nodes, outputs, and who hands what to whom.
+
+use atoll_kgraph::{BufferKind, KernelGraph, NodeKind};
+
+/// Width of a character in pixels, of the font that the SVG asks for.
+const CHARACTER_WIDTH: f64 = 6.7;
+/// Space to the left and right of a label.
+const LABEL_MARGIN: f64 = 9.0;
+/// Longest label; what is longer keeps its beginning and end.
+const LABEL_CHARACTERS_MAX: usize = 36;
+
+/// A graph to draw.
+pub(super) struct Outline {
+    pub(super) vertices: Vec<Vertex>,
+    /// Pairs of indices into the vertices, from producer to consumer, each once.
+    pub(super) edges: Vec<(usize, usize)>,
+}
+
+/// A box.
+pub(super) struct Vertex {
+    pub(super) label: String,
+    pub(super) shape: Shape,
+}
+
+/// What a box stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Input,
+    Kernel,
+    Copy,
+    Output,
+}
+
+impl Outline {
+    pub(super) fn new(graph: &KernelGraph) -> Outline {
+        let mut vertices = Vec::new();
+        let mut edges = Vec::new();
+        // Who wrote each buffer last.
+        let mut writer: Vec<Option<usize>> = vec![None; graph.buffers.len()];
+        for (id, buffer) in graph.buffers_of(BufferKind::Input) {
+            writer[id.0 as usize] = Some(vertices.len());
+            vertices.push(Vertex { label: buffer.name.clone(), shape: Shape::Input });
+        }
+        let first_node = vertices.len();
+        for node in &graph.nodes {
+            let own = vertices.len();
+            let sources: Vec<usize> = node.reads.iter().filter_map(|id| writer[id.0 as usize]).collect();
+            if sources.is_empty() {
+                // An order that no data explains.
+                edges.extend(node.after.iter().map(|before| (first_node + before.0 as usize, own)));
+            }
+            edges.extend(sources.into_iter().map(|from| (from, own)));
+            for id in &node.writes {
+                writer[id.0 as usize] = Some(own);
+            }
+            let shape = if matches!(node.kind, NodeKind::Kernel) { Shape::Kernel } else { Shape::Copy };
+            vertices.push(Vertex { label: node.name.clone(), shape });
+        }
+        for (id, buffer) in graph.buffers_of(BufferKind::Output) {
+            edges.extend(writer[id.0 as usize].map(|from| (from, vertices.len())));
+            vertices.push(Vertex { label: buffer.name.clone(), shape: Shape::Output });
+        }
+        edges.retain(|(from, to)| from != to);
+        edges.sort_unstable();
+        edges.dedup();
+        Outline { vertices, edges }
+    }
+
+    /// Widths of the boxes in pixels.
+    pub(super) fn widths(&self) -> Vec<f64> {
+        self.vertices.iter().map(|v| v.short_label().chars().count() as f64 * CHARACTER_WIDTH + 2.0 * LABEL_MARGIN).collect()
+    }
+}
+
+impl Vertex {
+    /// The label, shortened in the middle if it is long.
+    pub(super) fn short_label(&self) -> String {
+        let characters: Vec<char> = self.label.chars().collect();
+        if characters.len() <= LABEL_CHARACTERS_MAX {
+            return self.label.clone();
+        }
+        let half = LABEL_CHARACTERS_MAX / 2;
+        let (start, end) = (&characters[..half - 1], &characters[characters.len() - half..]);
+        start.iter().chain(&['…']).chain(end).collect()
+    }
+}

@@ -1,0 +1,407 @@
+//! Starting a device and an engine, as the common flags say.
+
+use crate::compiler;
+use crate::devices::{self, DeviceSpec};
+use crate::failure::{user_error, users};
+use crate::output::{counted, parse_bytes, parse_seconds};
+use anyhow::Context;
+use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
+use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
+use atoll_core::{POLICIES, POLICY_DEFAULT};
+use atoll_device::{Device, cpus};
+#[cfg(feature = "cuda")]
+use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart, MpsShare};
+use atoll_device_host::{HostConfig, HostDevice};
+use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
+use atoll_executor::{ExecutorConfig, ExecutorPool};
+use atoll_fleet::Fleet;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Flags of every command that runs models in its own process.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Device and scheduling")]
+pub struct EngineArgs {
+    /// What runs the kernels: host, this machine's CPU cores, or some of them as in host@0-3; cuda or cuda:N, an NVIDIA GPU
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceSpec::HOST)]
+    device: DeviceSpec,
+
+    #[command(flatten)]
+    flags: DeviceFlags,
+}
+
+/// Flags of a command that may start several devices.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Devices and scheduling")]
+pub struct FleetArgs {
+    /// What runs the kernels: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU. Several are named one by one, host devices with the CPUs of each: --device host:0@0-3 --device host:1@4-7.
+    /// Each has memory, queues and limits of its own: the flags below hold for each by itself
+    #[arg(long = "device", value_name = "DEVICE", default_values_t = [DeviceSpec::HOST])]
+    devices: Vec<DeviceSpec>,
+
+    #[command(flatten)]
+    flags: DeviceFlags,
+}
+
+/// How each device is started.
+#[derive(Clone, Debug, clap::Args)]
+struct DeviceFlags {
+    /// Compute units to run on: of the host device one thread each; of a GPU a part of its own, which may be rounded up [default: one per CPU of the device; the whole GPU]
+    #[arg(long, value_name = "COUNT")]
+    compute_units: Option<NonZeroU32>,
+
+    /// Share the GPU with other processes through NVIDIA's MPS, on at most so many percent of its compute units; starts the control daemon of MPS where none answers
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with = "compute_units")]
+    mps: Option<u32>,
+
+    /// Let so many launches of a real-time request go to a GPU's driver together, as a CUDA graph, once the same came before; what is on the device when it is preempted grows with it
+    #[arg(long, value_name = "LAUNCHES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    graph_segment: u32,
+
+    /// How real-time and best-effort requests share the device
+    #[arg(long, default_value = POLICY_DEFAULT, value_parser = policy_names())]
+    policy: String,
+
+    /// Give best-effort requests a twentieth of this time whenever they got nowhere for so long beside real-time ones, which wait meanwhile [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    best_effort_wait_max: Option<f64>,
+
+    /// Device memory to use, of each device, as in 512M or 2G [default: all of it; on the host half of the machine's, divided among host devices]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory_limit: Option<u64>,
+
+    /// Allow the constants of all functions to take so many times the device's memory; `off` where all have to fit
+    #[arg(long, value_name = "RATIO", default_value = "4", value_parser = parse_overcommit)]
+    memory_overcommit: f64,
+
+    /// Who has to leave the device when it is full
+    #[arg(long, value_name = "POLICY", default_value = RESIDENCY_POLICY_DEFAULT, value_parser = residency_policy_names())]
+    residency_policy: String,
+
+    /// End a launch as failed that runs for longer; on a GPU with the process that has it, if it has one of its own
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
+    time_limit: f64,
+
+    /// What stands between kernels and this process [default: `process` for `atoll serve`, `none` otherwise]
+    #[arg(long, value_enum)]
+    isolation: Option<Isolation>,
+
+    /// Requests of one model that may wait; later ones are refused [default: 64]
+    #[arg(long, value_name = "COUNT")]
+    queue_capacity: Option<NonZeroUsize>,
+}
+
+/// A device, as flags name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceName {
+    /// CPU cores as compute units.
+    Host,
+    /// An NVIDIA GPU, by its number.
+    Cuda(u32),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceName, String> {
+        match text.split_once(':').unwrap_or((text, "0")) {
+            ("host", _) if text == "host" => Ok(DeviceName::Host),
+            ("cuda", index) => {
+                index.parse().map(DeviceName::Cuda).map_err(|_| format!("`{index}` is no number of a GPU; they are counted from 0"))
+            }
+            _ => Err(format!("there is no device {text}; there are host, and cuda or cuda:N for NVIDIA GPUs")),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceName::Host => f.write_str("host"),
+            DeviceName::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+/// Where kernels run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// Nothing: on threads of this process, or from it
+    None,
+    /// A process that is replaced when it dies: for each tenant one of its own in a jail, on a GPU one for all
+    Process,
+}
+
+impl Isolation {
+    /// A host device behind it.
+    pub fn host_device(self, config: HostConfig) -> anyhow::Result<Box<dyn Device>> {
+        let cannot = format!("cannot start {}", config.name);
+        Ok(match self {
+            Isolation::None => Box::new(HostDevice::start(config).context(cannot)?),
+            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).context(cannot)?),
+        })
+    }
+
+    /// A GPU behind it.
+    #[cfg(feature = "cuda")]
+    fn gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, segment, time_limit } = gpu;
+        let (part, mps) = (compute_units.map(GpuPart::Of), mps.map(MpsShare::new));
+        let config = CudaConfig { index, memory_bytes, part, mps, queue_capacity, segment, time_limit, ..CudaConfig::default() };
+        let cannot = || format!("cannot start cuda:{index}");
+        Ok(match self {
+            Isolation::None => Box::new(CudaDevice::start(&config).with_context(cannot)?),
+            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).with_context(cannot)?),
+        })
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn gpu(self, _gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        anyhow::bail!("this program was built without NVIDIA GPUs: build it with `--features cuda`")
+    }
+}
+
+/// What is asked of a GPU.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "nothing looks at it"))]
+struct GpuArgs {
+    index: u32,
+    /// All of it, where nothing is said; of both.
+    memory_bytes: Option<u64>,
+    compute_units: Option<u32>,
+    mps: Option<u32>,
+    queue_capacity: u32,
+    segment: u32,
+    time_limit: Duration,
+}
+
+/// Each constant on a device is a descriptor, and there are more of them than a shell grants unasked.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // A refusal leaves what there was; whoever needs more hears of it then.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// The scheduling policies, as a value that is checked.
+pub fn policy_names() -> clap::builder::PossibleValuesParser {
+    POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
+}
+
+fn residency_policy_names() -> clap::builder::PossibleValuesParser {
+    RESIDENCY_POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
+}
+
+/// `off`, or a ratio of at least 1.
+fn parse_overcommit(text: &str) -> Result<f64, String> {
+    match text {
+        "off" => Ok(1.0),
+        _ => text
+            .parse()
+            .ok()
+            .filter(|ratio: &f64| ratio.is_finite() && *ratio >= 1.0)
+            .ok_or_else(|| "`off`, or a number of at least 1".into()),
+    }
+}
+
+/// Starts an engine on a device in this process; of host devices with so many compute units.
+pub fn bench_engine(device: DeviceName, compute_units: u32, policy: &str, device_queue_capacity: u32) -> anyhow::Result<Engine> {
+    let device = bench_device(device, compute_units, device_queue_capacity)?;
+    let padding = compiler::padding_service();
+    let config = EngineConfig { policy: policy.into(), device_queue_capacity, padding, ..EngineConfig::default() };
+    Ok(Engine::start(device, config)?)
+}
+
+/// Starts a device in this process, a host device with so many compute units, or one per CPU for 0.
+pub fn bench_device(device: DeviceName, compute_units: u32, device_queue_capacity: u32) -> anyhow::Result<Box<dyn Device>> {
+    raise_descriptor_limit();
+    match device {
+        DeviceName::Host => {
+            let default = HostConfig::default();
+            let compute_units = if compute_units == 0 { default.compute_units } else { compute_units };
+            Isolation::None.host_device(HostConfig { compute_units, ..default })
+        }
+        DeviceName::Cuda(index) => {
+            // Nothing ends a kernel of this process.
+            let time_limit = Duration::MAX;
+            Isolation::None.gpu(GpuArgs {
+                index,
+                memory_bytes: None,
+                compute_units: None,
+                mps: None,
+                queue_capacity: device_queue_capacity,
+                segment: 1,
+                time_limit,
+            })
+        }
+    }
+}
+
+/// Starts an engine on a part of a GPU in this process, with so much of its memory. All requests are equal to it.
+#[cfg(feature = "cuda")]
+pub fn part_engine(index: u32, part: Option<GpuPart>, memory_bytes: u64) -> anyhow::Result<Engine> {
+    raise_descriptor_limit();
+    let config = CudaConfig { index, part, memory_bytes: Some(memory_bytes), ..CudaConfig::default() };
+    let device = CudaDevice::start(&config).with_context(|| format!("cannot start a part of cuda:{index}"))?;
+    Ok(Engine::start(Box::new(device), EngineConfig { policy: "streams".into(), ..EngineConfig::default() })?)
+}
+
+impl EngineArgs {
+    /// Compute units, where they were named.
+    #[cfg(feature = "native")]
+    pub fn compute_units(&self) -> Option<NonZeroU32> {
+        self.flags.compute_units
+    }
+
+    /// The device, as the flag names it.
+    pub fn device_name(&self) -> DeviceName {
+        self.device.kind()
+    }
+
+    /// Starts the engine for this program's own use.
+    pub fn start(&self) -> anyhow::Result<Engine> {
+        self.start_with(MemoryQuotas::default())
+    }
+
+    /// The same, with so many bytes of device memory for what belongs to nobody else.
+    pub fn start_with_quota(&self, bytes: u64) -> anyhow::Result<Engine> {
+        let quota = TenantBytes { all: bytes, ..TenantBytes::UNLIMITED };
+        self.start_with(MemoryQuotas { tenants: [(Tenant::default(), quota)].into(), ..MemoryQuotas::default() })
+    }
+
+    fn start_with(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
+        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None)?;
+        let device = devices.pop().context("a device was asked for")?;
+        Ok(Engine::start(device, self.flags.config(memory_quotas))?)
+    }
+
+    /// The host device that the flags ask for.
+    pub fn host_config(&self) -> HostConfig {
+        self.flags.host_config(&self.device, 1)
+    }
+}
+
+impl FleetArgs {
+    /// Whether the devices keep tenants out of each other's memory as far as whoever starts them wants that: on the host `--isolation none` says otherwise, on a GPU nothing does it.
+    pub fn keeps_tenants_apart(&self) -> bool {
+        self.devices.iter().all(DeviceSpec::is_host)
+    }
+
+    /// The devices' kinds, in their order.
+    pub fn device_names(&self) -> Vec<DeviceName> {
+        self.devices.iter().map(DeviceSpec::kind).collect()
+    }
+
+    /// Starts the devices for others' kernels, with an engine for each.
+    pub fn start(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Fleet> {
+        let devices = self.flags.devices(&self.devices, Isolation::Process)?;
+        Ok(Fleet::start(devices, &self.flags.config(memory_quotas))?)
+    }
+}
+
+impl DeviceFlags {
+    /// Starts devices, all or none.
+    fn devices(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<Vec<Box<dyn Device>>> {
+        raise_descriptor_limit();
+        devices::check(specs, &cpus::allowed()).map_err(users)?;
+        self.check(specs, default)?;
+        let hosts = specs.iter().filter(|spec| spec.is_host()).count() as u64;
+        let mut devices = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let device = self.device(spec, default, hosts)?;
+            let info = device.info();
+            tracing::info!(device = info.name, compute_units = info.compute_units, memory_bytes = info.memory_bytes, preempt_level = ?info.preempt_level, policy = self.policy, "starting");
+            devices.push(device);
+        }
+        Ok(devices)
+    }
+
+    /// Refuses flags that fit none of the devices, or one of them not.
+    fn check(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<()> {
+        let has_gpu = specs.iter().any(|spec| !spec.is_host());
+        if self.mps.is_some() && !has_gpu {
+            return Err(user_error("--mps is for GPUs; compute units of the host device are given to it with --compute-units"));
+        }
+        if self.graph_segment > 1 && !has_gpu {
+            return Err(user_error("--graph-segment is for GPUs: the host device has no driver whose calls could be saved"));
+        }
+        if self.mps.is_some() && self.gpu_isolation(default) == Isolation::None {
+            return Err(user_error("MPS gives shares of a GPU to processes: --mps needs --isolation process"));
+        }
+        for spec in specs {
+            if let (DeviceSpec::Host { cpus: Some(cpus), .. }, Some(units)) = (spec, self.compute_units)
+                && units.get() as usize > cpus.len()
+            {
+                let own = counted(cpus.len(), "CPU");
+                return Err(user_error(format!("--compute-units {units} is more than {} has CPUs: {own} of its own", spec.name())));
+            }
+        }
+        Ok(())
+    }
+
+    fn config(&self, memory_quotas: MemoryQuotas) -> EngineConfig {
+        let default = EngineConfig::default();
+        EngineConfig {
+            policy: self.policy.clone(),
+            queue_capacity: self.queue_capacity.map_or(default.queue_capacity, NonZeroUsize::get),
+            best_effort_wait_max: self.best_effort_wait_max.map(Duration::from_secs_f64),
+            device_queue_capacity: self.device_queue_capacity(),
+            memory_limit_bytes: self.memory_limit,
+            memory_overcommit: self.memory_overcommit,
+            memory_quotas,
+            residency_policy: self.residency_policy.clone(),
+            padding: compiler::padding_service(),
+            ..default
+        }
+    }
+
+    /// Room for two segments in a device queue: one that runs, and one behind it.
+    fn device_queue_capacity(&self) -> u32 {
+        DEVICE_QUEUE_CAPACITY_DEFAULT.max(2 * self.graph_segment)
+    }
+
+    /// Shares of a GPU belong to processes.
+    fn gpu_isolation(&self, default: Isolation) -> Isolation {
+        self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default })
+    }
+
+    fn device(&self, spec: &DeviceSpec, default: Isolation, hosts: u64) -> anyhow::Result<Box<dyn Device>> {
+        let &DeviceSpec::Cuda(index) = spec else {
+            return self.isolation.unwrap_or(default).host_device(self.host_config(spec, hosts));
+        };
+        let isolation = self.gpu_isolation(default);
+        if default == Isolation::Process {
+            let fate = if isolation == Isolation::Process { "until its process is replaced" } else { "until the daemon is started again" };
+            tracing::warn!("all kernels share the memory of a GPU, and one that faults ends them all {fate}");
+        }
+        let time_limit = Duration::from_secs_f64(self.time_limit);
+        let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
+        let (queue_capacity, segment) = (self.device_queue_capacity(), self.graph_segment);
+        isolation.gpu(GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, segment, time_limit })
+    }
+
+    /// One of so many host devices, which share the machine's memory.
+    fn host_config(&self, spec: &DeviceSpec, hosts: u64) -> HostConfig {
+        let default = HostConfig::default();
+        let cpus = match spec {
+            DeviceSpec::Host { cpus: Some(cpus), .. } => Some(cpus.clone()),
+            _ => None,
+        };
+        let compute_units = cpus.as_ref().map_or(default.compute_units, |cpus| cpus.len() as u32);
+        HostConfig {
+            name: if spec.is_host() { spec.name() } else { default.name },
+            cpus: cpus.unwrap_or(default.cpus),
+            compute_units: self.compute_units.map_or(compute_units, NonZeroU32::get),
+            // What is reserved and never touched costs nothing, but the limit should be seen in the device's own figures.
+            memory_bytes: self.memory_limit.map_or(default.memory_bytes / hosts.max(1), |limit| limit.max(1)),
+            constants_bytes: default.constants_bytes / hosts.max(1),
+            time_limit: Duration::from_secs_f64(self.time_limit),
+            ..default
+        }
+    }
+}

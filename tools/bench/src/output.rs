@@ -1,0 +1,161 @@
+//! What commands print: text, tables, JSON, and sizes and times with their units.
+
+pub use atoll_server::parse_bytes;
+
+use crate::failure::user_error;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Prints text to standard output.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Prints a value as JSON.
+pub fn print_json(value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    Ok(print(&text)?)
+}
+
+/// What becomes of what was measured.
+#[derive(Debug, clap::Args)]
+pub struct ReportArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write that JSON into a file, beside what is printed
+    #[arg(long, value_name = "FILE.json")]
+    save: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    /// Saves and prints a report.
+    pub fn show<R: Serialize>(&self, report: &R, text: impl FnOnce(&R) -> String) -> Result<()> {
+        if let Some(path) = &self.save {
+            let text = serde_json::to_string_pretty(report)?;
+            std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if self.json { print_json(report) } else { Ok(print(&text(report))?) }
+    }
+}
+
+/// Which way a column is aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// To the left: text.
+    Left,
+    /// To the right: numbers.
+    Right,
+}
+
+/// A table with a header, as wide as its content.
+pub struct Table {
+    columns: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new<const N: usize>(header: [(&str, Align); N]) -> Table {
+        Table { columns: header.iter().map(|h| h.1).collect(), rows: vec![header.iter().map(|h| h.0.to_string()).collect()] }
+    }
+
+    /// Adds a row, one cell a column.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+
+    /// Leaves a column out.
+    pub fn hide(&mut self, column: usize) {
+        self.columns.remove(column);
+        for row in &mut self.rows {
+            row.remove(column);
+        }
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::from("  ");
+            for ((cell, align), width) in row.iter().zip(&self.columns).zip(&widths) {
+                let padding = " ".repeat(width - cell.chars().count());
+                match align {
+                    Align::Left => line.extend([cell.as_str(), &padding, "  "]),
+                    Align::Right => line.extend([padding.as_str(), cell, "  "]),
+                }
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// `12.3 MiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// `1 node`, `2 nodes`.
+pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+/// Milliseconds of a duration.
+pub fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// A time limit of launches in seconds.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    // A day is beyond any kernel, and a bound keeps durations what they are.
+    if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("it must be above 0 and at most 86400".into()) }
+}
+
+/// Reads the size of a block: `256`, `16,16` or `8x8x4`.
+pub fn parse_block(text: &str) -> Result<[u32; 3]> {
+    let extents: Option<Vec<u32>> = text.split([',', 'x']).map(|extent| extent.trim().parse().ok().filter(|e| *e > 0)).collect();
+    match extents.as_deref() {
+        Some(&[x]) => Ok([x, 1, 1]),
+        Some(&[x, y]) => Ok([x, y, 1]),
+        Some(&[x, y, z]) => Ok([x, y, z]),
+        _ => Err(user_error(format!("--block {text}: one to three positive numbers are wanted"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written() {
+        assert_eq!([0, 1023, 1024, 1 << 20, 3 << 40].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "3.0 TiB"]);
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new([("name", Align::Left), ("ms", Align::Right)]);
+        table.row(["é".into(), "1.5".into()]);
+        table.row(["longer".into(), "12.5".into()]);
+        assert_eq!(table.to_string(), "  name      ms\n  é        1.5\n  longer  12.5\n");
+    }
+}

@@ -1,0 +1,144 @@
+//! Measuring how long the launches of a model take alone on a device.
+
+use crate::cache;
+use crate::failure::users;
+use crate::invoker;
+use anyhow::{Context, Result, anyhow};
+use atoll_engine::{
+    ChainRequest, Class, EngineHandle, FunctionInfo, FunctionKey, InputTensor, InvocationResult, LaunchTime, StageInput, StageRequest,
+};
+use atoll_kgraph::{Bundle, InputForm, NodeProfile, Profile, ShapeProfile, bind_symbols};
+use atoll_protocol::Tensor;
+use std::path::PathBuf;
+use std::sync::mpsc;
+
+/// Invocations before the first that counts: memory is bound, caches are warm.
+const WARM_UPS: u32 = 3;
+
+/// Where the profile of a bundle on a device is kept; `None` where there is no folder for caches.
+pub fn place(bundle: &Bundle, device: &str, compute_units: u32) -> Option<PathBuf> {
+    Some(Profile::path(&cache::folder("profiles")?, bundle.digest(), device, compute_units))
+}
+
+/// The values of a model's symbols that these inputs give.
+///
+/// # Errors
+/// The inputs do not fit the model.
+pub fn symbols(bundle: &Bundle, inputs: &[InputTensor]) -> Result<Vec<i64>> {
+    let forms: Vec<InputForm<'_>> = inputs.iter().map(InputTensor::form).collect();
+    bind_symbols(bundle.graph(), &forms).map_err(users)
+}
+
+/// A model that is loaded to be measured.
+pub struct Profiled<'a> {
+    /// The engine.
+    pub handle: &'a EngineHandle,
+    /// The model's bundle.
+    pub bundle: &'a Bundle,
+    /// What the engine said when it was loaded.
+    pub function: &'a FunctionInfo,
+}
+
+impl Profiled<'_> {
+    /// Runs it so many times with these inputs and nothing else.
+    pub fn measure(&self, inputs: &[Tensor], runs: u32, mut progress: impl FnMut()) -> Result<ShapeProfile> {
+        let inputs: Vec<InputTensor> = inputs.iter().map(invoker::input).collect();
+        let symbols = symbols(self.bundle, &inputs)?;
+        for _ in 0..WARM_UPS {
+            self.call(&inputs)?;
+        }
+        let mut results = Vec::new();
+        for _ in 0..runs {
+            results.push(self.call(&inputs)?);
+            progress();
+        }
+        let launches = self.launches(&results)?;
+        let whole = |ns: fn(&InvocationResult) -> u64| median(results.iter().map(ns).collect());
+        Ok(ShapeProfile {
+            symbols,
+            runs,
+            before_ns: whole(|result| result.timing.queue_ns + result.timing.input_ns),
+            total_ns: whole(|result| result.timing.compute_ns),
+            after_ns: whole(|result| result.timing.output_ns),
+            launches,
+        })
+    }
+
+    fn call(&self, inputs: &[InputTensor]) -> Result<InvocationResult> {
+        let stage = StageRequest {
+            function: FunctionKey::local(self.function.key.name.clone()),
+            inputs: inputs.iter().cloned().map(StageInput::Tensor).collect(),
+            outputs: None,
+        };
+        let request = ChainRequest { stages: vec![stage], class: Some(Class::RealTime), priority: 0, deadline: None, times_launches: true };
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.handle.submit_chain(request, Box::new(move |result| drop(answer.send(result))));
+        Ok(answered.recv().context("the engine ended")??)
+    }
+
+    /// The launches of all runs, one by one.
+    fn launches(&self, results: &[InvocationResult]) -> Result<Vec<NodeProfile>> {
+        let first = results.first().map_or(&[][..], |result| &result.launches);
+        let same = |result: &&InvocationResult| {
+            result.launches.len() == first.len() && result.launches.iter().zip(first).all(|(a, b)| (a.node, a.blocks) == (b.node, b.blocks))
+        };
+        if let Some(odd) = results.iter().find(|result| !same(result)) {
+            return Err(anyhow!("a run had {} launches, another one {}", first.len(), odd.launches.len()));
+        }
+        (0..first.len()).map(|at| self.launch(results, at)).collect()
+    }
+
+    fn launch(&self, results: &[InvocationResult], at: usize) -> Result<NodeProfile> {
+        let LaunchTime { node, blocks, .. } = results[0].launches[at];
+        let of = |ns: &dyn Fn(&[LaunchTime]) -> u64| median(results.iter().map(|result| ns(&result.launches)).collect());
+        let gap = |launches: &[LaunchTime]| {
+            at.checked_sub(1).map_or(0, |before| launches[at].started_ns.saturating_sub(launches[before].ended_ns))
+        };
+        let image = self.bundle.target(&self.function.target).context("the target was chosen among the bundle's")?;
+        let spec = image.launches[node as usize].as_ref().context("a node that was launched")?;
+        let total_ns = of(&|launches| launches[at].ended_ns.saturating_sub(launches[at].started_ns));
+        let wave_ns = match self.function.occupancy.get(spec.kernel.0 as usize).copied().flatten() {
+            Some(occupancy) => waves(total_ns, blocks, occupancy.into(), self.handle.device_info().compute_units.into()),
+            None => vec![of(&|launches| launches[at].busy_ns / blocks.max(1)).max(1)],
+        };
+        Ok(NodeProfile {
+            node,
+            kernel: image.kernels[spec.kernel.0 as usize].name.clone(),
+            blocks: u32::try_from(blocks).context("more blocks than can be counted")?,
+            total_ns,
+            gap_ns: of(&gap),
+            wave_ns,
+        })
+    }
+}
+
+/// How long a wave takes at most with 1, 2, … blocks on each compute unit, of a launch that took `total_ns` alone. A GPU runs all blocks of a grid or none, so only its fullest wave is measured:
+/// with fewer blocks it takes no longer, and with more at most as much longer as they are more.
+fn waves(total_ns: u64, blocks: u64, occupancy: u64, compute_units: u64) -> Vec<u64> {
+    let wave_ns = (total_ns / blocks.div_ceil(occupancy * compute_units).max(1)).max(1);
+    let fullest = blocks.div_ceil(compute_units).clamp(1, occupancy);
+    (1..=occupancy).map(|on_each| if on_each <= fullest { wave_ns } else { (wave_ns * on_each).div_ceil(fullest) }).collect()
+}
+
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waves_are_bounded_from_above_by_the_fullest() {
+        assert_eq!(waves(900, 3 * 4 * 10, 4, 10), [300, 300, 300, 300]);
+        assert_eq!(waves(600, 15, 4, 10), [600, 600, 900, 1200], "two blocks on a compute unit at most");
+        assert_eq!(waves(0, 1, 1, 1), [1]);
+    }
+
+    #[test]
+    fn a_median_is_a_value_that_was_there() {
+        assert_eq!(median(vec![9, 1, 5]), 5);
+        assert_eq!(median(vec![]), 0);
+    }
+}

@@ -1,0 +1,54 @@
+//! Distributions of measured times.
+
+use serde::Serialize;
+use std::time::Duration;
+
+/// Quantiles of measured times in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Distribution {
+    /// How many were measured.
+    pub count: usize,
+    /// Their mean.
+    pub mean_ms: f64,
+    /// The median.
+    pub p50_ms: f64,
+    /// What 90 % of them do not exceed.
+    pub p90_ms: f64,
+    /// What 99 % of them do not exceed.
+    pub p99_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+impl Distribution {
+    /// The distribution of some times; all zero for none.
+    pub fn of(times: &[Duration]) -> Distribution {
+        let mut sorted: Vec<f64> = times.iter().map(|t| crate::output::milliseconds(*t)).collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let Some(max_ms) = sorted.last().copied() else { return Distribution::default() };
+        // The smallest value that a share of all values does not exceed.
+        let quantile = |q: f64| sorted[((q * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1];
+        let mean_ms = sorted.iter().sum::<f64>() / sorted.len() as f64;
+        Distribution { count: sorted.len(), mean_ms, p50_ms: quantile(0.5), p90_ms: quantile(0.9), p99_ms: quantile(0.99), max_ms }
+    }
+
+    /// Cells for a table: count, p50, p90, p99, max.
+    pub fn cells(&self) -> [String; 5] {
+        let ms = |value: f64| format!("{value:.3}");
+        [self.count.to_string(), ms(self.p50_ms), ms(self.p90_ms), ms(self.p99_ms), ms(self.max_ms)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_a_hundred() {
+        let times: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
+        let found = Distribution::of(&times);
+        assert_eq!((found.p50_ms, found.p90_ms, found.p99_ms, found.max_ms, found.count), (50.0, 90.0, 99.0, 100.0, 100));
+        assert_eq!(Distribution::of(&times[..1]).p99_ms, 100.0);
+        assert_eq!(Distribution::of(&[]), Distribution::default());
+    }
+}

@@ -1,0 +1,318 @@
+//! Inputs from the command line, and outputs for people.
+
+use crate::failure::{Blame, user_error};
+use crate::npy;
+use crate::random::Random;
+use anyhow::{Context, Result};
+use atoll_protocol::{DataType, Tensor, TensorMetadata, to_f64};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Random integers are below this: valid as bytes, as tokens of every vocabulary, and as small counts.
+const RANDOM_INTEGER_MAX: u64 = 100;
+
+/// Where the content of an input comes from.
+#[derive(Clone, Debug, PartialEq)]
+enum Content {
+    Random,
+    /// Every element is this number.
+    Fill(f64),
+    /// A file's.
+    Tensor(Tensor),
+}
+
+impl Content {
+    /// `random`, a number, or a file, which is read.
+    fn read(text: &str, name: &str) -> Result<Content> {
+        match text.parse() {
+            _ if text == "random" => Ok(Content::Random),
+            Ok(number) => Ok(Content::Fill(number)),
+            Err(_) => Ok(Content::Tensor(npy::read(Path::new(text), name).blame_user()?)),
+        }
+    }
+}
+
+/// Flags of every command that makes inputs for a model.
+#[derive(Clone, Debug, clap::Args)]
+pub struct InputArgs {
+    /// An input: a .npy file, a number for every element, or random, which is what the others get
+    #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
+    input: Vec<String>,
+
+    /// Shape of an input that is not from a file. A size that varies has one value in all inputs; it is 1 where no shape and no file gives it
+    #[arg(long, value_name = "NAME=SIZES")]
+    shape: Vec<String>,
+
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+impl InputArgs {
+    /// A tensor for every input of the model.
+    pub fn tensors(&self, metadata: &[TensorMetadata]) -> Result<Vec<Tensor>> {
+        InputSpecs::parse(&self.input, &self.shape, metadata)?.tensors(metadata, &mut Random::new(self.seed))
+    }
+}
+
+/// What the command line says of inputs.
+#[derive(Clone, Debug, Default)]
+pub struct InputSpecs {
+    contents: BTreeMap<String, Content>,
+    shapes: BTreeMap<String, Vec<i64>>,
+    /// Values of the model's symbols, each with the argument it follows from.
+    symbols: BTreeMap<String, (i64, String)>,
+}
+
+impl InputSpecs {
+    /// From `NAME=CONTENT` and `NAME=SHAPE`; for a model with one input the name may be left out. Files are read.
+    ///
+    /// # Errors
+    /// The user's mistakes, among them two arguments that give one symbol two values.
+    pub fn parse(inputs: &[String], shapes: &[String], metadata: &[TensorMetadata]) -> Result<InputSpecs> {
+        let mut specs = InputSpecs::default();
+        for text in shapes {
+            let (name, shape) = named(text, metadata)?;
+            let sizes: Result<Vec<i64>, _> = shape.split([',', 'x']).map(|size| size.trim().parse()).collect();
+            let sizes = sizes.map_err(|_| user_error(format!("--shape {text}: sizes are expected, as in {name}=1,3,224,224")))?;
+            specs.bind(&name, &sizes, &format!("--shape {text}"), metadata)?;
+            specs.shapes.insert(name, sizes);
+        }
+        for text in inputs {
+            let (name, content) = named(text, metadata)?;
+            let content = Content::read(content, &name)?;
+            if let Content::Tensor(tensor) = &content {
+                specs.bind(&name, &tensor.shape, &format!("{text} of shape {:?}", tensor.shape), metadata)?;
+            }
+            specs.contents.insert(name, content);
+        }
+        Ok(specs)
+    }
+
+    /// Takes the values of symbols from the shape of an input. A shape of another rank says nothing; the model refuses it.
+    fn bind(&mut self, name: &str, shape: &[i64], argument: &str, metadata: &[TensorMetadata]) -> Result<()> {
+        let symbols = metadata.iter().find(|input| input.name == name).map_or(&[][..], |input| &input.symbols);
+        if symbols.len() != shape.len() {
+            return Ok(());
+        }
+        for (symbol, &size) in symbols.iter().zip(shape).filter(|(symbol, _)| !symbol.is_empty()) {
+            let (known, by) = self.symbols.entry(symbol.clone()).or_insert_with(|| (size, argument.into()));
+            if *known != size {
+                return Err(user_error(format!("{by} makes `{symbol}` {known}, {argument} makes it {size}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The shape of an input that is made here: sizes that nothing gives are 1.
+    fn shape(&self, input: &TensorMetadata) -> Vec<i64> {
+        if let Some(shape) = self.shapes.get(&input.name) {
+            return shape.clone();
+        }
+        let bound = |dimension: usize| self.symbols.get(input.symbols.get(dimension)?).map(|(size, _)| *size);
+        let sizes = input.shape.iter().enumerate();
+        sizes.map(|(dimension, &size)| if size < 0 { bound(dimension).unwrap_or(1) } else { size }).collect()
+    }
+
+    /// A tensor for every input of the model.
+    pub fn tensors(&self, metadata: &[TensorMetadata], random: &mut Random) -> Result<Vec<Tensor>> {
+        metadata.iter().map(|input| self.tensor(input, random)).collect()
+    }
+
+    /// A tensor for one input of the model.
+    pub fn tensor(&self, input: &TensorMetadata, random: &mut Random) -> Result<Tensor> {
+        match self.contents.get(&input.name).unwrap_or(&Content::Random) {
+            Content::Tensor(tensor) => Ok(tensor.clone()),
+            Content::Random => generate(input, self.shape(input), || random_element(input.datatype, random)),
+            Content::Fill(value) => generate(input, self.shape(input), || *value),
+        }
+    }
+}
+
+/// Splits `NAME=VALUE` and checks the name.
+fn named<'a>(text: &'a str, metadata: &[TensorMetadata]) -> Result<(String, &'a str)> {
+    let names = || metadata.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
+    match text.split_once('=') {
+        Some((name, value)) if metadata.iter().any(|m| m.name == name) => Ok((name.into(), value)),
+        Some((name, _)) if !Path::new(text).exists() => Err(user_error(format!("the model has no input `{name}`; it has {}", names()))),
+        _ if metadata.len() == 1 => Ok((metadata[0].name.clone(), text)),
+        _ => Err(user_error(format!("`{text}`: say for which input, as NAME={text}; the model has {}", names()))),
+    }
+}
+
+fn random_element(datatype: DataType, random: &mut Random) -> f64 {
+    match datatype {
+        DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => random.normal(),
+        DataType::Bool => (random.next_u64() & 1) as f64,
+        _ => (random.next_u64() % RANDOM_INTEGER_MAX) as f64,
+    }
+}
+
+fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -> f64) -> Result<Tensor> {
+    let count = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(usize::try_from(size).ok()?));
+    let count = count.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| user_error(format!("shape {shape:?} of `{}` cannot be", input.name)))?;
+    let values: Vec<f64> = (0..count).map(|_| element()).collect();
+    Tensor::from_f64(input.name.clone(), input.datatype, shape, &values).blame_user()
+}
+
+/// Elements of a tensor that is made here: 8 GiB as numbers, beyond which a mistyped shape is more likely than a wish.
+const ELEMENTS_MAX: usize = 1 << 30;
+
+/// Writes tensors into a folder, as NAME.npy.
+pub fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for output in outputs {
+        npy::write(&saved_as(folder, output), output).blame_user()?;
+    }
+    Ok(())
+}
+
+/// The file of a tensor in a folder.
+pub fn saved_as(folder: &Path, tensor: &Tensor) -> PathBuf {
+    // Names of tensors may hold anything; names of files may not.
+    let name: String = tensor.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    folder.join(format!("{name}.npy"))
+}
+
+/// What there is to say of outputs, for people.
+pub fn summaries_text(summaries: &[Summary]) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for output in summaries {
+        let shape: Vec<String> = output.shape.iter().map(i64::to_string).collect();
+        let (name, datatype, shape) = (&output.name, output.datatype, shape.join(", "));
+        let _ = writeln!(text, "{name}: {datatype}[{shape}]  min {:.6}  max {:.6}  mean {:.6}", output.min, output.max, output.mean);
+        if output.not_finite > 0 {
+            let _ = writeln!(text, "  {} elements are NaN or infinite", output.not_finite);
+        }
+        for row in &output.top {
+            let cells: Vec<String> = row.iter().map(|(index, value)| format!("{index}: {value:.6}")).collect();
+            let _ = writeln!(text, "  top  {}", cells.join("   "));
+        }
+    }
+    text
+}
+
+/// What there is to say of an output.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The output.
+    pub name: String,
+    /// Type of its elements.
+    pub datatype: DataType,
+    /// Dimensions, outermost first.
+    pub shape: Vec<i64>,
+    /// The lowest element.
+    pub min: f64,
+    /// The highest element.
+    pub max: f64,
+    /// Their mean.
+    pub mean: f64,
+    /// Elements that are NaN or infinite; the figures above are of the others.
+    pub not_finite: usize,
+    /// Per row along the last dimension the highest elements as (index, value), for the first rows.
+    pub top: Vec<Vec<(usize, f64)>>,
+}
+
+/// Rows whose highest elements are shown.
+const TOP_ROWS_MAX: usize = 4;
+
+/// Looks at an output; `top` is how many of the highest elements are wanted.
+pub fn summary(tensor: &Tensor, top: usize) -> Summary {
+    let values = to_f64(tensor.datatype, &tensor.bytes);
+    let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    let row = usize::try_from(tensor.shape.last().copied().unwrap_or(1)).unwrap_or(0).max(1);
+    let rows = if top == 0 { &[][..] } else { &values };
+    Summary {
+        name: tensor.name.clone(),
+        datatype: tensor.datatype,
+        shape: tensor.shape.clone(),
+        min: finite.iter().copied().fold(f64::NAN, f64::min),
+        max: finite.iter().copied().fold(f64::NAN, f64::max),
+        mean: finite.iter().sum::<f64>() / finite.len() as f64,
+        not_finite: values.len() - finite.len(),
+        top: rows.chunks(row).take(TOP_ROWS_MAX).map(|row| highest(row, top)).collect(),
+    }
+}
+
+fn highest(row: &[f64], count: usize) -> Vec<(usize, f64)> {
+    let mut indexed: Vec<(usize, f64)> = row.iter().copied().enumerate().collect();
+    indexed.sort_by(|a, b| b.1.total_cmp(&a.1));
+    indexed.truncate(count);
+    indexed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(name: &str, datatype: DataType, shape: &[i64], symbols: &[&str]) -> TensorMetadata {
+        TensorMetadata { name: name.into(), datatype, shape: shape.to_vec(), symbols: symbols.iter().map(|s| (*s).into()).collect() }
+    }
+
+    fn parse(given: &[&str], shapes: &[&str], inputs: &[TensorMetadata]) -> Result<InputSpecs> {
+        let [given, shapes] = [given, shapes].map(|list| list.iter().map(|text| text.to_string()).collect::<Vec<_>>());
+        InputSpecs::parse(&given, &shapes, inputs)
+    }
+
+    #[test]
+    fn inputs_are_made_as_they_are_asked_for() {
+        let inputs = [metadata("x", DataType::Fp32, &[-1, 3], &[]), metadata("rate", DataType::Int64, &[], &[])];
+        let specs = parse(&["rate=16000"], &["x=2,3"], &inputs).unwrap();
+        let tensors = specs.tensors(&inputs, &mut Random::new(3)).unwrap();
+        assert_eq!((tensors[0].shape.as_slice(), tensors[0].bytes.len()), (&[2, 3][..], 24));
+        assert_eq!(tensors[1].bytes, 16000_i64.to_le_bytes());
+        assert_eq!(specs.tensors(&inputs, &mut Random::new(3)).unwrap(), tensors, "the same seed gives the same inputs");
+        assert_eq!(InputSpecs::default().tensors(&inputs, &mut Random::new(3)).unwrap()[0].shape, [1, 3]);
+    }
+
+    #[test]
+    fn a_shape_binds_its_symbols_for_every_input() {
+        let ids = |name: &str| metadata(name, DataType::Int64, &[-1, -1], &["batch", "length"]);
+        let inputs = [ids("ids"), ids("mask"), metadata("bias", DataType::Fp32, &[-1, 4, -1], &["length", "", "other"])];
+        let shapes = |specs: &InputSpecs| -> Vec<Vec<i64>> {
+            specs.tensors(&inputs, &mut Random::new(3)).unwrap().into_iter().map(|tensor| tensor.shape).collect()
+        };
+        assert_eq!(shapes(&parse(&[], &["mask=2,64"], &inputs).unwrap()), [vec![2, 64], vec![2, 64], vec![64, 4, 1]]);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ids.npy");
+        npy::write(&file, &Tensor::new("ids", DataType::Int64, vec![3, 5], vec![0; 120]).unwrap()).unwrap();
+        let from_file = format!("ids={}", file.display());
+        assert_eq!(shapes(&parse(&[&from_file], &[], &inputs).unwrap()), [vec![3, 5], vec![3, 5], vec![5, 4, 1]], "and so does a file");
+
+        let message = |given: &[&str], shapes: &[&str]| parse(given, shapes, &inputs).unwrap_err().to_string();
+        let both = message(&[], &["ids=1,64", "mask=1,32"]);
+        assert_eq!(both, "--shape ids=1,64 makes `length` 64, --shape mask=1,32 makes it 32");
+        assert_eq!(message(&[], &["ids=1,64", "bias=8,4,1"]), "--shape ids=1,64 makes `length` 64, --shape bias=8,4,1 makes it 8");
+        let beside_file = message(&[&from_file], &["mask=3,6"]);
+        assert!(beside_file.starts_with("--shape mask=3,6 makes `length` 6, ids=") && beside_file.ends_with("makes it 5"), "{beside_file}");
+        let within = [metadata("square", DataType::Fp32, &[-1, -1], &["n", "n"])];
+        assert!(parse(&[], &["square=2,3"], &within).unwrap_err().to_string().contains("makes `n` 2"));
+    }
+
+    #[test]
+    fn mistakes_name_the_inputs() {
+        let inputs = [metadata("x", DataType::Fp32, &[1], &[]), metadata("y", DataType::Uint8, &[1], &[])];
+        for (given, shapes, expected) in [
+            (&["z=1"][..], &[][..], "no input `z`; it has x, y"),
+            (&["random"], &[], "NAME=random"),
+            (&[], &["x=1,a"], "sizes are expected"),
+            (&["x=nowhere.npy"], &[], "nowhere.npy"),
+        ] {
+            let message = parse(given, shapes, &inputs).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        let specs = parse(&["y=300"], &[], &inputs).unwrap();
+        assert!(specs.tensors(&inputs[1..], &mut Random::new(0)).unwrap_err().to_string().contains("300 is no UINT8"));
+    }
+
+    #[test]
+    fn a_summary_tells_what_is_high() {
+        let bytes = [0.5_f32, 2.0, f32::NAN, -1.0].map(f32::to_le_bytes).concat();
+        let found = summary(&Tensor::new("t", DataType::Fp32, vec![2, 2], bytes).unwrap(), 1);
+        assert_eq!((found.min, found.max, found.mean, found.not_finite), (-1.0, 2.0, 0.5, 1));
+        assert_eq!(found.top[0], [(1, 2.0)]);
+    }
+}

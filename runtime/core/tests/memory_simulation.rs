@@ -1,6 +1,6 @@
 //! Memory decisions driven by a small model of an engine and a device, with random arrivals, unloads, cancellations, refusals and losses. After every step the invariants are checked.
 //!
-//! A failure prints the command that runs its seed alone, and the commit. `ATOLL_TEST_FULL=1` simulates a million steps; `ATOLL_SEEDS=10` runs so many seeds.
+//! A failure prints the command that runs its seed alone, and the commit. `ATOLL_TEST_FULL=1` simulates a million steps, in longer runs; `ATOLL_SEEDS=10` runs so many seeds, `ATOLL_STEPS=100` so many steps of each.
 
 mod memory_model;
 
@@ -27,10 +27,10 @@ fn run(seed: u64, steps: u64) -> Totals {
 #[test]
 fn whatever_happens_bytes_add_up_and_everybody_is_served() {
     let is_full = std::env::var_os("ATOLL_TEST_FULL").is_some_and(|value| value == "1");
-    let steps = 2_500;
+    let steps = number("ATOLL_STEPS").unwrap_or(if is_full { 10_000 } else { 2_500 });
     let seeds = match number("ATOLL_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("ATOLL_SEEDS").unwrap_or(if is_full { 400 } else { 40 }),
+        None => 0..number("ATOLL_SEEDS").unwrap_or(if is_full { 100 } else { 40 }),
     };
     let mut totals = Totals::default();
     for seed in seeds.clone() {
@@ -51,6 +51,7 @@ fn whatever_happens_bytes_add_up_and_everybody_is_served() {
         t.reused,
         t.refused,
         t.over_quota,
+        t.device_lost,
     ];
     assert!(seeds.end - seeds.start < 40 || counts.iter().all(|&count| count >= 10), "the scenarios are too tame: {t:?}");
 }

@@ -21,6 +21,9 @@ const INVOCATIONS_MAX: usize = 12;
 /// Steps after the last arrival in which everybody has to be served.
 const DRAIN_STEPS_MAX: u64 = 20_000;
 
+/// Steps for which an invocation may be there while others keep coming. Loading takes some ten; the longest of a million steps was there for 605.
+const WAIT_STEPS_MAX: u64 = 2_000;
+
 /// What was seen, to show that the scenarios are not tame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
@@ -37,6 +40,7 @@ pub(crate) struct Totals {
     pub(crate) reused: u64,
     pub(crate) refused: u64,
     pub(crate) over_quota: u64,
+    pub(crate) device_lost: u64,
 }
 
 impl AddAssign for Totals {
@@ -55,6 +59,7 @@ impl AddAssign for Totals {
             (&mut self.reused, o.reused),
             (&mut self.refused, o.refused),
             (&mut self.over_quota, o.over_quota),
+            (&mut self.device_lost, o.device_lost),
         ];
         for (sum, more) in pairs {
             *sum += more;
@@ -80,6 +85,8 @@ struct Invocation {
     spec: InvocationSpec,
     stage: Stage,
     slots: Vec<SlotId>,
+    /// The step at which it arrived.
+    since: u64,
 }
 
 pub(crate) struct World {
@@ -102,6 +109,9 @@ pub(crate) struct World {
     two_parts: bool,
     /// Bytes that could not be cleared so far.
     withheld_max: u64,
+    steps: u64,
+    /// The device is lost for good: nothing is asked of it any more.
+    device_lost: bool,
     totals: Totals,
 }
 
@@ -139,6 +149,8 @@ impl World {
             faults,
             two_parts,
             withheld_max: 0,
+            steps: 0,
+            device_lost: false,
             totals: Totals::default(),
         }
     }
@@ -146,6 +158,9 @@ impl World {
     pub(crate) fn run(mut self, steps: u64) -> Totals {
         for _ in 0..steps {
             self.step(true);
+        }
+        if self.faults > 0 && self.rng.below(2) == 0 {
+            self.lose_device();
         }
         for step in 0.. {
             if self.invocations.is_empty() {
@@ -173,6 +188,7 @@ impl World {
     }
 
     fn step(&mut self, arrives: bool) {
+        self.steps += 1;
         self.now.0 += 1 + self.rng.below(2_000);
         match self.rng.below(16) {
             0 if arrives => self.load(),
@@ -283,7 +299,7 @@ impl World {
             self.totals.over_quota += 1;
             return;
         }
-        self.invocations.insert(task, Invocation { spec: spec.clone(), stage: Stage::Cold, slots: Vec::new() });
+        self.invocations.insert(task, Invocation { spec: spec.clone(), stage: Stage::Cold, slots: Vec::new(), since: self.steps });
         self.tell(Event::Arrived(spec));
     }
 
@@ -361,7 +377,20 @@ impl World {
         self.tell(Event::ConstantsLost);
     }
 
+    /// The engine ends what was there, and tells no later than that.
+    fn lose_device(&mut self) {
+        self.totals.device_lost += 1;
+        self.device_lost = true;
+        self.tell(Event::DeviceLost);
+        let there: Vec<TaskId> = self.invocations.keys().copied().collect();
+        there.into_iter().for_each(|task| self.end(task));
+        self.finish_endings();
+        self.check();
+    }
+
     fn carry_out(&mut self, action: Action) {
+        let asks = matches!(action, Action::Reserve { .. } | Action::Write { .. } | Action::Grant { .. } | Action::Begin { .. });
+        assert!(!(self.device_lost && asks), "the device is lost and is asked for {action:?}");
         match action {
             Action::Admitted { task, ready } => self.set_stage(task, if ready { Stage::Ready } else { Stage::Cold }),
             Action::Ready { task } => {
@@ -486,6 +515,18 @@ impl World {
                 assert_eq!(self.memory.state(set), SetState::Resident, "{task:?} runs without its constants");
                 let (_, offsets) = self.memory.constant_offsets(stage.function);
                 assert!(offsets.iter().all(|at| self.device.is_reserved(*at, 1)), "{task:?} runs with constants that are elsewhere");
+            }
+        }
+        // What fitted the device before some of it was withheld may not fit any more.
+        if self.memory.withheld_bytes() == 0 {
+            for (task, invocation) in &self.invocations {
+                let steps = self.steps - invocation.since;
+                assert!(
+                    steps < WAIT_STEPS_MAX,
+                    "{task:?} ({:?}, {:?}) has been there for {steps} steps",
+                    invocation.stage,
+                    invocation.spec
+                );
             }
         }
         for tenant in self.memory.tenant_memory() {

@@ -52,7 +52,7 @@ impl Profiled<'_> {
             results.push(self.call(&inputs)?);
             progress();
         }
-        let launches = self.launches(&results)?;
+        let launches = self.launches(&results, &symbols)?;
         let whole = |ns: fn(&InvocationResult) -> u64| median(results.iter().map(ns).collect());
         Ok(ShapeProfile {
             symbols,
@@ -77,7 +77,7 @@ impl Profiled<'_> {
     }
 
     /// The launches of all runs, one by one.
-    fn launches(&self, results: &[InvocationResult]) -> Result<Vec<NodeProfile>> {
+    fn launches(&self, results: &[InvocationResult], symbols: &[i64]) -> Result<Vec<NodeProfile>> {
         let first = results.first().map_or(&[][..], |result| &result.launches);
         let same = |result: &&InvocationResult| {
             result.launches.len() == first.len() && result.launches.iter().zip(first).all(|(a, b)| (a.node, a.blocks) == (b.node, b.blocks))
@@ -85,17 +85,17 @@ impl Profiled<'_> {
         if let Some(odd) = results.iter().find(|result| !same(result)) {
             return Err(anyhow!("a run had {} launches, another one {}", first.len(), odd.launches.len()));
         }
-        (0..first.len()).map(|at| self.launch(results, at)).collect()
+        (0..first.len()).map(|at| self.launch(results, symbols, at)).collect()
     }
 
-    fn launch(&self, results: &[InvocationResult], at: usize) -> Result<NodeProfile> {
+    fn launch(&self, results: &[InvocationResult], symbols: &[i64], at: usize) -> Result<NodeProfile> {
         let LaunchTime { node, blocks, .. } = results[0].launches[at];
         let of = |ns: &dyn Fn(&[LaunchTime]) -> u64| median(results.iter().map(|result| ns(&result.launches)).collect());
         let gap = |launches: &[LaunchTime]| {
             at.checked_sub(1).map_or(0, |before| launches[at].started_ns.saturating_sub(launches[before].ended_ns))
         };
         let image = self.bundle.target(&self.function.target).context("the target was chosen among the bundle's")?;
-        let spec = image.launches[node as usize].as_ref().context("a node that was launched")?;
+        let (_, spec) = image.launches[node as usize].as_ref().context("a node that was launched")?.choose(symbols);
         let total_ns = of(&|launches| launches[at].ended_ns.saturating_sub(launches[at].started_ns));
         let wave_ns = match self.function.occupancy.get(spec.kernel.0 as usize).copied().flatten() {
             Some(occupancy) => waves(total_ns, blocks, occupancy.into(), self.handle.device_info().compute_units.into()),

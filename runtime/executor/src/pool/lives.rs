@@ -64,7 +64,7 @@ impl ExecutorPool {
     pub(super) fn begun(&mut self, index: usize, device: ExecutorDevice) -> Result<(), DeviceError> {
         watch(&self.ready, device.completion_fd())?;
         let domain = &mut self.domains[index];
-        tracing::info!(domain = %domain.name, pid = device.pid(), "an executor begins");
+        tracing::info!(device = %self.info.name, domain = %domain.name, pid = device.pid(), "an executor begins");
         domain.state = State::Running(Box::new(device));
         self.statistics.started += 1;
         // First, so that it has them once its modules are loaded.
@@ -87,7 +87,7 @@ impl ExecutorPool {
             _ if is_unavailable => UNAVAILABLE_FOR,
             more => PAUSE * (1 << (more - 2)),
         };
-        tracing::error!(domain = %domain.name, %cause, losses, pause_ms = pause.as_millis() as u64, "an executor was lost");
+        tracing::error!(device = %self.info.name, domain = %domain.name, %cause, losses, pause_ms = pause.as_millis() as u64, "an executor was lost");
         if is_unavailable {
             // One more loss after the pause, and it is unavailable again.
             domain.losses.pop_front();
@@ -175,7 +175,7 @@ impl ExecutorPool {
         if let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) {
             let _ = epoll::delete(&self.ready, device.completion_fd());
             self.keep_counts(&device);
-            tracing::info!(domain = %self.domains[index].name, pid = device.pid(), "an executor ends: nothing is loaded");
+            tracing::info!(device = %self.info.name, domain = %self.domains[index].name, pid = device.pid(), "an executor ends: nothing is loaded");
         }
     }
 

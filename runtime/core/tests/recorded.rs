@@ -1,0 +1,126 @@
+//! Event lists with the actions that the scheduler answered before it had lanes: one lane of all compute units answers them to the last action.
+//!
+//! The lists are not kept, since the driver makes them up again from a seed; kept is, for each, how many actions there were and a digest of them all (`tests/recorded/digests.txt`,
+//! written by the scheduler of f95a0d3). `ATOLL_RECORD=1` writes the file anew, which only a change of behaviour that is meant can justify; `ATOLL_SEED=7` prints the list of a seed.
+
+mod driver;
+
+use atoll_core::rng::Rng;
+use atoll_core::{Action, Event, Nanos, POLICIES, PreemptLevel, Scheduler, SchedulerConfig, Step};
+use driver::{Driver, Mix};
+use std::fmt::Write;
+
+const SEEDS: u64 = 3_000;
+/// Ends runs that the driver's device keeps from ending, as one that never aborts does.
+const EVENTS_MAX: usize = 2_000;
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recorded/digests.txt");
+
+fn config(seed: u64) -> (SchedulerConfig, Mix) {
+    let rng = &mut Rng::new(seed ^ 0xa701);
+    let mut below = |count: u64| rng.below(count);
+    let config = SchedulerConfig {
+        policy: &POLICIES[(seed % POLICIES.len() as u64) as usize],
+        queues: [1, 2, 3, 4, 6, 32][below(6) as usize],
+        queue_capacity: 1 + below(5) as u32,
+        preempt_level: [PreemptLevel::Block, PreemptLevel::Deactivate, PreemptLevel::Interrupt, PreemptLevel::Interrupt][below(4) as usize],
+        can_abort: below(3) > 0,
+        compute_units: 1 + below(12) as u32,
+        best_effort_wait_ns_max: (below(3) == 0).then(|| 1 + below(400_000)),
+        perturb: (below(5) == 0).then(|| below(1 << 20)),
+    };
+    let mix = Mix { tasks: 10 + below(30), mishaps: [0, 0, 8, 30][below(4) as usize], cold: below(3) == 0, lanes: 1 };
+    (config, mix)
+}
+
+/// Runs a seed; the list of what happened and what was answered.
+fn play(seed: u64) -> (usize, String) {
+    let (config, mix) = config(seed);
+    let (mut scheduler, mut driver) = (Scheduler::new(&config), Driver::new(seed, mix));
+    let (mut events, mut text, mut actions) = (0, String::new(), Vec::new());
+    while !driver.is_done() && events < EVENTS_MAX {
+        events += 1;
+        let event = driver.next(scheduler.next_wakeup());
+        write_event(&mut text, driver.now, &event);
+        scheduler.handle(driver.now, event, &mut actions);
+        for action in actions.drain(..) {
+            write_action(&mut text, &action);
+            driver.carry_out(&action);
+        }
+    }
+    (events, text)
+}
+
+/// One line for an event. The words are those of the recording and not the code's, which may be renamed.
+fn write_event(text: &mut String, now: Nanos, event: &Event) {
+    let line = match event {
+        Event::TaskArrived(spec) => {
+            let steps: String = spec.steps.iter().map(write_step).collect();
+            format!("arrive t{} c{} p{} d{:?} r{} {steps}", spec.task.0, spec.class as u8, spec.priority, spec.deadline.map(|at| at.0), spec.ready)
+        }
+        Event::TaskReady { task } => format!("ready t{}", task.0),
+        Event::TaskUnready { task } => format!("unready t{}", task.0),
+        Event::TaskPrepared { task } => format!("prepared t{}", task.0),
+        Event::TaskFailed { task } => format!("failed t{}", task.0),
+        Event::LaunchEnded { launch, end } => format!("ended l{} e{}", launch.0, *end as u8),
+        Event::HostStepDone { task } => format!("host t{}", task.0),
+        Event::CancelTask { task } => format!("cancel t{}", task.0),
+        Event::DeviceLost => "lost".to_owned(),
+        Event::Tick => "tick".to_owned(),
+    };
+    writeln!(text, "{} {line}", now.0).expect("memory");
+}
+
+fn write_step(step: &Step) -> String {
+    match step {
+        Step::Cuttable => "p".to_owned(),
+        Step::Restartable { from } => format!("r{from}"),
+        Step::Solid => "s".to_owned(),
+        Step::Host => "h".to_owned(),
+    }
+}
+
+fn write_action(text: &mut String, action: &Action) {
+    let line = match *action {
+        Action::RaiseEpoch { task, epoch } => format!("raise t{} e{}", task.0, epoch.0),
+        Action::Prepare { task } => format!("prepare t{}", task.0),
+        Action::Pad { task, step, first, shape, epoch } => {
+            let (blocks, units) = (shape.blocks, shape.compute_units);
+            format!("pad t{} s{step} f{first} b{blocks} u{units} a{} e{}", task.0, shape.at_once, epoch.0)
+        }
+        Action::Issue { launch, task, step, queue, epoch } => format!("issue l{} t{} s{step} q{} e{}", launch.0, task.0, queue.0, epoch.0),
+        Action::Abort { launch, queue } => format!("abort l{} q{}", launch.0, queue.0),
+        Action::DeclareHung { launch, queue } => format!("hung l{} q{}", launch.0, queue.0),
+        Action::RunHostStep { task, step } => format!("host t{} s{step}", task.0),
+        Action::FinishTask { task, outcome, preemptions } => format!("finish t{} o{} n{preemptions}", task.0, outcome as u8),
+    };
+    writeln!(text, "  {line}").expect("memory");
+}
+
+/// FNV-1a.
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[test]
+fn one_lane_of_all_compute_units_answers_as_ever() {
+    if let Ok(seed) = std::env::var("ATOLL_SEED") {
+        return print!("{}", play(seed.parse().expect("ATOLL_SEED is a number")).1);
+    }
+    let lines = (0..SEEDS).map(|seed| {
+        let (events, text) = play(seed);
+        format!("{seed} {events} {:016x}", digest(&text))
+    });
+    if std::env::var_os("ATOLL_RECORD").is_some() {
+        let all: Vec<String> = lines.collect();
+        return std::fs::write(FILE, all.join("\n") + "\n").expect("the file can be written");
+    }
+    let recorded = std::fs::read_to_string(FILE).expect("the recording is there");
+    assert_eq!(recorded.lines().count() as u64, SEEDS);
+    for (now, then) in lines.zip(recorded.lines()) {
+        assert_eq!(
+            now, then,
+            "other actions than recorded (seed, events, digest); `ATOLL_SEED={} cargo test -p atoll-core --test recorded -- --nocapture` prints the list, to be compared with that of an earlier commit",
+            then.split(' ').next().unwrap_or_default()
+        );
+    }
+}

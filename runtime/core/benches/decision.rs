@@ -18,7 +18,7 @@ const COMPUTE_UNITS: u32 = 60;
 
 /// A scheduler that is driven by a device which completes launches at once.
 struct Driver {
-    scheduler: Scheduler,
+    scheduler: DeviceScheduler,
     actions: Vec<Action>,
     in_flight: VecDeque<LaunchId>,
     steps: Arc<[Step]>,
@@ -39,7 +39,7 @@ impl Driver {
             perturb: None,
         };
         let steps = Arc::from(vec![Step::Cuttable; STEPS]);
-        Driver { scheduler: Scheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), steps, now: 0, tasks: 0 }
+        Driver { scheduler: DeviceScheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), steps, now: 0, tasks: 0 }
     }
 
     fn tell(&mut self, event: Event) {
@@ -52,7 +52,17 @@ impl Driver {
         let task = TaskId(self.tasks);
         self.tasks += 1;
         let profiles = profile.map(|profile| Arc::from(vec![Some(profile.clone()); steps.len()]));
-        Event::TaskArrived(TaskSpec { task, class, priority, steps, deadline: None, profiles, ready: true })
+        Event::TaskArrived(TaskSpec {
+            task,
+            lane: LaneId::DEFAULT,
+            client: ClientId(0),
+            class,
+            priority,
+            steps,
+            deadline: None,
+            profiles,
+            ready: true,
+        })
     }
 
     fn arrive_best_effort(&mut self, profile: Option<&LaunchProfile>) {

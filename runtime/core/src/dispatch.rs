@@ -1,6 +1,7 @@
 //! What the scheduler decides after every event: who has to leave, who starts, what is issued.
 
 use crate::device_queue::{Abort, InFlight};
+use crate::device_scheduler::DeviceWide;
 use crate::event::{Action, Step};
 use crate::ids::{Class, Epoch, LaunchId, PreemptLevel, QueueId, TaskId, Urgency};
 use crate::limits;
@@ -11,16 +12,19 @@ use crate::starvation::Starvation;
 use crate::task::{Phase, Task};
 
 impl Scheduler {
-    pub(crate) fn decide(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn decide(&mut self, device: &mut DeviceWide, actions: &mut Vec<Action>) {
+        if self.is_closing {
+            return self.evict_all(actions);
+        }
         let view = self.view();
         self.ration();
         self.evict(&view, actions);
         self.bind(&view, actions);
-        self.issue(&view, actions);
+        self.issue(&view, device, actions);
         self.perturb(actions);
     }
 
-    fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         View {
             queues: self.device_queues.len() as u32,
             preempt_level: self.preempt_level,
@@ -78,8 +82,11 @@ impl Scheduler {
         bound.filter(can_go_on).min().or_else(|| self.host_queues[Class::BestEffort as usize].first())
     }
 
-    /// Whether a task may issue, by its policy or because best-effort work has its slice.
-    fn may_issue(&self, task: &Task, view: &View) -> bool {
+    /// The gate that every launch goes through: whether a task may issue, by what its client has bought, and by its policy or because best-effort work has its slice.
+    fn may_issue(&self, task: &Task, view: &View, device: &DeviceWide) -> bool {
+        if !device.tokens.may_issue(self.now, self.lane, task.spec.client) {
+            return false;
+        }
         match self.starvation.as_ref().and_then(Starvation::running) {
             Some(holder) if task.id() == holder => true,
             Some(_) if task.class() == Class::RealTime => false,
@@ -108,6 +115,19 @@ impl Scheduler {
                         actions.extend(preempt(task, &mut self.counters));
                     }
                 }
+            }
+        }
+    }
+
+    /// Everything on the device has to leave, where it can: the lane is closing.
+    pub(crate) fn evict_all(&mut self, actions: &mut Vec<Action>) {
+        if self.preempt_level < PreemptLevel::Deactivate {
+            return;
+        }
+        for id in self.device_queues.iter().flat_map(|queue| &queue.bound) {
+            let task = self.tasks.get_mut(id).expect("bound tasks exist");
+            if task.phase == Phase::Running {
+                actions.extend(preempt(task, &mut self.counters));
             }
         }
     }
@@ -191,7 +211,7 @@ impl Scheduler {
 
     // What is issued.
 
-    fn issue(&mut self, view: &View, actions: &mut Vec<Action>) {
+    fn issue(&mut self, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         // Where the most urgent of best-effort tasks has to wait, nobody looks for others.
         let is_slice = self.starvation.as_ref().and_then(Starvation::running).is_some();
         let all = is_slice || self.policy.may_issue(Urgency::most(Class::BestEffort), view);
@@ -203,10 +223,10 @@ impl Scheduler {
                     break;
                 }
                 let id = self.device_queues[queue].bound[at];
-                if !self.may_issue(&self.tasks[&id], view) {
+                if !self.may_issue(&self.tasks[&id], view, device) {
                     continue;
                 }
-                self.issue_task(id, QueueId(queue as u32), actions);
+                self.issue_task(id, QueueId(queue as u32), device, actions);
                 if !self.tasks[&id].has_issued_all() {
                     break;
                 }
@@ -215,7 +235,7 @@ impl Scheduler {
     }
 
     /// Issues steps of a task until one has to wait or the queue is full.
-    fn issue_task(&mut self, id: TaskId, queue: QueueId, actions: &mut Vec<Action>) {
+    fn issue_task(&mut self, id: TaskId, queue: QueueId, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         while let Some((step, kind)) = self.tasks[&id].ready_step() {
             if kind == Step::Host {
                 self.tasks.get_mut(&id).expect("bound tasks exist").start_host_step();
@@ -225,8 +245,7 @@ impl Scheduler {
             if !self.device_queues[queue.0 as usize].has_room() {
                 return;
             }
-            let launch = LaunchId(self.launches);
-            self.launches += 1;
+            let launch = device.next_launch();
             if self.policy.pads() {
                 self.pad(id, step, launch, queue, actions);
             }
@@ -235,7 +254,7 @@ impl Scheduler {
             self.counters.issued_launches += 1;
             self.in_flight[task.class() as usize] += 1;
             self.device_queues[queue.0 as usize].push(InFlight { launch, task: id, step, epoch, abort: Abort::No });
-            actions.push(Action::Issue { launch, task: id, step, queue, epoch });
+            actions.push(Action::Issue { launch, task: id, step, queue: self.device_name(queue), epoch });
         }
     }
 

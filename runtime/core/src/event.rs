@@ -1,6 +1,6 @@
 //! What the scheduler is told and what it answers: two closed lists of plain values.
 
-use crate::ids::{Class, Epoch, LaunchId, Nanos, QueueId, TaskId};
+use crate::ids::{Class, ClientId, Epoch, LaneId, LaunchId, Nanos, QueueId, TaskId};
 use crate::padding::{LaunchProfile, PadShape};
 use std::sync::Arc;
 
@@ -26,6 +26,10 @@ pub enum Step {
 pub struct TaskSpec {
     /// Its name; not used again for the life of the scheduler.
     pub task: TaskId,
+    /// The lane it runs in. A task of a lane that is closed, or closing, runs in the default lane.
+    pub lane: LaneId,
+    /// Whose it is.
+    pub client: ClientId,
     /// Its service class.
     pub class: Class,
     /// Of two tasks of a class the one with the lower number is more urgent, where the policy goes by that.
@@ -84,7 +88,7 @@ pub enum Event {
     },
     /// The device will not answer again.
     DeviceLost,
-    /// Time passed; see [`crate::Scheduler::next_wakeup`].
+    /// Time passed; see [`crate::DeviceScheduler::next_wakeup`].
     Tick,
 }
 
@@ -137,7 +141,7 @@ pub enum Action {
         task: TaskId,
         /// Index of the step.
         step: u32,
-        /// The queue, always the same for one task.
+        /// The queue, the same for a task as long as it stays in its lane.
         queue: QueueId,
         /// The epoch the launch carries.
         epoch: Epoch,
@@ -162,6 +166,11 @@ pub enum Action {
         task: TaskId,
         /// Index of the step.
         step: u32,
+    },
+    /// A lane holds no tasks any more: its device queues may be closed. Said once of each lane that [`crate::DeviceScheduler::close_lane`] was asked to close.
+    CloseLane {
+        /// The lane.
+        lane: LaneId,
     },
     /// The task is over and nothing of it is in flight: answer and release. Said exactly once of each task that arrived.
     FinishTask {

@@ -41,10 +41,15 @@ impl HostQueue {
         if self.waiting.len() + self.away >= self.capacity {
             return None;
         }
+        Some(self.take_in(rank))
+    }
+
+    /// A place for a task that was admitted elsewhere, behind all others of its rank, as if it were away. Its admission was bounded there, so this queue may be full.
+    pub(crate) fn take_in(&mut self, rank: u64) -> Place {
         let place = Place(rank, self.arrivals);
         self.arrivals += 1;
         self.away += 1;
-        Some(place)
+        place
     }
 
     /// A task that was away comes to its place.

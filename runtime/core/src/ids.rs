@@ -32,8 +32,17 @@ pub struct TaskId(pub u64);
 pub struct LaunchId(pub u64);
 
 /// A lane of one device: a group of device queues that is bound to a set of compute units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(pub u32);
+
+impl LaneId {
+    /// The lane that every device has from the beginning, of all its compute units. It is never closed.
+    pub const DEFAULT: LaneId = LaneId(0);
+}
+
+/// Who is charged for a task: a tenant, or one of its instances. The engine gives the numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u32);
 
 /// A device queue (a stream) of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

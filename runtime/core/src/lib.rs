@@ -9,23 +9,28 @@
 //!
 //! Within a class tasks have ranks, and a more urgent real-time task makes less urgent ones leave as it does best-effort ones. Best-effort tasks can be given a bound on how long they get nowhere.
 //!
+//! A device has one or more *lanes*, groups of device queues that are bound to compute units. Each has a scheduler of its own ([`DeviceScheduler`]); a lane that closes gives its tasks to the default
+//! lane.
+//!
 //! # Invariants
 //!
 //! They are asserted in every build, because a scheduler that is wrong about them hands out wrong answers.
 //!
 //! - Every task that arrived is finished exactly once, and only when nothing of it is in flight.
-//! - The launches of a task run in one device queue, in order, and never on inputs that an evicted launch had yet to write (the argument stands in `task.rs`).
+//! - The launches of a task that are in flight are in one device queue, run in order, and never on inputs that an evicted launch had yet to write (the argument stands in `task.rs`).
 //! - A launch counts as complete only if the device said so, and if it could have known; whatever was evicted, or may have been, is issued again under a newer epoch, after everything of the old epoch has ended.
 //! - Behind a launch that can leave stand only launches that can leave (design D5 b).
 //! - No device queue is overfilled, and nothing grows without a bound from [`limits`].
 
 mod device_queue;
+mod device_scheduler;
 mod dispatch;
 mod event;
 mod host_queue;
 pub mod ids;
 pub mod limits;
 pub mod memory;
+mod moving;
 pub mod padding;
 pub mod perturb;
 pub mod placement;
@@ -36,11 +41,13 @@ mod scheduler;
 mod starvation;
 mod task;
 mod tenant;
+mod tokens;
 
+pub use device_scheduler::{DeviceScheduler, LaneConfig, LaneError, LaneState};
 pub use event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 pub use ids::*;
 pub use padding::{LaunchProfile, PadShape};
 pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};
-pub use scheduler::{Counters, Scheduler, SchedulerConfig};
+pub use scheduler::{Counters, SchedulerConfig};
 pub use starvation::{BEST_EFFORT_SLICE_DIVISOR, Slice};
 pub use tenant::{BadTenant, TENANT_BYTES_MAX, Tenant, is_plain_name};

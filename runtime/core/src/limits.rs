@@ -8,8 +8,11 @@ pub const HOST_QUEUE_TASKS_MAX: usize = 1024;
 /// filled costs less than 0.3 %.
 pub const DEVICE_QUEUE_CAPACITY_DEFAULT: u32 = 4;
 
-/// Device queues a scheduler uses. Decisions scan them, so that their number bounds the time of one decision.
-pub const DEVICE_QUEUES_MAX: u32 = 32;
+/// Device queues of one device, over all lanes. The decisions of a lane scan its queues, so that their number bounds the time of one decision.
+pub const DEVICE_QUEUES_MAX: u32 = 64;
+
+/// Device queues that the default lane leaves to others where the device has as many more than it needs itself.
+pub const DEFAULT_LANE_QUEUES: u32 = 32;
 
 /// Devices of one daemon: more than any machine has, and few enough that a report of all of them stays small.
 pub const DEVICES_MAX: usize = 64;

@@ -1,22 +1,25 @@
-//! The scheduler: host queues, device queues, and the tasks between them. What it decides when something has happened stands in `dispatch.rs`.
+//! The scheduler of one lane: host queues, device queues, and the tasks between them. What it decides when something has happened stands in `dispatch.rs`, how the lanes of a device come and go in
+//! `device_scheduler.rs`.
 
 use crate::device_queue::{Abort, DeviceQueue, InFlight};
+use crate::device_scheduler::DeviceWide;
 use crate::event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::HostQueue;
-use crate::ids::{Class, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
+use crate::ids::{Class, LaneId, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
 use crate::limits;
 use crate::perturb::Perturbation;
 use crate::policy::{Policy, PolicyEntry};
 use crate::starvation::{Slice, Starvation};
 use crate::task::{Phase, Progress, Task};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
 
-/// What a scheduler is made for.
+/// What a device's scheduler is made for.
 #[derive(Clone, Debug)]
 pub struct SchedulerConfig {
     /// The policy, a row of [`crate::POLICIES`].
     pub policy: &'static PolicyEntry,
-    /// Device queues, 1 to [`limits::DEVICE_QUEUES_MAX`]; queue 0 has the highest priority.
+    /// Device queues of the default lane, 1 to [`limits::DEVICE_QUEUES_MAX`]; queue 0 has the highest priority.
     pub queues: u32,
     /// Launches each of them holds, at least 1.
     pub queue_capacity: u32,
@@ -58,10 +61,33 @@ pub struct Counters {
     pub finished: [u64; 2],
 }
 
-/// The state of scheduling one device. A pure function: the same events at the same times give the same actions.
-///
-/// Whoever drives it carries the actions out in the order given, and reports what comes of them as further events.
-pub struct Scheduler {
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        let Counters { preemptions, issued_launches, padded_launches, padding_blocks, best_effort_slices, .. } = other;
+        let Counters { evicted_launches, repeated_launches, aborted_launches, arrived, finished, .. } = other;
+        self.preemptions += preemptions;
+        self.issued_launches += issued_launches;
+        self.padded_launches += padded_launches;
+        self.padding_blocks += padding_blocks;
+        self.best_effort_slices += best_effort_slices;
+        self.evicted_launches += evicted_launches;
+        self.repeated_launches += repeated_launches;
+        self.aborted_launches += aborted_launches;
+        for class in CLASSES.map(|class| class as usize) {
+            self.arrived[class] += arrived[class];
+            self.finished[class] += finished[class];
+        }
+    }
+}
+
+/// The state of scheduling one lane.
+pub(crate) struct Scheduler {
+    /// Its lane.
+    pub(crate) lane: LaneId,
+    /// What the device calls its first queue.
+    pub(crate) first_queue: u32,
+    /// Nothing is bound or issued any more, and what is on the device has to leave.
+    pub(crate) is_closing: bool,
     pub(crate) policy: Box<dyn Policy>,
     pub(crate) preempt_level: PreemptLevel,
     pub(crate) can_abort: bool,
@@ -82,7 +108,6 @@ pub struct Scheduler {
     pub(crate) starvation: Option<Starvation>,
     pub(crate) perturbation: Option<Perturbation>,
     pub(crate) counters: Counters,
-    pub(crate) launches: u64,
     pub(crate) now: Nanos,
     pub(crate) lost: bool,
 }
@@ -90,14 +115,17 @@ pub struct Scheduler {
 pub(crate) const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
 
 impl Scheduler {
-    /// A scheduler without tasks.
+    /// The scheduler of a lane without tasks, whose queues begin with one of the device's.
     ///
     /// # Panics
     /// If the configuration has no queue, too many, or queues without room.
-    pub fn new(config: &SchedulerConfig) -> Scheduler {
+    pub(crate) fn new(config: &SchedulerConfig, lane: LaneId, first_queue: u32) -> Scheduler {
         assert!(config.compute_units > 0, "a device without compute units");
         assert!((1..=limits::DEVICE_QUEUES_MAX).contains(&config.queues), "{} device queues", config.queues);
         Scheduler {
+            lane,
+            first_queue,
+            is_closing: false,
             policy: (config.policy.make)(),
             preempt_level: config.preempt_level,
             can_abort: config.can_abort,
@@ -113,18 +141,13 @@ impl Scheduler {
             starvation: config.best_effort_wait_ns_max.map(Starvation::new),
             perturbation: config.perturb.map(Perturbation::new),
             counters: Counters::default(),
-            launches: 0,
             now: Nanos(0),
             lost: false,
         }
     }
 
     /// Takes an event and appends what is to be done about it.
-    ///
-    /// # Panics
-    /// If the event contradicts what the scheduler was told before: time that goes back, an unknown launch, launches that end out of order or
-    /// without a cause. Going on would mean answers computed from inputs that were not there.
-    pub fn handle(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
+    pub(crate) fn handle(&mut self, now: Nanos, event: Event, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         assert!(now >= self.now, "time went back from {:?} to {now:?}", self.now);
         self.now = now;
         match event {
@@ -141,54 +164,71 @@ impl Scheduler {
         }
         self.expire(actions);
         self.abort(actions);
-        self.decide(actions);
+        self.decide(device, actions);
     }
 
     /// When [`Event::Tick`] is due if nothing else happens before.
-    pub fn next_wakeup(&self) -> Option<Nanos> {
+    pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
         let deadline = self.deadlines.first().map(|&(at, _)| at);
         let in_flight = self.device_queues.iter().any(|queue| queue.depth() > 0);
-        let perturbation = self.perturbation.as_ref().filter(|_| in_flight).map(Perturbation::due);
+        let perturbation = self.perturbation.as_ref().filter(|_| in_flight && !self.is_closing).map(Perturbation::due);
         let abort = self.aborts.iter().map(|&(at, _)| at).find(|&at| at > self.now);
         let hung = self.device_queues.iter().filter_map(DeviceQueue::hung_at).min();
-        let starvation = self.starvation.as_ref().and_then(|starvation| starvation.wakeup(self.best_effort_starves()));
+        let starvation = self.starvation.as_ref().filter(|_| !self.is_closing);
+        let starvation = starvation.and_then(|starvation| starvation.wakeup(self.best_effort_starves()));
         [deadline, perturbation, abort, hung, starvation].into_iter().flatten().min()
     }
 
-    /// What happened so far.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
     /// Tasks that arrived and are not finished.
-    pub fn task_count(&self) -> usize {
+    pub(crate) fn task_count(&self) -> usize {
         self.tasks.len()
     }
 
     /// Tasks of a class that wait in its host queue, those that cannot start yet included.
-    pub fn waiting(&self, class: Class) -> usize {
+    pub(crate) fn waiting(&self, class: Class) -> usize {
         let queue = &self.host_queues[class as usize];
         queue.len() + queue.away()
     }
 
     /// Whether it serves real-time tasks now, those left out that cannot start yet.
-    pub fn is_in_real_time_mode(&self) -> bool {
+    pub(crate) fn is_in_real_time_mode(&self) -> bool {
         !self.rt_tasks.is_empty()
     }
 
     /// Whether a task is over but for what of it is in flight.
-    pub fn is_ending(&self, task: TaskId) -> bool {
+    pub(crate) fn is_ending(&self, task: TaskId) -> bool {
         self.tasks.get(&task).is_some_and(|task| matches!(task.phase, Phase::Ending(_)))
     }
 
     /// The slice of best-effort work that runs or is promised.
-    pub fn slice(&self) -> Option<Slice> {
+    pub(crate) fn slice(&self) -> Option<Slice> {
         self.starvation.as_ref().and_then(Starvation::slice)
     }
 
-    /// Launches in a device queue.
-    pub fn device_queue_depth(&self, queue: QueueId) -> usize {
-        self.device_queues[queue.0 as usize].depth()
+    /// Launches in a device queue of the lane, by the device's name for it; `None` if the queue is another lane's.
+    pub(crate) fn device_queue_depth(&self, queue: QueueId) -> Option<usize> {
+        let index = queue.0.checked_sub(self.first_queue)?;
+        self.device_queues.get(index as usize).map(DeviceQueue::depth)
+    }
+
+    /// What the device calls the lane's queues.
+    pub(crate) fn queues(&self) -> std::ops::Range<u32> {
+        self.first_queue..self.first_queue + self.device_queues.len() as u32
+    }
+
+    /// What the device calls a queue of the lane.
+    pub(crate) fn device_name(&self, queue: QueueId) -> QueueId {
+        QueueId(self.first_queue + queue.0)
+    }
+
+    /// Whether a launch is in one of the lane's device queues.
+    pub(crate) fn holds(&self, launch: LaunchId) -> bool {
+        self.device_queues.iter().any(|queue| queue.holds(launch))
+    }
+
+    /// Whether a task is the lane's.
+    pub(crate) fn has(&self, task: TaskId) -> bool {
+        self.tasks.contains_key(&task)
     }
 
     // Events.
@@ -369,9 +409,16 @@ impl Scheduler {
     }
 
     fn finish(&mut self, id: TaskId, outcome: Outcome, actions: &mut Vec<Action>) {
-        let task = self.tasks.remove(&id).expect("a task finishes once");
-        assert!(!task.is_busy(), "{id:?} finishes while something of it is in flight");
+        let task = self.unlink(id);
         assert!(outcome != Outcome::Complete || task.is_complete(), "{id:?} is complete without its last steps");
+        self.counters.finished[task.class() as usize] += 1;
+        actions.push(Action::FinishTask { task: id, outcome, preemptions: task.preemptions });
+    }
+
+    /// Takes a task of which nothing is in flight out of all queues.
+    pub(crate) fn unlink(&mut self, id: TaskId) -> Task {
+        let task = self.tasks.remove(&id).expect("a task finishes once");
+        assert!(!task.is_busy(), "{id:?} leaves while something of it is in flight");
         let host_queue = &mut self.host_queues[task.class() as usize];
         match task.phase {
             Phase::Away => host_queue.give_up(),
@@ -388,8 +435,7 @@ impl Scheduler {
         if let Some(at) = task.abort_at {
             self.aborts.remove(&(at, id));
         }
-        self.counters.finished[task.class() as usize] += 1;
-        actions.push(Action::FinishTask { task: id, outcome, preemptions: task.preemptions });
+        task
     }
 
     fn expire(&mut self, actions: &mut Vec<Action>) {
@@ -412,7 +458,7 @@ impl Scheduler {
             if self.tasks[&task].abort_at.is_none_or(|at| at > self.now) {
                 continue;
             }
-            let queue = QueueId(index as u32);
+            let queue = QueueId(self.first_queue + index as u32);
             actions.extend(device_queue.abort_oldest(self.now).map(|abort| match abort {
                 Abort::Hung => Action::DeclareHung { launch, queue },
                 _ => Action::Abort { launch, queue },

@@ -319,6 +319,8 @@ mod tests {
     fn running(steps: &[Step]) -> Task {
         let spec = TaskSpec {
             task: TaskId(1),
+            lane: crate::ids::LaneId::DEFAULT,
+            client: crate::ids::ClientId(0),
             class: Class::BestEffort,
             priority: 0,
             steps: Arc::from(steps),

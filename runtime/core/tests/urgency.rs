@@ -1,15 +1,15 @@
 //! Who goes before whom, told event by event: real-time tasks among themselves, and best-effort tasks that would starve.
 
 use atoll_core::{
-    Action, BEST_EFFORT_SLICE_DIVISOR, Class, Event, LaunchEnd, LaunchId, LaunchProfile, Nanos, Outcome, PreemptLevel, QueueId, Scheduler,
-    SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
+    Action, BEST_EFFORT_SLICE_DIVISOR, Class, ClientId, DeviceScheduler, Event, LaneId, LaunchEnd, LaunchId, LaunchProfile, Nanos, Outcome,
+    PreemptLevel, QueueId, SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A scheduler and what it put on the device.
 struct Desk {
-    scheduler: Scheduler,
+    scheduler: DeviceScheduler,
     now: u64,
     best_effort_steps: Arc<[Step]>,
     launches: VecDeque<(LaunchId, TaskId, QueueId)>,
@@ -35,7 +35,7 @@ impl Desk {
             best_effort_wait_ns_max,
             perturb: None,
         };
-        let scheduler = Scheduler::new(&config);
+        let scheduler = DeviceScheduler::new(&config);
         let best_effort_steps = Arc::from([Step::Cuttable; 10_000]);
         Desk {
             scheduler,
@@ -83,7 +83,17 @@ impl Desk {
         let deadline = deadline.map(Nanos);
         let wave_ns = if class == Class::RealTime { 1000 } else { 100 };
         let profiles = self.has_profiles.then(|| steps.iter().map(|_| Some(LaunchProfile::new(1, [wave_ns]))).collect());
-        let spec = TaskSpec { task: TaskId(task), class, priority, steps, deadline, profiles, ready: true };
+        let spec = TaskSpec {
+            task: TaskId(task),
+            lane: LaneId::DEFAULT,
+            client: ClientId(0),
+            class,
+            priority,
+            steps,
+            deadline,
+            profiles,
+            ready: true,
+        };
         self.tell(Event::TaskArrived(spec));
     }
 
@@ -298,7 +308,17 @@ fn the_scheduler_says_what_it_is_at() {
     assert!(!desk.scheduler.is_in_real_time_mode() && !desk.scheduler.is_ending(TaskId(0)), "it is gone");
 
     let steps = Arc::clone(&desk.best_effort_steps);
-    let spec = TaskSpec { task: TaskId(1), class: Class::BestEffort, priority: 0, steps, deadline: None, profiles: None, ready: false };
+    let spec = TaskSpec {
+        task: TaskId(1),
+        lane: LaneId::DEFAULT,
+        client: ClientId(0),
+        class: Class::BestEffort,
+        priority: 0,
+        steps,
+        deadline: None,
+        profiles: None,
+        ready: false,
+    };
     desk.tell(Event::TaskArrived(spec));
     assert_eq!(desk.scheduler.waiting(Class::BestEffort), 1, "it cannot start yet");
     desk.tell(Event::TaskReady { task: TaskId(1) });

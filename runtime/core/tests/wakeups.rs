@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 const WAIT_NS: u64 = 1_000_000;
 
-fn scheduler(perturb: Option<u64>) -> Scheduler {
-    Scheduler::new(&SchedulerConfig {
+fn scheduler(perturb: Option<u64>) -> DeviceScheduler {
+    DeviceScheduler::new(&SchedulerConfig {
         policy: policy_by_name("reset").expect("a policy"),
         queues: 2,
         queue_capacity: 1,
@@ -20,7 +20,7 @@ fn scheduler(perturb: Option<u64>) -> Scheduler {
 }
 
 /// Tells the scheduler; every task is prepared at once.
-fn tell(scheduler: &mut Scheduler, now: u64, event: Event) -> Vec<Action> {
+fn tell(scheduler: &mut DeviceScheduler, now: u64, event: Event) -> Vec<Action> {
     let mut actions = Vec::new();
     scheduler.handle(Nanos(now), event, &mut actions);
     for action in actions.clone() {
@@ -33,7 +33,17 @@ fn tell(scheduler: &mut Scheduler, now: u64, event: Event) -> Vec<Action> {
 
 fn arrival(task: u64, class: Class, deadline: Option<u64>) -> Event {
     let (steps, deadline) = (Arc::from([Step::Cuttable; 2]), deadline.map(Nanos));
-    Event::TaskArrived(TaskSpec { task: TaskId(task), class, priority: 0, steps, deadline, profiles: None, ready: true })
+    Event::TaskArrived(TaskSpec {
+        task: TaskId(task),
+        lane: LaneId::DEFAULT,
+        client: ClientId(0),
+        class,
+        priority: 0,
+        steps,
+        deadline,
+        profiles: None,
+        ready: true,
+    })
 }
 
 #[test]
@@ -71,7 +81,17 @@ fn when_launches_that_nobody_wants_are_to_be_aborted_and_when_they_count_as_hung
 fn not_for_a_host_step_that_nobody_wants() {
     let mut scheduler = scheduler(None);
     let (steps, class, task) = (Arc::from([Step::Host]), Class::RealTime, TaskId(0));
-    let spec = TaskSpec { task, class, priority: 0, steps, deadline: None, profiles: None, ready: true };
+    let spec = TaskSpec {
+        task,
+        lane: LaneId::DEFAULT,
+        client: ClientId(0),
+        class,
+        priority: 0,
+        steps,
+        deadline: None,
+        profiles: None,
+        ready: true,
+    };
     assert!(tell(&mut scheduler, 0, Event::TaskArrived(spec)).contains(&Action::RunHostStep { task, step: 0 }));
     assert_eq!(tell(&mut scheduler, 1, Event::CancelTask { task }), []);
     assert_eq!(scheduler.next_wakeup(), None, "nothing of it could be aborted");

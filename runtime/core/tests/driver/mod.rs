@@ -3,7 +3,9 @@
 //! What it draws depends on the seed and on the actions alone, so two schedulers that answer alike see the same events.
 
 use atoll_core::rng::Rng;
-use atoll_core::{Action, Class, Epoch, Event, LaunchEnd, LaunchId, LaunchProfile, Nanos, QueueId, Step, TaskId, TaskSpec};
+use atoll_core::{
+    Action, Class, ClientId, Epoch, Event, LaneId, LaunchEnd, LaunchId, LaunchProfile, Nanos, QueueId, Step, TaskId, TaskSpec,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -38,8 +40,6 @@ pub(crate) struct Mix {
     pub(crate) mishaps: u64,
     /// Whether what tasks need may be missing.
     pub(crate) cold: bool,
-    /// Tasks name one of so many lanes.
-    pub(crate) lanes: u32,
 }
 
 pub(crate) struct Driver {
@@ -49,13 +49,17 @@ pub(crate) struct Driver {
     arrived: u64,
     pub(crate) tasks: BTreeMap<TaskId, Running>,
     pub(crate) queues: BTreeMap<QueueId, VecDeque<Launch>>,
+    /// The lanes that tasks are for, the default one first.
+    pub(crate) lanes: Vec<LaneId>,
+    /// Lanes that the scheduler has closed.
+    pub(crate) closed: Vec<LaneId>,
     hung: bool,
 }
 
 impl Driver {
     pub(crate) fn new(seed: u64, mix: Mix) -> Driver {
-        let (tasks, queues) = (BTreeMap::new(), BTreeMap::new());
-        Driver { rng: Rng::new(seed), now: Nanos(0), mix, arrived: 0, tasks, queues, hung: false }
+        let (tasks, queues, lanes) = (BTreeMap::new(), BTreeMap::new(), vec![LaneId::DEFAULT]);
+        Driver { rng: Rng::new(seed), now: Nanos(0), mix, arrived: 0, tasks, queues, lanes, closed: Vec::new(), hung: false }
     }
 
     /// Whether every task arrived and is finished.
@@ -72,14 +76,19 @@ impl Driver {
         }
         let event = match self.rng.below(16) {
             0..3 if self.arrived < self.mix.tasks => Some(self.arrive()),
-            3 if self.mix.mishaps > 0 && self.rng.one_in(self.mix.mishaps) => self.any_task(|_| true).map(|task| Event::CancelTask { task }),
+            3 if self.mix.mishaps > 0 && self.rng.one_in(self.mix.mishaps) => {
+                self.any_task(|_| true).map(|task| Event::CancelTask { task })
+            }
             4 if self.mix.cold => self.change_readiness(),
             5..8 => self.finish_on_host(),
             8..15 => self.end_launch(),
             _ => None,
         };
         // Where nothing else is left to happen, time passes until something is due.
-        if event.is_none() && let Some(at) = wakeup && self.rng.one_in(4) {
+        if event.is_none()
+            && let Some(at) = wakeup
+            && self.rng.one_in(4)
+        {
             self.now = self.now.max(at);
         }
         event.unwrap_or(Event::Tick)
@@ -97,7 +106,18 @@ impl Driver {
         let (word, priority) = (Epoch::default(), self.rng.below(3) as u32);
         let running = Running { steps: Arc::clone(&steps), word, leaves: false, in_flight: 0, prepared: false, away, host_step: false };
         self.tasks.insert(task, running);
-        Event::TaskArrived(TaskSpec { task, class, priority, steps, deadline, profiles: Some(profiles), ready: !away })
+        let lane = if self.lanes.len() > 1 { self.lanes[self.rng.below(self.lanes.len() as u64) as usize] } else { LaneId::DEFAULT };
+        Event::TaskArrived(TaskSpec {
+            task,
+            lane,
+            client: ClientId(0),
+            class,
+            priority,
+            steps,
+            deadline,
+            profiles: Some(profiles),
+            ready: !away,
+        })
     }
 
     fn step(&mut self, index: u32, tells: bool) -> Step {
@@ -178,6 +198,7 @@ impl Driver {
             }
             Action::DeclareHung { .. } => self.hung = true,
             Action::FinishTask { task, .. } => drop(self.tasks.remove(&task).expect("a task finishes once")),
+            Action::CloseLane { lane } => self.closed.push(lane),
             Action::Pad { .. } => {}
         }
     }

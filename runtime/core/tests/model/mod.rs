@@ -11,7 +11,8 @@ pub(crate) use scenario::{Aborts, Faults, Rate, Scenario, Totals};
 use atoll_core::limits::HANG_NS;
 use atoll_core::rng::Rng;
 use atoll_core::{
-    Action, Class, Epoch, Event, LaunchEnd, LaunchProfile, Nanos, Outcome, PolicyEntry, Scheduler, SchedulerConfig, Step, TaskId, TaskSpec,
+    Action, Class, ClientId, DeviceScheduler, Epoch, Event, LaneId, LaunchEnd, LaunchProfile, Nanos, Outcome, PolicyEntry, SchedulerConfig,
+    Step, TaskId, TaskSpec,
 };
 use device::{Device, Ended, Rider};
 use judge::Slices;
@@ -32,7 +33,7 @@ const SLEEP_NS_MAX: u64 = 3_000_000;
 
 pub(crate) struct World {
     policy: &'static PolicyEntry,
-    scheduler: Scheduler,
+    scheduler: DeviceScheduler,
     scenario: Scenario,
     rng: Rng,
     now: Nanos,
@@ -71,7 +72,7 @@ impl World {
         let sparsity = 1 + rng.below(30);
         World {
             policy,
-            scheduler: Scheduler::new(&config),
+            scheduler: DeviceScheduler::new(&config),
             device: Device::new(scenario.queues, capacity),
             scenario,
             rng,
@@ -187,7 +188,17 @@ impl World {
             finished: None,
         };
         self.tasks.insert(task, truth);
-        self.tell(Event::TaskArrived(TaskSpec { task, class, priority, steps, deadline, profiles: Some(profiles), ready: !away }));
+        self.tell(Event::TaskArrived(TaskSpec {
+            task,
+            lane: LaneId::DEFAULT,
+            client: ClientId(0),
+            class,
+            priority,
+            steps,
+            deadline,
+            profiles: Some(profiles),
+            ready: !away,
+        }));
     }
 
     fn kind(&mut self, tells: bool) -> Step {
@@ -319,6 +330,7 @@ impl World {
 
     fn carry_out(&mut self, action: Action) -> Option<Event> {
         match action {
+            Action::CloseLane { .. } => unreachable!("the world has one lane"),
             Action::RaiseEpoch { task, epoch } => self.raise_epoch(task, epoch),
             Action::Prepare { task } if self.truth(task).away => panic!("{task:?} is prepared although something is missing"),
             Action::Prepare { task } if self.scenario.cold && self.rng.one_in(8) => {

@@ -1,0 +1,61 @@
+//! Tasks that leave a lane which is closing, for the default lane.
+
+use crate::event::Action;
+use crate::ids::{Class, QueueId, TaskId};
+use crate::scheduler::Scheduler;
+use crate::task::{Phase, Task};
+
+impl Scheduler {
+    /// Begins to close the lane: nothing starts or is issued in it any more, and what is on the device has to leave.
+    pub(crate) fn begin_closing(&mut self, actions: &mut Vec<Action>) {
+        self.is_closing = true;
+        self.starvation = None;
+        self.evict_all(actions);
+    }
+
+    /// Takes the tasks of which nothing is on the device out of the lane, those that are over left out: these finish here.
+    pub(crate) fn release_idle(&mut self) -> Vec<Task> {
+        let is_idle = |task: &Task| !task.is_busy() && !matches!(task.phase, Phase::Ending(_));
+        let idle: Vec<TaskId> = self.tasks.iter().filter(|(_, task)| is_idle(task)).map(|(id, _)| *id).collect();
+        idle.into_iter().map(|id| self.release(id)).collect()
+    }
+
+    fn release(&mut self, id: TaskId) -> Task {
+        let mut task = self.unlink(id);
+        self.counters.arrived[task.class() as usize] -= 1;
+        task.queue = None;
+        task
+    }
+
+    /// Takes a task in that another lane released: it goes on as it was, behind those of its rank that are here.
+    pub(crate) fn adopt(&mut self, mut task: Task) {
+        let (id, class) = (task.id(), task.class());
+        self.counters.arrived[class as usize] += 1;
+        task.spec.lane = self.lane;
+        let host_queue = &mut self.host_queues[class as usize];
+        task.place = host_queue.take_in(task.place.rank());
+        match task.phase {
+            Phase::Away => {}
+            Phase::Waiting => host_queue.enter(id, task.place),
+            Phase::Preparing | Phase::Running => {
+                host_queue.give_up();
+                task.queue = Some(self.bind_adopted(id, class));
+            }
+            Phase::Ending(_) => unreachable!("what is over finishes in its lane"),
+        }
+        if class == Class::RealTime && task.phase != Phase::Away {
+            self.rt_tasks.insert((task.place.rank(), id));
+        }
+        self.deadlines.extend(task.spec.deadline.map(|at| (at, id)));
+        let old = self.tasks.insert(id, task);
+        assert!(old.is_none(), "two tasks with one id: {old:?}");
+    }
+
+    /// Binds a task that has begun elsewhere to the queue of its class with the fewest tasks, whether or not that is open for one that waits.
+    fn bind_adopted(&mut self, id: TaskId, class: Class) -> QueueId {
+        let queues = self.policy.queues(class, &self.view());
+        let queue = queues.min_by_key(|&queue| self.device_queues[queue as usize].bound.len()).expect("every class has a queue");
+        self.device_queues[queue as usize].bound.push(id);
+        QueueId(queue)
+    }
+}

@@ -74,7 +74,8 @@ fn real_time_work_goes_in_segments() -> Result<()> {
     for engine in engines {
         best_effort_work_makes_way(engine)?;
         let loaded = Loaded::start_in(engine(EngineConfig::default())?, &bundle)?;
-        let urgent = FunctionOptions { key: FunctionKey::local("urgent"), class: Class::RealTime, queue_capacity: None };
+        let urgent =
+            FunctionOptions { key: FunctionKey::local("urgent"), class: Class::RealTime, queue_capacity: None, lane: Default::default() };
         let urgent = loaded.beside(&bundle, urgent)?;
         // Launches of which nobody knows when each began went together. The first request runs one by one, and by the fifth what comes again was seen.
         let mut together = Vec::new();
@@ -94,8 +95,10 @@ fn best_effort_work_makes_way(engine: impl Fn(EngineConfig) -> Result<Engine>) -
     let [be_bundle, rt_bundle] = [&be, &rt].map(|model| compile_for(model, folder.path(), Target::NVIDIA));
     let (be_case, rt_case) = (oracle(&be, &[1], folder.path())?.remove(0), oracle(&rt, &[1], folder.path())?.remove(0));
     let loaded = Loaded::start_in(engine(EngineConfig { policy: "reset".into(), ..EngineConfig::default() })?, &be_bundle?)?;
-    let real_time =
-        loaded.beside(&rt_bundle?, FunctionOptions { key: FunctionKey::local("urgent"), class: Class::RealTime, queue_capacity: None })?;
+    let real_time = loaded.beside(
+        &rt_bundle?,
+        FunctionOptions { key: FunctionKey::local("urgent"), class: Class::RealTime, queue_capacity: None, lane: Default::default() },
+    )?;
     let begun = Instant::now();
     let preemptions = std::thread::scope(|scope| {
         let best_effort = scope.spawn(|| -> Result<u32> {

@@ -364,7 +364,10 @@ impl Asked {
     fn load(engine: &Engine, name: &'static str, class: Class, folder: &Path) -> Result<Asked> {
         let bundle = compile(&built(name, folder)?, folder)?;
         let handle = engine.handle();
-        handle.load(bundle.clone(), FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None })?;
+        handle.load(
+            bundle.clone(),
+            FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane: Default::default() },
+        )?;
         let input = |(_, spec): (_, &atoll_kgraph::BufferSpec)| {
             let shape: Vec<i64> = spec.shape.iter().map(|extent| extent.eval(&[])).collect::<Result<_, _>>()?;
             let count = shape.iter().product::<i64>() as usize;

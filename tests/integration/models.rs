@@ -49,8 +49,10 @@ fn check_sharing(model: &Model, loaded: &Loaded, bundle: &Bundle) -> Result<()> 
     let (before, again) = (used(), Bundle::open(bundle.path())?);
     let others: Vec<FunctionKey> = (0..9).map(|i| FunctionKey::local(format!("other-{i}"))).collect();
     for key in &others {
-        let info =
-            loaded.handle.load(again.clone(), FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None })?;
+        let info = loaded.handle.load(
+            again.clone(),
+            FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None, lane: Default::default() },
+        )?;
         ensure!(info.weights_shared || info.weights_bytes == 0, "{}: {key} holds constants of its own", model.name);
     }
     ensure!(used() == before, "{}: ten functions use {} bytes, one used {before}", model.name, used());

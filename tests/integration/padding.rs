@@ -192,7 +192,10 @@ struct Caller {
 impl Caller {
     fn load(engine: &Engine, bundle: &Arc<Bundle>, class: Class) -> Result<Caller> {
         let handle = engine.handle();
-        handle.load(bundle.clone(), FunctionOptions { key: FunctionKey::local(&bundle.graph().name), class, queue_capacity: None })?;
+        handle.load(
+            bundle.clone(),
+            FunctionOptions { key: FunctionKey::local(&bundle.graph().name), class, queue_capacity: None, lane: Default::default() },
+        )?;
         Ok(Caller { handle, bundle: bundle.clone(), class })
     }
 

@@ -200,7 +200,10 @@ impl Loaded {
     /// The same in an engine that runs.
     pub fn start_in(engine: Engine, bundle: &Arc<Bundle>) -> Result<Loaded> {
         let (handle, key) = (engine.handle(), FunctionKey::local("model"));
-        handle.load(bundle.clone(), FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None })?;
+        handle.load(
+            bundle.clone(),
+            FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None, lane: Default::default() },
+        )?;
         Ok(Loaded { engine: Some(engine), handle, key, bundle: bundle.clone() })
     }
 

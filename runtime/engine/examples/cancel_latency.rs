@@ -73,7 +73,8 @@ mod measure {
         let target = device.info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
         let engine = Engine::start(Box::new(device), EngineConfig::default()).expect("an engine");
         let handle = engine.handle();
-        let options = FunctionOptions { key: FunctionKey::local("f"), class: Class::BestEffort, queue_capacity: None };
+        let options =
+            FunctionOptions { key: FunctionKey::local("f"), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
         handle.load(toy::bundle(&target, &toy::compile()), options).expect("a function");
         Ok((engine, handle))
     }

@@ -3,6 +3,7 @@
 use crate::cores::CoreShare;
 use crate::limits;
 use crate::padding::PaddingService;
+use atoll_core::LaneId;
 use atoll_core::memory::MemoryQuotas;
 use atoll_core::residency::RESIDENCY_POLICY_DEFAULT;
 use atoll_core::{Class, DeviceId, Tenant};
@@ -93,6 +94,8 @@ pub struct FunctionOptions {
     pub class: Class,
     /// Invocations that may wait; the engine's setting where `None`. At least 1.
     pub queue_capacity: Option<usize>,
+    /// The lane in which its invocations run, those that begin with it. Once that is closed, they run in the default lane.
+    pub lane: LaneId,
 }
 
 /// What became of a function that was loaded.

@@ -2,7 +2,7 @@
 
 use crate::config::FunctionKey;
 use atoll_core::memory::{LoadRefusal, Refusal};
-use atoll_core::{Class, Tenant};
+use atoll_core::{Class, LaneError, Tenant};
 use atoll_device::DeviceError;
 
 /// Why an engine cannot start, or a function cannot be loaded or unloaded.
@@ -24,6 +24,9 @@ pub enum EngineError {
         /// The names there are.
         known: String,
     },
+    /// Lanes cannot be as they are asked for.
+    #[error("{0}")]
+    Lane(LaneError),
     /// A function of this name is loaded, or being loaded.
     #[error("a function `{0}` is loaded already; unload it first")]
     AlreadyLoaded(FunctionKey),

@@ -1,7 +1,7 @@
 //! Everything that can wake the engine's thread.
 //!
 //! Commands come through two channels, real-time submissions through one of their own, so that they overtake whatever else has queued up. Completions come from the device.
-//! Time comes from [`atoll_core::Scheduler::next_wakeup`]. Nothing else does.
+//! Time comes from [`atoll_core::DeviceScheduler::next_wakeup`]. Nothing else does.
 
 use crate::chain::Chain;
 use crate::config::{FunctionInfo, FunctionKey};
@@ -11,7 +11,8 @@ use crate::padding::Padded;
 use crate::recorder::TraceBatch;
 use crate::request::{InvocationId, PendingReply};
 use crate::statistics::EngineStatistics;
-use atoll_core::{Class, Nanos};
+use atoll_core::{Class, LaneId, Nanos};
+use atoll_device::{Lane, LaneSpec};
 use crossbeam_channel::Sender;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,10 @@ pub(crate) enum Command {
     Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },
     /// Let a function no longer be found, and take it off the device when its running invocations are over. Legal always.
     Unload { key: FunctionKey, answer: Sender<Result<(), EngineError>> },
+    /// Divide the device. Legal always; refused on a device that is lost.
+    OpenLane { spec: LaneSpec, answer: Sender<Result<Lane, EngineError>> },
+    /// Give a lane's compute units back. Legal always; answered when nothing is in the lane any more.
+    CloseLane { lane: LaneId, answer: Sender<Result<(), EngineError>> },
     /// What was made of the functions of a tenant, so that they can share launches. Legal always.
     Padded(Box<Padded>),
     /// Report. Legal always.

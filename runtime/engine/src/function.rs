@@ -4,8 +4,8 @@ use crate::binding::Binding;
 use crate::config::{FunctionKey, FunctionOptions};
 use crate::error::{EngineError, InvokeError};
 use crate::limits::BINDINGS_PER_FUNCTION_MAX;
-use atoll_core::Class;
 pub(crate) use atoll_core::memory::FunctionId;
+use atoll_core::{Class, LaneId};
 use atoll_device::DeviceInfo;
 use atoll_kgraph::{Bundle, Feature, InputForm, KernelGraph, TargetImage, bind_symbols, features, undetermined_symbol};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +18,7 @@ pub(crate) struct Function {
     pub(crate) bundle: Arc<Bundle>,
     pub(crate) target: String,
     pub(crate) class: Class,
+    pub(crate) lane: LaneId,
     pub(crate) queue_capacity: usize,
     /// Invocations that wait.
     waiting: AtomicUsize,
@@ -59,6 +60,7 @@ impl Function {
             id,
             key: options.key,
             class: options.class,
+            lane: options.lane,
             queue_capacity: options.queue_capacity.unwrap_or(queue_capacity).max(1),
             target,
             bundle,

@@ -15,8 +15,8 @@ use crate::staging::Stager;
 use crate::statistics::EngineStatistics;
 use crate::worker::{Parts, Worker};
 use atoll_core::residency::{RESIDENCY_POLICIES, residency_policy_by_name};
-use atoll_core::{Class, Nanos, POLICIES, policy_by_name};
-use atoll_device::{Device, DeviceInfo};
+use atoll_core::{Class, LaneId, Nanos, POLICIES, policy_by_name};
+use atoll_device::{Device, DeviceInfo, Lane, LaneSpec};
 use atoll_kgraph::Bundle;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -134,6 +134,22 @@ impl EngineHandle {
     /// Takes a function off the device. Invocations that wait are answered with [`InvokeError::Unloaded`]; blocks until those that run are over and the memory is free.
     pub fn unload(&self, key: &FunctionKey) -> Result<(), EngineError> {
         self.ask(|answer| Command::Unload { key: key.clone(), answer }).unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    /// Divides the device: functions that are loaded into the lane share its compute units with nobody but those of other lanes that have them too.
+    ///
+    /// # Errors
+    /// The device cannot be divided, has no such compute units or no queues left, or is lost.
+    pub fn open_lane(&self, spec: LaneSpec) -> Result<Lane, EngineError> {
+        self.ask(|answer| Command::OpenLane { spec, answer }).unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    /// Closes a lane. What runs in it is preempted and goes on in the default lane, where functions of the lane run from now on. Blocks until nothing of it is on the device.
+    ///
+    /// # Errors
+    /// There is no such lane, it is closing, or it is the default one.
+    pub fn close_lane(&self, lane: LaneId) -> Result<(), EngineError> {
+        self.ask(|answer| Command::CloseLane { lane, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
     /// Calls a function. What is wrong with the request is answered before this returns; otherwise the engine's thread answers.

@@ -40,8 +40,8 @@ mod worker;
 
 pub use accounts::{InvocationOutcome, MemoryKind, MemoryUse, Usage, UsageRow};
 pub use atoll_core::memory::{MemoryQuotas, TenantBytes};
-pub use atoll_core::{BadTenant, Class, DeviceId, Tenant};
-pub use atoll_device::{ComputeUnitUse, ExecutorProcess, ExecutorStatistics};
+pub use atoll_core::{BadTenant, Class, DeviceId, LaneError, LaneId, Tenant};
+pub use atoll_device::{ComputeUnitUse, ExecutorProcess, ExecutorStatistics, Lane, LaneSpec};
 pub use atoll_trace::FunctionName;
 pub use config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use cores::{CoreShare, CoreUse};
@@ -56,5 +56,5 @@ pub use request::{
 };
 pub use statistics::{
     ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics,
-    TenantMemory,
+    LaneStatistics, TenantMemory,
 };

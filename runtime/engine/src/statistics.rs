@@ -4,7 +4,7 @@ use crate::accounts::UsageRow;
 use crate::config::FunctionKey;
 use crate::histogram::Histogram;
 use atoll_core::memory::TenantBytes;
-use atoll_core::{Class, Tenant};
+use atoll_core::{Class, LaneId, Tenant};
 use atoll_device::{ComputeUnitUse, ExecutorStatistics};
 
 /// Everything at one moment.
@@ -176,10 +176,12 @@ pub struct DeviceStatistics {
     pub compute_units: u32,
     /// What each of them did; nothing where the device does not count.
     pub units: Vec<ComputeUnitUse>,
-    /// Launches in each device queue now, the most urgent first.
+    /// Launches in each device queue of the default lane now, the most urgent first.
     pub queue_depths: Vec<u64>,
     /// How many each takes.
     pub queue_capacity: u32,
+    /// Its lanes, the default one first.
+    pub lanes: Vec<LaneStatistics>,
     /// How long they ran blocks, summed over them, by their own count; `None` where the device does not count.
     pub busy_ns: Option<u64>,
     /// Part of that in constants.
@@ -192,6 +194,21 @@ pub struct DeviceStatistics {
     pub is_away: bool,
     /// Why it is lost, if it is.
     pub lost: Option<String>,
+}
+
+/// One lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneStatistics {
+    /// Its name.
+    pub lane: LaneId,
+    /// The compute units whose blocks it gives out, by index.
+    pub units: Vec<u32>,
+    /// Invocations in it.
+    pub invocations: u64,
+    /// Launches in each of its device queues now, the most urgent first.
+    pub queue_depths: Vec<u64>,
+    /// Whether it is closing.
+    pub is_closing: bool,
 }
 
 /// One class.

@@ -25,7 +25,7 @@ struct Setup {
 }
 
 fn options(name: &str) -> FunctionOptions {
-    FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: None }
+    FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: None, lane: Default::default() }
 }
 
 fn setup(config: EngineConfig) -> Setup {

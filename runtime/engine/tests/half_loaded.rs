@@ -56,7 +56,10 @@ fn model(number: u32, granules: u8) -> Constants {
 
 impl Setup {
     fn load(&self, key: &FunctionKey, bundle: &Arc<Bundle>) -> Result<FunctionInfo, EngineError> {
-        self.handle.load(Arc::clone(bundle), FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None })
+        self.handle.load(
+            Arc::clone(bundle),
+            FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None, lane: Default::default() },
+        )
     }
 
     /// Calls a function and holds the answer against the right one.

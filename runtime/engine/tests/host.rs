@@ -27,7 +27,8 @@ fn start_with(config: EngineConfig, time_limit: Duration) -> (Engine, EngineHand
     let target = device.info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
     let engine = Engine::start(Box::new(device), config).expect("an engine");
     let handle = engine.handle();
-    let options = FunctionOptions { key: FunctionKey::local("f"), class: Class::BestEffort, queue_capacity: Some(1000) };
+    let options =
+        FunctionOptions { key: FunctionKey::local("f"), class: Class::BestEffort, queue_capacity: Some(1000), lane: Default::default() };
     handle.load(toy::bundle(&target, &toy::compile()), options).expect("a function");
     (engine, handle)
 }

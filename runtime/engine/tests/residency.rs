@@ -49,7 +49,7 @@ fn load(handle: &EngineHandle, name: &str, constants: &Constants, class: Class) 
 }
 
 fn load_for(handle: &EngineHandle, key: FunctionKey, constants: &Constants, class: Class) -> Result<FunctionInfo, EngineError> {
-    let options = FunctionOptions { key, class, queue_capacity: Some(1000) };
+    let options = FunctionOptions { key, class, queue_capacity: Some(1000), lane: Default::default() };
     handle.load(toy::bundle_of(constants, fake::TARGET, b"fake"), options)
 }
 

@@ -141,7 +141,7 @@ fn bundle(target: &str, bytes: usize, value: u8) -> Arc<Bundle> {
 }
 
 fn options(name: &str) -> FunctionOptions {
-    FunctionOptions { key: FunctionKey::local(name), class: Default::default(), queue_capacity: None }
+    FunctionOptions { key: FunctionKey::local(name), class: Default::default(), queue_capacity: None, lane: Default::default() }
 }
 
 /// Loads a function and says where it is.

@@ -211,7 +211,7 @@ impl Deployed {
         if !self.trust_tenants && !key.tenant.is_local() {
             return Err(DeployError::NotTrusted { tenant: key.tenant.clone() });
         }
-        let options = FunctionOptions { key: key.clone(), class: deployment.class, queue_capacity: None };
+        let options = FunctionOptions { key: key.clone(), class: deployment.class, queue_capacity: None, lane: Default::default() };
         let placed = self.engine.load(bundle.clone(), options, deployment.device.as_deref()).map_err(|error| match error {
             // What is deployed has been unloaded by now.
             EngineError::AlreadyLoaded(key) => DeployError::Taken(key.name),

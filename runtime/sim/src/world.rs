@@ -10,7 +10,8 @@ use crate::occupancy::{Group, Occupied, place};
 use crate::parameters::DeviceParameters;
 use crate::report::{ClientReport, Distribution, PreemptionReport, Report};
 use atoll_core::{
-    Action, Class, Event, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, Scheduler, SchedulerConfig, Step, TaskId, TaskSpec,
+    Action, Class, ClientId, DeviceScheduler, Event, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, SchedulerConfig, Step,
+    TaskId, TaskSpec,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -73,7 +74,7 @@ struct Preemptions {
 
 struct World<'a> {
     simulation: &'a Simulation<'a>,
-    scheduler: Scheduler,
+    scheduler: DeviceScheduler,
     device: SimDevice,
     callers: Vec<Caller>,
     calls: HashMap<TaskId, Call>,
@@ -167,7 +168,7 @@ impl<'a> World<'a> {
         };
         Ok(World {
             simulation,
-            scheduler: Scheduler::new(&config),
+            scheduler: DeviceScheduler::new(&config),
             device: SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed),
             callers,
             calls: HashMap::new(),
@@ -271,7 +272,9 @@ impl<'a> World<'a> {
             let after = self.faults.dead_clients.below(DEATH_NS_MAX);
             self.deaths.push(Reverse((Nanos(self.now.0 + after), task)));
         }
-        self.tell_of(Some(task), Event::TaskArrived(TaskSpec { task, class, priority: 0, steps, deadline: None, profiles, ready: true }));
+        let (lane, client) = (LaneId::DEFAULT, ClientId(0));
+        let spec = TaskSpec { task, lane, client, class, priority: 0, steps, deadline: None, profiles, ready: true };
+        self.tell_of(Some(task), Event::TaskArrived(spec));
     }
 
     /// A launch ended, and that wakes the scheduler, unless the wake-up is lost.
@@ -334,6 +337,7 @@ impl<'a> World<'a> {
 
     fn carry_out(&mut self, caller: Option<TaskId>, action: Action) -> Option<Event> {
         match action {
+            Action::CloseLane { .. } => unreachable!("there is one lane"),
             Action::Prepare { task } => match self.model(task).before_ns {
                 0 => return Some(Event::TaskPrepared { task }),
                 ns => self.prepared.push(Reverse((Nanos(self.now.0 + ns), task))),

@@ -109,7 +109,7 @@ impl Local {
 
 /// Loads a bundle under a name.
 pub fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, class: Class) -> Result<FunctionInfo> {
-    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None };
+    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane: Default::default() };
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))
 }
 

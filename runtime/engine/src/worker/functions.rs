@@ -12,7 +12,7 @@ use crate::function::{Function, FunctionId};
 use crate::statistics::{ConstantStatistics, FunctionStatistics};
 use atoll_core::memory::{ConstantSpec, Event as MemoryEvent, FunctionSpec, SetState, divide};
 use atoll_core::residency::ItemId;
-use atoll_core::{Class, TaskId};
+use atoll_core::{Class, LaneError, TaskId};
 use atoll_device::{DeviceError, ModuleId, ModuleImage};
 use crossbeam_channel::Sender;
 use std::collections::BTreeMap;
@@ -25,6 +25,8 @@ impl Worker {
             Some(EngineError::ShuttingDown)
         } else if let Some(reason) = &self.lost {
             Some(EngineError::Device(DeviceError::Lost(reason.clone())))
+        } else if !self.has_lane(function.lane) {
+            Some(EngineError::Lane(LaneError::Unknown(function.lane)))
         } else if taken.into_iter().any(|other| other.key == function.key) {
             Some(EngineError::AlreadyLoaded(function.key.clone()))
         } else {

@@ -7,6 +7,7 @@ mod drains;
 mod executors;
 mod functions;
 mod holdings;
+mod lanes;
 mod launches;
 mod loaded;
 mod memory;
@@ -36,10 +37,11 @@ use crate::shared::{Inbox, Shared};
 use crate::staging::Stager;
 use atoll_core::memory::{Event as MemoryEvent, Memory, MemorySpec};
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
-use atoll_core::{Action, Epoch, Event, LaunchId, Nanos, PolicyEntry, QueueId, Scheduler, SchedulerConfig, TaskId};
+use atoll_core::{Action, DeviceScheduler, Epoch, Event, LaunchId, Nanos, PolicyEntry, QueueId, SchedulerConfig, TaskId};
 use atoll_device::priority::WakePriority;
 use atoll_device::{Device, cpus, priority};
 use holdings::Holdings;
+use lanes::Lanes;
 use loaded::{LoadJob, Loaded};
 use pads::PaddingState;
 use parked::Parked;
@@ -58,7 +60,7 @@ pub(crate) struct Worker {
     device: Box<dyn Device>,
     /// Why the device is lost; nothing is asked of it any more then.
     lost: Option<String>,
-    scheduler: Scheduler,
+    scheduler: DeviceScheduler,
     scheduling: SchedulerConfig,
     /// To be carried out, in order.
     actions: VecDeque<Action>,
@@ -80,6 +82,7 @@ pub(crate) struct Worker {
     parked: Vec<Parked>,
     /// Times an invocation was tried again.
     retries: u64,
+    lanes: Lanes,
     closing: Option<Closing>,
     rt_start_latency: Histogram,
     preemption_latency: Histogram,
@@ -155,7 +158,7 @@ impl Worker {
             launch_ns: u64::MAX,
             device,
             lost: None,
-            scheduler: Scheduler::new(&scheduler),
+            scheduler: DeviceScheduler::new(&scheduler),
             scheduling: scheduler,
             actions: VecDeque::new(),
             fresh: Vec::new(),
@@ -171,6 +174,7 @@ impl Worker {
             accounts: Accounts::default(),
             parked: Vec::new(),
             retries: 0,
+            lanes: Lanes::default(),
             closing: None,
             rt_start_latency: Histogram::default(),
             preemption_latency: Histogram::default(),
@@ -274,6 +278,8 @@ impl Worker {
             }
             Command::Load { function, answer } => self.begin_load(function, answer),
             Command::Unload { key, answer } => self.unload(&key, answer),
+            Command::OpenLane { spec, answer } => drop(answer.send(self.open_lane(&spec))),
+            Command::CloseLane { lane, answer } => self.begin_close_lane(lane, answer),
             Command::Padded(padded) => self.padded(*padded),
             Command::Statistics { answer } => drop(answer.send(self.statistics())),
             Command::Trace { from, answer } => drop(answer.send(self.recorder.batch(from, &mut *self.device))),
@@ -351,6 +357,7 @@ impl Worker {
                 Action::Abort { launch, queue } => self.abort(launch, queue),
                 Action::DeclareHung { launch, .. } => self.hung(launch),
                 Action::RunHostStep { task, step } => self.run_host_step(task, step),
+                Action::CloseLane { lane } => self.close_lane(lane),
                 Action::FinishTask { task, outcome, preemptions } => self.finish(task, outcome, preemptions),
             }
         }

@@ -43,6 +43,7 @@ impl Worker {
                 units: self.device.compute_units(),
                 queue_depths: (0..self.scheduling.queues).map(|queue| self.scheduler.device_queue_depth(QueueId(queue)) as u64).collect(),
                 queue_capacity: self.scheduling.queue_capacity,
+                lanes: self.lane_statistics(),
                 busy_ns: self.device.busy_ns(),
                 executors: self.device.executors(),
                 is_away: self.device.is_away(),

@@ -49,9 +49,11 @@ impl Worker {
     pub(super) fn admit(&mut self, task: TaskId, ready: bool) {
         let Submission { class, priority, deadline, ref chain, .. } = self.invocation(task).submission;
         let steps = Arc::clone(&chain.steps);
+        let first = Arc::clone(&chain.stages[0].function);
+        let (lane, client) = (first.lane, self.lanes.client(&first.key.tenant));
         let before = self.actions.len();
         let profiles = self.profiles(task);
-        self.tell(Event::TaskArrived(TaskSpec { task, class, priority, steps, deadline, profiles, ready }));
+        self.tell(Event::TaskArrived(TaskSpec { task, lane, client, class, priority, steps, deadline, profiles, ready }));
         self.note_preemptions(task, before);
     }
 

@@ -36,6 +36,7 @@ impl Worker {
             Action::Pad { task, step, first, shape, .. } => (task, What::Padded { step, first, blocks: shape.blocks }),
             Action::Abort { launch, queue } => (self.task_of(launch), What::Aborting { launch, queue }),
             Action::DeclareHung { launch, .. } => (self.task_of(launch), What::Hung { launch }),
+            Action::CloseLane { .. } => return,
             Action::RunHostStep { task, step } => (task, What::HostStep { step }),
             Action::FinishTask { task, outcome, preemptions } => (task, What::Finished { outcome, preemptions }),
             Action::Issue { launch, task, step, queue, epoch } => {

@@ -7,7 +7,7 @@ use crate::compiler::{CompileFailure, CompileProgress};
 use crate::inference::blocking;
 use crate::limits::MODELS_MAX;
 use crate::model::Model;
-use atoll_engine::{EngineError, FunctionKey, FunctionOptions};
+use atoll_engine::{EngineError, FunctionKey, FunctionOptions, LaneId};
 use atoll_kgraph::{Bundle, BundleError};
 use std::io;
 use std::path::PathBuf;
@@ -152,6 +152,7 @@ impl Repository {
                 key: FunctionKey::local(&source.name),
                 class: settings.class,
                 queue_capacity: settings.queue_capacity.map(std::num::NonZeroUsize::get),
+                lane: LaneId::DEFAULT,
             };
             let placed = engine.load(bundle.clone(), options, settings.device.as_deref())?;
             tracing::debug!(

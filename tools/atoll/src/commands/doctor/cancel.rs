@@ -79,7 +79,8 @@ pub(super) fn load(engine: &Engine, blocks: u32) -> Result<()> {
     std::fs::write(&manifest, MANIFEST.replace("BLOCKS", &blocks.to_string()))?;
     let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
     pack(&manifest, &path, &options, &Silent).context("packing a kernel")?;
-    let options = FunctionOptions { key: FunctionKey::local("forever"), class: Class::BestEffort, queue_capacity: None };
+    let options =
+        FunctionOptions { key: FunctionKey::local("forever"), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
     engine.handle().load(Bundle::open(&path)?, options)?;
     Ok(())
 }

@@ -211,7 +211,7 @@ fn start(args: &Args, policy: &str, capacity: u32) -> Result<Engine> {
 }
 
 fn load(handle: &EngineHandle, name: &str, bundle: &Arc<Bundle>, class: Class) -> Result<()> {
-    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None };
+    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane: Default::default() };
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))?;
     Ok(())
 }

@@ -1,0 +1,95 @@
+//! Lanes of the device: the device and the scheduler open and close them together.
+
+use super::Worker;
+use crate::clock;
+use crate::error::EngineError;
+use crate::statistics::LaneStatistics;
+use atoll_core::{ClientId, LaneConfig, LaneError, LaneId, QueueId, Tenant};
+use atoll_device::{DeviceError, Lane, LaneSpec};
+use crossbeam_channel::Sender;
+use std::collections::BTreeMap;
+
+/// What the worker knows of lanes beside the scheduler.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    /// The compute units of lanes that were opened.
+    units: BTreeMap<LaneId, Vec<u32>>,
+    /// Who waits for a lane to be closed.
+    closing: BTreeMap<LaneId, Sender<Result<(), EngineError>>>,
+    /// The numbers under which the scheduler knows tenants, as many as have accounts.
+    clients: BTreeMap<Tenant, ClientId>,
+}
+
+impl Lanes {
+    /// The number under which the scheduler knows a tenant.
+    pub(super) fn client(&mut self, tenant: &Tenant) -> ClientId {
+        if let Some(&client) = self.clients.get(tenant) {
+            return client;
+        }
+        let client = ClientId(self.clients.len() as u32);
+        self.clients.insert(tenant.clone(), client);
+        client
+    }
+}
+
+impl Worker {
+    /// Whether functions may be loaded into a lane.
+    pub(super) fn has_lane(&self, lane: LaneId) -> bool {
+        lane == LaneId::DEFAULT || self.lanes.units.contains_key(&lane) && !self.lanes.closing.contains_key(&lane)
+    }
+
+    pub(super) fn open_lane(&mut self, spec: &LaneSpec) -> Result<Lane, EngineError> {
+        if let Some(reason) = &self.lost {
+            return Err(EngineError::Device(DeviceError::Lost(reason.clone())));
+        }
+        let lane = self.device.open_lane(spec)?;
+        let config = LaneConfig { lane: lane.id, queues: lane.queues.clone(), compute_units: spec.units.len() as u32 };
+        if let Err(error) = self.scheduler.open_lane(&config) {
+            self.device.close_lane(lane.id)?;
+            return Err(EngineError::Lane(error));
+        }
+        tracing::info!(device = %self.shared.device.name, lane = lane.id.0, units = ?spec.units, queues = ?lane.queues, "a lane opens");
+        self.lanes.units.insert(lane.id, spec.units.clone());
+        Ok(lane)
+    }
+
+    /// Begins to close a lane; who asks is answered when that is done.
+    pub(super) fn begin_close_lane(&mut self, lane: LaneId, answer: Sender<Result<(), EngineError>>) {
+        // Who asks and leaves does not want the answer; here and below.
+        if self.lanes.closing.contains_key(&lane) {
+            return drop(answer.send(Err(EngineError::Lane(LaneError::Closing(lane)))));
+        }
+        match self.scheduler.close_lane(clock::now(), lane, &mut self.fresh) {
+            Err(error) => drop(answer.send(Err(EngineError::Lane(error)))),
+            Ok(()) => {
+                self.lanes.closing.insert(lane, answer);
+                self.actions.extend(self.fresh.drain(..));
+            }
+        }
+    }
+
+    /// Nothing is in a lane any more.
+    pub(super) fn close_lane(&mut self, lane: LaneId) {
+        let closed = match self.lost {
+            Some(_) => Ok(()),
+            None => self.device.close_lane(lane),
+        };
+        tracing::info!(device = %self.shared.device.name, lane = lane.0, "a lane is closed");
+        self.lanes.units.remove(&lane);
+        if let Some(answer) = self.lanes.closing.remove(&lane) {
+            drop(answer.send(closed.map_err(EngineError::from)));
+        }
+    }
+
+    pub(super) fn lane_statistics(&self) -> Vec<LaneStatistics> {
+        let depth = |queue| self.scheduler.device_queue_depth(QueueId(queue)) as u64;
+        let lanes = self.scheduler.lanes().map(|state| LaneStatistics {
+            lane: state.config.lane,
+            units: self.lanes.units.get(&state.config.lane).cloned().unwrap_or_else(|| (0..state.config.compute_units).collect()),
+            invocations: state.tasks as u64,
+            queue_depths: state.config.queues.map(depth).collect(),
+            is_closing: state.is_closing,
+        });
+        lanes.collect()
+    }
+}

@@ -1,20 +1,19 @@
 //! Seeded random numbers.
 
-/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators): ten lines whose stream never changes under us.
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators), whose algorithm is fixed: weights and recorded mixes stay what they are.
 #[derive(Clone, Debug)]
-pub(crate) struct SplitMix(u64);
+pub(crate) struct SplitMix(SplitMix64);
 
 impl SplitMix {
     pub(crate) fn new(seed: u64) -> SplitMix {
-        SplitMix(seed)
+        SplitMix(SplitMix64::seed_from_u64(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number in [0, 1) with 24 bits.

@@ -3,13 +3,13 @@
 //! `ATOLL_SEED` chooses the pairs of kernels of other compilers.
 
 use anyhow::{Context, Result};
+use atoll_core::rng::Rng;
 use atoll_kgraph::dkp::{CandidateFacts, Range, lay_out};
 use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
 use atoll_pipeline::Target;
 use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, NotPadded, candidate_facts, dkp_modules};
 use atoll_ptx::Module;
 use atoll_tests::corpus;
-use atoll_tests::stopping::Random;
 use atoll_tests::walk::Walk;
 use atoll_tests::{built_small, full};
 use atoll_workbench::{
@@ -232,7 +232,7 @@ fn foreign() -> Result<Vec<Foreign>> {
 }
 
 /// The kernels of models, in small variants, on what the nodes before them computed.
-fn of_models(names: &[&str], random: &mut Random) -> Result<Vec<Foreign>> {
+fn of_models(names: &[&str], random: &mut Rng) -> Result<Vec<Foreign>> {
     let folder = tempfile::tempdir()?;
     let mut found = Vec::new();
     for name in names {
@@ -257,14 +257,14 @@ fn kernels_of_other_compilers_share_launches() -> Result<()> {
 #[test]
 fn kernels_of_models_share_launches() -> Result<()> {
     let names: &[&str] = if full() { &["squeezenet", "distilbert", "mobilenet_v2", "densenet121"] } else { &["squeezenet"] };
-    share_launches(&of_models(names, &mut Random::new(seed()))?, if full() { 300 } else { 20 })
+    share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 300 } else { 20 })
 }
 
 /// Launches pairs of kernels together and compares with what each does alone.
 #[expect(clippy::print_stdout, reason = "what was compared, and what was not and why, is part of the test's output")]
 fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
     let seed = seed();
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed);
     let device = DeviceModel::find("host").expect("a device of the table");
     let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 30, ..HostOptions::default() })?;
     let mut reasons = Vec::new();
@@ -278,7 +278,7 @@ fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
         .collect();
     reasons.dedup();
     println!("{} launches can share, {} kernels cannot:\n{}", usable.len(), reasons.len(), reasons.join("\n"));
-    let pick = |random: &mut Random| usable[random.below(usable.len() as u64) as usize];
+    let pick = |random: &mut Rng| usable[random.below(usable.len() as u64) as usize];
     for _ in 0..pairs {
         let pair = [pick(&mut random), pick(&mut random)];
         let candidates = pair.map(|foreign| foreign.candidate().expect("only those that can share are paired"));

@@ -5,11 +5,11 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_core::DeviceOffset;
+use atoll_core::rng::Rng;
 use atoll_device::{FaultKind, Memory};
 use atoll_passes::{FenceForm, Fencing, KernelReport, NotFenced, PassOptions, transform_with};
 use atoll_ptx::Module;
 use atoll_target_nvidia::find_ptxas;
-use atoll_tests::stopping::Random;
 use atoll_tests::{full, skip};
 use atoll_workbench::{
     Arg, BenchError, Buffer, HostBench, HostOptions, InterpBench, InterpKernel, Kernel, KernelDevice, Launch, LoadedKernel,
@@ -77,7 +77,7 @@ enum Wild {
 }
 
 /// The buffers of a launch: all of the region and all of the constants.
-fn buffers(region_bytes: usize, random: &mut Random) -> Vec<Buffer> {
+fn buffers(region_bytes: usize, random: &mut Rng) -> Vec<Buffer> {
     let constants_bytes = 256 << random.below(5);
     let mut buffer = |name: &str, bytes: usize, writable| {
         let bytes = (0..bytes).map(|_| random.below(256) as u8).collect();
@@ -87,9 +87,9 @@ fn buffers(region_bytes: usize, random: &mut Random) -> Vec<Buffer> {
 }
 
 impl Attack {
-    fn new(region_bytes: u64, random: &mut Random) -> Attack {
-        let any = |random: &mut Random| random.below(1 << 53) << 11 ^ random.below(1 << 53);
-        let little = |random: &mut Random| random.below(65).wrapping_sub(32);
+    fn new(region_bytes: u64, random: &mut Rng) -> Attack {
+        let any = |random: &mut Rng| random.below(1 << 53) << 11 ^ random.below(1 << 53);
+        let little = |random: &mut Rng| random.below(65).wrapping_sub(32);
         let delta = match random.below(8) {
             0 => little(random),
             1 => region_bytes.wrapping_add(little(random)),
@@ -163,7 +163,7 @@ impl Ground {
     fn new() -> Result<Ground> {
         let options = HostOptions { compute_units: 1, memory_bytes: MEMORY_BYTES as u64, ..HostOptions::default() };
         let mut host = HostBench::start(options)?;
-        let mut random = Random::new(seed());
+        let mut random = Rng::new(seed());
         let mut pattern = || (0..MEMORY_BYTES).map(|_| random.below(256) as u8).collect::<Vec<u8>>();
         let patterns = [pattern(), pattern()];
         let (module, reports) = fenced(TELLS_ITS_ADDRESS, FenceForm::Mask)?;
@@ -242,7 +242,7 @@ fn attack(ground: &mut Ground, text: &str, form: FenceForm, rounds: usize, tally
         let name = format!("{} fenced by {form:?}, ATOLL_SEED={}", report.name, seed());
         let kernels = [load(&mut ground.host, &module, report, 32)?, load(&mut ground.host, &module, report, 48)?];
         let oracle = load(&mut InterpBench::default(), &module, report, 32)?;
-        let mut random = Random::new(seed());
+        let mut random = Rng::new(seed());
         for round in 0..rounds {
             let region_bytes = 4096 << random.below(4);
             let attack = Attack::new(region_bytes, &mut random);

@@ -1,11 +1,12 @@
 //! What the compiler proves about running blocks again, on the kernels of the models.
 
 use anyhow::{Context, Result, ensure};
+use atoll_core::rng::Rng;
 use atoll_kgraph::{Bundle, InvocationLayout, node_may_run_again};
 use atoll_passes::{Rerun, analyze_idempotence};
 use atoll_pipeline::Target;
 use atoll_tests::corpus;
-use atoll_tests::stopping::{Random, Stopping, Trial, differences};
+use atoll_tests::stopping::{Stopping, Trial, differences};
 use atoll_tests::walk::Walk;
 use atoll_tests::{built, built_small, full, trained};
 use atoll_workbench::{Arg, Buffer, Inputs, Launch};
@@ -117,7 +118,7 @@ impl std::fmt::Display for Tally {
 type Setting = (Launch, [u32; 3], Vec<Buffer>);
 
 /// `4 32 buf:512 zero:512 u32:128`, as in the headers of the labelled kernels; `None` where an argument holds addresses of others.
-fn launch(line: &str, random: &mut Random) -> Result<Option<Setting>> {
+fn launch(line: &str, random: &mut Rng) -> Result<Option<Setting>> {
     let mut words = line.split(' ');
     let mut shape = || -> Result<[u32; 3]> {
         let extents: Vec<u32> = words.next().context("a shape")?.split(',').map(str::parse).collect::<Result<_, _>>()?;
@@ -138,7 +139,7 @@ fn launch(line: &str, random: &mut Random) -> Result<Option<Setting>> {
     Ok(Some((Launch { grid, shared_bytes: 0, args }, block, buffers)))
 }
 
-fn structure(inner: &str, buffers: &mut Vec<Buffer>, random: &mut Random) -> Result<Arg> {
+fn structure(inner: &str, buffers: &mut Vec<Buffer>, random: &mut Rng) -> Result<Arg> {
     let (mut bytes, mut addresses) = (Vec::new(), Vec::new());
     for word in inner.split(',') {
         match argument(word, buffers, random)?.context("no tables in structures")? {
@@ -154,7 +155,7 @@ fn structure(inner: &str, buffers: &mut Vec<Buffer>, random: &mut Random) -> Res
     Ok(Arg::Struct { bytes, addresses })
 }
 
-fn argument(word: &str, buffers: &mut Vec<Buffer>, random: &mut Random) -> Result<Option<Arg>> {
+fn argument(word: &str, buffers: &mut Vec<Buffer>, random: &mut Rng) -> Result<Option<Arg>> {
     let (kind, value) = word.split_once(':').context("KIND:VALUE")?;
     let (bytes, bound) = value.split_once(':').unwrap_or((value, "16"));
     let mut content = |width: usize, bound: u64| -> Result<Vec<u8>> {
@@ -195,7 +196,7 @@ fn labelled_kernels_are_stopped_anywhere_and_run_again() -> Result<()> {
     for (name, text) in labelled()? {
         let module = atoll_ptx::parse(&text)?;
         let line = text.lines().find_map(|line| line.strip_prefix("// launch: ")).with_context(|| format!("{name}: no launch"))?;
-        let mut random = Random::new(seed());
+        let mut random = Rng::new(seed());
         let Some((launch, block, buffers)) = launch(line, &mut random).with_context(|| name.clone())? else { continue };
         let trial = Trial { module: &module, entry: &name, block, launch, buffers };
         tally.stop(&trial, &Stopping { rounds: 12, blocks: u64::MAX, steps: STEPS_MAX, seed: seed() }, &name)?;
@@ -215,7 +216,7 @@ fn proven_nodes_of_models_are_stopped_anywhere_and_run_again() -> Result<()> {
     }
     let folder = tempfile::tempdir()?;
     for name in STOPPED {
-        let mut walk = Walk::new(&built_small(name, folder.path())?, Target::NVIDIA, folder.path(), &mut Random::new(seed()))?;
+        let mut walk = Walk::new(&built_small(name, folder.path())?, Target::NVIDIA, folder.path(), &mut Rng::new(seed()))?;
         let mut tally = Tally::default();
         let mut number = 0;
         walk.each_kernel(&mut |trial| {

@@ -4,6 +4,7 @@
 //! alone.
 
 use anyhow::{Context, Result, bail, ensure};
+use atoll_core::rng::Rng;
 use atoll_passes::{
     FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization, analyze_idempotence,
     transform_with,
@@ -11,7 +12,6 @@ use atoll_passes::{
 use atoll_pipeline::Target;
 use atoll_ptx::Module;
 use atoll_tests::corpus::{cases, ptx_files};
-use atoll_tests::stopping::Random;
 use atoll_tests::walk::Walk;
 use atoll_tests::{built_small, full};
 use atoll_workbench::{Buffer, Evictions, HostBench, HostOptions, Inputs, Kernel, KernelDevice, LoadedKernel, without_others};
@@ -66,7 +66,7 @@ struct Done {
 /// Runs kernels and remembers what the passes made of them.
 struct Bench {
     host: HostBench,
-    random: Random,
+    random: Rng,
     seed: u64,
     evictions: u32,
     launches: u32,
@@ -77,7 +77,7 @@ impl Bench {
     fn start() -> Result<Bench> {
         let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
         let host = HostBench::start(HostOptions { compute_units: 1, memory_bytes: MEMORY_BYTES, ..HostOptions::default() })?;
-        Ok(Bench { host, random: Random::new(seed), seed, evictions: 0, launches: 0, treated: BTreeMap::new() })
+        Ok(Bench { host, random: Rng::new(seed), seed, evictions: 0, launches: 0, treated: BTreeMap::new() })
     }
 
     fn plain(&mut self, module: &Module, entry: &str, inputs: &Inputs) -> Result<Done> {
@@ -236,7 +236,7 @@ fn transformed_kernels_of_models_do_what_they_did() -> Result<()> {
     for (number, name) in MODELS.into_iter().enumerate().take(if full() { MODELS.len() } else { 2 }) {
         let targets = [Target::NVIDIA, Target::this_host()];
         for target in targets.into_iter().enumerate().filter(|(index, _)| full() || *index == number).map(|(_, target)| target) {
-            let mut walk = Walk::new(&built_small(name, folder.path())?, target, folder.path(), &mut Random::new(bench.seed))?;
+            let mut walk = Walk::new(&built_small(name, folder.path())?, target, folder.path(), &mut Rng::new(bench.seed))?;
             walk.each_kernel(&mut |trial| {
                 let inputs = Inputs::bytes(trial.launch.clone(), trial.block, trial.buffers.clone());
                 let expected = bench.plain(trial.module, trial.entry, &inputs)?;

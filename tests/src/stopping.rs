@@ -4,28 +4,10 @@
 //! local memory are lost. Run again from its start, it must leave memory as if it had not been disturbed.
 
 use anyhow::{Context, Result, ensure};
+use atoll_core::rng::Rng;
 use atoll_interp::{BlockRun, Memory, Options, Progress};
 use atoll_ptx::Module;
 use atoll_workbench::{Buffer, InterpBench, InterpKernel, InterpLaunch, Kernel, KernelDevice, Launch};
-
-/// A small generator of random numbers (xorshift).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    /// A number below `bound`, which is not 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
-}
 
 /// A kernel and a launch of it.
 #[derive(Debug)]
@@ -60,7 +42,7 @@ pub fn differences(trial: &Trial<'_>, stopping: &Stopping) -> Result<u64> {
     let kernel = Kernel { module: trial.module, entry: trial.entry, report: None, block: trial.block };
     let kernel = InterpBench::default().load(&kernel)?;
     let bound = kernel.bind(&trial.launch, &trial.buffers)?;
-    let mut random = Random::new(stopping.seed);
+    let mut random = Rng::new(stopping.seed);
     let blocks = pick(bound.launch.grid, stopping.blocks, &mut random);
     let run = Runs { kernel: &kernel, bound: &bound, steps: stopping.steps };
 
@@ -92,7 +74,7 @@ pub fn differences(trial: &Trial<'_>, stopping: &Stopping) -> Result<u64> {
 }
 
 /// Up to `most` blocks of a grid in the order in which they begin.
-fn pick(grid: [u32; 3], most: u64, random: &mut Random) -> Vec<[u32; 3]> {
+fn pick(grid: [u32; 3], most: u64, random: &mut Rng) -> Vec<[u32; 3]> {
     let [x, y, z] = grid.map(u64::from);
     let count = x * y * z;
     let block = |index: u64| [index % x, index / x % y, index / x / y].map(|i| i as u32);
@@ -127,7 +109,7 @@ impl Runs<'_> {
     }
 
     /// Up to any place, threads in any order; with another seed, memory that nobody wrote holds something else.
-    fn abandoned(&self, block: [u32; 3], memory: &mut Memory, random: &mut Random, used: u64) -> Result<()> {
+    fn abandoned(&self, block: [u32; 3], memory: &mut Memory, random: &mut Rng, used: u64) -> Result<()> {
         let seed = 1 + random.below(u64::from(u32::MAX));
         self.start(block, seed)?.run(memory, random.below(used + 1)).context("in the run that is stopped")?;
         Ok(())

@@ -1,8 +1,9 @@
 //! The kernels of a compiled model, each on what the nodes before it computed.
 
 use crate::Model;
-use crate::stopping::{Random, Trial};
+use crate::stopping::Trial;
 use anyhow::{Context, Result};
+use atoll_core::rng::Rng;
 use atoll_kgraph::{Argument, BufferKind, Bundle, DType, NodeKind};
 use atoll_pipeline::{CompileOptions, Form, Silent, Target};
 use atoll_ptx::Module;
@@ -31,7 +32,7 @@ pub struct Walk {
 
 impl Walk {
     /// Compiles a model and fills its inputs.
-    pub fn new(model: &Model, target: Target, folder: &Path, random: &mut Random) -> Result<Walk> {
+    pub fn new(model: &Model, target: Target, folder: &Path, random: &mut Rng) -> Result<Walk> {
         let file = folder.join(format!("{}-walk.kg", model.name));
         let options = CompileOptions { targets: vec![target], ..Default::default() };
         atoll_pipeline::compile(&model.path, &file, &options, &Silent)?;
@@ -110,9 +111,9 @@ impl Walk {
 }
 
 /// Numbers that are no nonsense as any type: floats between -1 and 1, small integers.
-fn input(dtype: DType, bytes: usize, random: &mut Random) -> Vec<u8> {
+fn input(dtype: DType, bytes: usize, random: &mut Rng) -> Vec<u8> {
     let width = dtype.bytes() as usize;
-    let element = |random: &mut Random| match dtype {
+    let element = |random: &mut Rng| match dtype {
         DType::F32 => (random.below(2001) as f32 / 1000.0 - 1.0).to_le_bytes().to_vec(),
         _ => random.below(2).to_le_bytes()[..width].to_vec(),
     };

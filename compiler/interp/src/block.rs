@@ -8,6 +8,8 @@ use crate::launch::{Launch, LaunchError, Options};
 use crate::memory::Memory;
 use crate::op::{BarrierKind, CARRY, Dst, LaneMask, Op, Reduction, Special, Src};
 use crate::program::Program;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// Lanes of a warp.
 pub(crate) const WARP: usize = 32;
@@ -108,22 +110,17 @@ impl std::fmt::Debug for BlockRun<'_> {
     }
 }
 
-/// A small generator (splitmix64); seed 0 always says no.
+/// A seeded generator; seed 0 always says no.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(Option<u64>);
+pub(crate) struct Random(Option<SplitMix64>);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random((seed != 0).then_some(seed))
+        Random((seed != 0).then(|| SplitMix64::seed_from_u64(seed)))
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> Option<u64> {
-        let state = self.0.as_mut()?;
-        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = *state;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Some((z ^ z >> 31) % bound.max(1))
+        Some(self.0.as_mut()?.next_u64() % bound.max(1))
     }
 }
 

@@ -372,15 +372,8 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A small generator (splitmix64), so that failures repeat.
-    fn random(state: &mut u64) -> u64 {
-        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = *state;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
+    use rand_xoshiro::SplitMix64;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
     fn same64(a: u64, b: f64) -> bool {
         a == b.to_bits() || F64.is_nan(a) && b.is_nan()
@@ -388,15 +381,15 @@ mod tests {
 
     #[test]
     fn nearest_is_what_the_processor_computes() {
-        let mut state = 1;
+        let mut random = SplitMix64::seed_from_u64(1);
         for _ in 0..100_000 {
             // Exponents near each other and near the ends, so that cancellation, overflow and subnormal results all occur.
             let mut number = |range: u64| {
-                let bits = random(&mut state);
-                let exponent = match random(&mut state) % 4 {
-                    0 => random(&mut state) % 64,
-                    1 => 2046 - random(&mut state) % 64,
-                    _ => 1023 - range / 2 + random(&mut state) % range,
+                let bits = random.next_u64();
+                let exponent = match random.next_u64() % 4 {
+                    0 => random.next_u64() % 64,
+                    1 => 2046 - random.next_u64() % 64,
+                    _ => 1023 - range / 2 + random.next_u64() % range,
                 };
                 bits & 0x800f_ffff_ffff_ffff | exponent << 52
             };

@@ -7,6 +7,8 @@ mod common;
 use atoll_kgraph::fence_params;
 use atoll_passes::{FenceForm, Fencing, PassOptions, transform_with};
 use common::Loaded;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// Size of the tenant's region and of the constants.
 const REGION_BYTES: usize = 4096;
@@ -76,7 +78,7 @@ fn arguments(line: &str, region: &mut [u8]) -> Option<([u32; 3], [u32; 3], Vec<u
         [extents[0], *extents.get(1).unwrap_or(&1), *extents.get(2).unwrap_or(&1)]
     };
     let (grid, block) = (shape(), shape());
-    let (mut params, mut used, mut state) = (Vec::new(), 0, 1_u32);
+    let (mut params, mut used, mut random) = (Vec::new(), 0, SplitMix64::seed_from_u64(1));
     for word in words {
         let (kind, value) = word.split_once(':')?;
         let (bytes, bound) = value.split_once(':').unwrap_or((value, "16"));
@@ -92,8 +94,7 @@ fn arguments(line: &str, region: &mut [u8]) -> Option<([u32; 3], [u32; 3], Vec<u
                 let bytes: usize = bytes.parse().expect("a size");
                 let bound: u32 = bound.parse().expect("a bound");
                 for element in region[used..used + bytes].chunks_exact_mut(width) {
-                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    let number = if kind == "zero" { 0 } else { u64::from((state >> 8) % bound) };
+                    let number = if kind == "zero" { 0 } else { random.next_u64() % u64::from(bound) };
                     element.copy_from_slice(&number.to_le_bytes()[..width]);
                 }
                 put(&(address + used as u64).to_le_bytes());

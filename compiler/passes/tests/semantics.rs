@@ -10,6 +10,8 @@ mod common;
 use atoll_kgraph::{preempt_params, virtual_params};
 use atoll_passes::{KernelReport, NotVirtualized, PASSES, PassOptions, Virtualization, transform_with};
 use common::Loaded;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -223,13 +225,13 @@ fn with_the_flag_down(transformed: &Transformed<'_>, expected: &[u32]) {
 /// Launches until it is complete, while somebody raises the epoch at random moments.
 fn evict_at_random(transformed: &Transformed<'_>, expected: &[u32], seed: u64) {
     let mut memory = Memory::of(transformed.case);
-    let mut random = Random(seed);
+    let mut random = SplitMix64::seed_from_u64(seed);
     let mut evictions = 0;
     for launch in 0.. {
         let issued = memory.epoch_word.load(Ordering::Relaxed);
         memory.evicted_word.store(0, Ordering::Relaxed);
         let raises = launch < 6;
-        let wait = Duration::from_nanos(random.below(400_000));
+        let wait = Duration::from_nanos(random.next_u64() % 400_000);
         let over = AtomicBool::new(false);
         let epoch_word = Arc::clone(&memory.epoch_word);
         std::thread::scope(|scope| {
@@ -251,18 +253,6 @@ fn evict_at_random(transformed: &Transformed<'_>, expected: &[u32], seed: u64) {
         assert!(launch < 20, "{} does not end; ATOLL_SEED={seed}", transformed.describe());
     }
     assert!(memory.data == expected, "{} computes something else after {evictions} evictions; ATOLL_SEED={seed}", transformed.describe());
-}
-
-/// xorshift64*, enough to choose moments.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % limit
-    }
 }
 
 #[test]

@@ -1,22 +1,24 @@
-//! A seeded generator (SplitMix64) for perturbation and simulation: the same seed gives the same run everywhere.
+//! A seeded generator for perturbation and simulation: the same seed gives the same run everywhere.
+//!
+//! SplitMix64, because seeds are written down: in failures of tests, in recorded lists of events and in recorded mixes. The algorithm is fixed, so its numbers stay the same in every version
+//! of the crate that implements it; a test here holds the first of them.
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
 /// The generator's state.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(SplitMix64);
 
 impl Rng {
     /// A generator that always gives the same numbers for the same seed.
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng(SplitMix64::seed_from_u64(seed))
     }
 
     /// The next number.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `bound`, which must not be 0. The bias of the remainder does not matter to its users.
@@ -27,5 +29,17 @@ impl Rng {
     /// True once in `n` times on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_numbers_of_the_algorithm() {
+        let mut rng = Rng::new(0);
+        let first = [rng.next_u64(), rng.next_u64(), rng.next_u64()];
+        assert_eq!(first, [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F], "those of Vigna's splitmix64.c");
     }
 }

@@ -1,29 +1,27 @@
 //! Numbers from a seed, the same on every machine: what random kernels and the memory of the corpus are made of.
 
-/// A small generator (SplitMix64).
+use atoll_core::rng::Rng;
+
+/// Choices and distributions over the generator of the simulation.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(Rng);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
+        Random(Rng::new(seed))
     }
 
     /// Seeded by a text (FNV-1a).
     pub(crate) fn of(text: &str) -> Random {
-        Random(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+        Random::new(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
     }
 
     pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
+        self.0.next_u64()
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next_u64() % bound
+        self.0.below(bound)
     }
 
     pub(crate) fn one_of<T: Copy>(&mut self, list: &[T]) -> T {

@@ -13,13 +13,15 @@ pub mod device;
 use atoll_frontend::tensor::Tensor;
 use atoll_frontend::tensor_graph::{Op, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::{DType, Expr, SymbolId, SymbolSpec};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// A graph under construction together with the inputs it will be run on.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Model {
     pub graph: TensorGraph,
     pub inputs: Vec<Tensor>,
-    seed: u64,
+    random: SplitMix64,
 }
 
 /// A known dimension list.
@@ -30,15 +32,16 @@ pub fn dims(values: &[i64]) -> Vec<Expr> {
 impl Model {
     pub fn new(name: &str) -> Model {
         let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-        Model { graph: TensorGraph { name: name.to_owned(), ..TensorGraph::default() }, inputs: Vec::new(), seed }
+        Model {
+            graph: TensorGraph { name: name.to_owned(), ..TensorGraph::default() },
+            inputs: Vec::new(),
+            random: SplitMix64::seed_from_u64(seed),
+        }
     }
 
-    /// The next number of a xorshift generator, between -1 and 1.
+    /// A random number between -1 and 1.
     fn unit(&mut self) -> f64 {
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        (self.seed >> 40) as f64 / f64::from(1 << 23) - 1.0
+        (self.random.next_u64() >> 40) as f64 / f64::from(1 << 23) - 1.0
     }
 
     fn random(&mut self, dtype: DType, shape: &[i64]) -> Tensor {

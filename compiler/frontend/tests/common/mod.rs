@@ -9,6 +9,8 @@ use atoll_frontend::tensor::Tensor;
 use atoll_frontend::tensor_graph::TensorGraph;
 use atoll_frontend::transform::transform;
 use prost::Message;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// A dimension: a number or a name.
 #[derive(Clone)]
@@ -147,15 +149,8 @@ impl Model {
 
 /// Numbers in -1..1, the same for every run.
 pub fn noise(seed: u32, count: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
-    (0..count)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            state as f32 / u32::MAX as f32 * 2.0 - 1.0
-        })
-        .collect()
+    let mut random = SplitMix64::seed_from_u64(seed.into());
+    (0..count).map(|_| (random.next_u64() >> 32) as f32 / u32::MAX as f32 * 2.0 - 1.0).collect()
 }
 
 pub fn random_tensor(seed: u32, shape: &[usize]) -> Tensor {

@@ -14,6 +14,7 @@ pub use chunks::*;
 pub use interrupt::*;
 pub use params::*;
 
+use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use atoll_device::{Completion, DeviceError, FaultKind, LaunchStatus, ModuleId, SubmitError};
 use atoll_kgraph::host_abi::TrapCode;
@@ -511,22 +512,22 @@ pub fn many_small_launches(make: Make) {
 pub fn random_traffic_on_two_queues(make: Make) {
     const BLOCKS: u64 = 257;
     let mut rig = make(Wanted { compute_units: 3, queue_capacity: 8 });
-    let mut random = Random(0x5eed);
+    let mut random = Rng::new(0x5eed);
     let counts = rig.alloc(BLOCKS * 4);
     let preempt = rig.preempt(BLOCKS);
     let (mut epoch, mut open) = (Epoch(0), HashMap::new());
     for _ in 0..4000 {
         let urgent = random.below(3) == 0;
-        let blocks = 1 + random.below(BLOCKS as u32);
+        let blocks = 1 + random.below(BLOCKS) as u32;
         let launch = if urgent {
-            Launch::spin(blocks, counts, u64::from(random.below(2000)))
+            Launch::spin(blocks, counts, random.below(2000))
         } else {
             // Several launches share the map until the queue was empty once; each block then runs in one of them.
             if !open.values().any(|urgent| !urgent) {
                 rig.device.fill(preempt.progress, 0, BLOCKS).unwrap();
                 rig.device.fill(preempt.evicted_word, 0, 4).unwrap();
             }
-            Launch::spin_preemptible(blocks, counts, u64::from(random.below(2000)), rig::Preempt { epoch, ..preempt })
+            Launch::spin_preemptible(blocks, counts, random.below(2000), rig::Preempt { epoch, ..preempt })
         };
         let queue = u32::from(!urgent);
         let id = loop {
@@ -564,16 +565,4 @@ pub fn a_busy_device_can_be_dropped(make: Make) {
 fn ends(completion: Completion, open: &mut HashMap<LaunchId, bool>) {
     let urgent = open.remove(&completion.launch).expect("a launch ends once");
     assert!(completion.status == LaunchStatus::Complete || (completion.status == LaunchStatus::Evicted && !urgent), "{completion:?}");
-}
-
-/// A small generator; the seed is in the test.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % u64::from(end)) as u32
-    }
 }

@@ -7,6 +7,8 @@ pub(crate) mod op;
 
 use atoll_kgraph::host_abi::{HOST_ABI_SYMBOL, HOST_ABI_VERSION, HostContext, HostHelpers, HostKernel};
 use atoll_target_host::{CompiledKernel, CpuLevel, HostError, KernelShape, Options, compile};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io::Write as _;
@@ -169,19 +171,16 @@ impl Loaded {
     }
 }
 
-/// A small deterministic generator (xorshift), so that failures repeat.
-pub(crate) struct Random(u64);
+/// A seeded generator, so that failures repeat.
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Random(SplitMix64::seed_from_u64(seed))
     }
 
     pub(crate) fn next_u32(&mut self) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as u32
+        (self.0.next_u64() >> 32) as u32
     }
 
     /// Between −1 and 1.

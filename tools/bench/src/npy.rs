@@ -1,11 +1,15 @@
-//! NumPy's `.npy` files, version 1 to 3: little-endian, C order.
+//! NumPy's `.npy` files, version 1 to 3: little-endian, C order. `npyz` reads and writes their headers; what a tensor may be is checked here.
 
 use atoll_protocol::{DataType, Tensor};
+use npyz::{DType, NpyHeader, Order, WriteOptions, WriterBuilder};
 use std::path::Path;
 
-const MAGIC: &[u8] = b"\x93NUMPY";
-/// The data of a file starts at a multiple of this, as NumPy writes it.
-const DATA_ALIGN: usize = 64;
+/// Headers of arrays of numbers are shorter. NumPy's own limit is 10,000.
+const HEADER_BYTES_MAX: usize = 4096;
+/// A header has two, around the dictionary and around the shape; one of an array of records has more, whose type is told where these suffice.
+const BRACKETS_MAX: usize = 4;
+/// Where the data begins in files of few dimensions.
+const DATA_OFFSET: usize = 128;
 
 /// Why a file is no usable array.
 #[derive(Debug, thiserror::Error)]
@@ -52,95 +56,155 @@ pub fn read(path: &Path, name: &str) -> Result<Tensor, NpyError> {
 
 /// Writes a tensor. What NumPy has no type for is refused.
 pub fn write(path: &Path, tensor: &Tensor) -> Result<(), NpyError> {
-    let reason = || format!("NumPy has no type for {}", tensor.datatype);
-    let bytes = encode(tensor).ok_or_else(|| NpyError::Format { path: path.display().to_string(), reason: reason() })?;
+    let bytes = encode(tensor).map_err(|reason| NpyError::Format { path: path.display().to_string(), reason })?;
     std::fs::write(path, bytes).map_err(|source| NpyError::Io { path: path.display().to_string(), source })
 }
 
 fn decode(bytes: &[u8], name: &str) -> Result<Tensor, String> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("it is no .npy file")?;
-    let (&version, rest) = rest.split_first_chunk::<2>().ok_or("it breaks off")?;
-    let (header, data) = match version[0] {
-        1 => rest.split_first_chunk::<2>().and_then(|(n, rest)| rest.split_at_checked(u16::from_le_bytes(*n).into())),
-        2 | 3 => rest.split_first_chunk::<4>().and_then(|(n, rest)| rest.split_at_checked(u32::from_le_bytes(*n) as usize)),
-        other => return Err(format!("version {other} is not known")),
-    }
-    .ok_or("its header breaks off")?;
-    let header = std::str::from_utf8(header).map_err(|_| "its header is no text")?;
-    let descr = value(header, "descr").ok_or("its header names no type")?.trim_matches(['\'', '"']);
-    let order = value(header, "fortran_order").ok_or("its header names no order")?;
-    if order != "False" {
+    bound(bytes)?;
+    let mut data = bytes;
+    // A fault in the text of the header is told over several lines, of which the first says what it is.
+    let header = NpyHeader::from_reader(&mut data).map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())?;
+    let datatype = datatype(&header.dtype()).ok_or_else(|| format!("type {} is not supported", header.dtype().descr()))?;
+    if header.order() != Order::C {
         return Err("it is in Fortran order; save it with numpy.ascontiguousarray".into());
     }
-    // One-byte types have no order; NumPy writes |, others write < or =.
-    let datatype = TYPES.iter().find(|(_, numpy)| *numpy == descr || numpy[1..] == descr[1.min(descr.len())..] && !descr.starts_with('>'));
-    let (datatype, _) = datatype.ok_or_else(|| format!("type {descr} is not supported"))?;
-    let shape = shape(header).ok_or("its header names no shape")?;
-    Tensor::new(name, *datatype, shape, data.to_vec()).map_err(|e| e.to_string())
+    let shape: Result<_, _> = header.shape().iter().map(|&dimension| i64::try_from(dimension)).collect();
+    let shape = shape.map_err(|_| format!("a dimension of {:?} is too large", header.shape()))?;
+    Tensor::new(name, datatype, shape, data.to_vec()).map_err(|e| e.to_string())
 }
 
-/// The text of a value in the header, a Python dictionary as NumPy writes it.
-fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
-    let (_, rest) = header.split_once(&format!("'{key}':"))?;
-    rest.split([',', '}']).next().map(str::trim)
-}
-
-fn shape(header: &str) -> Option<Vec<i64>> {
-    let (_, rest) = header.split_once("'shape':")?;
-    let (inner, _) = rest.trim_start().strip_prefix('(')?.split_once(')')?;
-    inner.split(',').map(str::trim).filter(|text| !text.is_empty()).map(|text| text.parse().ok()).collect()
-}
-
-fn encode(tensor: &Tensor) -> Option<Vec<u8>> {
-    let (_, descr) = TYPES.iter().find(|(datatype, _)| *datatype == tensor.datatype)?;
-    let dimensions: Vec<String> = tensor.shape.iter().map(i64::to_string).collect();
-    let comma = if dimensions.len() == 1 { "," } else { "" };
-    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}{comma}), }}", dimensions.join(", "));
-    while !(MAGIC.len() + 4 + header.len() + 1).is_multiple_of(DATA_ALIGN) {
-        header.push(' ');
+/// Refuses headers that the library would take too long or too much memory for. It takes as much memory as the file says that the header is long, and its grammar of Python's literals
+/// takes twice to three times as long for each level of nesting.
+fn bound(bytes: &[u8]) -> Result<(), String> {
+    let Some((start, rest)) = bytes.split_first_chunk::<8>() else { return Ok(()) };
+    let (length, rest) = match start[6] {
+        1 => rest.split_first_chunk().map(|(length, rest)| (usize::from(u16::from_le_bytes(*length)), rest)),
+        2 | 3 => rest.split_first_chunk().map(|(length, rest)| (u32::from_le_bytes(*length) as usize, rest)),
+        _ => None,
     }
-    header.push('\n');
-    let length = u16::try_from(header.len()).ok()?;
-    Some([MAGIC, &[1, 0], &length.to_le_bytes(), header.as_bytes(), &tensor.bytes].concat())
+    .unwrap_or((0, rest));
+    if length > HEADER_BYTES_MAX {
+        return Err(format!("its header is longer than {HEADER_BYTES_MAX} bytes"));
+    }
+    let header = &rest[..length.min(rest.len())];
+    if header.iter().filter(|byte| b"([{".contains(byte)).count() > BRACKETS_MAX {
+        return Err("its header has more brackets than that of an array of numbers".into());
+    }
+    Ok(())
+}
+
+fn datatype(dtype: &DType) -> Option<DataType> {
+    let DType::Plain(dtype) = dtype else { return None };
+    let text = dtype.to_string();
+    // One-byte types have no order; NumPy writes |, others write <.
+    let (order, rest) = text.split_at(1);
+    TYPES.iter().find(|(_, numpy)| order != ">" && numpy[1..] == *rest).map(|(datatype, _)| *datatype)
+}
+
+fn encode(tensor: &Tensor) -> Result<Vec<u8>, String> {
+    let descr = TYPES.iter().find(|(datatype, _)| *datatype == tensor.datatype).map(|(_, descr)| descr);
+    let descr = descr.ok_or_else(|| format!("NumPy has no type for {}", tensor.datatype))?;
+    let dtype = DType::new_scalar(descr.parse().map_err(|e| format!("{descr}: {e}"))?);
+    let shape: Result<Vec<u64>, _> = tensor.shape.iter().map(|&dimension| u64::try_from(dimension)).collect();
+    let shape = shape.map_err(|_| format!("a shape of {:?} has no size", tensor.shape))?;
+    let mut bytes = Vec::with_capacity(DATA_OFFSET + tensor.bytes.len());
+    WriteOptions::new_header_only().dtype(dtype).shape(&shape).writer(&mut bytes).write_header_only().map_err(|e| e.to_string())?;
+    bytes.extend_from_slice(&tensor.bytes);
+    Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The file of `numpy.save` for `numpy.array([1, 2], dtype="i4")`.
+    const NUMPY: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }                                                            \n\x01\x00\x00\x00\x02\x00\x00\x00";
+
+    /// A file of this version with this header and two i4.
+    fn file(version: u8, header: &str) -> Vec<u8> {
+        let length = match version {
+            1 => (header.len() as u16).to_le_bytes().to_vec(),
+            _ => (header.len() as u32).to_le_bytes().to_vec(),
+        };
+        [b"\x93NUMPY", &[version, 0][..], &length, header.as_bytes(), &NUMPY[128..]].concat()
+    }
+
+    fn refused(bytes: &[u8], expected: &str) {
+        let message = decode(bytes, "x").unwrap_err();
+        assert!(message.contains(expected) && !message.contains('\n'), "{message}");
+    }
+
     #[test]
     fn what_is_written_is_read() {
         for (shape, bytes) in [(vec![2, 3], 24), (vec![6], 24), (vec![], 4), (vec![0, 5], 0)] {
             let tensor = Tensor::new("t", DataType::Fp32, shape, (0..bytes).collect()).unwrap();
             let encoded = encode(&tensor).unwrap();
-            assert!((encoded.len() - usize::from(bytes)).is_multiple_of(DATA_ALIGN));
+            assert!((encoded.len() - usize::from(bytes)).is_multiple_of(64), "NumPy maps files whose data is aligned");
             assert_eq!(decode(&encoded, "t"), Ok(tensor));
         }
+        for (datatype, _) in TYPES {
+            let tensor = Tensor::new("t", datatype, vec![1], vec![1; datatype.element_bytes().unwrap()]).unwrap();
+            assert_eq!(decode(&encode(&tensor).unwrap(), "t"), Ok(tensor));
+        }
+        let tensor = Tensor::new("t", DataType::Bf16, vec![1], vec![0; 2]).unwrap();
+        assert_eq!(encode(&tensor).unwrap_err(), "NumPy has no type for BF16");
     }
 
     #[test]
     fn a_file_of_numpy_is_read_and_others_are_refused() {
-        let numpy = b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }                                                            \n\x01\x00\x00\x00\x02\x00\x00\x00";
-        let tensor = decode(numpy, "x").unwrap();
+        let tensor = decode(NUMPY, "x").unwrap();
         assert_eq!((tensor.datatype, tensor.shape.as_slice(), tensor.bytes.len()), (DataType::Int32, &[2][..], 8));
-        let text = |bytes: &[u8], from: &str, to: &str| String::from_utf8_lossy(bytes).replace(from, to).into_bytes();
-        let damage = |from: &str, to: &str| {
-            let header = text(&numpy[10..128], from, to);
-            decode(&[b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], &header, &numpy[128..]].concat(), "x").unwrap_err()
-        };
+        let header = std::str::from_utf8(&NUMPY[10..128]).unwrap();
+        assert_eq!(decode(&file(2, header), "x"), Ok(tensor.clone()));
+        assert_eq!(decode(&file(3, header), "x"), Ok(tensor));
         for (from, to, expected) in [
-            ("<i4", ">i4", "type >i4"),
-            ("<i4", "<c8", "type <c8"),
+            ("<i4", ">i4", "type '>i4'"),
+            ("<i4", "=i4", "type-string"),
+            ("<i4", "<u1", "takes 2 bytes"),
+            ("<i4", ">u1", "type '>u1'"),
+            ("<i4", "<c8", "type '<c8'"),
+            ("'<i4'", "[('a', '<i4')]", "type [('a', '<i4'), ]"),
+            ("<i4", "|O", "type '|O'"),
+            ("<i4", "", "type string"),
             ("False", "True", "Fortran"),
             ("(2,)", "(3,)", "takes 12 bytes"),
-            ("(2,)", "(x,)", "shape"),
-            ("descr", "desc", "no type"),
+            ("(2,)", "(1,)", "takes 4 bytes"),
+            ("(2,)", "(-2,)", "negative"),
+            ("(2,)", "2", "shape"),
+            ("(2,)", "(x,)", "syntax error"),
+            ("descr", "desc", "missing key 'descr'"),
         ] {
-            let message = damage(from, to);
-            assert!(message.contains(expected), "{message}");
+            refused(&file(1, &header.replace(from, to)), expected);
         }
-        for cut in [0, 5, 7, 9, 50] {
-            assert!(decode(&numpy[..cut], "x").is_err());
+        refused(b"PK\x03\x04 something else", "magic");
+        refused(&file(4, header), "version");
+        for cut in [0, 5, 7, 9, 50, 127, 129] {
+            assert!(decode(&NUMPY[..cut], "x").is_err(), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn hostile_headers_are_refused() {
+        let header = |shape: &str| format!("{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}, }}");
+        // Products that do not fit, also where a later dimension is 0 or they wrap around to what the file holds.
+        for shape in [
+            "(4294967296, 4294967296)",
+            "(4294967296, 4294967296, 0)",
+            "(9223372036854775809, 2)",
+            "(18446744073709551616,)",
+            "(4611686018427387905, 2)",
+        ] {
+            assert!(decode(&file(1, &header(shape)), "x").is_err(), "{shape}");
+        }
+        for (open, close) in [("(", ")"), ("[", "]"), ("{1:", "}"), ("(", "")] {
+            let nested = |depth: usize| file(2, &header(&format!("{}1{}", open.repeat(depth), close.repeat(depth))));
+            refused(&nested(30), "brackets");
+            assert!(decode(&nested(3), "x").is_err(), "3 times {open}");
+            refused(&nested(100_000), "longer than 4096 bytes");
+        }
+        // A length that the file does not have costs no memory.
+        refused(b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "longer than 4096 bytes");
+        assert!(decode(b"\x93NUMPY\x02\x00\xff\x0f\x00\x00{", "x").is_err());
     }
 }

@@ -1,37 +1,38 @@
 //! A histogram of durations: constant size, quantiles within 1/16.
 
-/// Buckets per power of two; a value's bucket is at most 1/16 of the value wide.
-const PER_OCTAVE: usize = 16;
-/// Powers of two: up to 2^40 ns, a quarter of an hour. Longer values count as that.
-const OCTAVES: usize = 41;
+use hdrhistogram::Histogram as Counts;
 
-/// Counts of durations in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Significant decimal digits, which make 16 buckets per power of two: a bucket is at most 1/16 of its values wide, and all of them take 5 KiB.
+const DIGITS: u8 = 1;
+/// Five hours. Longer durations count as that.
+const LONGEST_NS: u64 = (1 << 44) - 1;
+
+/// Counts of durations in nanoseconds, with their exact sum and maximum.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    counts: Vec<u64>,
-    count: u64,
+    counts: Counts<u64>,
     sum_ns: u64,
     max_ns: u64,
 }
 
 impl Default for Histogram {
     fn default() -> Histogram {
-        Histogram { counts: vec![0; PER_OCTAVE * OCTAVES], count: 0, sum_ns: 0, max_ns: 0 }
+        let counts = Counts::new_with_bounds(1, LONGEST_NS, DIGITS).expect("constant bounds that are valid");
+        Histogram { counts, sum_ns: 0, max_ns: 0 }
     }
 }
 
 impl Histogram {
     /// Adds a value.
     pub fn record(&mut self, ns: u64) {
-        self.counts[bucket(ns)] += 1;
-        self.count += 1;
+        self.counts.saturating_record(ns);
         self.sum_ns = self.sum_ns.saturating_add(ns);
         self.max_ns = self.max_ns.max(ns);
     }
 
     /// How many values there are.
     pub fn count(&self) -> u64 {
-        self.count
+        self.counts.len()
     }
 
     /// Their sum.
@@ -46,40 +47,14 @@ impl Histogram {
 
     /// A value that a share `q` of all values (0 to 1) does not exceed, at most 1/16 above the smallest such value; 0 if there are none.
     pub fn quantile_ns(&self, q: f64) -> u64 {
-        let rank = ((q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
-        let mut seen = 0;
-        for (index, &count) in self.counts.iter().enumerate() {
-            seen += count;
-            if seen >= rank {
-                return upper_bound(index).min(self.max_ns);
-            }
-        }
-        self.max_ns
+        // The library gives the lower bound of the bucket for 0 itself.
+        self.counts.value_at_quantile(q.clamp(f64::MIN_POSITIVE, 1.0)).min(self.max_ns)
     }
 
     /// How many values are at most `ns`, up to the width of its bucket; for cumulative buckets in other formats.
     pub fn count_at_most(&self, ns: u64) -> u64 {
-        self.counts[..=bucket(ns)].iter().sum()
+        self.counts.count_between(0, ns)
     }
-}
-
-/// Values below 16 have buckets of their own; above, the four bits behind the leading one choose within the octave.
-fn bucket(ns: u64) -> usize {
-    if ns < PER_OCTAVE as u64 {
-        return ns as usize;
-    }
-    let octave = ns.ilog2() as usize;
-    let within = (ns >> (octave - 4)) as usize - PER_OCTAVE;
-    ((octave - 3) * PER_OCTAVE + within).min(PER_OCTAVE * OCTAVES - 1)
-}
-
-/// The largest value of a bucket.
-fn upper_bound(index: usize) -> u64 {
-    if index < PER_OCTAVE {
-        return index as u64;
-    }
-    let (octave, within) = (index / PER_OCTAVE + 3, (index % PER_OCTAVE) as u64);
-    ((PER_OCTAVE as u64 + within + 1) << (octave - 4)) - 1
 }
 
 #[cfg(test)]
@@ -88,23 +63,33 @@ mod tests {
 
     #[test]
     fn every_value_lies_in_a_bucket_that_is_narrow_enough() {
-        for ns in (0..100_000).chain((20..40).map(|bits| (1_u64 << bits) + 12_345)) {
-            let top = upper_bound(bucket(ns));
+        let counts = Histogram::default().counts;
+        for ns in (0..100_000).chain((20..44).map(|bits| (1_u64 << bits) - 1)).chain((20..43).map(|bits| (1_u64 << bits) + 12_345)) {
+            let top = counts.highest_equivalent(ns);
             assert!(ns <= top && top - ns <= ns / 16, "{ns} in a bucket up to {top}");
         }
-        assert_eq!(bucket(u64::MAX), PER_OCTAVE * OCTAVES - 1);
+        assert_eq!(counts.distinct_values() * size_of::<u64>(), 5248, "bytes");
     }
 
     #[test]
     fn quantiles_of_a_known_distribution() {
         let mut histogram = Histogram::default();
-        assert_eq!(histogram.quantile_ns(0.5), 0);
+        assert_eq!((histogram.quantile_ns(0.5), histogram.count_at_most(u64::MAX)), (0, 0));
         (1..=1000).for_each(|us| histogram.record(us * 1000));
-        for (q, expected) in [(0.5, 500_000), (0.99, 990_000), (1.0, 1_000_000)] {
+        for (q, expected) in [(0.0, 1000), (0.5, 500_000), (0.99, 990_000), (1.0, 1_000_000)] {
             let found = histogram.quantile_ns(q);
             assert!((expected..=expected + expected / 16).contains(&found), "quantile {q}: {found}");
         }
         assert_eq!((histogram.count(), histogram.max_ns(), histogram.sum_ns()), (1000, 1_000_000, 500_500_000));
         assert!((480..=520).contains(&histogram.count_at_most(500_000)));
+    }
+
+    #[test]
+    fn durations_of_any_length_are_counted() {
+        let mut histogram = Histogram::default();
+        [0, LONGEST_NS, LONGEST_NS + 1, u64::MAX].into_iter().for_each(|ns| histogram.record(ns));
+        assert_eq!((histogram.count(), histogram.max_ns(), histogram.sum_ns()), (4, u64::MAX, u64::MAX));
+        assert_eq!((histogram.count_at_most(0), histogram.count_at_most(1 << 43), histogram.count_at_most(u64::MAX)), (1, 1, 4));
+        assert_eq!(histogram.quantile_ns(1.0), LONGEST_NS);
     }
 }

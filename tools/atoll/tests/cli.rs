@@ -1,10 +1,15 @@
 //! The program as a user meets it: what it prints, what it returns, whom it blames.
 
+#![expect(clippy::print_stderr, reason = "a test says what it skips")]
+
 use atoll_kgraph::{
     BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node, NodeId, NodeKind,
     SymbolId, SymbolSpec, TargetContents, TargetImage, write_bundle,
 };
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -98,14 +103,50 @@ fn a_bundle_is_shown_in_every_form() {
     assert_eq!(json["memory"]["peak_bytes"], json["memory"]["invocation_bytes"], "there are no weights");
     let dot = stdout(&atoll(&["inspect", path, "--dot"]));
     assert!(dot.contains("    0 -> 1 [") && dot.contains("    1 -> 2 [") && dot.contains("label = \"x <in>\" shape=ellipse"), "{dot}");
-    let picture = folder.path().join("toy.svg");
-    stdout(&atoll(&["inspect", path, "--svg", picture.to_str().unwrap()]));
-    let svg = std::fs::read_to_string(picture).unwrap();
-    assert!(svg.starts_with("<svg") && svg.contains("x &lt;in&gt;") && svg.matches("<path").count() == 4, "{svg}");
     for (symbol, expected) in [("length=3", "no symbol `length`; it has batch"), ("batch=65", "1 to 64"), ("batch", "NAME=VALUE")] {
         let (code, message) = refused(&["inspect", path, "--symbol", symbol]);
         assert!(code == 2 && message.contains(expected), "{code}: {message}");
     }
+}
+
+#[test]
+fn a_graph_is_drawn_by_graphviz_where_it_is_installed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, picture) = (folder.path().join("toy.kg"), folder.path().join("toy.svg"));
+    bundle(&path);
+    let draw = |search: &OsStr| {
+        let arguments = [OsStr::new("inspect"), path.as_ref(), OsStr::new("--svg"), picture.as_ref()];
+        Command::new(env!("CARGO_BIN_EXE_atoll")).args(arguments).env("PATH", search).output().unwrap()
+    };
+    let output = draw(folder.path().as_os_str());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && message.contains("install the package graphviz") && !picture.exists(), "{message}");
+
+    // A program that reads nothing and fails, and one that draws.
+    let program = |text: &str| {
+        std::fs::write(folder.path().join("dot"), format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(folder.path().join("dot"), Permissions::from_mode(0o755)).unwrap();
+        draw(folder.path().as_os_str())
+    };
+    let message = program("echo 'no fonts' >&2; exit 3").stderr;
+    assert!(String::from_utf8_lossy(&message).contains("`dot` failed: no fonts") && !picture.exists());
+    stdout(&program("while read -r line; do echo \"$line\"; done"));
+    assert!(std::fs::read_to_string(&picture).unwrap().contains("label = \"x <in>\""), "what it prints is the picture");
+
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&search).any(|folder| folder.join("dot").exists()) {
+        eprintln!("SKIPPED: Graphviz is not installed");
+        return;
+    }
+    stdout(&draw(&search));
+    let svg = std::fs::read_to_string(picture).unwrap();
+    assert!(
+        svg.contains("<svg")
+            && svg.contains("x &lt;in&gt;")
+            && svg.matches("class=\"node\"").count() == 5
+            && svg.matches("class=\"edge\"").count() == 4,
+        "{svg}"
+    );
 }
 
 #[cfg(feature = "compiler")]

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, group = "form")]
     json: bool,
 
-    /// Print the graph for Graphviz
+    /// Print the graph in Graphviz' language
     #[arg(long, group = "form")]
     dot: bool,
 
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, group = "form")]
     source: bool,
 
-    /// Draw the graph into a file
+    /// Draw the graph into a file with Graphviz, which must be installed
     #[arg(long, group = "form", value_name = "FILE.svg")]
     svg: Option<PathBuf>,
 }
@@ -214,7 +214,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(print(&source.ok_or_else(|| user_error("the bundle has no kernels from before the passes; compile the model again"))?)?);
     }
     if let Some(path) = &args.svg {
-        return std::fs::write(path, drawing::svg(bundle.graph())).with_context(|| path.display().to_string()).blame_user();
+        let picture = drawing::svg(bundle.graph())?;
+        return std::fs::write(path, picture).with_context(|| path.display().to_string()).blame_user();
     }
     let inspection = inspect(args, &bundle)?;
     if args.json { print_json(&inspection) } else { Ok(print(&text(&inspection))?) }

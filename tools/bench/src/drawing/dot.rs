@@ -1,25 +1,93 @@
-//! Graphviz' language.
+//! Graphviz: its language, and its program `dot`, which draws what is written in it.
 
 use super::outline::{Outline, Shape};
 use petgraph::dot::{Config, Dot};
 use petgraph::graph::{DiGraph, NodeIndex};
+use std::io::{ErrorKind, Write};
+use std::process::{Command, Stdio};
 
+/// Why there is no picture.
+#[derive(Debug, thiserror::Error)]
+pub enum GraphvizError {
+    /// There is no `dot` on the search path.
+    #[error(
+        "Graphviz is not installed, whose program `dot` draws graphs: install the package graphviz, or print the graph with --dot and draw it where it is"
+    )]
+    Missing,
+    /// It cannot be run.
+    #[error("Graphviz' program `dot` cannot be run: {0}")]
+    Run(#[from] std::io::Error),
+    /// It ran and failed; in its own words.
+    #[error("Graphviz' program `dot` failed: {0}")]
+    Failed(String),
+}
+
+/// The graph in Graphviz' language.
 pub(super) fn write(name: &str, outline: &Outline) -> String {
     let mut graph: DiGraph<&str, &str> = DiGraph::with_capacity(outline.vertices.len(), outline.edges.len());
     for vertex in &outline.vertices {
         graph.add_node(&vertex.label);
     }
     graph.extend_with_edges(outline.edges.iter().map(|(from, to)| (NodeIndex::new(*from), NodeIndex::new(*to), "")));
-    let shape = |_, (index, _): (NodeIndex, _)| {
-        let shape = match outline.vertices[index.index()].shape {
-            Shape::Input | Shape::Output => "ellipse",
-            Shape::Kernel => "box",
-            Shape::Copy => "parallelogram",
+    let look = |_, (index, _): (NodeIndex, _)| {
+        // Colours that are told apart on light and dark grounds, and in print.
+        let (shape, colour) = match outline.vertices[index.index()].shape {
+            Shape::Input => ("ellipse", "#cfe8ff"),
+            Shape::Output => ("ellipse", "#d8f5d0"),
+            Shape::Kernel => ("box", "#fff3d6"),
+            Shape::Copy => ("parallelogram", "#eeeeee"),
         };
-        format!("shape={shape}")
+        format!("shape={shape} fillcolor=\"{colour}\"")
     };
     // What is around the vertices and edges: petgraph knows no name and no fonts.
-    let content = Dot::with_attr_getters(&graph, &[Config::GraphContentOnly, Config::EdgeNoLabel], &|_, _| String::new(), &shape);
+    let content = Dot::with_attr_getters(&graph, &[Config::GraphContentOnly, Config::EdgeNoLabel], &|_, _| String::new(), &look);
     let name = name.replace('\\', "\\\\").replace('"', "\\\"");
-    format!("digraph \"{name}\" {{\n    node [fontname=\"monospace\", fontsize=10];\n{content}}}\n")
+    format!(
+        "digraph \"{name}\" {{\n    node [fontname=\"monospace\", fontsize=10, style=filled, color=\"#444444\"];\n    edge [color=\"#888888\"];\n{content}}}\n"
+    )
+}
+
+/// Has Graphviz draw what is written in its language, as SVG.
+pub(super) fn draw(text: &str) -> Result<String, GraphvizError> {
+    let mut dot = Command::new("dot");
+    dot.arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = dot.spawn().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => GraphvizError::Missing,
+        _ => GraphvizError::Run(error),
+    })?;
+    let mut input = child.stdin.take().expect("a pipe was asked for");
+    let (written, output) = std::thread::scope(|scope| {
+        // By a thread of its own, since `dot` may write before it has read everything.
+        let writer = scope.spawn(move || input.write_all(text.as_bytes()));
+        let output = child.wait_with_output();
+        (writer.join().expect("the writer does not panic"), output)
+    });
+    let output = output?;
+    if !output.status.success() {
+        // What it says is better than that it did not read on.
+        return Err(GraphvizError::Failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    written?;
+    String::from_utf8(output.stdout).map_err(|_| GraphvizError::Failed("its picture is no text".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outline::Vertex;
+    use super::*;
+
+    #[test]
+    fn a_graph_in_graphviz_language() {
+        let vertex = |label: &str, shape| Vertex { label: label.into(), shape };
+        let vertices = vec![
+            vertex("x \"in\"", Shape::Input),
+            vertex("gemm", Shape::Kernel),
+            vertex("copy", Shape::Copy),
+            vertex("y\\n<out>", Shape::Output),
+        ];
+        let text = write("a \"model\"", &Outline { vertices, edges: vec![(0, 1), (0, 2), (1, 3), (2, 3)] });
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!("graph.dot", text);
+        });
+    }
 }

@@ -1,6 +1,7 @@
 //! Who ran where when: a row for each compute unit, a box for each time that it ran something.
+//!
+//! Written by hand, since plotters puts things on whole pixels and gives them no tooltips: of a large GPU a row is thinner than four pixels, and a box tells its kernel when it is pointed at.
 
-use super::escaped;
 use super::plot::COLOURS;
 use std::fmt::Write;
 
@@ -83,7 +84,7 @@ impl Gantt {
         for ran in self.boxes.iter().filter(|ran| ran.end > self.window.0 && ran.begin < self.window.1) {
             let (x, y) = (self.x(ran.begin), TOP + ran.row * row_height);
             let (width, height) = ((self.x(ran.end) - x).max(BOX_WIDTH_MIN), ran.height * row_height);
-            let colour = COLOURS[ran.group % COLOURS.len()];
+            let colour = colour(ran.group);
             let _ = writeln!(
                 text,
                 "<rect class=\"box\" fill=\"{colour}\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\"><title>{}</title></rect>",
@@ -116,7 +117,7 @@ impl Gantt {
     fn legend(&self, text: &mut String) {
         let mut x = LEFT;
         for (group, name) in self.groups.iter().enumerate() {
-            let colour = COLOURS[group % COLOURS.len()];
+            let colour = colour(group);
             let _ = writeln!(
                 text,
                 "<rect fill=\"{colour}\" x=\"{x:.0}\" y=\"30\" width=\"12\" height=\"12\"/><text x=\"{:.0}\" y=\"40\">{}</text>",
@@ -148,6 +149,17 @@ impl Gantt {
             bottom + 36.0
         );
     }
+}
+
+/// The colour of a group, as SVG writes it.
+fn colour(group: usize) -> String {
+    let colour = COLOURS[group % COLOURS.len()];
+    format!("#{:02x}{:02x}{:02x}", colour.0, colour.1, colour.2)
+}
+
+/// Text for between tags.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// 1, 2 or 5 times a power of ten, at least this.

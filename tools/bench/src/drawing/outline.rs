@@ -2,13 +2,6 @@
 
 use atoll_kgraph::{BufferKind, KernelGraph, NodeKind};
 
-/// Width of a character in pixels, of the font that the SVG asks for.
-const CHARACTER_WIDTH: f64 = 6.7;
-/// Space to the left and right of a label.
-const LABEL_MARGIN: f64 = 9.0;
-/// Longest label; what is longer keeps its beginning and end.
-const LABEL_CHARACTERS_MAX: usize = 36;
-
 /// A graph to draw.
 pub(super) struct Outline {
     pub(super) vertices: Vec<Vertex>,
@@ -64,23 +57,5 @@ impl Outline {
         edges.sort_unstable();
         edges.dedup();
         Outline { vertices, edges }
-    }
-
-    /// Widths of the boxes in pixels.
-    pub(super) fn widths(&self) -> Vec<f64> {
-        self.vertices.iter().map(|v| v.short_label().chars().count() as f64 * CHARACTER_WIDTH + 2.0 * LABEL_MARGIN).collect()
-    }
-}
-
-impl Vertex {
-    /// The label, shortened in the middle if it is long.
-    pub(super) fn short_label(&self) -> String {
-        let characters: Vec<char> = self.label.chars().collect();
-        if characters.len() <= LABEL_CHARACTERS_MAX {
-            return self.label.clone();
-        }
-        let half = LABEL_CHARACTERS_MAX / 2;
-        let (start, end) = (&characters[..half - 1], &characters[characters.len() - half..]);
-        start.iter().chain(&['…']).chain(end).collect()
     }
 }

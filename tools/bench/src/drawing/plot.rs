@@ -1,21 +1,45 @@
-//! Line plots.
+//! Line plots. plotters draws them; what an axis marks is decided here.
 
-use std::fmt::Write;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use std::ops::Range;
 
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 420.0;
-/// Room for the axes' numbers and titles, and on the right for the names of lines.
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 190.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 52.0;
+/// Of the plot without its legend, in pixels.
+const WIDTH: u32 = 530;
+const HEIGHT_MIN: u32 = 420;
+/// Room above for the title, on the left for the numbers and the title of one axis, and below for those of the other.
+const TOP: u32 = 30;
+const LEFT: u32 = 68;
+const BOTTOM: u32 = 48;
+/// Space at an edge.
+const MARGIN: u32 = 8;
+/// plotters' sizes, 1.24 times those of the SVG.
+const TITLE_SIZE: u32 = 17;
+const TEXT_SIZE: u32 = 15;
+/// At least the width of a character of the title and of other text.
+const TITLE_CHARACTER_WIDTH: u32 = 9;
+const CHARACTER_WIDTH: u32 = 7;
+/// Of the legend: the sample of a line, and a row.
+const SAMPLE_WIDTH: u32 = 26;
+const ROW_HEIGHT: u32 = 18;
+/// An axis of more powers of ten has no room for marks between them.
+const FINE_DECADES_MAX: f64 = 4.0;
+/// Of dashed lines: a dash and a gap.
+const DASH: (u32, u32) = (6, 4);
 
 /// Told apart by those who do not see red and green alike (Okabe and Ito).
-pub(super) const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
-
-const STYLE: &str = "\
-text { font: 12px sans-serif; fill: #1b1b1b } .title { font-weight: bold } .grid { stroke: #ddd; stroke-width: 1 }
-.line { fill: none; stroke-width: 2 } .dashed { stroke-dasharray: 6 4 }";
+pub(super) const COLOURS: [RGBColor; 7] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x56, 0xb4, 0xe9),
+    BLACK,
+];
+const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
 /// How values of an axis lie on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +55,7 @@ pub enum AxisScale {
 }
 
 /// An axis.
+
 #[derive(Clone, Copy, Debug)]
 pub struct Axis<'a> {
     /// What it shows, with its unit.
@@ -51,41 +76,126 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
+type Drawn<T> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
+
 /// A plot with an x axis and a y axis.
 pub fn plot(title: &str, axes: [Axis<'_>; 2], lines: &[Line]) -> String {
-    let points = || lines.iter().flat_map(|line| line.points.iter().copied());
-    let frame = Frame::new(axes.map(|axis| axis.scale), points().map(|point| point.0), points().map(|point| point.1));
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n<text class=\"title\" x=\"{LEFT}\" y=\"20\">{title}</text>\n"
-    );
-    frame.axes(&mut text, axes.map(|axis| axis.title));
-    for (index, line) in lines.iter().enumerate() {
-        let colour = COLOURS[line.group % COLOURS.len()];
-        let dashed = if line.dashed { " dashed" } else { "" };
-        let path: Vec<String> = line.points.iter().map(|&(x, y)| format!("{:.1},{:.1}", frame.x(x), frame.y(y))).collect();
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "<polyline class=\"line{dashed}\" stroke=\"{colour}\" points=\"{}\"/>", path.join(" "));
-        let (x, y) = (WIDTH - RIGHT + 14.0, TOP + 8.0 + 18.0 * index as f64);
-        let _ = writeln!(
-            text,
-            "<path class=\"line{dashed}\" stroke=\"{colour}\" d=\"M{x} {y}h26\"/><text x=\"{}\" y=\"{}\">{}</text>",
-            x + 32.0,
-            y + 4.0,
-            super::escaped(&line.name)
-        );
-    }
-    text.push_str("</svg>\n");
+    let mut text = String::new();
+    draw(&mut text, title, axes, lines).expect("drawing into memory cannot fail");
     text
 }
 
+fn draw(text: &mut String, title: &str, axes: [Axis<'_>; 2], lines: &[Line]) -> Drawn<()> {
+    let longest = lines.iter().map(|line| line.name.chars().count() as u32).max();
+    let legend_width = longest.map_or(0, |longest| SAMPLE_WIDTH + 3 * MARGIN + longest * CHARACTER_WIDTH);
+    let width = (WIDTH + legend_width).max(LEFT + title.chars().count() as u32 * TITLE_CHARACTER_WIDTH);
+    let height = HEIGHT_MIN.max(TOP + (lines.len() as u32 + 1) * ROW_HEIGHT);
+    let root = SVGBackend::with_string(text, (width, height)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let font = || ("sans-serif", TEXT_SIZE).into_text_style(&root);
+    let bold = ("sans-serif", TITLE_SIZE).into_font().style(FontStyle::Bold).into_text_style(&root);
+    root.draw_text(title, &bold, (LEFT as i32, MARGIN as i32))?;
+
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let [x, y] = axes.map(|axis| axis.scale);
+    let mut chart = ChartBuilder::on(&root.margin(TOP, MARGIN, MARGIN, width - WIDTH + 2 * MARGIN))
+        .x_label_area_size(BOTTOM)
+        .y_label_area_size(LEFT - MARGIN)
+        .build_cartesian_2d(x.spread(points().map(|point| point.0)), y.spread(points().map(|point| point.1)))?;
+    chart
+        .configure_mesh()
+        .axis_style(TRANSPARENT)
+        .set_all_tick_mark_size(4)
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .label_style(font())
+        .axis_desc_style(font())
+        .x_desc(axes[0].title)
+        .y_desc(axes[1].title)
+        .draw()?;
+    for line in lines {
+        match line.dashed {
+            true => chart.draw_series(DashedLineSeries::new(line.points.iter().copied(), DASH.0, DASH.1, line.style()))?,
+            false => chart.draw_series(LineSeries::new(line.points.iter().copied(), line.style()))?,
+        };
+    }
+    legend(&root, lines, font())
+}
+
+/// Samples and names of lines, to the right of the plot.
+fn legend(root: &DrawingArea<SVGBackend<'_>, Shift>, lines: &[Line], font: TextStyle<'_>) -> Drawn<()> {
+    for (row, line) in lines.iter().enumerate() {
+        let (x, y) = ((WIDTH + MARGIN) as i32, (TOP + MARGIN) as i32 + (ROW_HEIGHT * row as u32) as i32);
+        let sample = [(x, y), (x + SAMPLE_WIDTH as i32, y)];
+        match line.dashed {
+            true => root.draw(&DashedPathElement::new(sample, DASH.0, DASH.1, line.style()))?,
+            false => root.draw(&PathElement::new(sample, line.style()))?,
+        }
+        root.draw_text(&line.name, &font, (x + (SAMPLE_WIDTH + MARGIN) as i32, y - 6))?;
+    }
+    root.present()
+}
+
+impl Line {
+    fn style(&self) -> ShapeStyle {
+        COLOURS[self.group % COLOURS.len()].stroke_width(2)
+    }
+}
+
+/// An axis with its ends, which are places and not values.
+struct Spread {
+    scale: AxisScale,
+    ends: (f64, f64),
+}
+
+impl Ranged for Spread {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (self.scale.place(*value) - self.ends.0) / (self.ends.1 - self.ends.0);
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.scale.marks(self.ends)
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.scale.value(self.ends.0)..self.scale.value(self.ends.1)
+    }
+}
+
+impl ValueFormatter<f64> for Spread {
+    fn format_ext(&self, value: &f64) -> String {
+        match self.scale {
+            AxisScale::Share => format!("{:.0} %", value * 100.0),
+            _ => format!("{}", (value * 1e9).round() / 1e9),
+        }
+    }
+}
+
 impl AxisScale {
+    /// An axis that shows these values.
+    fn spread(self, values: impl Iterator<Item = f64>) -> Spread {
+        Spread { scale: self, ends: self.ends(values.map(|value| self.place(value))) }
+    }
+
     /// Where a value lies, in a measure in which the axis is even.
     fn place(self, value: f64) -> f64 {
         match self {
             AxisScale::Binary => value.log2(),
             AxisScale::Decimal | AxisScale::Fine => value.log10(),
             AxisScale::Share => value,
+        }
+    }
+
+    /// The value at a place.
+    fn value(self, place: f64) -> f64 {
+        match self {
+            AxisScale::Binary => place.exp2(),
+            AxisScale::Decimal | AxisScale::Fine => 10_f64.powf(place),
+            AxisScale::Share => place,
         }
     }
 
@@ -103,21 +213,17 @@ impl AxisScale {
         }
     }
 
-    /// The values that are marked between two places, and what is written beside them.
-    fn marks(self, (low, high): (f64, f64)) -> Vec<(f64, String)> {
-        let powers = |base: f64| (low.ceil() as i32..=high.floor() as i32).map(move |exponent| base.powi(exponent));
-        let plain = |value: f64| (value, format!("{value}"));
+    /// The values that are marked between two places.
+    fn marks(self, (low, high): (f64, f64)) -> Vec<f64> {
+        let powers = |base: f64| (low.ceil() as i32..=high.floor() as i32).map(move |exponent| base.powi(exponent)).collect();
         match self {
-            AxisScale::Binary => powers(2.0).map(plain).collect(),
-            AxisScale::Decimal => powers(10.0).map(plain).collect(),
+            AxisScale::Binary => powers(2.0),
+            AxisScale::Decimal => powers(10.0),
+            AxisScale::Fine if high - low > FINE_DECADES_MAX => powers(10.0),
             AxisScale::Fine => {
-                let is_shown = |value: &f64| (low - 1e-9..=high + 1e-9).contains(&value.log10());
-                fine_marks(low.floor(), high.ceil())
-                    .filter(is_shown)
-                    .map(|value| (value, format!("{}", (value * 1e9).round() / 1e9)))
-                    .collect()
+                fine_marks(low.floor(), high.ceil()).filter(|value| (low - 1e-9..=high + 1e-9).contains(&value.log10())).collect()
             }
-            AxisScale::Share => (0..=5).map(|fifth| (f64::from(fifth) / 5.0, format!("{} %", fifth * 20))).collect(),
+            AxisScale::Share => (0..=5).map(|fifth| f64::from(fifth) / 5.0).collect(),
         }
     }
 }
@@ -125,53 +231,6 @@ impl AxisScale {
 /// 1, 2 and 5 times the powers of ten between two exponents.
 fn fine_marks(low: f64, high: f64) -> impl Iterator<Item = f64> {
     (low as i32..=high as i32).flat_map(|exponent| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(exponent)))
-}
-
-/// What the axes show.
-struct Frame {
-    scales: [AxisScale; 2],
-    x: (f64, f64),
-    y: (f64, f64),
-}
-
-impl Frame {
-    fn new(scales: [AxisScale; 2], x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> Frame {
-        let x = scales[0].ends(x.map(|value| scales[0].place(value)));
-        let y = scales[1].ends(y.map(|value| scales[1].place(value)));
-        Frame { scales, x, y }
-    }
-
-    fn x(&self, value: f64) -> f64 {
-        LEFT + (self.scales[0].place(value) - self.x.0) / (self.x.1 - self.x.0) * (WIDTH - LEFT - RIGHT)
-    }
-
-    fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - (self.scales[1].place(value) - self.y.0) / (self.y.1 - self.y.0) * (HEIGHT - TOP - BOTTOM)
-    }
-
-    fn axes(&self, text: &mut String, [x_title, y_title]: [&str; 2]) {
-        let (left, right, top, bottom) = (LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM);
-        for (value, mark) in self.scales[0].marks(self.x) {
-            let x = self.x(value);
-            let _ = writeln!(
-                text,
-                "<path class=\"grid\" d=\"M{x:.1} {top}V{bottom}\"/><text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{mark}</text>",
-                bottom + 18.0
-            );
-        }
-        for (value, mark) in self.scales[1].marks(self.y) {
-            let y = self.y(value);
-            let _ = writeln!(
-                text,
-                "<path class=\"grid\" d=\"M{left} {y:.1}H{right}\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{mark}</text>",
-                left - 8.0,
-                y + 4.0
-            );
-        }
-        let middle = ((left + right) / 2.0, (top + bottom) / 2.0);
-        let _ = writeln!(text, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{x_title}</text>", middle.0, HEIGHT - 12.0);
-        let _ = writeln!(text, "<text transform=\"translate(16 {}) rotate(-90)\" text-anchor=\"middle\">{y_title}</text>", middle.1);
-    }
 }
 
 /// From the least to the greatest value; never empty.
@@ -188,18 +247,22 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
 mod tests {
     use super::*;
 
+    fn line(name: &str, group: usize, dashed: bool, points: Vec<(f64, f64)>) -> Line {
+        Line { name: name.into(), group, dashed, points }
+    }
+
     #[test]
-    fn every_line_is_drawn_inside_the_frame() {
-        let line = |name: &str, points| Line { name: name.into(), group: 0, dashed: false, points };
+    fn every_point_is_drawn_inside_the_frame() {
         let scales = [AxisScale::Binary, AxisScale::Decimal, AxisScale::Fine];
         for scales in scales.into_iter().flat_map(|x| [[x, AxisScale::Decimal], [x, AxisScale::Share]]) {
             for points in [vec![(1.0, 1.0), (64.0, 0.01)], vec![(4.0, 1.0)], vec![(0.003, 0.5), (0.0031, 0.6)], vec![]] {
                 let axes = scales.map(|scale| Axis { title: "axis", scale });
-                let text = plot("t", axes, &[line("a < b", points.clone())]);
+                let text = plot("t", axes, &[line("a < b", 0, false, points.clone())]);
                 assert!(text.contains("a &lt; b") && !text.contains("NaN") && !text.contains("inf"), "{text}");
-                let frame = Frame::new(scales, points.iter().map(|p| p.0), points.iter().map(|p| p.1));
-                for (x, y) in points {
-                    assert!((LEFT..=WIDTH - RIGHT).contains(&frame.x(x)) && (TOP..=HEIGHT - BOTTOM).contains(&frame.y(y)), "{scales:?}");
+                let [x, y] = [scales[0].spread(points.iter().map(|p| p.0)), scales[1].spread(points.iter().map(|p| p.1))];
+                for point in points {
+                    let pixels = [x.map(&point.0, (0, 100)), y.map(&point.1, (100, 0))];
+                    assert!(pixels.iter().all(|pixel| (0..=100).contains(pixel)), "{scales:?}: {pixels:?}");
                 }
             }
         }
@@ -208,10 +271,21 @@ mod tests {
     #[test]
     fn fine_axes_end_at_marks() {
         let marks = |low: f64, high: f64| {
-            let ends = AxisScale::Fine.ends([low, high].map(f64::log10).into_iter());
-            AxisScale::Fine.marks(ends).into_iter().map(|mark| mark.1).collect::<Vec<_>>().join(" ")
+            let spread = AxisScale::Fine.spread([low, high].into_iter());
+            spread.scale.marks(spread.ends).iter().map(|mark| spread.format_ext(mark)).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(marks(3.1, 9.0), "2 5 10");
         assert_eq!(marks(0.03, 0.6), "0.02 0.05 0.1 0.2 0.5 1");
+        assert_eq!(marks(0.002, 30.0), "0.01 0.1 1 10", "more would not be legible");
+    }
+
+    #[test]
+    fn a_plot_as_svg() {
+        let axes = [Axis { title: "clients", scale: AxisScale::Binary }, Axis { title: "share", scale: AxisScale::Share }];
+        let lines =
+            [line("shared", 0, false, vec![(1.0, 0.1), (2.0, 0.4), (8.0, 1.0)]), line("exclusive", 1, true, vec![(1.0, 0.1), (2.0, 0.2)])];
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!("plot.svg", plot("Requests & answers", axes, &lines));
+        });
     }
 }

@@ -3,7 +3,9 @@
 use crate::failure::user_error;
 use anyhow::{Context, Result, anyhow};
 use atoll_protocol::{ErrorBody, IndexEntry, InferRequest, InferResponse, JSON_LENGTH_HEADER, ModelMetadata};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
+use std::fmt::Display;
 use std::time::Duration;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
@@ -19,6 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long a daemon may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a name in a path has encoded: everything but the characters that need not be (RFC 3986, 2.3).
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A connection to a daemon, kept open between requests.
 pub struct Client {
@@ -91,9 +96,8 @@ impl Client {
 }
 
 /// A name as a segment of a path.
-fn percent_encoded(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+fn percent_encoded(name: &str) -> impl Display {
+    utf8_percent_encode(name, ENCODED)
 }
 
 #[cfg(test)]
@@ -102,7 +106,7 @@ mod tests {
 
     #[test]
     fn names_become_segments() {
-        assert_eq!(percent_encoded("res-net_1.5"), "res-net_1.5");
-        assert_eq!(percent_encoded("a b/é"), "a%20b%2F%C3%A9");
+        assert_eq!(percent_encoded("res-net_1.5").to_string(), "res-net_1.5");
+        assert_eq!(percent_encoded("a b/é").to_string(), "a%20b%2F%C3%A9");
     }
 }

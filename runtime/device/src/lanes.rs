@@ -1,13 +1,15 @@
 //! Lanes: groups of device queues that are bound to a set of compute units.
 
 use crate::DeviceError;
+use crate::link::LinkShape;
 use atoll_core::{LaneId, QueueId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A lane to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
-    /// The compute units whose blocks its queues give out, by index. Not empty.
+    /// The compute units whose blocks its queues give out, by index. Not empty. Another lane may have them as well: then the first queues of both come before their second ones.
     pub units: Vec<u32>,
     /// Device queues that it has; the first one is the most urgent of the lane.
     pub queues: u32,
@@ -29,7 +31,9 @@ impl Lane {
     }
 }
 
-/// Divides the compute units of a device. A device that cannot be divided implements nothing of it: all its queues then are one lane of all compute units.
+/// Divides the compute units of a device. A device that cannot be divided implements nothing of it: all its queues then are one lane of all compute units, [`LaneId::DEFAULT`].
+///
+/// That lane keeps its queues, those of [`crate::DeviceInfo::queues`], and all compute units; lanes get queues beyond these.
 pub trait Lanes {
     /// Opens a lane.
     ///
@@ -45,5 +49,135 @@ pub trait Lanes {
     /// [`DeviceError::Lanes`] if there is no such lane or one of its queues holds launches.
     fn close_lane(&mut self, lane: LaneId) -> Result<(), DeviceError> {
         Err(DeviceError::Lanes(format!("there is no lane {}: this device cannot be divided into lanes", lane.0)))
+    }
+}
+
+/// The lanes of a device that are open, and what is left for others. The one place where a lane is checked.
+#[derive(Clone, Debug)]
+pub struct LaneTable {
+    shape: LinkShape,
+    open: BTreeMap<LaneId, (Lane, Vec<u32>)>,
+    /// Names of lanes so far are lower.
+    next: u32,
+}
+
+impl LaneTable {
+    /// None but the default lane.
+    pub fn new(shape: LinkShape) -> LaneTable {
+        LaneTable { shape, open: BTreeMap::new(), next: LaneId::DEFAULT.0 + 1 }
+    }
+
+    /// Gives a lane a name, which no other gets, and queues that are nobody's.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lanes`] with the cause; nothing has changed then.
+    pub fn open(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
+        let LaneSpec { units, queues } = spec;
+        let count = self.shape.compute_units;
+        if units.is_empty() {
+            return Err(refused("a lane needs at least one compute unit".to_owned()));
+        }
+        if let Some(unit) = units.iter().find(|&&unit| unit >= count) {
+            return Err(refused(format!("there is no compute unit {unit}; the device has {count}, from 0 on")));
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(unit) = units.iter().find(|&&unit| !seen.insert(unit)) {
+            return Err(refused(format!("compute unit {unit} is named twice")));
+        }
+        if *queues == 0 {
+            return Err(refused("a lane needs at least one device queue".to_owned()));
+        }
+        let queues = self.free_range(*queues).ok_or_else(|| {
+            let (all, taken) = (self.shape.lane_queues, self.open.values().map(|(lane, _)| lane.queues.len()).sum::<usize>());
+            refused(format!("no {queues} device queues in a row are free; {taken} of {all} for lanes are taken"))
+        })?;
+        let lane = Lane { id: LaneId(self.next), queues };
+        self.next += 1;
+        self.open.insert(lane.id, (lane.clone(), units.clone()));
+        Ok(lane)
+    }
+
+    /// A lane that is open.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lanes`] if there is none of this name, or it is the default one.
+    pub fn find(&self, lane: LaneId) -> Result<&Lane, DeviceError> {
+        if lane == LaneId::DEFAULT {
+            return Err(refused("the default lane cannot be closed".to_owned()));
+        }
+        self.open.get(&lane).map(|(lane, _)| lane).ok_or_else(|| refused(format!("there is no lane {}", lane.0)))
+    }
+
+    /// A lane of [`LaneTable::find`] is closed: others may have its queues.
+    pub fn close(&mut self, lane: LaneId) {
+        self.open.remove(&lane);
+    }
+
+    /// Those that are open but for the default one, with their compute units.
+    pub fn iter(&self) -> impl Iterator<Item = (&Lane, &[u32])> {
+        self.open.values().map(|(lane, units)| (lane, &units[..]))
+    }
+
+    /// The first queues in a row that are nobody's.
+    fn free_range(&self, count: u32) -> Option<Range<u32>> {
+        let mut taken: Vec<&Range<u32>> = self.open.values().map(|(lane, _)| &lane.queues).collect();
+        taken.sort_by_key(|queues| queues.start);
+        let mut begin = self.shape.queues;
+        for queues in taken {
+            if queues.start - begin >= count {
+                break;
+            }
+            begin = queues.end;
+        }
+        let end = begin.checked_add(count)?;
+        (end <= self.shape.all_queues()).then_some(begin..end)
+    }
+}
+
+fn refused(why: String) -> DeviceError {
+    DeviceError::Lanes(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> LaneTable {
+        LaneTable::new(LinkShape { queues: 2, lane_queues: 6, capacity: 1, compute_units: 4 })
+    }
+
+    fn spec(units: &[u32], queues: u32) -> LaneSpec {
+        LaneSpec { units: units.to_vec(), queues }
+    }
+
+    #[test]
+    fn queues_are_given_out_once_and_again_when_their_lane_is_closed() {
+        let mut table = table();
+        let lanes = [1, 2, 2].map(|queues| table.open(&spec(&[0], queues)).expect("there are queues"));
+        assert_eq!(lanes.each_ref().map(|lane| (lane.id.0, lane.queues.clone())), [(1, 2..3), (2, 3..5), (3, 5..7)]);
+        table.close(LaneId(2));
+        assert_eq!(
+            table.open(&spec(&[1], 3)).expect_err("refused").to_string(),
+            table.open(&spec(&[1], 3)).expect_err("refused").to_string()
+        );
+        assert_eq!(table.open(&spec(&[1], 2)).expect("the queues of lane 2").queues, 3..5);
+        assert_eq!(table.open(&spec(&[1], 1)).expect("the last one"), Lane { id: LaneId(5), queues: 7..8 });
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_cause() {
+        let mut table = table();
+        let mut refused = |units: &[u32], queues| match table.open(&spec(units, queues)) {
+            Err(DeviceError::Lanes(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(&[], 1), "a lane needs at least one compute unit");
+        assert_eq!(refused(&[0, 4], 1), "there is no compute unit 4; the device has 4, from 0 on");
+        assert_eq!(refused(&[1, 1], 1), "compute unit 1 is named twice");
+        assert_eq!(refused(&[1], 0), "a lane needs at least one device queue");
+        assert_eq!(refused(&[1], 7), "no 7 device queues in a row are free; 0 of 6 for lanes are taken");
+        assert_eq!(refused(&[1], u32::MAX), "no 4294967295 device queues in a row are free; 0 of 6 for lanes are taken");
+        let unknown = |lane| table.find(LaneId(lane)).expect_err("refused").to_string();
+        assert!(unknown(0).contains("the default lane cannot be closed") && unknown(9).contains("there is no lane 9"));
     }
 }

@@ -19,6 +19,7 @@ use atoll_device::{
     LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
 };
 use rustix::fs::{MemfdFlags, SealFlags};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -438,7 +439,25 @@ impl Telemetry for ExecutorDevice {
 
 impl Domains for ExecutorDevice {}
 
+/// Its lanes are those of the pool that it belongs to.
 impl Lanes for ExecutorDevice {}
+
+impl ExecutorDevice {
+    /// Has queues served by these compute units from now on.
+    pub(crate) fn serve_lane(&mut self, queues: Range<u32>, units: &[u32]) {
+        self.engine_side.open_lane(queues, units);
+    }
+
+    /// Has queues in which nothing is served by nobody.
+    pub(crate) fn leave_lane(&mut self, queues: Range<u32>) {
+        self.engine_side.close_lane(queues);
+    }
+
+    /// Whether nothing is in these queues.
+    pub(crate) fn is_idle(&self, queues: Range<u32>) -> bool {
+        self.engine_side.is_idle(queues)
+    }
+}
 
 impl Drop for ExecutorDevice {
     fn drop(&mut self) {

@@ -7,6 +7,7 @@ use crate::ring::{Consumer, PushError};
 use crate::{DeviceError, SubmitError};
 use atoll_core::{LaunchId, QueueId};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -16,6 +17,8 @@ pub struct EngineSide {
     /// The rings.
     pub link: Link,
     queues: Vec<EngineQueue>,
+    /// Those of lanes that are open.
+    open: Vec<u32>,
     chunks: Vec<ChunkReader>,
     queue_capacity: usize,
     completion_bell: FdBell,
@@ -45,7 +48,7 @@ impl EngineSide {
         let link = Link::create(shape).map_err(os("create the command rings"))?;
         let completion_bell = FdBell::new().map_err(os("create an eventfd"))?;
         let queue_capacity = shape.capacity as usize;
-        let queues = (0..shape.queues)
+        let queues = (0..shape.all_queues())
             .map(|queue| {
                 let (commands, completions) = link.engine_ends(queue);
                 EngineQueue { commands, completions, in_flight: VecDeque::with_capacity(queue_capacity), aborted: None }
@@ -55,6 +58,7 @@ impl EngineSide {
         Ok(EngineSide {
             link,
             queues,
+            open: (0..shape.queues).collect(),
             chunks,
             queue_capacity,
             completion_bell,
@@ -126,8 +130,35 @@ impl EngineSide {
             self.link.interrupt_for(index, blocks, self.process);
         }
         // One is enough: it wakes others if there are blocks for them.
-        self.link.bell().ring(1);
+        self.link.wake(index, 1);
         Ok(())
+    }
+
+    /// Has queues served by these compute units from now on.
+    ///
+    /// # Panics
+    /// If the device has no such queues.
+    pub fn open_lane(&mut self, queues: Range<u32>, units: &[u32]) {
+        self.link.set_lane(queues.clone(), units);
+        self.open.extend(queues);
+    }
+
+    /// Has queues in which nothing is served by nobody.
+    ///
+    /// # Panics
+    /// If the device has no such queues, or something is in them.
+    pub fn close_lane(&mut self, queues: Range<u32>) {
+        assert!(self.is_idle(queues.clone()), "a lane is closed while launches are in it");
+        self.link.set_lane(queues.clone(), &[]);
+        self.open.retain(|queue| !queues.contains(queue));
+    }
+
+    /// Whether nothing is in these queues.
+    ///
+    /// # Panics
+    /// If the device has no such queues.
+    pub fn is_idle(&self, mut queues: Range<u32>) -> bool {
+        queues.all(|queue| self.queues[queue as usize].in_flight.is_empty())
     }
 
     /// Stops running blocks of an evicted launch; see [`Launching::interrupt`](crate::Launching::interrupt).
@@ -170,8 +201,8 @@ impl EngineSide {
 
     /// The oldest completion that is waiting, of the most urgent queue that has one.
     fn poll(&mut self) -> Option<Completion> {
-        for queue in &mut self.queues {
-            match queue.next_completion() {
+        for &queue in &self.open {
+            match self.queues[queue as usize].next_completion() {
                 Ok(Some(completion)) => return Some(completion),
                 Ok(None) => {}
                 Err(BrokenPeer) => {

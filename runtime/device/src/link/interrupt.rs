@@ -7,7 +7,7 @@
 //!
 //! What the engine's side reads here, another process may have written. The most that a wrong word does is a signal to a wrong thread of that process.
 
-use super::Link;
+use super::{Link, QUEUES_MAX};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Stops a kernel that has to stop. Nobody else sends it to threads, and by default it does nothing.
@@ -62,11 +62,11 @@ impl Occupation {
         self.0 >> BLOCK_NS_SHIFT
     }
 
-    /// As somebody sees it who has blocks in `queue`.
-    fn prospect(self, queue: u32) -> Prospect {
+    /// As somebody sees it who has blocks in a queue that comes before some.
+    fn prospect(self, outranks: impl Fn(u32) -> bool) -> Prospect {
         match self.queue() {
             None => Prospect::Comes,
-            Some(runs) if runs <= queue || self.0 & INTERRUPTIBLE == 0 => Prospect::Later,
+            Some(runs) if !outranks(runs) || self.0 & INTERRUPTIBLE == 0 => Prospect::Later,
             Some(_) if self.0 & SIGNALLED != 0 || (1..=GRACE_NS).contains(&self.block_ns()) => Prospect::Comes,
             Some(_) => Prospect::IfInterrupted,
         }
@@ -119,19 +119,21 @@ impl UnitWords<'_> {
 impl Link {
     /// Sees that compute units come for so many blocks of a queue, as far as they run what may be interrupted; `process` is theirs. To be called when the blocks are in the queue and the stop words set.
     pub fn interrupt_for(&self, queue: u32, blocks: u64, process: i32) {
-        let shape = self.shape();
-        if queue + 1 >= shape.queues {
+        if !(0..self.shape().all_queues()).any(|other| self.outranks(queue, other)) {
             return;
         }
+        let units = || (0..self.shape().compute_units).filter(|&unit| self.serves(unit, queue));
         let occupation = |unit: u32| Occupation(self.unit(unit).occupation.load(SeqCst));
-        let coming = (0..shape.compute_units).filter(|&unit| occupation(unit).prospect(queue) == Prospect::Comes).count() as u64;
+        // A compute unit may say that it runs blocks of a queue that is not there.
+        let prospect = |seen: Occupation| seen.prospect(|runs| runs < QUEUES_MAX && self.outranks(queue, runs));
+        let coming = units().filter(|&unit| prospect(occupation(unit)) == Prospect::Comes).count() as u64;
         let mut missing = blocks.saturating_sub(coming);
-        for unit in 0..shape.compute_units {
+        for unit in units() {
             if missing == 0 {
                 break;
             }
             let seen = occupation(unit);
-            if seen.prospect(queue) == Prospect::IfInterrupted && self.unit(unit).interrupt(seen, process) {
+            if prospect(seen) == Prospect::IfInterrupted && self.unit(unit).interrupt(seen, process) {
                 missing -= 1;
             }
         }
@@ -141,10 +143,10 @@ impl Link {
     pub fn interrupt_evicted(&self, queue: u32, blocks: u64, process: i32) {
         self.raise_evicted(queue);
         let occupation = |unit: u32| Occupation(self.unit(unit).occupation.load(SeqCst));
-        let units = self.shape().compute_units;
-        let idle = (0..units).filter(|&unit| occupation(unit) == Occupation::NONE).count() as u64;
+        let units = || (0..self.shape().compute_units).filter(|&unit| self.serves(unit, queue));
+        let idle = units().filter(|&unit| occupation(unit) == Occupation::NONE).count() as u64;
         let mut missing = blocks.saturating_sub(idle);
-        for unit in 0..units {
+        for unit in units() {
             if missing == 0 {
                 break;
             }
@@ -169,7 +171,7 @@ mod tests {
     #[test]
     fn only_long_blocks_of_less_urgent_queues_are_interrupted() {
         use Prospect::{Comes, IfInterrupted, Later};
-        assert_eq!(Occupation::NONE.prospect(0), Comes);
+        assert_eq!(Occupation::NONE.prospect(|_| true), Comes);
         for (runs, may_interrupt, block_ns, prospect) in [
             (1, true, None, IfInterrupted),
             (1, true, Some(GRACE_NS), Comes),
@@ -179,17 +181,21 @@ mod tests {
             (0, true, None, Later),
             (30, true, None, IfInterrupted),
         ] {
-            assert_eq!(Occupation::new(runs, may_interrupt, block_ns).prospect(0), prospect, "{runs} {may_interrupt} {block_ns:?}");
+            assert_eq!(
+                Occupation::new(runs, may_interrupt, block_ns).prospect(|runs| runs > 0),
+                prospect,
+                "{runs} {may_interrupt} {block_ns:?}"
+            );
         }
-        assert_eq!(Occupation::new(2, true, None).prospect(2), Later);
-        assert_eq!(Occupation(Occupation::new(1, true, None).0 | SIGNALLED).prospect(0), Comes);
+        assert_eq!(Occupation::new(2, true, None).prospect(|runs| runs > 2), Later);
+        assert_eq!(Occupation(Occupation::new(1, true, None).0 | SIGNALLED).prospect(|runs| runs > 0), Comes);
     }
 
     #[test]
     fn evicted_work_is_interrupted_where_it_runs() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         for (blocks, signalled) in [(0, 0), (1, 0), (2, 1), (9, 2)] {
-            let link = Link::create(LinkShape { queues: 3, capacity: 1, compute_units: 5 }).unwrap();
+            let link = Link::create(LinkShape { queues: 3, lane_queues: 0, capacity: 1, compute_units: 5 }).unwrap();
             // One idles, two run long blocks of queue 1, one runs blocks that may not be interrupted, one runs another queue. Nobody has a thread, so no signal arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));
@@ -209,7 +215,7 @@ mod tests {
     fn no_more_are_interrupted_than_there_are_blocks_for() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         for (blocks, signalled) in [(1, 0), (2, 1), (3, 2), (9, 2)] {
-            let link = Link::create(LinkShape { queues: 2, capacity: 1, compute_units: 4 }).unwrap();
+            let link = Link::create(LinkShape { queues: 2, lane_queues: 0, capacity: 1, compute_units: 4 }).unwrap();
             // One idles, two run what may be interrupted, one what may not. Nobody has a thread, so no signal arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));

@@ -5,12 +5,15 @@
 mod chunks;
 mod engine_side;
 mod interrupt;
+mod lanes;
 
 pub use chunks::{ChunkReader, ChunkWriter};
 pub use engine_side::EngineSide;
 pub use interrupt::{HALT_SIGNAL, Occupation, UnitWords};
+pub use lanes::{Order, UNITS_MAX};
 
 use chunks::CHUNKS_BYTES;
+use lanes::LANES_BYTES;
 
 use crate::doorbell::SleepBell;
 use crate::record::{COMMAND_ARENA_WORDS, COMMAND_WORDS, COMPLETION_WORDS};
@@ -45,7 +48,8 @@ const BEAT_AT: u64 = 7 * LINE_BYTES;
 const REPORTS_AT: u64 = 8 * LINE_BYTES;
 const STOP_WORDS_AT: u64 = 9 * LINE_BYTES;
 const ABORT_WORDS_AT: u64 = STOP_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES;
-const RINGS_AT: u64 = (ABORT_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES).next_multiple_of(2 * LINE_BYTES);
+const LANES_AT: u64 = ABORT_WORDS_AT + QUEUES_MAX as u64 * LINE_BYTES;
+const RINGS_AT: u64 = (LANES_AT + LANES_BYTES).next_multiple_of(2 * LINE_BYTES);
 
 /// The engine's end of a command ring.
 pub type CommandProducer = Producer<COMMAND_WORDS, COMMAND_ARENA_WORDS>;
@@ -75,8 +79,10 @@ pub struct Link {
 /// How many of everything there are.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkShape {
-    /// Device queues.
+    /// Device queues of the default lane.
     pub queues: u32,
+    /// Device queues for lanes that are opened.
+    pub lane_queues: u32,
     /// Launches of a queue.
     pub capacity: u32,
     /// Compute units that tell what they do; 0 where they cannot.
@@ -86,7 +92,13 @@ pub struct LinkShape {
 impl LinkShape {
     /// Whether there are rings of this shape.
     pub fn is_possible(self) -> bool {
-        (1..=QUEUES_MAX).contains(&self.queues) && (1..=CAPACITY_MAX).contains(&self.capacity)
+        let queues = self.queues.saturating_add(self.lane_queues);
+        self.queues > 0 && queues <= QUEUES_MAX && (1..=CAPACITY_MAX).contains(&self.capacity) && self.compute_units <= UNITS_MAX
+    }
+
+    /// Device queues of all lanes.
+    pub fn all_queues(self) -> u32 {
+        self.queues + self.lane_queues
     }
 
     fn bytes(self) -> u64 {
@@ -98,7 +110,7 @@ impl LinkShape {
     }
 
     fn units_at(self) -> u64 {
-        RINGS_AT + u64::from(self.queues) * self.rings_bytes()
+        RINGS_AT + u64::from(self.all_queues()) * self.rings_bytes()
     }
 
     fn rings_bytes(self) -> u64 {
@@ -107,9 +119,12 @@ impl LinkShape {
 }
 
 impl Link {
-    /// Makes the region, all zero.
+    /// Makes the region, all zero but for the default lane.
     pub fn create(shape: LinkShape) -> std::io::Result<Link> {
-        Ok(Link { region: Arc::new(Region::create("atoll-link", shape.bytes())?), shape })
+        let link = Link { region: Arc::new(Region::create("atoll-link", shape.bytes())?), shape };
+        let units: Vec<u32> = (0..shape.compute_units).collect();
+        link.set_lane(0..shape.queues, &units);
+        Ok(link)
     }
 
     /// The same region in another process.
@@ -216,12 +231,12 @@ impl Link {
 
     /// Asks compute units that run blocks of less urgent queues to look at `queue`.
     pub fn raise_stop(&self, queue: u32) {
-        (queue + 1..self.shape.queues).for_each(|lower| self.raise(lower, queue));
+        self.stopped_by(queue).for_each(|lower| self.raise(lower, queue));
     }
 
     /// Nothing in `queue` waits for a compute unit.
     pub fn clear_stop(&self, queue: u32) {
-        (queue + 1..self.shape.queues).for_each(|lower| self.clear(lower, queue));
+        self.stopped_by(queue).for_each(|lower| self.clear(lower, queue));
     }
 
     /// Asks compute units that run blocks of `queue` to leave them.
@@ -276,7 +291,7 @@ impl Link {
     /// Ends the device: stops what polls, wakes what sleeps. The first reason stays.
     pub fn end(&self, reason: State) {
         let _ = self.word(STATE_AT).compare_exchange(State::Running as u32, reason as u32, SeqCst, SeqCst);
-        for queue in 0..self.shape.queues {
+        for queue in 0..self.shape.all_queues() {
             self.stop_word(queue).fetch_or(SHUTDOWN_BIT, SeqCst);
         }
         self.bell().ring(u32::MAX >> 1);
@@ -316,7 +331,7 @@ mod tests {
     const QUEUES: u32 = 40;
 
     fn link() -> Link {
-        Link::create(LinkShape { queues: QUEUES, capacity: 1, compute_units: 1 }).expect("memory")
+        Link::create(LinkShape { queues: QUEUES, lane_queues: 0, capacity: 1, compute_units: 1 }).expect("memory")
     }
 
     #[test]

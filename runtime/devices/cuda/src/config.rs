@@ -82,7 +82,7 @@ impl Default for CudaConfig {
 impl CudaConfig {
     /// Rings for its launches. What runs on compute units, nobody tells.
     pub(crate) fn link_shape(&self) -> Result<LinkShape, DeviceError> {
-        let shape = LinkShape { queues: self.queues, capacity: self.queue_capacity, compute_units: 0 };
+        let shape = LinkShape { queues: self.queues, lane_queues: 0, capacity: self.queue_capacity, compute_units: 0 };
         let wrong = "a device has 1 to 64 queues, and each has room for 1 to 65536 launches";
         if shape.is_possible() { Ok(shape) } else { Err(DeviceError::Unavailable(wrong.to_owned())) }
     }

@@ -9,8 +9,7 @@ use super::launch::Launch;
 use super::queue::{Chunk, End, Outcome};
 use atoll_core::QueueId;
 use atoll_device::link::ChunkWriter;
-use atoll_device::link::State;
-use atoll_device::link::{HALT_SIGNAL, Occupation};
+use atoll_device::link::{HALT_SIGNAL, Occupation, Order, State};
 use atoll_device::now_ns;
 use atoll_device::ring::Corrupt;
 use atoll_kgraph::host_abi::{HOST_ABI_VERSION, HostContext};
@@ -28,6 +27,8 @@ pub(crate) struct ComputeUnit<'a> {
     pub(crate) shared_memory: Arena,
     pub(crate) scratch: Arena,
     pub(crate) chunks: ChunkWriter,
+    /// The queues it serves.
+    pub(crate) order: Order,
 }
 
 impl ComputeUnit<'_> {
@@ -54,10 +55,10 @@ impl ComputeUnit<'_> {
     fn work(&mut self) -> Result<bool, Corrupt> {
         let mut worked = false;
         let mut left_behind = None;
-        while let Some((queue, chunk)) = self.shared.claim(now_ns())? {
+        while let Some((queue, chunk)) = self.claim()? {
             // Whoever leaves a queue for a more urgent one may be the last that looked at it.
-            if left_behind.is_some_and(|before| before != queue) {
-                self.shared.link.bell().ring(1);
+            if let Some(before) = left_behind.filter(|before| *before != queue) {
+                self.shared.link.wake(before as u32, 1);
             }
             let outcome = self.execute(queue, &chunk);
             self.chunks.note(&outcome.record(self.index, QueueId(queue as u32), chunk.launch.record.launch));
@@ -69,6 +70,12 @@ impl ComputeUnit<'_> {
             }
         }
         Ok(worked)
+    }
+
+    /// The next chunk of the queues it serves.
+    fn claim(&mut self) -> Result<Option<(usize, Chunk)>, Corrupt> {
+        self.shared.link.refresh(self.index, &mut self.order);
+        self.shared.claim(&self.order.queues, now_ns())
     }
 
     /// Scratch memory for the largest kernel that is loaded; between chunks and after a load, so that no request pays for it.

@@ -22,8 +22,10 @@ pub struct HostConfig {
     pub memory_bytes: u64,
     /// Room for constants; of it too only what is used takes memory.
     pub constants_bytes: u64,
-    /// Device queues; 0 is the most urgent.
+    /// Device queues of the default lane; 0 is the most urgent.
     pub queues: u32,
+    /// Device queues for lanes that are opened; as many fewer as there would be too many in all.
+    pub lane_queues: u32,
     /// Launches a device queue takes.
     pub queue_capacity: u32,
     /// Shared memory per block.
@@ -50,6 +52,7 @@ impl Default for HostConfig {
             memory_bytes,
             constants_bytes: memory_bytes,
             queues: 2,
+            lane_queues: 16,
             queue_capacity: 4,
             // As much as the largest GPUs have, so that kernels tuned for them run.
             shared_bytes_max: 228 << 10,
@@ -77,7 +80,8 @@ impl HostConfig {
     }
 
     pub(crate) fn link_shape(&self) -> LinkShape {
-        LinkShape { queues: self.queues, capacity: self.queue_capacity, compute_units: self.compute_units }
+        let lane_queues = self.lane_queues.min(QUEUES_MAX - self.queues);
+        LinkShape { queues: self.queues, lane_queues, capacity: self.queue_capacity, compute_units: self.compute_units }
     }
 
     /// The CPUs of the compute units, in their order; none where the system places them.

@@ -14,7 +14,7 @@ use super::{HostConfig, os};
 use atoll_core::LaunchId;
 use atoll_device::KeepReports;
 use atoll_device::doorbell::FdBell;
-use atoll_device::link::{Link, State};
+use atoll_device::link::{Link, Order, State};
 use atoll_device::record::Command;
 use atoll_device::report::{Fault, FaultKind};
 use atoll_device::ring::Corrupt;
@@ -53,25 +53,28 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The most urgent chunk there is, with its queue.
-    pub(crate) fn claim(&self, now_ns: u64) -> Result<Option<(usize, Chunk)>, Corrupt> {
-        let (mut index, mut found, mut completed) = (0, None, false);
-        while index < self.queues.len() && found.is_none() {
+    /// The first chunk there is in these queues, with its queue.
+    pub(crate) fn claim(&self, order: &[u32], now_ns: u64) -> Result<Option<(usize, Chunk)>, Corrupt> {
+        let (mut place, mut found, mut completed) = (0, None, false);
+        while found.is_none()
+            && let Some(&queue) = order.get(place)
+        {
+            let index = queue as usize;
             let claim = self.claim_from(index, now_ns)?;
             completed |= claim.completed > 0;
             if claim.waiting > 0 && self.compute_units > 1 {
-                self.link.bell().ring(claim.waiting.min(u64::from(self.compute_units - 1)) as u32);
+                self.link.wake(queue, claim.waiting.min(u64::from(self.compute_units - 1)) as u32);
             }
-            let next = if claim.is_cut_short() { 0 } else { index + 1 };
+            let next = if claim.is_cut_short() { 0 } else { place + 1 };
             if claim.waiting > 0 {
                 // This one is taken; the count of those that come includes it.
-                self.link.interrupt_for(index as u32, claim.waiting + 1, self.process);
+                self.link.interrupt_for(queue, claim.waiting + 1, self.process);
             }
             if claim.chunk.is_some() {
-                self.link.clear_evicted(index as u32);
+                self.link.clear_evicted(queue);
             }
             found = claim.chunk.map(|chunk| (index, chunk));
-            index = next;
+            place = next;
         }
         if completed {
             self.completion_bell.ring(self.link.completion_flag());
@@ -174,9 +177,9 @@ impl DeviceSide {
     ) -> Result<DeviceSide, DeviceError> {
         fault::install().map_err(os("install fault handlers"))?;
         let time_limit_ns = u64::try_from(config.time_limit.as_nanos()).unwrap_or(u64::MAX);
-        let pacing = Pacing { chunk_ns: config.chunk_ns, compute_units: u64::from(config.compute_units), time_limit_ns };
+        let pacing = Pacing { chunk_ns: config.chunk_ns, time_limit_ns };
         let queue = |queue| Mutex::new(DeviceQueue::new(queue, &link, pacing, reports.clone()));
-        let queues = (0..config.queues).map(queue).collect();
+        let queues = (0..link.shape().all_queues()).map(queue).collect();
         let watches = (0..config.compute_units).map(|_| Watch::default()).collect();
         let shared = Arc::new(Shared {
             link,
@@ -222,7 +225,7 @@ impl DeviceSide {
             let _ = started.send(());
             drop(started);
             let chunks = shared.link.chunk_writer(index);
-            ComputeUnit { index, shared: &shared, shared_memory, scratch, chunks }.run();
+            ComputeUnit { index, shared: &shared, shared_memory, scratch, chunks, order: Order::default() }.run();
             drop(watch);
         };
         let thread = std::thread::Builder::new().name(format!("atoll-cu-{index}")).spawn(body);

@@ -46,13 +46,13 @@ pub use bounds::CheckedBuffer;
 pub use config::HostConfig;
 pub use executed::KIND;
 
-use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::extent::{Window, discard};
 use atoll_device::link::EngineSide;
 use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, constants_window, memory_region};
 use atoll_device::{
-    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceInfo, Domains, Lanes, LaunchRecord, LaunchReport,
-    Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
+    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceInfo, Domains, Lane, LaneSpec, LaneTable, Lanes,
+    LaunchRecord, LaunchReport, Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
 };
 use device_side::DeviceSide;
 use space::KernelSpace;
@@ -64,6 +64,7 @@ use std::sync::Arc;
 pub struct HostDevice {
     info: DeviceInfo,
     engine_side: EngineSide,
+    lanes: LaneTable,
     space: EngineSpace,
     device_side: DeviceSide,
     /// Where all kernels find all constants.
@@ -82,7 +83,8 @@ impl HostDevice {
         let engine_side = EngineSide::new(config.link_shape())?;
         let reports = Arc::new(Reports::default());
         let device_side = DeviceSide::start(&config, engine_side.link.clone(), kernel_space, engine_side.device_bell()?, reports.clone())?;
-        Ok(HostDevice { info: config.info(), engine_side, space, device_side, window, reports, modules_loaded: 0 })
+        let lanes = LaneTable::new(config.link_shape());
+        Ok(HostDevice { info: config.info(), engine_side, lanes, space, device_side, window, reports, modules_loaded: 0 })
     }
 
     /// From the next launch on, code that was compiled with checks may access these buffers, its module's variables and its block's own memory, and nothing else. Before the first
@@ -177,7 +179,23 @@ impl Modules for HostDevice {
 
 impl Domains for HostDevice {}
 
-impl Lanes for HostDevice {}
+impl Lanes for HostDevice {
+    fn open_lane(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
+        let lane = self.lanes.open(spec)?;
+        self.engine_side.open_lane(lane.queues.clone(), &spec.units);
+        Ok(lane)
+    }
+
+    fn close_lane(&mut self, lane: LaneId) -> Result<(), DeviceError> {
+        let queues = self.lanes.find(lane)?.queues.clone();
+        if !self.engine_side.is_idle(queues.clone()) {
+            return Err(DeviceError::Lanes(format!("lane {} holds launches", lane.0)));
+        }
+        self.engine_side.close_lane(queues);
+        self.lanes.close(lane);
+        Ok(())
+    }
+}
 
 impl Telemetry for HostDevice {
     fn busy_ns(&self) -> Option<u64> {

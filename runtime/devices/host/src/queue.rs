@@ -125,7 +125,6 @@ pub(crate) struct DeviceQueue {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacing {
     pub(crate) chunk_ns: u64,
-    pub(crate) compute_units: u64,
     /// How long a launch may run, by the time in which at least one compute unit runs blocks of it.
     pub(crate) time_limit_ns: u64,
 }
@@ -165,7 +164,7 @@ impl DeviceQueue {
     pub(crate) fn claim(&mut self, binder: &impl Bind, now_ns: u64) -> Result<Claim, Corrupt> {
         let mut claim = Claim { chunk: None, waiting: 0, completed: self.advance(binder, now_ns)? };
         if let Some(active) = &mut self.active
-            && let Some(chunk) = active.claim(self.pacing, now_ns)
+            && let Some(chunk) = active.claim(self.pacing, self.link.units_of(self.index), now_ns)
         {
             claim.chunk = Some(chunk);
             claim.waiting = active.waiting();
@@ -298,9 +297,9 @@ impl Active {
     }
 
     /// Blocks to run.
-    fn claim(&mut self, pacing: Pacing, now_ns: u64) -> Option<Chunk> {
+    fn claim(&mut self, pacing: Pacing, compute_units: u32, now_ns: u64) -> Option<Chunk> {
         let left_ns = self.time.left_ns(pacing.time_limit_ns, now_ns);
-        let blocks = self.take(self.chunk_blocks(pacing))?;
+        let blocks = self.take(self.chunk_blocks(pacing, compute_units))?;
         let interruptible_from_ns = match (self.launch.is_interruptible(), self.time.left_alone_ns()) {
             (false, _) => Stops::NEVER,
             (true, 0) => 0,
@@ -340,9 +339,9 @@ impl Active {
         (begin < self.next).then_some(begin..self.next)
     }
 
-    fn chunk_blocks(&self, pacing: Pacing) -> u64 {
+    fn chunk_blocks(&self, pacing: Pacing, compute_units: u32) -> u64 {
         let Some(block_ns) = self.block_ns else { return 1 };
-        let fair = self.waiting().div_ceil(2 * pacing.compute_units);
+        let fair = self.waiting().div_ceil(2 * u64::from(compute_units));
         let unsplit = SPLIT_NS_MIN / block_ns;
         fair.max(unsplit).min(pacing.chunk_ns / block_ns).min(self.largest * CHUNK_GROWTH).max(1)
     }

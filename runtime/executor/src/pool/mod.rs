@@ -18,14 +18,14 @@ pub(super) use places::NUMBERS_MAX;
 use super::config::ExecutorConfig;
 use super::device::{ExecutorDevice, SealedModule};
 use super::domain::{Domain, Module, State};
-use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::extent::discard;
 use atoll_device::process::{DevicePlan, KeptService, MemoryHome, ProcessService};
 use atoll_device::space::ConstantStore;
 use atoll_device::{
     ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, DomainState, Domains,
-    ExecutorStatistics, Fault, FaultKind, Lanes, LaunchRecord, LaunchReport, LaunchStatus, Launching, Memory, ModuleId, ModuleImage,
-    Modules, SubmitError, Telemetry,
+    ExecutorStatistics, Fault, FaultKind, Lane, LaneSpec, LaneTable, Lanes, LaunchRecord, LaunchReport, LaunchStatus, Launching, Memory,
+    ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
 };
 use lives::{is_kept, watch};
 use places::{DOMAIN_SHIFT, split, translate};
@@ -58,6 +58,7 @@ pub struct ExecutorPool {
     /// Completions of launches that no executor took, with their domain; they wait for earlier launches of it, since those of a queue end in order.
     refused: VecDeque<(Option<usize>, Completion)>,
     reports: HashMap<LaunchId, LaunchReport>,
+    lanes: LaneTable,
     /// The parameters of the launch that is being submitted, as its executor understands them.
     params: Vec<u8>,
     statistics: ExecutorStatistics,
@@ -118,6 +119,7 @@ impl ExecutorPool {
         Ok(ExecutorPool {
             constants: ConstantStore::new(info.constants_bytes),
             info,
+            lanes: LaneTable::new(config.device.link),
             config,
             facts: None,
             domains: Vec::new(),
@@ -194,6 +196,14 @@ impl ExecutorPool {
             _ => None,
         });
         completion.or_else(|| self.next_refused())
+    }
+
+    /// The executors that run.
+    fn executors(&mut self) -> impl Iterator<Item = &mut ExecutorDevice> {
+        self.domains.iter_mut().filter_map(|domain| match &mut domain.state {
+            State::Running(device) => Some(&mut **device),
+            _ => None,
+        })
     }
 
     /// The first of those that were refused before which nothing of its domain is in flight.
@@ -531,7 +541,27 @@ impl Telemetry for ExecutorPool {
     }
 }
 
-impl Lanes for ExecutorPool {}
+/// All executors have the same lanes, those that start later too. A GPU in an executor cannot be divided yet.
+impl Lanes for ExecutorPool {
+    fn open_lane(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
+        if self.is_remote() {
+            return Err(DeviceError::Lanes("a GPU that is driven by an executor cannot be divided into lanes".to_owned()));
+        }
+        let lane = self.lanes.open(spec)?;
+        self.executors().for_each(|device| device.serve_lane(lane.queues.clone(), &spec.units));
+        Ok(lane)
+    }
+
+    fn close_lane(&mut self, lane: LaneId) -> Result<(), DeviceError> {
+        let queues = self.lanes.find(lane)?.queues.clone();
+        if !self.executors().all(|device| device.is_idle(queues.clone())) {
+            return Err(DeviceError::Lanes(format!("lane {} holds launches", lane.0)));
+        }
+        self.executors().for_each(|device| device.leave_lane(queues.clone()));
+        self.lanes.close(lane);
+        Ok(())
+    }
+}
 
 fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError {
     move |source| DeviceError::Os { what, source: source.into() }

@@ -185,3 +185,59 @@ fn endless_kernels_that_nobody_wants_leave_the_device() {
     handle.unload(&FunctionKey::local("f")).expect("unloaded");
     assert_eq!(handle.statistics().device.memory_used_bytes, 0);
 }
+
+/// Loads the toy again, into a lane.
+fn load_into(handle: &EngineHandle, name: &str, lane: LaneId) -> Result<FunctionInfo, EngineError> {
+    let target = handle.device_info().targets.last().cloned().expect("a target");
+    let options = FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: Some(1000), lane };
+    handle.load(toy::bundle(&target, &toy::compile()), options)
+}
+
+fn call(handle: &EngineHandle, name: &str, input: &[u32]) -> Receiver<Result<InvocationResult, InvokeError>> {
+    let (send, answer) = channel();
+    handle.submit(toy::request(name, Class::BestEffort, input), Box::new(move |result| send.send(result).expect("the test waits")));
+    answer
+}
+
+#[test]
+fn a_busy_lane_that_is_closed_goes_on_in_the_default_lane() {
+    let (engine, handle) = start(EngineConfig::default());
+    let mut preempted = 0;
+    for round in 0..20 {
+        let lane = handle.open_lane(LaneSpec { units: vec![round % 2], queues: 2 }).expect("a lane");
+        let name = format!("g{round}");
+        load_into(&handle, &name, lane.id).expect("a function");
+        let pending: Vec<_> = (0..8).map(|i| input(40_000, i)).map(|input| (call(&handle, &name, &input), input)).collect();
+        while !handle.statistics().device.lanes[1].queue_depths.iter().any(|&depth| depth > 0) {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        handle.close_lane(lane.id).expect("it is open");
+        let lanes = handle.statistics().device.lanes;
+        assert!(lanes.len() == 1 && lanes[0].lane == LaneId::DEFAULT && lanes[0].units == [0, 1], "{lanes:?}");
+        preempted += pending.iter().map(|(answer, input)| result(answer, input).preemptions).sum::<u32>();
+        // Its functions run in the default lane from now on.
+        let last = input(64, round);
+        result(&call(&handle, &name, &last), &last);
+    }
+    assert!(preempted > 10, "only {preempted} preemptions");
+    engine.shutdown();
+}
+
+#[test]
+fn lanes_that_cannot_be_are_refused_with_their_cause() {
+    let (engine, handle) = start(EngineConfig::default());
+    let why = |answer: Result<Lane, EngineError>| answer.expect_err("refused").to_string();
+    let open = |units: &[u32], queues| handle.open_lane(LaneSpec { units: units.to_vec(), queues });
+    assert!(why(open(&[2], 1)).contains("there is no compute unit 2; the device has 2, from 0 on"));
+    assert!(why(open(&[], 1)).contains("a lane needs at least one compute unit"));
+    assert!(why(open(&[0], 100)).contains("no 100 device queues in a row are free"));
+    let close = |lane| handle.close_lane(LaneId(lane)).expect_err("refused").to_string();
+    assert_eq!([close(0), close(7)], ["the default lane cannot be closed", "there is no lane 7"]);
+    assert_eq!(load_into(&handle, "g", LaneId(7)).expect_err("refused").to_string(), "there is no lane 7");
+    for _ in 0..1_000 {
+        let lane = open(&[0], 2).expect("a lane");
+        handle.close_lane(lane.id).expect("it is open");
+    }
+    assert_eq!(handle.statistics().device.lanes.len(), 1);
+    engine.shutdown();
+}

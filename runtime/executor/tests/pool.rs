@@ -9,10 +9,10 @@ mod suite;
 #[allow(unreachable_pub, reason = "shared by the tests of executors")]
 mod common;
 
-use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::{
-    Completion, Constants, Device, DeviceError, DomainState, Domains, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage,
-    Modules,
+    Completion, Constants, Device, DeviceError, DomainState, Domains, LaneSpec, Lanes, LaunchRecord, LaunchStatus, Launching, Memory,
+    ModuleId, ModuleImage, Modules, Telemetry,
 };
 use atoll_executor::{ExecutorConfig, ExecutorPool};
 use rustix::process::{Pid, Signal, kill_process};
@@ -72,6 +72,7 @@ struct Two {
     modules: [ModuleId; 2],
     launches: u64,
     ended: Vec<Completion>,
+    queue: QueueId,
 }
 
 const NAMES: [&str; 2] = ["one", "two"];
@@ -97,7 +98,7 @@ impl Two {
         let mut pool = pool(Wanted::default());
         let image = |domain| ModuleImage { domain, target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &[] };
         let modules = NAMES.map(|domain| pool.load_module(ModuleImage { kernels: &facts(), ..image(domain) }).expect("the kernels"));
-        Two { pool, modules, launches: 0, ended: Vec::new() }
+        Two { pool, modules, launches: 0, ended: Vec::new(), queue: QueueId(1) }
     }
 
     fn base(&mut self, domain: usize) -> u64 {
@@ -134,7 +135,7 @@ impl Two {
             may_run_again: 0,
             followed: 0,
         };
-        self.pool.submit(QueueId(1), &record, &params).expect("room");
+        self.pool.submit(self.queue, &record, &params).expect("room");
         launch
     }
 
@@ -343,4 +344,32 @@ fn a_domain_without_modules_has_no_process() {
     assert_eq!((two.pid(0), two.pool.executors().alive), (None, 1));
     assert!(!std::path::Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
     two.runs(1);
+}
+
+#[test]
+fn a_lane_is_that_of_every_executor_and_of_those_that_take_their_places() {
+    let mut two = Two::new();
+    let lane = two.pool.open_lane(&LaneSpec { units: vec![1], queues: 2 }).expect("a lane");
+    two.queue = QueueId(lane.queues.start);
+    let units = |two: &mut Two| {
+        let mut units = Vec::new();
+        two.pool.take_chunks(u64::MAX, &mut |_, chunk| units.push((chunk.unit, chunk.queue)));
+        units
+    };
+    let in_the_lane = (1, two.queue);
+    two.runs(0);
+    two.runs(1);
+    assert_eq!(units(&mut two), [in_the_lane; 2]);
+    two.lose(0);
+    two.wait_until(|two| {
+        assert_eq!(two.pool.next_completion(), None);
+        two.is_ready(0).then_some(())
+    });
+    two.runs(0);
+    assert_eq!(units(&mut two), [in_the_lane]);
+    two.pool.close_lane(lane.id).expect("nothing is in it");
+    let again = two.pool.close_lane(lane.id).expect_err("it is closed").to_string();
+    assert!(again.contains("there is no lane 1") && lane.id == LaneId(1), "{again}");
+    two.queue = QueueId(1);
+    two.runs(0);
 }

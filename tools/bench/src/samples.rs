@@ -26,8 +26,7 @@ impl Distribution {
         let mut sorted: Vec<f64> = times.iter().map(|t| crate::output::milliseconds(*t)).collect();
         sorted.sort_unstable_by(f64::total_cmp);
         let Some(max_ms) = sorted.last().copied() else { return Distribution::default() };
-        // The smallest value that a share of all values does not exceed.
-        let quantile = |q: f64| sorted[((q * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1];
+        let quantile = |share| quantile(&sorted, share);
         let mean_ms = sorted.iter().sum::<f64>() / sorted.len() as f64;
         Distribution { count: sorted.len(), mean_ms, p50_ms: quantile(0.5), p90_ms: quantile(0.9), p99_ms: quantile(0.99), max_ms }
     }
@@ -37,6 +36,11 @@ impl Distribution {
         let ms = |value: f64| format!("{value:.3}");
         [self.count.to_string(), ms(self.p50_ms), ms(self.p90_ms), ms(self.p99_ms), ms(self.max_ms)]
     }
+}
+
+/// The smallest of ascending values that a share of all (0 to 1) does not exceed. There is at least one value.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1]
 }
 
 #[cfg(test)]

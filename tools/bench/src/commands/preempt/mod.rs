@@ -5,6 +5,7 @@ mod stage;
 use crate::engine::{DeviceName, Isolation, policy_names};
 use crate::failure::user_error;
 use crate::output::{Align, ReportArgs, Table, counted};
+use crate::samples::quantile;
 use anyhow::Result;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_device_host::HostConfig;
@@ -193,12 +194,6 @@ fn sorted_us(ns: impl Iterator<Item = u64>) -> Vec<f64> {
     let mut us: Vec<f64> = ns.map(|ns| ns as f64 / 1e3).collect();
     us.sort_unstable_by(f64::total_cmp);
     us
-}
-
-/// The smallest value that a share of all does not exceed.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let rank = ((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len());
-    sorted[rank - 1]
 }
 
 fn text(report: &Report) -> String {

@@ -12,7 +12,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-codegen", &["atoll-ptx", "atoll-kgraph", "atoll-frontend"]),
     ("atoll-passes", &["atoll-ptx", "atoll-kgraph"]),
     ("atoll-interp", &["atoll-ptx"]),
-    ("atoll-target-host", &["atoll-ptx", "atoll-kgraph"]),
+    ("atoll-lower", &["atoll-ptx"]),
+    ("atoll-target-host", &["atoll-ptx", "atoll-kgraph", "atoll-lower"]),
     ("atoll-target-nvidia", &["atoll-ptx", "atoll-kgraph"]),
     (
         "atoll-pipeline",

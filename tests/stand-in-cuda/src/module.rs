@@ -231,7 +231,7 @@ fn refused(error: &HostError) -> Status {
         HostError::NoSuchKernel { .. } => Status::NotFound,
         HostError::BlockShape { .. } => Status::InvalidValue,
         // The text was verified when it was loaded.
-        HostError::Malformed { .. } | HostError::Unsupported { .. } => Status::NotSupported,
+        HostError::Lower(_) => Status::NotSupported,
         HostError::Llvm { .. } | HostError::NoTarget(_) | HostError::Link(_) => Status::Unknown,
     }
 }

@@ -1,6 +1,6 @@
 //! What can go wrong, by whose fault it is.
 
-use atoll_ptx::Name;
+use atoll_lower::LowerError;
 
 /// Why a module could not be compiled for the host.
 #[derive(Debug, thiserror::Error)]
@@ -23,26 +23,9 @@ pub enum HostError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The kernel is not well-formed PTX.
-    #[error("kernel `{kernel}`, line {line}: {reason}")]
-    Malformed {
-        /// The kernel.
-        kernel: Name,
-        /// Source line, 0 for a built statement.
-        line: u32,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The kernel uses something that the host target does not do (yet).
-    #[error("kernel `{kernel}`, line {line}: the host target does not support {what}")]
-    Unsupported {
-        /// The kernel.
-        kernel: Name,
-        /// Source line, 0 for a built statement.
-        line: u32,
-        /// The instruction or construct.
-        what: String,
-    },
+    /// The kernel is not well-formed PTX, or uses something that the host target does not do (yet).
+    #[error(transparent)]
+    Lower(#[from] LowerError),
     /// LLVM refused what we generated: our bug.
     #[error("internal error: LLVM refuses the code generated for `{kernel}`: {message}")]
     Llvm {

@@ -2,8 +2,9 @@
 
 use crate::emit::quoted;
 use crate::error::HostError;
-use crate::read::function_address;
-use atoll_ptx::{InitialValue, Item, ItemKind, Linkage, Module, Name, StateSpace, Variable};
+use atoll_lower::LowerError;
+use atoll_lower::variables::Value;
+use atoll_ptx::{ItemKind, Linkage, Module, Name, StateSpace, Variable};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -50,9 +51,9 @@ pub(crate) fn definitions(module: &Module) -> Result<Globals, HostError> {
 }
 
 fn definition(module: &Module, variable: &Variable, line: u32) -> Result<String, HostError> {
-    let unsupported = |what: String| HostError::Unsupported { kernel: variable.name.clone(), line, what };
+    let unsupported = |what: String| LowerError::Unsupported { target: crate::TARGET, kernel: variable.name.clone(), line, what };
     if variable.linkage == Linkage::Extern {
-        return Err(unsupported("variables defined in another module".into()));
+        return Err(unsupported("variables defined in another module".into()).into());
     }
     let mut value = Value::of(module, variable).map_err(unsupported)?;
     let declared =
@@ -60,68 +61,39 @@ fn definition(module: &Module, variable: &Variable, line: u32) -> Result<String,
     // An array without a size has that of its initialiser.
     let size = if declared == 0 { value.bytes.len() } else { declared as usize };
     if value.bytes.len() > size {
-        return Err(unsupported("an initialiser larger than its variable".into()));
+        return Err(unsupported("an initialiser larger than its variable".into()).into());
     }
     value.bytes.resize(size, 0);
     // What holds addresses is written when the object is loaded.
     let kind = if variable.space == StateSpace::Const && value.addresses.is_empty() { "constant" } else { "global" };
-    Ok(format!("@{} = hidden {kind} {}, align {}\n", symbol(&variable.name), value.literal(), variable.alignment().max(16)))
+    Ok(format!("@{} = hidden {kind} {}, align {}\n", symbol(&variable.name), typed_literal(&value), variable.alignment().max(16)))
 }
 
-/// The value of a variable.
-struct Value {
-    bytes: Vec<u8>,
-    /// Addresses of other variables: where each of them lies in `bytes`, the variable, and an offset from it.
-    addresses: Vec<(usize, Name, i64)>,
-}
-
-impl Value {
-    /// Its initial value, with the addresses of functions filled in; the error says what is not supported.
-    fn of(module: &Module, variable: &Variable) -> Result<Value, String> {
-        let InitialValue { mut bytes, mut addresses } = variable.initial_value()?;
-        addresses.retain(|(at, name, offset)| {
-            let address = function_address(module, name);
-            address.inspect(|address| bytes[*at..at + 8].copy_from_slice(&address.wrapping_add_signed(*offset).to_le_bytes())).is_none()
-        });
-        let is_variable = |name: &Name| {
-            module
-                .items
-                .iter()
-                .filter_map(Item::variable)
-                .any(|v| v.name == *name && matches!(v.space, StateSpace::Global | StateSpace::Const))
-        };
-        match addresses.iter().find(|(_, name, _)| !is_variable(name)) {
-            Some((_, name, _)) => Err(format!("the address of `{name}` in an initialiser")),
-            None => Ok(Value { bytes, addresses }),
-        }
+/// A value as LLVM writes it, with its type.
+fn typed_literal(value: &Value) -> String {
+    let plain = |bytes: &[u8]| match bytes.iter().all(|b| *b == 0) {
+        true => format!("[{} x i8] zeroinitializer", bytes.len()),
+        false => format!("[{} x i8] {}", bytes.len(), literal(bytes)),
+    };
+    if value.addresses.is_empty() {
+        return plain(&value.bytes);
     }
-
-    /// As LLVM writes it, with its type.
-    fn literal(&self) -> String {
-        let plain = |bytes: &[u8]| match bytes.iter().all(|b| *b == 0) {
-            true => format!("[{} x i8] zeroinitializer", bytes.len()),
-            false => format!("[{} x i8] {}", bytes.len(), literal(bytes)),
-        };
-        if self.addresses.is_empty() {
-            return plain(&self.bytes);
+    let (mut types, mut parts, mut from) = (Vec::new(), Vec::new(), 0);
+    let mut bytes_until = |from: usize, to: usize, parts: &mut Vec<String>| {
+        if from < to {
+            types.push(format!("[{} x i8]", to - from));
+            parts.push(plain(&value.bytes[from..to]));
         }
-        let (mut types, mut parts, mut from) = (Vec::new(), Vec::new(), 0);
-        let mut bytes_until = |from: usize, to: usize, parts: &mut Vec<String>| {
-            if from < to {
-                types.push(format!("[{} x i8]", to - from));
-                parts.push(plain(&self.bytes[from..to]));
-            }
-            types.push("ptr".into());
-        };
-        for (at, name, offset) in &self.addresses {
-            bytes_until(from, *at, &mut parts);
-            parts.push(format!("ptr getelementptr (i8, ptr @{}, i64 {offset})", symbol(name)));
-            from = at + 8;
-        }
-        bytes_until(from, self.bytes.len(), &mut parts);
-        types.pop();
-        format!("<{{ {} }}> <{{ {} }}>", types.join(", "), parts.join(", "))
+        types.push("ptr".into());
+    };
+    for (at, name, offset) in &value.addresses {
+        bytes_until(from, *at, &mut parts);
+        parts.push(format!("ptr getelementptr (i8, ptr @{}, i64 {offset})", symbol(name)));
+        from = at + 8;
     }
+    bytes_until(from, value.bytes.len(), &mut parts);
+    types.pop();
+    format!("<{{ {} }}> <{{ {} }}>", types.join(", "), parts.join(", "))
 }
 
 /// Bytes as an LLVM string.

@@ -3,8 +3,7 @@
 //! [`compile`] takes a module and the block shapes its kernels are launched with and returns one ELF shared object without undefined symbols.
 //! It obeys the contract of [`atoll_kgraph::host_abi`].
 //!
-//! The way through the crate: `read` turns a kernel into basic blocks (`program`); `webs` splits its registers; `analysis` with `shape` finds out which registers
-//! are the same in all lanes or step evenly, and which branches part lanes; `spins` finds loops that wait for other threads; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises and
+//! The way through the crate: `atoll_lower` reads a kernel and finds out its structure and the shapes of its registers; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises and
 //! compiles it; `link` makes one shared object.
 //!
 //! *Numbers.* Every operation that PTX defines exactly is exact: all rounding modes, `.ftz`, `.sat`, carries, halves rounded once. A NaN is a NaN; its payload is not NVIDIA's. Approximate
@@ -32,38 +31,31 @@
 //!
 //! What it is not: it neither loads nor runs code, and it changes no PTX.
 
-mod alignment;
-mod analysis;
-mod bounds;
 mod cache;
 mod emit;
 mod error;
-mod flushed;
-mod forms;
 mod frame_size;
 mod globals;
-mod graph;
 mod lines;
 mod link;
 mod llvm;
 mod object;
-mod program;
-mod read;
 mod settings;
-mod shape;
-mod spins;
-mod webs;
 
+pub use atoll_lower::LowerError;
 pub use error::HostError;
 
 use atoll_kgraph::DiskCache;
 use atoll_kgraph::host_abi::{HOST_ABI_SYMBOL, HOST_ABI_VERSION};
+use atoll_lower::{Kernel, shape::BlockShape};
 use atoll_ptx::{Function, FunctionKind, Module, Name};
 use emit::EmittedKernel;
-use shape::BlockShape;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// The name of this target in errors.
+const TARGET: &str = "host";
 
 /// Most threads of a block, as everywhere in CUDA.
 pub const MAX_BLOCK_THREADS: u32 = 1024;
@@ -227,15 +219,7 @@ impl<'a> Job<'a> {
     }
 
     fn run(&self, globals: &globals::Globals, level: CpuLevel, options: &Options) -> Result<(Vec<u8>, CompiledKernel), HostError> {
-        let one_warp = self.block.warps() == 1;
-        let mut program = read::read_kernel(self.module, self.function, one_warp)?;
-        let graph = graph::Graph::new(program.successors());
-        let phis = webs::split_into_webs(&mut program, &graph);
-        bounds::join(&mut program);
-        if !analysis::spinning_loops(&program).is_empty() {
-            spins::isolate_meetings(&mut program);
-        }
-        let analysis = analysis::analyse(&program, &phis, self.block);
+        let Kernel { program, analysis } = Kernel::of(self.module, self.function, self.block, TARGET)?;
         let emitted = emit::emit_kernel(&program, &analysis, level, options.check)?;
         let ir = kernel_ir(&emitted, globals, level);
         let compiled = match &options.cache {

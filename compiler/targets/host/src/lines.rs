@@ -3,7 +3,6 @@
 //! A *location* is a line and how many lines above it stands the load that the instruction consumes (see [`atoll_kgraph::host_abi`]); the latter rides in the column, since x86 reads memory in the
 //! operation that uses the value and LLVM gives such an operation the line of the use.
 
-use crate::program::{Inst, Program, Reg};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
@@ -51,24 +50,6 @@ impl Lines {
             let _ = writeln!(text, "!{number} = !DILocation(line: {line}, column: {above}, scope: !103)");
         }
         text
-    }
-}
-
-/// Lines of the loads that define registers.
-#[derive(Debug)]
-pub(crate) struct Loads(HashMap<Reg, u32>);
-
-impl Loads {
-    /// Those of a program; of several loads into one register the last.
-    pub(crate) fn of(program: &Program) -> Loads {
-        let is_load = |inst: &&Inst| matches!(inst.form.opcode.as_str(), "ld" | "ldu");
-        let loads = program.blocks.iter().flat_map(|block| &block.insts).filter(is_load);
-        Loads(loads.flat_map(|inst| inst.defs().into_iter().map(|reg| (reg, inst.line))).collect())
-    }
-
-    /// The load whose value an instruction consumes, the last above it where there are several.
-    pub(crate) fn consumed_by(&self, inst: &Inst) -> Option<u32> {
-        inst.uses().iter().filter_map(|reg| self.0.get(reg).copied()).filter(|line| *line < inst.line).max()
     }
 }
 

@@ -4,90 +4,12 @@
 //! support except where [`intrinsics`] says so, and vector types need no second set of functions.
 
 use crate::lines::Lines;
+pub(crate) use atoll_lower::elem::Elem;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 /// A value's spelling: `%12`, `5`, `splat (i32 5)`.
 pub(crate) type Spelling = atoll_ptx::Name;
-
-/// Element of an LLVM type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Elem {
-    I1,
-    I8,
-    I16,
-    I32,
-    I64,
-    I128,
-    F16,
-    F32,
-    F64,
-    Ptr,
-}
-
-impl Elem {
-    /// The integer of a width in bits.
-    pub(crate) fn int(bits: u32) -> Elem {
-        match bits {
-            1 => Elem::I1,
-            8 => Elem::I8,
-            16 => Elem::I16,
-            32 => Elem::I32,
-            64 => Elem::I64,
-            _ => Elem::I128,
-        }
-    }
-
-    /// Width in bits; 1 for a predicate.
-    pub(crate) fn bits(self) -> u32 {
-        match self {
-            Elem::I1 => 1,
-            Elem::I8 => 8,
-            Elem::I16 | Elem::F16 => 16,
-            Elem::I32 | Elem::F32 => 32,
-            Elem::I64 | Elem::F64 | Elem::Ptr => 64,
-            Elem::I128 => 128,
-        }
-    }
-
-    /// Bytes in memory.
-    pub(crate) fn bytes(self) -> u32 {
-        self.bits().div_ceil(8)
-    }
-
-    /// Whether it is a floating-point type.
-    pub(crate) fn is_float(self) -> bool {
-        matches!(self, Elem::F16 | Elem::F32 | Elem::F64)
-    }
-
-    /// The letter and width LLVM's intrinsics are mangled with.
-    fn mangled(self) -> &'static str {
-        match self {
-            Elem::I1 => "i1",
-            Elem::I8 => "i8",
-            Elem::I16 => "i16",
-            Elem::I32 => "i32",
-            Elem::I64 => "i64",
-            Elem::I128 => "i128",
-            Elem::F16 => "f16",
-            Elem::F32 => "f32",
-            Elem::F64 => "f64",
-            Elem::Ptr => "p0",
-        }
-    }
-}
-
-impl fmt::Display for Elem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Elem::F16 => "half",
-            Elem::F32 => "float",
-            Elem::F64 => "double",
-            Elem::Ptr => "ptr",
-            int => int.mangled(),
-        })
-    }
-}
 
 /// A scalar (`lanes` 1) or vector type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

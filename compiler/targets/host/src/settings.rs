@@ -7,7 +7,7 @@ use std::sync::Once;
 /// A name for LLVM's own messages, and the options. What they leave out takes 4 and 2 % of the time of a kernel.
 ///
 /// - Kernels have line numbers and no variables. LLVM's default way to follow variables computes where each value goes before it finds that there are none; the older way it has looks first.
-/// - Addresses are computed by steps already ([`crate::shape`]), so that reducing the strength of loops makes no code faster.
+/// - Addresses are computed by steps already ([`atoll_lower::shape`]), so that reducing the strength of loops makes no code faster.
 pub(crate) const ARGUMENTS: [&CStr; 3] = [c"atoll", c"-experimental-debug-variable-locations=false", c"-disable-lsr"];
 
 /// Sets the options, once in the process.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use atoll_target_host::{CpuLevel, HostError};
+use atoll_target_host::{CpuLevel, HostError, LowerError};
 use common::{Args, Launch, at_every_level, try_compile};
 
 /// Opens a kernel that computes `%r4`, its global thread index, and `%rd5`, the address of its u32 of output.
@@ -234,7 +234,7 @@ fn what_cannot_be_called_is_refused_with_its_name() {
         [32, 1, 1],
         CpuLevel::V3,
     ) {
-        Err(HostError::Unsupported { what, .. }) => what,
+        Err(HostError::Lower(LowerError::Unsupported { what, .. })) => what,
         Err(other) => other.to_string(),
         Ok(_) => panic!("it was accepted"),
     };

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::llvm::Check;
-use crate::program::Opnd;
 use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace, TrapCode, offsets};
+use atoll_lower::program::Opnd;
 use atoll_ptx::StateSpace;
 
 /// Where the lanes of an access point.

@@ -7,8 +7,8 @@
 
 use super::*;
 use crate::llvm::intrinsics;
-use crate::program::{Opnd, is_signed, storage};
 use atoll_kgraph::host_abi::AccessKind;
+use atoll_lower::program::{Opnd, is_signed, storage};
 use atoll_ptx::{ScalarType, StateSpace};
 
 /// Use number of the stack array that results of lanes go to.

@@ -1,7 +1,7 @@
 //! Shifts, bit fields, counts and permutations.
 
 use super::*;
-use crate::program::{Opnd, is_signed};
+use atoll_lower::program::{Opnd, is_signed};
 use atoll_ptx::{Immediate, ScalarType};
 
 /// Rows of `prmt`'s named modes: the selectors for the values 0 to 3 of its third operand.

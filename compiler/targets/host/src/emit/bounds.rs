@@ -1,8 +1,8 @@
-//! Bounding an address: [`crate::bounds`].
+//! Bounding an address: [`atoll_lower::bounds`].
 
 use super::*;
-use crate::program::Opnd;
 use atoll_kgraph::host_abi::TrapCode;
+use atoll_lower::program::Opnd;
 
 /// Progressions of larger steps might wrap more than once from the first lane to the last.
 const STRIDE_MAX: u64 = 1 << 58;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::llvm::float;
-use crate::program::{Opnd, elem_of, is_signed};
+use atoll_lower::program::{Opnd, elem_of, is_signed};
 use atoll_ptx::{ScalarType, types::TypeClass};
 
 impl Emitter<'_> {

@@ -5,7 +5,7 @@
 use super::half::is_brain;
 use super::rounding::{Rounded, Rounding};
 use super::*;
-use crate::program::{elem_of, is_signed};
+use atoll_lower::program::{elem_of, is_signed};
 use atoll_ptx::ScalarType;
 
 impl Emitter<'_> {

@@ -2,8 +2,8 @@
 
 use super::access::Address;
 use super::*;
-use crate::program::Opnd;
 use atoll_kgraph::host_abi::AccessKind;
+use atoll_lower::program::Opnd;
 use atoll_ptx::{Immediate, StateSpace};
 
 impl Emitter<'_> {

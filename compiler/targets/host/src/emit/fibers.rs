@@ -1,6 +1,6 @@
 //! Warps that wait for each other in ways regions cannot follow: each runs on a stack of its own.
 //!
-//! A kernel is emitted so where warps meet at different barriers or where they spin ([`crate::analysis::Analysis::scheduled`]). The warp's code is a function; the kernel's function
+//! A kernel is emitted so where warps meet at different barriers or where they spin ([`atoll_lower::analysis::Analysis::scheduled`]). The warp's code is a function; the kernel's function
 //! starts one *fiber* per warp and switches to one that can run, until all have ended. At a barrier a warp says that it has come and switches back, unless it is the last one that was
 //! missing; a warp that spins switches back each time round. If no warp can run and some have not ended, they wait for each other for ever: the launch fails.
 //!
@@ -9,8 +9,8 @@
 //! The block's *frame* and the fibers' stacks lie in scratch memory behind local memory. How large a stack must be is known once LLVM has laid out the warp's function.
 
 use super::*;
-use crate::program::{Meeting, Opnd, Reduce, ReduceOp};
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode};
+use atoll_lower::program::{Meeting, Opnd, Reduce, ReduceOp};
 
 /// What a stack has beside the warp's own frame: room for the helpers it calls and for a signal's registers on threads that take signals where they are.
 pub(crate) const FIBER_RESERVE_BYTES: u32 = 64 << 10;

@@ -5,7 +5,7 @@
 use super::rounding::{Rounded, Rounding};
 use super::*;
 use crate::llvm::{float, intrinsics};
-use crate::program::{Opnd, elem_of};
+use atoll_lower::program::{Opnd, elem_of};
 use atoll_ptx::ScalarType;
 
 impl Emitter<'_> {

@@ -9,8 +9,8 @@
 //! Since registers live in stack slots, copies of a block can be entered from anywhere at the same program point.
 
 use super::*;
-use crate::analysis::Split;
-use crate::program::{BlockId, EXIT, Reg, Term};
+use atoll_lower::analysis::Split;
+use atoll_lower::program::{BlockId, EXIT, Reg, Term};
 
 /// An influence at least this many instructions long is skipped by a jump where no lane wants it.
 const WORTH_A_JUMP: usize = 6;
@@ -452,7 +452,7 @@ impl Emitter<'_> {
 
     /// A loop that runs while any lane is pending at its head.
     fn masked_loop(&mut self, pending: &Pending, component: &[BlockId], cut: &mut Vec<BlockId>) -> Result<(), HostError> {
-        let order = self.analysis.flow.reverse_postorder(crate::program::ENTRY);
+        let order = self.analysis.flow.reverse_postorder(atoll_lower::program::ENTRY);
         let entered = |b: &&BlockId| self.analysis.flow.preds[**b].iter().any(|p| !component.contains(p));
         let place = |b: &&BlockId| order.iter().position(|o| o == *b);
         let head = *component.iter().filter(entered).min_by_key(place).unwrap_or(&component[0]);
@@ -500,11 +500,12 @@ impl Emitter<'_> {
                 self.send(pending, next, &mask);
             }
             Term::Barrier { .. } | Term::Exit => {
-                return Err(HostError::Malformed {
+                return Err(LowerError::Malformed {
                     kernel: self.program.name.clone(),
                     line: self.program.blocks[block].line,
                     reason: "a barrier under a mask escaped the analysis".into(),
-                });
+                }
+                .into());
             }
         }
         self.w.place(&skip);

@@ -6,8 +6,8 @@ use super::access::{Address, Guarded};
 use super::matrix::{MatrixShape, per_register};
 use super::*;
 use crate::llvm::intrinsics;
-use crate::program::storage;
 use atoll_kgraph::host_abi::AccessKind;
+use atoll_lower::program::storage;
 use atoll_ptx::ScalarType;
 
 /// Rows of the matrices that `ldmatrix` moves, and 16-bit numbers in a row.

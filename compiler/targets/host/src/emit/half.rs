@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::llvm::float;
-use crate::program::Opnd;
+use atoll_lower::program::Opnd;
 use atoll_ptx::ScalarType;
 
 /// The least normal f16.

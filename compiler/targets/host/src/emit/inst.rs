@@ -1,8 +1,8 @@
 //! One instruction: its guard, and which family lowers it.
 
 use super::*;
-use crate::bounds::BOUND;
-use crate::program::{Opnd, elem_of};
+use atoll_lower::bounds::BOUND;
+use atoll_lower::program::{Opnd, elem_of};
 use atoll_ptx::ScalarType;
 
 /// How an instruction may be executed for lanes that fail its guard.
@@ -84,10 +84,10 @@ impl Emitter<'_> {
         if inst.form.opcode == BOUND {
             return self.bound(inst);
         }
-        if !crate::forms::is_known(&inst.form.opcode) {
+        if !atoll_lower::forms::is_known(&inst.form.opcode) {
             return Err(self.unsupported(inst, ""));
         }
-        if let Some(word) = crate::forms::unknown_modifier(inst) {
+        if let Some(word) = atoll_lower::forms::unknown_modifier(inst) {
             return Err(self.unsupported(inst, &format!("modifier .{word}")));
         }
         let ty = inst.form.ty();

@@ -1,7 +1,7 @@
 //! Integer arithmetic and logic; [`bits`](super::bits) has shifts, fields and counts, [`packed`](super::packed) pairs of 16-bit numbers.
 
 use super::*;
-use crate::program::{Opnd, elem_of, is_signed};
+use atoll_lower::program::{Opnd, elem_of, is_signed};
 use atoll_ptx::{Immediate, ScalarType};
 
 impl Emitter<'_> {
@@ -165,7 +165,7 @@ impl Emitter<'_> {
     }
 
     /// An integer operand extended from `ty`. Lane 0 of a progression that is not known to stay within `ty` is extended so that
-    /// the lanes behind the wrap, if there is one, are right: those in front of it would be addresses some 2³² elements away (see [`crate::shape::Shape::assumed`]).
+    /// the lanes behind the wrap, if there is one, are right: those in front of it would be addresses some 2³² elements away (see [`atoll_lower::shape::Shape::assumed`]).
     pub(super) fn extended(&mut self, operand: &Opnd, ty: ScalarType, to: Elem, lanes: u32) -> Val {
         let signed = is_signed(ty);
         let value = self.get(operand, Elem::int(ty.bits()), lanes);

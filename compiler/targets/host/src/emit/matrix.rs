@@ -12,7 +12,7 @@
 //! *How it is fast.* For each k, the column of A and the row of B are put beside the accumulators by one constant shuffle each; what follows is fused multiply-adds of whole registers.
 
 use super::*;
-use crate::program::Opnd;
+use atoll_lower::program::Opnd;
 use atoll_ptx::ScalarType;
 use std::collections::hash_map::Entry;
 
@@ -152,7 +152,7 @@ impl Emitter<'_> {
             return Ok(registers[..count as usize / 2].iter().flat_map(|r| self.halves(r, ScalarType::F16x2, LANES, false)).collect());
         }
         let registers = self.registers(inst, operand, count)?.to_vec();
-        Ok(registers[..count as usize].iter().map(|r| self.get(r, crate::program::elem_of(ty), LANES)).collect())
+        Ok(registers[..count as usize].iter().map(|r| self.get(r, atoll_lower::program::elem_of(ty), LANES)).collect())
     }
 
     fn write_accumulators(&mut self, inst: &Inst, operand: &Opnd, sums: &[Val], ty: ScalarType) -> Result<(), HostError> {

@@ -6,8 +6,8 @@
 use super::access::{Address, Guarded};
 use super::*;
 use crate::llvm::intrinsics;
-use crate::program::{Opnd, is_signed, storage};
 use atoll_kgraph::host_abi::AccessKind;
+use atoll_lower::program::{Opnd, is_signed, storage};
 use atoll_ptx::{ScalarType, StateSpace};
 
 /// How an access is ordered with what other threads do.
@@ -40,7 +40,7 @@ impl Emitter<'_> {
     ) -> Result<Address, HostError> {
         let Opnd::Addr(base, offset) = operand else { return Err(self.malformed(inst, "needs an address in brackets")) };
         let space = match **base {
-            Opnd::Symbol(crate::program::Symbol::Param(_)) => Some(StateSpace::Param),
+            Opnd::Symbol(atoll_lower::program::Symbol::Param(_)) => Some(StateSpace::Param),
             _ => space,
         };
         let local_step = if space == Some(StateSpace::Local) { i64::from(self.program.local_bytes) } else { 0 };

@@ -36,14 +36,15 @@ mod warp;
 
 pub(crate) use fibers::{FIBER_ALIGN, FIBER_RESERVE_BYTES};
 
-use crate::CpuLevel;
-use crate::alignment::Alignments;
-use crate::analysis::Analysis;
 use crate::error::HostError;
-use crate::lines::Loads;
 use crate::llvm::{Elem, Label, Ty, Val, Writer, constant};
-use crate::program::{Inst, Program};
+use crate::{CpuLevel, TARGET};
 use atoll_kgraph::host_abi::offsets;
+use atoll_lower::LowerError;
+use atoll_lower::alignment::Alignments;
+use atoll_lower::analysis::Analysis;
+use atoll_lower::loads::Loads;
+use atoll_lower::program::{Inst, Program};
 use std::collections::{BTreeSet, HashMap};
 
 /// Lanes of a warp.
@@ -148,7 +149,7 @@ pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLeve
         program,
         analysis,
         level,
-        flushed: crate::flushed::flushed_registers(program),
+        flushed: atoll_lower::flushed::flushed_registers(program),
         slots,
         ctaid: [x, y, z],
         warp,
@@ -288,15 +289,13 @@ impl Emitter<'_> {
     }
 
     fn unsupported(&self, inst: &Inst, what: &str) -> HostError {
-        HostError::Unsupported {
-            kernel: self.program.name.clone(),
-            line: self.line,
-            what: if what.is_empty() { format!("`{}`", inst.form.dotted()) } else { format!("`{}`: {what}", inst.form.dotted()) },
-        }
+        let what = if what.is_empty() { format!("`{}`", inst.form.dotted()) } else { format!("`{}`: {what}", inst.form.dotted()) };
+        LowerError::Unsupported { target: TARGET, kernel: self.program.name.clone(), line: self.line, what }.into()
     }
 
     fn malformed(&self, inst: &Inst, what: &str) -> HostError {
-        HostError::Malformed { kernel: self.program.name.clone(), line: self.line, reason: format!("`{}` {what}", inst.form.dotted()) }
+        LowerError::Malformed { kernel: self.program.name.clone(), line: self.line, reason: format!("`{}` {what}", inst.form.dotted()) }
+            .into()
     }
 
     /// The context pointer.

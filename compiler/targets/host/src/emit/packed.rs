@@ -1,7 +1,7 @@
 //! Pairs of 16-bit integers in a register, dot products of bytes, and the older instructions on two or four numbers in a register.
 
 use super::*;
-use crate::program::{Opnd, is_signed};
+use atoll_lower::program::{Opnd, is_signed};
 use atoll_ptx::ScalarType;
 
 impl Emitter<'_> {

@@ -68,7 +68,7 @@ impl Emitter<'_> {
     }
 
     /// Low and high float into the bytes of a register.
-    fn write_quarters(&mut self, inst: &Inst, quarter: Quarter, to: &crate::program::Opnd, values: &[Val]) {
+    fn write_quarters(&mut self, inst: &Inst, quarter: Quarter, to: &atoll_lower::program::Opnd, values: &[Val]) {
         let mut bytes = Vec::new();
         for value in values {
             let value = self.saturated(inst, value.clone());

@@ -4,10 +4,10 @@
 //! computes the same value, starting from the one the last region left (`before`), and the value of any warp that got to the barrier is kept (`after`).
 
 use super::*;
-use crate::analysis::Split;
-use crate::program::{BlockId, ENTRY, Reduce, ReduceOp, Reg, Term};
-use crate::shape::Level;
-use crate::webs::live_in;
+use atoll_lower::analysis::Split;
+use atoll_lower::program::{BlockId, ENTRY, Reduce, ReduceOp, Reg, Term};
+use atoll_lower::shape::Level;
+use atoll_lower::webs::live_in;
 use std::collections::BTreeMap;
 
 /// Alignment of a warp's record, for whole-vector accesses.
@@ -72,7 +72,7 @@ struct KeptRegister {
 
 impl Regions {
     pub(super) fn plan(program: &Program, analysis: &Analysis) -> Regions {
-        let graph = crate::graph::Graph::new(program.successors());
+        let graph = atoll_lower::graph::Graph::new(program.successors());
         let live = live_in(program, &graph);
         let mut starts = vec![(ENTRY, None)];
         // Where every warp has a stack, a barrier is nothing that divides its code.

@@ -1,7 +1,7 @@
 //! Addresses from one space to another.
 
 use super::*;
-use crate::program::elem_of;
+use atoll_lower::program::elem_of;
 use atoll_ptx::StateSpace;
 
 impl Emitter<'_> {

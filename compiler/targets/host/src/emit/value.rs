@@ -1,8 +1,8 @@
 //! Reading operands and writing registers.
 
 use super::*;
-use crate::program::{Opnd, Reg, Special, Symbol};
-use crate::shape::TidRun;
+use atoll_lower::program::{Opnd, Reg, Special, Symbol};
+use atoll_lower::shape::TidRun;
 use atoll_ptx::Immediate;
 
 impl Emitter<'_> {
@@ -111,7 +111,7 @@ impl Emitter<'_> {
     pub(super) fn stride(&self, operand: &Opnd) -> Option<i64> {
         match operand {
             Opnd::Reg(reg) | Opnd::Not(reg) => self.analysis.shapes[*reg].stride,
-            Opnd::Special(s) => crate::shape::special(*s, self.analysis.block).stride,
+            Opnd::Special(s) => atoll_lower::shape::special(*s, self.analysis.block).stride,
             Opnd::Addr(base, _) => self.stride(base),
             Opnd::Vec(parts) => parts.iter().all(|p| self.is_uniform(p)).then_some(0),
             Opnd::Pair(a, b) => (self.is_uniform(a) && self.is_uniform(b)).then_some(0),

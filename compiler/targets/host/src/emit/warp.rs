@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::llvm::intrinsics;
-use crate::program::{Opnd, ReduceOp, elem_of, is_signed};
+use atoll_lower::program::{Opnd, ReduceOp, elem_of, is_signed};
 use atoll_ptx::{Immediate, ScalarType};
 
 /// Use number of the stack array that a shuffle reads through.

@@ -8,7 +8,7 @@ const SHORT_TABLE: usize = 4;
 impl<'m> Reader<'m> {
     /// `brx.idx`: comparisons, since the tables of compilers' switches that reach PTX are short. Beyond the table PTX leaves open what happens; here the last
     /// target is taken.
-    pub(super) fn branch_by_index(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
+    pub(super) fn branch_by_index(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
         let (Some(index), Some(Operand::Name(table))) = (instruction.operands.first(), instruction.operands.get(1)) else {
             return Err(self.malformed(line, "`brx.idx` needs an index and a table"));
         };
@@ -26,7 +26,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Branches into a new block where a guard holds; answers the block for those that fail it.
-    pub(super) fn under_guard(&mut self, guard: Option<(Reg, bool)>, line: u32) -> Result<Option<BlockId>, HostError> {
+    pub(super) fn under_guard(&mut self, guard: Option<(Reg, bool)>, line: u32) -> Result<Option<BlockId>, LowerError> {
         let Some((pred, negated)) = guard else { return Ok(None) };
         let (holds, past) = (self.new_block()?, self.new_block()?);
         self.end(Term::Branch { pred, negated, taken: holds, other: past }, line);
@@ -35,7 +35,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Jumps to `targets[index - first]`, and ends the block.
-    fn search(&mut self, index: &Opnd, first: usize, targets: &[BlockId], line: u32) -> Result<(), HostError> {
+    fn search(&mut self, index: &Opnd, first: usize, targets: &[BlockId], line: u32) -> Result<(), LowerError> {
         match targets {
             [] => self.end(Term::Goto(EXIT), line),
             [only] => self.end(Term::Goto(*only), line),
@@ -66,7 +66,7 @@ impl<'m> Reader<'m> {
     }
 
     /// `bar` and `barrier` of several warps: the end of a block.
-    pub(super) fn barrier(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
+    pub(super) fn barrier(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
         if instruction.has("cluster") {
             return Err(self.unsupported(line, format!("`{}`", instruction.dotted())));
         }
@@ -95,7 +95,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    fn reduction(&self, instruction: &Instruction, dst: &Opnd, source: &Opnd, line: u32) -> Result<Reduce, HostError> {
+    fn reduction(&self, instruction: &Instruction, dst: &Opnd, source: &Opnd, line: u32) -> Result<Reduce, LowerError> {
         let op = match instruction.modifiers.iter().find_map(|m| match m.as_str() {
             "popc" => Some(ReduceOp::Popc),
             "and" => Some(ReduceOp::And),

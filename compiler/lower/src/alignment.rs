@@ -3,22 +3,20 @@
 //! An address is most often a parameter plus multiples of the element's size. So a register is followed as *a parameter, or nothing, plus a multiple of a power of two*: whether an access through it is aligned
 //! then depends on the parameter alone, which no loop changes, or is known here.
 
-use crate::program::{Inst, Opnd, Program, Reg, Special, Symbol, elem_of};
+use crate::program::{Inst, LOCAL_ZEROS, Opnd, Program, Reg, Special, Symbol, elem_of};
 use crate::shape::BlockShape;
 use atoll_ptx::{Immediate, StateSpace};
 
 /// Powers of two beyond this are of no interest: no access is larger than 64 bytes.
 const ZEROS_MAX: u32 = 6;
 
-/// Zero bits that local memory of a thread begins with.
-pub(crate) const LOCAL_ZEROS: u32 = 5;
-
 /// A value is `root + n · 2^zeros` for some `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Alignment {
+pub struct Alignment {
     /// Offset of a parameter; `None` for 0.
-    pub(crate) root: Option<u32>,
-    pub(crate) zeros: u32,
+    pub root: Option<u32>,
+    /// The power of two that the rest is a multiple of, as its exponent.
+    pub zeros: u32,
 }
 
 impl Alignment {
@@ -52,14 +50,14 @@ impl Alignment {
 
 /// What is known of every register.
 #[derive(Debug)]
-pub(crate) struct Alignments {
+pub struct Alignments {
     registers: Vec<Option<Alignment>>,
     block: BlockShape,
 }
 
 impl Alignments {
     /// Follows all registers until nothing changes; what is known of one only ever becomes less.
-    pub(crate) fn of(program: &Program, block: BlockShape) -> Alignments {
+    pub fn of(program: &Program, block: BlockShape) -> Alignments {
         let mut found = Alignments { registers: vec![None; program.regs.len()], block };
         let mut changed = true;
         while changed {
@@ -72,7 +70,7 @@ impl Alignments {
     }
 
     /// What is known of an operand.
-    pub(crate) fn of_operand(&self, operand: &Opnd) -> Alignment {
+    pub fn of_operand(&self, operand: &Opnd) -> Alignment {
         self.operand(operand).unwrap_or(Alignment::NOTHING)
     }
 
@@ -175,7 +173,7 @@ mod tests {
              mov.u32 %r1, %tid.x;\n{text}\nret;\n}}"
         );
         let module = atoll_ptx::parse(&text).unwrap();
-        let program = crate::read::read_kernel(&module, module.kernels().next().unwrap(), true).unwrap();
+        let program = crate::read::read_kernel(&module, module.kernels().next().unwrap(), true, "test").unwrap();
         let reg = program.regs.iter().position(|r| r.name == address).unwrap();
         Alignments::of(&program, BlockShape { dims: [48, 1, 1] }).of_operand(&Opnd::Reg(reg))
     }

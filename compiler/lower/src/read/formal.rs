@@ -128,7 +128,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Declares a `.param` variable in the innermost scope.
-    pub(super) fn declare_formal(&mut self, variable: &Variable, accesses: &Accesses, line: u32) -> Result<(), HostError> {
+    pub(super) fn declare_formal(&mut self, variable: &Variable, accesses: &Accesses, line: u32) -> Result<(), LowerError> {
         let bytes = variable.bytes().and_then(|b| u32::try_from(b).ok());
         let bytes = bytes.ok_or_else(|| self.malformed(line, format!("variable `{}` is too large", variable.name)))?;
         if variable.dimensions.contains(&None) {
@@ -160,7 +160,7 @@ impl<'m> Reader<'m> {
     }
 
     /// `ld.param` and `st.param` of such a variable.
-    pub(super) fn access_formal(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
+    pub(super) fn access_formal(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
         let (Some((name, offset)), Some((bytes, _)), Some(ty)) = (named_address(instruction), access_size(instruction), instruction.ty())
         else {
             return Err(self.malformed(line, format!("`{}` has no type", instruction.dotted())));
@@ -202,7 +202,7 @@ impl<'m> Reader<'m> {
     }
 
     /// The local address of a variable whose address is taken.
-    pub(super) fn local_formal(&self, formal: usize, offset: i64, line: u32) -> Result<u32, HostError> {
+    pub(super) fn local_formal(&self, formal: usize, offset: i64, line: u32) -> Result<u32, LowerError> {
         match self.formals[formal].place {
             Place::Local(at) => u32::try_from(i64::from(at) + offset).map_err(|_| self.malformed(line, "an address outside its space")),
             Place::Pieces(_) => Err(self.unsupported(line, "this use of a parameter")),
@@ -222,7 +222,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Some bytes of a variable as one value.
-    pub(super) fn read_formal(&mut self, formal: usize, at: u32, bytes: u32, line: u32) -> Result<Opnd, HostError> {
+    pub(super) fn read_formal(&mut self, formal: usize, at: u32, bytes: u32, line: u32) -> Result<Opnd, LowerError> {
         match &self.formals[formal].place {
             Place::Local(base) => {
                 let from = Opnd::Addr(Box::new(Opnd::Symbol(Symbol::Local(base + at))), 0);
@@ -250,7 +250,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Some bytes of one piece, which is larger.
-    fn read_part(&mut self, formal: usize, at: u32, bytes: u32, line: u32) -> Result<Opnd, HostError> {
+    fn read_part(&mut self, formal: usize, at: u32, bytes: u32, line: u32) -> Result<Opnd, LowerError> {
         let whole = match &self.formals[formal].place {
             Place::Pieces(pieces) => pieces.iter().find(|p| p.at <= at && at + bytes <= p.at + p.bytes).copied(),
             Place::Local(_) => None,
@@ -271,7 +271,7 @@ impl<'m> Reader<'m> {
         value: &Opnd,
         guard: Option<(Reg, bool)>,
         line: u32,
-    ) -> Result<(), HostError> {
+    ) -> Result<(), LowerError> {
         if at.checked_add(bytes).is_none_or(|end| end > self.formals[formal].bytes) {
             return Err(self.malformed(line, "an access outside its parameter"));
         }
@@ -309,7 +309,7 @@ impl<'m> Reader<'m> {
         value: &Opnd,
         guard: Option<(Reg, bool)>,
         line: u32,
-    ) -> Result<(), HostError> {
+    ) -> Result<(), LowerError> {
         let whole = pieces.iter().find(|p| p.at <= at && at + bytes <= p.at + p.bytes).copied();
         let whole = whole.ok_or_else(|| self.unsupported(line, "accesses of a parameter that overlap each other unevenly"))?;
         let mut parts: Vec<Opnd> = (0..whole.bytes / bytes).map(|_| Opnd::Reg(self.new_register("%param", Elem::int(8 * bytes)))).collect();

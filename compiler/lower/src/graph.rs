@@ -2,14 +2,16 @@
 
 /// A directed graph over dense node numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Graph {
-    pub(crate) succs: Vec<Vec<usize>>,
-    pub(crate) preds: Vec<Vec<usize>>,
+pub struct Graph {
+    /// Where control may go from each node.
+    pub succs: Vec<Vec<usize>>,
+    /// From where control may come to each node.
+    pub preds: Vec<Vec<usize>>,
 }
 
 impl Graph {
     /// The graph of some successor lists.
-    pub(crate) fn new(succs: Vec<Vec<usize>>) -> Graph {
+    pub fn new(succs: Vec<Vec<usize>>) -> Graph {
         let mut preds = vec![Vec::new(); succs.len()];
         for (node, out) in succs.iter().enumerate() {
             for &to in out {
@@ -20,16 +22,17 @@ impl Graph {
     }
 
     /// All edges turned around.
-    pub(crate) fn reversed(&self) -> Graph {
+    pub fn reversed(&self) -> Graph {
         Graph { succs: self.preds.clone(), preds: self.succs.clone() }
     }
 
+    /// How many nodes there are.
     pub(crate) fn len(&self) -> usize {
         self.succs.len()
     }
 
     /// Nodes reachable from `root` in reverse postorder.
-    pub(crate) fn reverse_postorder(&self, root: usize) -> Vec<usize> {
+    pub fn reverse_postorder(&self, root: usize) -> Vec<usize> {
         let mut seen = vec![false; self.len()];
         let mut order = Vec::new();
         let mut stack = vec![(root, 0)];
@@ -49,7 +52,7 @@ impl Graph {
     }
 
     /// Nodes reachable from `from` (themselves included) without passing through `stop`, which is not included.
-    pub(crate) fn reachable(&self, from: &[usize], stop: Option<usize>) -> Vec<bool> {
+    pub fn reachable(&self, from: &[usize], stop: Option<usize>) -> Vec<bool> {
         let mut seen = vec![false; self.len()];
         let mut stack: Vec<usize> = from.iter().copied().filter(|&n| Some(n) != stop).collect();
         while let Some(node) = stack.pop() {
@@ -61,7 +64,7 @@ impl Graph {
     }
 
     /// Strongly connected components of the nodes in `nodes`, edges for which `cut` holds left out, in topological order (Tarjan).
-    pub(crate) fn components(&self, nodes: &[usize], cut: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
+    pub fn components(&self, nodes: &[usize], cut: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
         let mut state = Tarjan { index: vec![usize::MAX; self.len()], low: vec![0; self.len()], ..Tarjan::default() };
         let mut inside = vec![false; self.len()];
         nodes.iter().for_each(|&n| inside[n] = true);
@@ -144,6 +147,7 @@ pub(crate) struct Dominators {
 }
 
 impl Dominators {
+    /// Those of the nodes that `root` leads to.
     pub(crate) fn new(graph: &Graph, root: usize) -> Dominators {
         let order = graph.reverse_postorder(root);
         let mut position = vec![usize::MAX; graph.len()];

@@ -15,7 +15,7 @@ use crate::program::{Block, Inst, Opnd, Program, Reg};
 use atoll_ptx::Instruction;
 
 /// The opcode; no PTX can spell it. Operands: the address, and a start and a limit for each range; an access at more than the limit behind the start of every range traps.
-pub(crate) const BOUND: &str = "bound address";
+pub const BOUND: &str = "bound address";
 
 /// The comparisons that lead to a trap.
 struct Chain {

@@ -8,7 +8,7 @@ use crate::program::*;
 use atoll_ptx::{Immediate, ScalarType, StateSpace, types::TypeClass};
 
 /// No axis of a launch may have this many threads: with `grid · block` below it, a global thread index is an exact progression.
-pub(crate) const MAX_THREADS_PER_AXIS: i128 = 1 << 31;
+pub const MAX_THREADS_PER_AXIS: i128 = 1 << 31;
 /// The last lane of a warp.
 const LAST_LANE: i128 = 31;
 /// Alignments are tracked up to this power of two.
@@ -16,7 +16,7 @@ const MAX_ALIGN_LOG2: u32 = 16;
 
 /// Who agrees on a value (of lane 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub enum Level {
     /// All warps of the block.
     Block,
     /// The lanes of a warp.
@@ -25,26 +25,26 @@ pub(crate) enum Level {
 
 /// The shape of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub struct Shape {
     /// Distance between lanes, `Some(0)` where all are the same; `None` where nothing is known.
-    pub(crate) stride: Option<i64>,
+    pub stride: Option<i64>,
     /// Who agrees on lane 0.
-    pub(crate) level: Level,
+    pub level: Level,
     /// The progression was widened without a proof that it does not wrap in between. Such a value is right in every lane whose address is valid, and only addresses
     /// are made of it; any other use makes the analysis give up the progression.
-    pub(crate) assumed: bool,
+    pub assumed: bool,
     /// Bounds of every lane's value, taken as a mathematical integer; `None` where unknown.
-    pub(crate) range: Option<(i128, i128)>,
+    pub range: Option<(i128, i128)>,
     /// log2 of a power of two that divides lane 0.
-    pub(crate) align_log2: u32,
+    pub align_log2: u32,
 }
 
 impl Shape {
     /// Nothing known.
-    pub(crate) const VECTOR: Shape = Shape { stride: None, level: Level::Warp, assumed: false, range: None, align_log2: 0 };
+    pub const VECTOR: Shape = Shape { stride: None, level: Level::Warp, assumed: false, range: None, align_log2: 0 };
 
     /// The same value in every lane.
-    pub(crate) const fn uniform(level: Level) -> Shape {
+    pub const fn uniform(level: Level) -> Shape {
         Shape { stride: Some(0), level, assumed: false, range: None, align_log2: 0 }
     }
 
@@ -62,17 +62,17 @@ impl Shape {
     }
 
     /// Whether one scalar stands for all lanes, by itself or with a stride.
-    pub(crate) fn is_scalar(self) -> bool {
+    pub fn is_scalar(self) -> bool {
         self.stride.is_some()
     }
 
     /// Whether all lanes are the same.
-    pub(crate) fn is_uniform(self) -> bool {
+    pub fn is_uniform(self) -> bool {
         self.stride == Some(0)
     }
 
     /// The one value of a uniform shape, where known.
-    pub(crate) fn known(self) -> Option<i128> {
+    pub fn known(self) -> Option<i128> {
         self.range.filter(|(low, high)| low == high && self.is_uniform()).map(|r| r.0)
     }
 
@@ -95,7 +95,7 @@ impl Shape {
     }
 
     /// Raises the level.
-    pub(crate) fn at_least(self, level: Level) -> Shape {
+    pub fn at_least(self, level: Level) -> Shape {
         Shape { level: self.level.max(level), ..self }
     }
 
@@ -114,26 +114,29 @@ impl Shape {
 
 /// The launch shape a kernel is compiled for, and what follows for its thread indices.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockShape {
-    pub(crate) dims: [u32; 3],
+pub struct BlockShape {
+    /// Threads of a block in x, y, z.
+    pub dims: [u32; 3],
 }
 
 impl BlockShape {
-    pub(crate) fn threads(self) -> u32 {
+    /// Threads of a block.
+    pub fn threads(self) -> u32 {
         self.dims.iter().product()
     }
 
-    pub(crate) fn warps(self) -> u32 {
+    /// Warps of a block, the last one perhaps not full.
+    pub fn warps(self) -> u32 {
         self.threads().div_ceil(32)
     }
 
     /// Whether every warp has 32 threads.
-    pub(crate) fn is_full(self) -> bool {
+    pub fn is_full(self) -> bool {
         self.threads().is_multiple_of(32)
     }
 
     /// How `%tid` runs along an axis within a warp.
-    pub(crate) fn tid(self, axis: usize) -> TidRun {
+    pub fn tid(self, axis: usize) -> TidRun {
         let [x, y, z] = self.dims;
         if self.dims[axis] == 1 {
             TidRun::Zero
@@ -149,7 +152,7 @@ impl BlockShape {
 
 /// How a thread index runs within a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TidRun {
+pub enum TidRun {
     /// Always 0.
     Zero,
     /// The linear thread number.
@@ -163,7 +166,7 @@ pub(crate) enum TidRun {
 }
 
 /// Shapes of special registers.
-pub(crate) fn special(special: Special, block: BlockShape) -> Shape {
+pub fn special(special: Special, block: BlockShape) -> Shape {
     let uniform = Shape::uniform(Level::Block);
     match special {
         Special::Tid(axis) => {
@@ -406,7 +409,7 @@ impl Shape {
     }
 
     /// Whether every lane, as a mathematical integer, is a value of the integer type.
-    pub(crate) fn is_exact_in(self, bits: u32, signed: bool) -> bool {
+    pub fn is_exact_in(self, bits: u32, signed: bool) -> bool {
         let (low, high) = if signed { (-(1i128 << (bits - 1)), 1i128 << (bits - 1)) } else { (0, 1i128 << bits) };
         self.range.is_some_and(|r| r.0 >= low && r.1 < high)
     }
@@ -474,14 +477,14 @@ impl Shape {
     }
 
     /// The shape of a register that also has this definition.
-    pub(crate) fn merged_into(self, old: Option<Shape>) -> Shape {
+    pub fn merged_into(self, old: Option<Shape>) -> Shape {
         old.map_or(self, |old| old.join(self))
     }
 }
 
 impl Opnd {
     /// Whether it names one register.
-    pub(crate) fn is_single(&self) -> bool {
+    pub fn is_single(&self) -> bool {
         matches!(self, Opnd::Reg(_))
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Phi {
 }
 
 /// Live registers at the start of each block.
-pub(crate) fn live_in(program: &Program, graph: &Graph) -> Vec<Vec<bool>> {
+pub fn live_in(program: &Program, graph: &Graph) -> Vec<Vec<bool>> {
     let count = program.regs.len();
     let mut live = vec![vec![false; count]; program.blocks.len()];
     let mut work: Vec<BlockId> = (0..program.blocks.len()).collect();

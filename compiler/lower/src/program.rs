@@ -3,63 +3,82 @@
 //! Guards on control flow become branches here, so that a guard is left only on instructions that compute or touch memory. Every block ends in
 //! one [`Term`]; [`EXIT`] is the one place threads leave at.
 
-use crate::llvm::Elem;
+use crate::elem::Elem;
 use atoll_ptx::{Immediate, Instruction, Name, ScalarType, types::TypeClass};
 
 /// Index of a register; after [`crate::webs`] of a web of definitions and uses that belong together.
-pub(crate) type Reg = usize;
+pub type Reg = usize;
 /// Index of a basic block.
-pub(crate) type BlockId = usize;
+pub type BlockId = usize;
+
+/// Zero bits that local memory of a thread begins with.
+pub const LOCAL_ZEROS: u32 = 5;
 
 /// The block where threads leave the kernel; it has no instructions.
-pub(crate) const EXIT: BlockId = 0;
+pub const EXIT: BlockId = 0;
 /// The block a kernel starts at.
-pub(crate) const ENTRY: BlockId = 1;
+pub const ENTRY: BlockId = 1;
 
 /// A kernel.
 #[derive(Debug)]
-pub(crate) struct Program {
-    pub(crate) name: Name,
-    pub(crate) regs: Vec<RegInfo>,
-    pub(crate) blocks: Vec<Block>,
-    pub(crate) params_bytes: u32,
+pub struct Program {
+    /// The kernel's name.
+    pub name: Name,
+    /// Its registers.
+    pub regs: Vec<RegInfo>,
+    /// Its blocks; the first two are [`EXIT`] and [`ENTRY`].
+    pub blocks: Vec<Block>,
+    /// Bytes of the parameter block.
+    pub params_bytes: u32,
     /// Bytes of statically declared shared memory; an `.extern .shared` array starts here.
-    pub(crate) shared_bytes: u32,
+    pub shared_bytes: u32,
     /// Bytes of local memory of one thread.
-    pub(crate) local_bytes: u32,
+    pub local_bytes: u32,
 }
 
 /// A register's name and storage.
 #[derive(Clone, Debug)]
-pub(crate) struct RegInfo {
-    pub(crate) name: Name,
-    pub(crate) elem: Elem,
+pub struct RegInfo {
+    /// Its name in the text.
+    pub name: Name,
+    /// How it is stored.
+    pub elem: Elem,
 }
 
 /// A basic block.
 #[derive(Clone, Debug)]
-pub(crate) struct Block {
-    pub(crate) insts: Vec<Inst>,
-    pub(crate) term: Term,
+pub struct Block {
+    /// What it does, in order.
+    pub insts: Vec<Inst>,
+    /// How it ends.
+    pub term: Term,
     /// Source line of the terminator.
-    pub(crate) line: u32,
+    pub line: u32,
 }
 
 /// How a block ends.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Term {
+pub enum Term {
+    /// To a block, always.
     Goto(BlockId),
     /// To `taken` where the predicate (negated if said so) holds.
     Branch {
+        /// What decides.
         pred: Reg,
+        /// Whether `taken` is where the predicate does not hold.
         negated: bool,
+        /// Where the predicate leads.
         taken: BlockId,
+        /// Where it leads otherwise.
         other: BlockId,
     },
     /// Threads of the block meet before `next`.
     Barrier {
+        /// Where threads go on.
         next: BlockId,
+        /// Which threads meet.
         meeting: Meeting,
+        /// What they compute together.
         reduce: Option<Reduce>,
     },
     /// Only [`EXIT`] ends so.
@@ -68,64 +87,80 @@ pub(crate) enum Term {
 
 /// Which threads meet at a barrier.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Meeting {
+pub struct Meeting {
     /// The barrier's number.
-    pub(crate) number: Opnd,
+    pub number: Opnd,
     /// How many threads take part; all that have not left where absent.
-    pub(crate) threads: Option<Opnd>,
+    pub threads: Option<Opnd>,
     /// `bar.arrive`: counts, and goes on.
-    pub(crate) only_arrives: bool,
+    pub only_arrives: bool,
 }
 
 /// `bar.red`
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Reduce {
-    pub(crate) op: ReduceOp,
-    pub(crate) dst: Reg,
-    pub(crate) source: Reg,
-    pub(crate) negated: bool,
+pub struct Reduce {
+    /// What is computed.
+    pub op: ReduceOp,
+    /// Where the result goes.
+    pub dst: Reg,
+    /// What each thread gives.
+    pub source: Reg,
+    /// Whether the source is negated.
+    pub negated: bool,
 }
 
 /// What `bar.red` computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReduceOp {
+pub enum ReduceOp {
+    /// How many predicates hold.
     Popc,
+    /// Whether all hold.
     And,
+    /// Whether any holds.
     Or,
 }
 
 /// An instruction that is not control flow.
 #[derive(Clone, Debug)]
-pub(crate) struct Inst {
+pub struct Inst {
     /// Opcode and modifiers; its operands are in `ops`.
-    pub(crate) form: Instruction,
+    pub form: Instruction,
     /// Guard register, and whether it is negated.
-    pub(crate) guard: Option<(Reg, bool)>,
-    pub(crate) ops: Vec<Opnd>,
-    pub(crate) line: u32,
+    pub guard: Option<(Reg, bool)>,
+    /// Its operands, the destination first.
+    pub ops: Vec<Opnd>,
+    /// Source line, 0 for a built statement.
+    pub line: u32,
     /// Set by [`crate::webs`]: a guarded definition whose register held a value before, which lanes that fail the guard keep.
-    pub(crate) tied: bool,
+    pub tied: bool,
 }
 
 /// An operand.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Opnd {
+pub enum Opnd {
+    /// A register.
     Reg(Reg),
+    /// A predicate, negated.
     Not(Reg),
+    /// A constant.
     Imm(Immediate),
+    /// A special register.
     Special(Special),
     /// Address of a variable: a number in its space.
     Symbol(Symbol),
     /// `[base+offset]`
     Addr(Box<Opnd>, i64),
+    /// `{a, b}`
     Vec(Vec<Opnd>),
+    /// `a|b`
     Pair(Box<Opnd>, Box<Opnd>),
+    /// `_`
     Sink,
 }
 
 /// The address of a variable.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Symbol {
+pub enum Symbol {
     /// Offset in the parameter block.
     Param(u32),
     /// Offset in the block's static shared memory.
@@ -140,31 +175,50 @@ pub(crate) enum Symbol {
 
 /// A special register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Special {
+pub enum Special {
+    /// `%tid`, by axis.
     Tid(usize),
+    /// `%ntid`, by axis.
     Ntid(usize),
+    /// `%ctaid`, by axis.
     Ctaid(usize),
+    /// `%nctaid`, by axis.
     Nctaid(usize),
+    /// `%laneid`
     LaneId,
+    /// `%warpid`
     WarpId,
+    /// `%nwarpid`
     NWarpId,
+    /// `%smid`
     SmId,
+    /// `%nsmid`
     NSmId,
+    /// `%gridid`
     GridId,
+    /// `WARP_SZ`
     WarpSize,
+    /// `%lanemask_eq`
     LaneMaskEq,
+    /// `%lanemask_le`
     LaneMaskLe,
+    /// `%lanemask_lt`
     LaneMaskLt,
+    /// `%lanemask_ge`
     LaneMaskGe,
+    /// `%lanemask_gt`
     LaneMaskGt,
+    /// `%clock` and the other clocks.
     Clock,
+    /// `%dynamic_smem_size`
     DynamicShared,
+    /// `%total_smem_size`
     TotalShared,
 }
 
 impl Special {
     /// The special register of a name.
-    pub(crate) fn from_name(name: &str) -> Option<Special> {
+    pub fn from_name(name: &str) -> Option<Special> {
         let axis = |rest: &str| ["x", "y", "z"].iter().position(|a| *a == rest);
         for (prefix, make) in [
             ("%tid.", Special::Tid as fn(usize) -> Special),
@@ -199,12 +253,12 @@ impl Special {
 
 impl Inst {
     /// Whether a modifier is there.
-    pub(crate) fn has(&self, modifier: &str) -> bool {
+    pub fn has(&self, modifier: &str) -> bool {
         self.form.has(modifier)
     }
 
     /// Whether operand 0 is what the instruction writes.
-    pub(crate) fn has_destination(&self) -> bool {
+    pub fn has_destination(&self) -> bool {
         let opcode = self.form.opcode.as_str();
         if opcode == "cp" || matches!(self.ops.first(), Some(Opnd::Addr(..))) {
             return false;
@@ -231,7 +285,7 @@ impl Inst {
     }
 
     /// Registers written, in operand order.
-    pub(crate) fn defs(&self) -> Vec<Reg> {
+    pub fn defs(&self) -> Vec<Reg> {
         let mut regs = Vec::new();
         if self.has_destination()
             && let Some(first) = self.ops.first()
@@ -242,7 +296,7 @@ impl Inst {
     }
 
     /// Registers read, the guard included; a destination only where it keeps its old value under a guard.
-    pub(crate) fn uses(&self) -> Vec<Reg> {
+    pub fn uses(&self) -> Vec<Reg> {
         let mut regs: Vec<Reg> = self.guard.iter().map(|g| g.0).collect();
         for operand in self.sources() {
             operand.collect(&mut regs);
@@ -254,14 +308,14 @@ impl Inst {
     }
 
     /// The operands that are read.
-    pub(crate) fn sources(&self) -> &[Opnd] {
+    pub fn sources(&self) -> &[Opnd] {
         if self.has_destination() { self.ops.get(1..).unwrap_or(&[]) } else { &self.ops }
     }
 }
 
 impl Opnd {
     /// The registers in it, in order.
-    pub(crate) fn collect(&self, into: &mut Vec<Reg>) {
+    pub fn collect(&self, into: &mut Vec<Reg>) {
         match self {
             Opnd::Reg(r) | Opnd::Not(r) => into.push(*r),
             Opnd::Addr(base, _) => base.collect(into),
@@ -275,7 +329,7 @@ impl Opnd {
     }
 
     /// Renames every register in it.
-    pub(crate) fn rename(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
+    pub fn rename(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
         match self {
             Opnd::Reg(r) | Opnd::Not(r) => *r = map(*r),
             Opnd::Addr(base, _) => base.rename(map),
@@ -291,14 +345,14 @@ impl Opnd {
 
 impl Meeting {
     /// The operands that say who meets.
-    pub(crate) fn operands(&self) -> impl Iterator<Item = &Opnd> {
+    pub fn operands(&self) -> impl Iterator<Item = &Opnd> {
         std::iter::once(&self.number).chain(&self.threads)
     }
 }
 
 impl Term {
     /// Registers read.
-    pub(crate) fn uses(&self) -> Vec<Reg> {
+    pub fn uses(&self) -> Vec<Reg> {
         let mut regs = Vec::new();
         match self {
             Term::Branch { pred, .. } => regs.push(*pred),
@@ -312,7 +366,7 @@ impl Term {
     }
 
     /// The register written.
-    pub(crate) fn def(&self) -> Option<Reg> {
+    pub fn def(&self) -> Option<Reg> {
         match self {
             Term::Barrier { reduce, .. } => reduce.as_ref().map(|r| r.dst),
             _ => None,
@@ -320,7 +374,7 @@ impl Term {
     }
 
     /// Renames every register read.
-    pub(crate) fn rename_uses(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
+    pub fn rename_uses(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
         match self {
             Term::Branch { pred, .. } => *pred = map(*pred),
             Term::Barrier { meeting, reduce, .. } => {
@@ -333,14 +387,14 @@ impl Term {
     }
 
     /// Renames the register written.
-    pub(crate) fn rename_def(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
+    pub fn rename_def(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
         if let Term::Barrier { reduce: Some(reduce), .. } = self {
             reduce.dst = map(reduce.dst);
         }
     }
 
     /// Where control can go.
-    pub(crate) fn successors(&self) -> Vec<BlockId> {
+    pub fn successors(&self) -> Vec<BlockId> {
         match self {
             Term::Goto(next) | Term::Barrier { next, .. } => vec![*next],
             Term::Branch { taken, other, .. } => vec![*taken, *other],
@@ -351,12 +405,12 @@ impl Term {
 
 impl Program {
     /// Successor lists of all blocks.
-    pub(crate) fn successors(&self) -> Vec<Vec<BlockId>> {
+    pub fn successors(&self) -> Vec<Vec<BlockId>> {
         self.blocks.iter().map(|b| b.term.successors()).collect()
     }
 
     /// Leads jumps over empty blocks to where they end, and empties blocks that nothing reaches.
-    pub(crate) fn thread_jumps(&mut self) {
+    pub fn thread_jumps(&mut self) {
         let end: Vec<BlockId> = (0..self.blocks.len()).map(|b| self.landing(b)).collect();
         for block in &mut self.blocks {
             match &mut block.term {
@@ -393,7 +447,7 @@ impl Program {
 }
 
 /// How a register of a type is stored: floats as floats, everything else as an integer of its width.
-pub(crate) fn storage(ty: ScalarType) -> Elem {
+pub fn storage(ty: ScalarType) -> Elem {
     match ty {
         ScalarType::Pred => Elem::I1,
         ScalarType::F32 => Elem::F32,
@@ -403,7 +457,7 @@ pub(crate) fn storage(ty: ScalarType) -> Elem {
 }
 
 /// The LLVM type an instruction of a type computes in.
-pub(crate) fn elem_of(ty: ScalarType) -> Elem {
+pub fn elem_of(ty: ScalarType) -> Elem {
     match ty {
         ScalarType::F16 => Elem::F16,
         other => storage(other),
@@ -411,6 +465,6 @@ pub(crate) fn elem_of(ty: ScalarType) -> Elem {
 }
 
 /// Whether a type is a signed integer.
-pub(crate) fn is_signed(ty: ScalarType) -> bool {
+pub fn is_signed(ty: ScalarType) -> bool {
     ty.class() == TypeClass::Signed
 }

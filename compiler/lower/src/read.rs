@@ -6,10 +6,10 @@ mod call;
 mod formal;
 mod jump;
 
-pub(crate) use call::function_address;
+pub use call::function_address;
 
-use crate::error::HostError;
-use crate::llvm::Elem;
+use crate::elem::Elem;
+use crate::error::LowerError;
 use crate::program::*;
 use atoll_ptx::{
     AddressBase, Body, Function, Guard, Immediate, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind,
@@ -23,9 +23,12 @@ const MAX_BLOCKS: usize = 1 << 16;
 /// call each other a thousandfold.
 const MAX_INSTRUCTIONS: usize = 1 << 18;
 
-/// Reads a kernel. With `one_warp`, barriers stay instructions: the lanes of a warp run in lock step anyway.
-pub(crate) fn read_kernel<'m>(module: &'m Module, function: &'m Function, one_warp: bool) -> Result<Program, HostError> {
-    let mut reader = Reader::new(module, function, one_warp)?;
+/// Reads a kernel. With `one_warp`, barriers stay instructions: the lanes of a warp run in lock step anyway. `target` is the name of the target in errors.
+///
+/// # Errors
+/// What is no PTX, or none that the targets support, with its line.
+pub fn read_kernel<'m>(module: &'m Module, function: &'m Function, one_warp: bool, target: &'static str) -> Result<Program, LowerError> {
+    let mut reader = Reader::new(module, function, one_warp, target)?;
     let body = function.body.as_ref().map_or_else(|| Err(reader.malformed(0, "it has no body")), Ok)?;
     reader.body(body)?;
     reader.finish()
@@ -49,6 +52,8 @@ struct Scope {
 struct Reader<'m> {
     module: &'m Module,
     one_warp: bool,
+    /// Whose errors these are.
+    target: &'static str,
     program: Program,
     scopes: Vec<Scope>,
     current: BlockId,
@@ -89,12 +94,13 @@ struct Signature {
 }
 
 impl<'m> Reader<'m> {
-    fn new(module: &'m Module, function: &Function, one_warp: bool) -> Result<Reader<'m>, HostError> {
+    fn new(module: &'m Module, function: &Function, one_warp: bool, target: &'static str) -> Result<Reader<'m>, LowerError> {
         let program =
             Program { name: function.name.clone(), regs: Vec::new(), blocks: Vec::new(), params_bytes: 0, shared_bytes: 0, local_bytes: 0 };
         let mut reader = Reader {
             module,
             one_warp,
+            target,
             program,
             scopes: vec![Scope::default()],
             current: ENTRY,
@@ -117,15 +123,15 @@ impl<'m> Reader<'m> {
         Ok(reader)
     }
 
-    fn malformed(&self, line: u32, reason: impl Into<String>) -> HostError {
-        HostError::Malformed { kernel: self.program.name.clone(), line, reason: reason.into() }
+    fn malformed(&self, line: u32, reason: impl Into<String>) -> LowerError {
+        LowerError::Malformed { kernel: self.program.name.clone(), line, reason: reason.into() }
     }
 
-    fn unsupported(&self, line: u32, what: impl Into<String>) -> HostError {
-        HostError::Unsupported { kernel: self.program.name.clone(), line, what: what.into() }
+    fn unsupported(&self, line: u32, what: impl Into<String>) -> LowerError {
+        LowerError::Unsupported { target: self.target, kernel: self.program.name.clone(), line, what: what.into() }
     }
 
-    fn new_block(&mut self) -> Result<BlockId, HostError> {
+    fn new_block(&mut self) -> Result<BlockId, LowerError> {
         if self.program.blocks.len() >= MAX_BLOCKS {
             return Err(self.unsupported(0, format!("kernels of more than {MAX_BLOCKS} basic blocks")));
         }
@@ -133,7 +139,7 @@ impl<'m> Reader<'m> {
         Ok(self.program.blocks.len() - 1)
     }
 
-    fn params(&mut self, function: &Function) -> Result<(), HostError> {
+    fn params(&mut self, function: &Function) -> Result<(), LowerError> {
         let mut offset = 0u32;
         for param in &function.params {
             let bytes = param.bytes().and_then(|b| u32::try_from(b).ok());
@@ -154,7 +160,7 @@ impl<'m> Reader<'m> {
         &mut self.scopes[last]
     }
 
-    fn module_variables(&mut self) -> Result<(), HostError> {
+    fn module_variables(&mut self) -> Result<(), LowerError> {
         for item in &self.module.items {
             if let ItemKind::Variable(variable) = &item.kind {
                 self.variable(variable, item.origin.line)?;
@@ -164,7 +170,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Declares a variable and gives it its place.
-    fn variable(&mut self, variable: &'m Variable, line: u32) -> Result<(), HostError> {
+    fn variable(&mut self, variable: &'m Variable, line: u32) -> Result<(), LowerError> {
         let bytes = variable.bytes().and_then(|b| u32::try_from(b).ok());
         let bytes = bytes.ok_or_else(|| self.malformed(line, format!("variable `{}` is too large", variable.name)))?;
         let align = variable.alignment().max(1);
@@ -190,7 +196,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Labels and tables of a scope: they may stand behind the jumps that use them.
-    fn find_labels(&mut self, body: &Body) -> Result<(), HostError> {
+    fn find_labels(&mut self, body: &Body) -> Result<(), LowerError> {
         for statement in &body.statements {
             let (name, table) = match &statement.kind {
                 StatementKind::Label(name) => {
@@ -211,7 +217,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Reads statements into the innermost scope, which is new.
-    fn body(&mut self, body: &'m Body) -> Result<(), HostError> {
+    fn body(&mut self, body: &'m Body) -> Result<(), LowerError> {
         self.find_labels(body)?;
         let accesses = formal::Accesses::of_declared(body);
         for statement in &body.statements {
@@ -280,7 +286,7 @@ impl<'m> Reader<'m> {
     }
 
     /// The block behind a label that is seen from here.
-    fn label_block(&self, name: &Name, line: u32) -> Result<BlockId, HostError> {
+    fn label_block(&self, name: &Name, line: u32) -> Result<BlockId, LowerError> {
         let block = self.scopes.iter().rev().find_map(|scope| scope.labels.get(name)).copied();
         block.ok_or_else(|| self.malformed(line, format!("label `{name}` does not exist")))
     }
@@ -289,7 +295,7 @@ impl<'m> Reader<'m> {
         self.scopes.iter().rev().find_map(|scope| scope.tables.get(name)).cloned()
     }
 
-    fn label(&mut self, name: &Name, line: u32) -> Result<(), HostError> {
+    fn label(&mut self, name: &Name, line: u32) -> Result<(), LowerError> {
         let block = self.label_block(name, line)?;
         self.end(Term::Goto(block), line);
         self.start(block);
@@ -310,13 +316,13 @@ impl<'m> Reader<'m> {
         self.open = false;
     }
 
-    fn guard(&mut self, guard: &Guard, line: u32) -> Result<(Reg, bool), HostError> {
+    fn guard(&mut self, guard: &Guard, line: u32) -> Result<(Reg, bool), LowerError> {
         let reg = self.register(&guard.predicate);
         let reg = reg.ok_or_else(|| self.malformed(line, format!("`{}` is not declared", guard.predicate)))?;
         Ok((reg, guard.negated))
     }
 
-    fn instruction(&mut self, instruction: &Instruction, line: u32) -> Result<(), HostError> {
+    fn instruction(&mut self, instruction: &Instruction, line: u32) -> Result<(), LowerError> {
         if !self.open {
             // What follows an unconditional jump without a label is unreachable, but must still be well-formed.
             let dead = self.new_block()?;
@@ -348,7 +354,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    fn jump(&mut self, guard: Option<(Reg, bool)>, target: BlockId, line: u32) -> Result<(), HostError> {
+    fn jump(&mut self, guard: Option<(Reg, bool)>, target: BlockId, line: u32) -> Result<(), LowerError> {
         match guard {
             None => self.end(Term::Goto(target), line),
             Some((pred, negated)) => {
@@ -360,7 +366,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    fn push(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
+    fn push(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
         let mut ops = instruction.operands.iter().map(|o| self.operand(o, line)).collect::<Result<Vec<_>, _>>()?;
         self.add_carry(instruction, &mut ops);
         let form = Instruction { guard: None, operands: Vec::new(), ..instruction.clone() };
@@ -406,7 +412,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    fn operand(&mut self, operand: &Operand, line: u32) -> Result<Opnd, HostError> {
+    fn operand(&mut self, operand: &Operand, line: u32) -> Result<Opnd, LowerError> {
         Ok(match operand {
             Operand::Name(name) => self.name(name, 0, line)?,
             Operand::NameOffset(name, offset) => self.name(name, *offset, line)?,
@@ -429,7 +435,7 @@ impl<'m> Reader<'m> {
         })
     }
 
-    fn name(&mut self, name: &Name, offset: i64, line: u32) -> Result<Opnd, HostError> {
+    fn name(&mut self, name: &Name, offset: i64, line: u32) -> Result<Opnd, LowerError> {
         if name == "_" {
             return Ok(Opnd::Sink);
         }
@@ -462,11 +468,11 @@ impl<'m> Reader<'m> {
         symbol.map(Opnd::Symbol).ok_or_else(|| self.malformed(line, format!("`{name}{offset:+}` lies outside its space")))
     }
 
-    fn finish(mut self) -> Result<Program, HostError> {
+    fn finish(mut self) -> Result<Program, LowerError> {
         self.end(Term::Goto(EXIT), 0);
         self.program.thread_jumps();
         // Every thread's local memory is aligned for any access.
-        self.program.local_bytes = self.program.local_bytes.next_multiple_of(1 << crate::alignment::LOCAL_ZEROS);
+        self.program.local_bytes = self.program.local_bytes.next_multiple_of(1 << LOCAL_ZEROS);
         Ok(self.program)
     }
 }

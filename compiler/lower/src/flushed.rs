@@ -4,7 +4,7 @@ use crate::program::{Inst, Opnd, Program};
 use atoll_ptx::{Immediate, ScalarType};
 
 /// One answer per register. Optimistic: a register is flushed unless some definition is not, or depends on one that is not.
-pub(crate) fn flushed_registers(program: &Program) -> Vec<bool> {
+pub fn flushed_registers(program: &Program) -> Vec<bool> {
     let mut flushed = vec![true; program.regs.len()];
     let insts = || program.blocks.iter().flat_map(|b| &b.insts);
     loop {

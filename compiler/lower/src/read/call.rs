@@ -16,7 +16,7 @@ const FIRST_FUNCTION_ADDRESS: u64 = 0xF1 << 56;
 const FUNCTION_STEP: u64 = 16;
 
 /// The address of a function of a module: the same in every kernel and in initialisers.
-pub(crate) fn function_address(module: &Module, name: &str) -> Option<u64> {
+pub fn function_address(module: &Module, name: &str) -> Option<u64> {
     let index = module.functions().position(|f| f.kind == FunctionKind::Func && f.name == name)?;
     Some(FIRST_FUNCTION_ADDRESS + FUNCTION_STEP * index as u64)
 }
@@ -50,7 +50,7 @@ impl<'i> Call<'i> {
 
 impl<'m> Reader<'m> {
     /// `call`
-    pub(super) fn call(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), HostError> {
+    pub(super) fn call(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
         let call = Call::of(instruction).ok_or_else(|| self.malformed(line, "this form of `call` is not known"))?;
         let past = self.under_guard(guard, line)?;
         match self.register(call.callee) {
@@ -64,7 +64,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    fn call_by_name(&mut self, call: &Call<'_>, line: u32) -> Result<(), HostError> {
+    fn call_by_name(&mut self, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         let name = call.callee;
         match self.module.function(name) {
             Some(function) if function.kind == FunctionKind::Entry => {
@@ -79,7 +79,7 @@ impl<'m> Reader<'m> {
     }
 
     /// `call (…), %register, (…), table`
-    fn call_through(&mut self, pointer: Reg, call: &Call<'_>, line: u32) -> Result<(), HostError> {
+    fn call_through(&mut self, pointer: Reg, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         let callees = self.callees(call, line)?;
         let join = self.new_block()?;
         for function in callees {
@@ -102,7 +102,7 @@ impl<'m> Reader<'m> {
     }
 
     /// The functions that a call through a register may reach.
-    fn callees(&mut self, call: &Call<'_>, line: u32) -> Result<Vec<&'m Function>, HostError> {
+    fn callees(&mut self, call: &Call<'_>, line: u32) -> Result<Vec<&'m Function>, LowerError> {
         let table = call.table.ok_or_else(|| self.malformed(line, "a call through a register needs a prototype or a table of targets"))?;
         let module = self.module;
         match self.table(table) {
@@ -127,7 +127,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Reads a function's body in place of a call.
-    fn inline(&mut self, function: &'m Function, call: &Call<'_>, line: u32) -> Result<(), HostError> {
+    fn inline(&mut self, function: &'m Function, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         let name = &function.name;
         let Some(body) = &function.body else { return Ok(()) };
         if self.calls.contains(name) {
@@ -156,7 +156,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Opens the callee's scope, in which its parameters hold the arguments.
-    fn enter(&mut self, function: &'m Function, body: &'m Body, call: &Call<'_>, line: u32) -> Result<Callee, HostError> {
+    fn enter(&mut self, function: &'m Function, body: &'m Body, call: &Call<'_>, line: u32) -> Result<Callee, LowerError> {
         let accesses = formal::Accesses::of(body);
         let callers = self.scopes.split_off(1);
         self.scopes.push(Scope::default());
@@ -176,7 +176,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Back to the caller's scopes; its variables get what was returned.
-    fn leave(&mut self, callee: Callee, call: &Call<'_>, line: u32) -> Result<(), HostError> {
+    fn leave(&mut self, callee: Callee, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         self.scopes.truncate(1);
         self.scopes.extend(callee.callers);
         for (slot, target) in callee.returns.iter().zip(call.returns) {
@@ -185,7 +185,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    fn declare_slot(&mut self, variable: &Variable, accesses: &formal::Accesses, line: u32) -> Result<Slot, HostError> {
+    fn declare_slot(&mut self, variable: &Variable, accesses: &formal::Accesses, line: u32) -> Result<Slot, LowerError> {
         match variable.space {
             StateSpace::Reg => {
                 let reg = self.new_register(&variable.name, storage(variable.ty));
@@ -207,7 +207,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    fn hand_over(&mut self, argument: &Operand, slot: Slot, line: u32) -> Result<(), HostError> {
+    fn hand_over(&mut self, argument: &Operand, slot: Slot, line: u32) -> Result<(), LowerError> {
         match (self.named_formal(argument), slot) {
             (Some(from), Slot::Formal(to)) => self.copy_formal(from, to, line),
             (None, Slot::Formal(to)) => {
@@ -227,7 +227,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    fn take_back(&mut self, slot: Slot, target: &Operand, line: u32) -> Result<(), HostError> {
+    fn take_back(&mut self, slot: Slot, target: &Operand, line: u32) -> Result<(), LowerError> {
         match (slot, self.named_formal(target)) {
             (Slot::Formal(from), Some(to)) => self.copy_formal(from, to, line),
             (Slot::Register(from), Some(to)) => {
@@ -255,7 +255,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Copies a `.param` variable, in the pieces in which the receiver reads it.
-    fn copy_formal(&mut self, from: usize, to: usize, line: u32) -> Result<(), HostError> {
+    fn copy_formal(&mut self, from: usize, to: usize, line: u32) -> Result<(), LowerError> {
         for (at, bytes) in self.pieces(to) {
             if at + bytes <= self.formals[from].bytes {
                 let value = self.read_formal(from, at, bytes, line)?;
@@ -266,7 +266,7 @@ impl<'m> Reader<'m> {
     }
 
     /// An argument of a function that the device itself has.
-    fn argument(&mut self, call: &Call<'_>, index: usize, bytes: u32, line: u32) -> Result<Opnd, HostError> {
+    fn argument(&mut self, call: &Call<'_>, index: usize, bytes: u32, line: u32) -> Result<Opnd, LowerError> {
         let operand = call.arguments.get(index);
         let operand = operand.ok_or_else(|| self.malformed(line, format!("`{}` needs more arguments", call.callee)))?;
         match self.named_formal(operand) {
@@ -276,7 +276,7 @@ impl<'m> Reader<'m> {
     }
 
     /// `vprintf(format, arguments)`
-    fn print(&mut self, call: &Call<'_>, line: u32) -> Result<(), HostError> {
+    fn print(&mut self, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         let (format, arguments) = (self.argument(call, 0, 8, line)?, self.argument(call, 1, 8, line)?);
         let result = self.new_register("%printed", Elem::I32);
         self.emit("vprintf", None, vec![Opnd::Reg(result), format, arguments], line);
@@ -287,7 +287,7 @@ impl<'m> Reader<'m> {
     }
 
     /// `__assertfail(message, file, line, function, size of a character)`: tells what failed, and ends the launch.
-    fn assert_fail(&mut self, call: &Call<'_>, line: u32) -> Result<(), HostError> {
+    fn assert_fail(&mut self, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         let sizes = [8, 8, 4, 8];
         let operands = (0..).zip(sizes).map(|(i, bytes)| self.argument(call, i, bytes, line)).collect::<Result<Vec<_>, _>>()?;
         self.emit("__assertfail", None, operands, line);

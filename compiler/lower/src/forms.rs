@@ -81,12 +81,12 @@ fn row(opcode: &str) -> Option<&'static [&'static str]> {
 }
 
 /// Whether there is a lowering for an opcode, in some form.
-pub(crate) fn is_known(opcode: &str) -> bool {
+pub fn is_known(opcode: &str) -> bool {
     row(opcode).is_some()
 }
 
 /// The first modifier that the lowering of the instruction would ignore.
-pub(crate) fn unknown_modifier(inst: &Inst) -> Option<&str> {
+pub fn unknown_modifier(inst: &Inst) -> Option<&str> {
     let words = row(&inst.form.opcode)?;
     let is_known = |m: &str| {
         let packed = matches!(m, "u16x2" | "s16x2");

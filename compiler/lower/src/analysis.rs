@@ -19,7 +19,7 @@ const MAX_RANGE_STEPS: u8 = 3;
 
 /// How far a branch splits the threads of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Split {
+pub enum Split {
     /// All threads of the block go the same way.
     Uniform,
     /// All lanes of a warp go the same way.
@@ -30,35 +30,38 @@ pub(crate) enum Split {
 
 /// A strongly connected part of the control flow, with the loops inside it in turn.
 #[derive(Clone, Debug)]
-pub(crate) struct Loop {
-    pub(crate) blocks: Vec<BlockId>,
+pub struct Loop {
+    /// Its blocks, those of inner loops included.
+    pub blocks: Vec<BlockId>,
     /// Blocks entered from outside; one for every loop written in a structured language.
-    pub(crate) entries: Vec<BlockId>,
+    pub entries: Vec<BlockId>,
     /// Lanes may leave it in different iterations.
-    pub(crate) is_divergent: bool,
+    pub is_divergent: bool,
 }
 
 /// What is known about a kernel's control flow and registers.
 #[derive(Debug)]
-pub(crate) struct Analysis {
-    pub(crate) block: BlockShape,
+pub struct Analysis {
+    /// The block shape it is compiled for.
+    pub block: BlockShape,
     /// Shape of each register.
-    pub(crate) shapes: Vec<Shape>,
+    pub shapes: Vec<Shape>,
     /// How each block's branch splits threads.
-    pub(crate) split: Vec<Split>,
+    pub split: Vec<Split>,
     /// Registers whose definitions must keep the values of lanes that are not active.
-    pub(crate) blend: Vec<bool>,
+    pub blend: Vec<bool>,
     /// Reconvergence point of each block.
-    pub(crate) meet: Vec<BlockId>,
+    pub meet: Vec<BlockId>,
     /// For a divergent branch whose lanes leave by one side: that side's first block.
-    pub(crate) exit_side: Vec<Option<BlockId>>,
+    pub exit_side: Vec<Option<BlockId>>,
     /// Control flow without exit edges.
-    pub(crate) flow: Graph,
-    pub(crate) loops: Vec<Loop>,
+    pub flow: Graph,
+    /// The loops of `flow`, outer ones before those in them.
+    pub loops: Vec<Loop>,
     /// Warps do not all meet at the same barriers, or spin: each needs a stack of its own.
-    pub(crate) scheduled: bool,
+    pub scheduled: bool,
     /// Heads of loops in which lanes wait for what other threads write.
-    pub(crate) spins: BTreeSet<BlockId>,
+    pub spins: BTreeSet<BlockId>,
 }
 
 /// Analyses a kernel for a block shape.
@@ -472,13 +475,13 @@ impl Loop {
 
 impl Analysis {
     /// Blocks between a branch and its reconvergence point.
-    pub(crate) fn influence(&self, branch: BlockId) -> Vec<BlockId> {
+    pub fn influence(&self, branch: BlockId) -> Vec<BlockId> {
         let reached = self.flow.reachable(&self.flow.succs[branch], Some(self.meet[branch]));
         (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect()
     }
 
     /// The outermost divergent loop that is entered at a block.
-    pub(crate) fn divergent_loop_at(&self, block: BlockId) -> Option<&Loop> {
+    pub fn divergent_loop_at(&self, block: BlockId) -> Option<&Loop> {
         self.loops.iter().find(|l| l.is_divergent && l.entries.contains(&block))
     }
 }

@@ -1,0 +1,30 @@
+//! What keeps a kernel from being lowered.
+
+use atoll_ptx::Name;
+
+/// Why a kernel could not be lowered for a target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LowerError {
+    /// The kernel is not well-formed PTX.
+    #[error("kernel `{kernel}`, line {line}: {reason}")]
+    Malformed {
+        /// The kernel.
+        kernel: Name,
+        /// Source line, 0 for a built statement.
+        line: u32,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The kernel uses something that the target does not do (yet).
+    #[error("kernel `{kernel}`, line {line}: the {target} target does not support {what}")]
+    Unsupported {
+        /// The name of the target.
+        target: &'static str,
+        /// The kernel.
+        kernel: Name,
+        /// Source line, 0 for a built statement.
+        line: u32,
+        /// The instruction or construct.
+        what: String,
+    },
+}

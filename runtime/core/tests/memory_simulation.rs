@@ -55,3 +55,20 @@ fn whatever_happens_bytes_add_up_and_everybody_is_served() {
     ];
     assert!(seeds.end - seeds.start < 40 || counts.iter().all(|&count| count >= 10), "the scenarios are too tame: {t:?}");
 }
+
+const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/memory_model/recorded.txt");
+
+/// The invariants leave many decisions free; here all of them are held as they are. `ATOLL_RECORD=1` records them anew, for a change of behaviour that is meant, or of names: both are reasons to be
+/// told in the commit.
+#[test]
+fn decisions_are_the_recorded_ones() {
+    let lines: Vec<String> = (0..60).map(|seed| format!("{seed} {:016x}", World::new(seed).recorded(1_500))).collect();
+    if std::env::var_os("ATOLL_RECORD").is_some() {
+        return std::fs::write(RECORDED, lines.join("\n") + "\n").expect("the file can be written");
+    }
+    let recorded = std::fs::read_to_string(RECORDED).expect("the recording is there");
+    for (now, then) in lines.iter().zip(recorded.lines()) {
+        assert_eq!(now, then, "another digest of decisions than recorded, for this seed");
+    }
+    assert_eq!(lines.len(), recorded.lines().count());
+}

@@ -67,6 +67,23 @@ impl AddAssign for Totals {
     }
 }
 
+/// FNV-1a over what things look like when they are printed.
+struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Digest {
+        Digest(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    fn note(&mut self, what: &impl std::fmt::Debug) {
+        for byte in format!("{what:?}").bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}
+
 struct Function {
     tenant: Tenant,
     set: ItemId,
@@ -110,6 +127,8 @@ pub(crate) struct World {
     /// Bytes that could not be cleared so far.
     withheld_max: u64,
     steps: u64,
+    /// Of all actions so far, and of what was asked after each step.
+    digest: Digest,
     /// The device is lost for good: nothing is asked of it any more.
     device_lost: bool,
     totals: Totals,
@@ -150,8 +169,30 @@ impl World {
             two_parts,
             withheld_max: 0,
             steps: 0,
+            digest: Digest::default(),
             device_lost: false,
             totals: Totals::default(),
+        }
+    }
+
+    /// What a seed comes to: a digest of every action, and of what is answered about the state after every step.
+    pub(crate) fn recorded(mut self, steps: u64) -> u64 {
+        for _ in 0..steps {
+            self.step(true);
+            self.note_state();
+        }
+        self.digest.0
+    }
+
+    fn note_state(&mut self) {
+        let memory = &self.memory;
+        let bytes = [memory.used_bytes(), memory.used_bytes_max(), memory.constant_bytes(), memory.constant_bytes_all()];
+        self.digest.note(&(bytes, memory.cold_count(), memory.is_loading(), memory.next_wakeup(), memory.shares(), memory.tenant_memory()));
+        self.digest.note(&memory.unmapped().collect::<Vec<_>>());
+        for (id, function) in &self.functions {
+            let set = function.set;
+            let of_set = (memory.state(set), memory.set_bytes(set), memory.set_device_bytes(set), memory.is_placed(set));
+            self.digest.note(&(of_set, memory.functions_of(set).collect::<Vec<_>>(), memory.places(*id), memory.generation(*id)));
         }
     }
 
@@ -391,6 +432,7 @@ impl World {
     fn carry_out(&mut self, action: Action) {
         let asks = matches!(action, Action::Reserve { .. } | Action::Write { .. } | Action::Grant { .. } | Action::Begin { .. });
         assert!(!(self.device_lost && asks), "the device is lost and is asked for {action:?}");
+        self.digest.note(&action);
         match action {
             Action::Admitted { task, ready } => self.set_stage(task, if ready { Stage::Ready } else { Stage::Cold }),
             Action::Ready { task } => {

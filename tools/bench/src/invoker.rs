@@ -7,6 +7,7 @@ use crate::failure::Blame;
 use anyhow::{Context, Result};
 use atoll_engine::{
     Class, Engine, EngineHandle, FunctionInfo, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError,
+    LaneId,
 };
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{InferRequest, Parameters, Tensor, TensorMetadata};
@@ -109,7 +110,12 @@ impl Local {
 
 /// Loads a bundle under a name.
 pub fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, class: Class) -> Result<FunctionInfo> {
-    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane: Default::default() };
+    load_into(handle, bundle, name, class, LaneId::DEFAULT)
+}
+
+/// Loads a bundle into a lane.
+pub(crate) fn load_into(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, class: Class, lane: LaneId) -> Result<FunctionInfo> {
+    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane };
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))
 }
 

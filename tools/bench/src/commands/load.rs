@@ -4,7 +4,7 @@ use crate::invoker;
 use crate::random::Random;
 use crate::tensors::InputSpecs;
 use anyhow::Result;
-use atoll_engine::{Class, EngineHandle, InvokeError};
+use atoll_engine::{Class, EngineHandle, InvokeError, LaneId};
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::Tensor;
 use atoll_server::tensor_metadata;
@@ -31,7 +31,19 @@ pub struct Workload {
 impl Workload {
     /// Loads a bundle and makes random inputs.
     pub fn load(handle: &EngineHandle, function: &str, bundle: &Arc<Bundle>, class: Class, seed: u64) -> Result<Workload> {
-        invoker::load(handle, bundle, function, class)?;
+        Workload::load_into(handle, function, bundle, class, seed, LaneId::DEFAULT)
+    }
+
+    /// The same in a lane.
+    pub(crate) fn load_into(
+        handle: &EngineHandle,
+        function: &str,
+        bundle: &Arc<Bundle>,
+        class: Class,
+        seed: u64,
+        lane: LaneId,
+    ) -> Result<Workload> {
+        invoker::load_into(handle, bundle, function, class, lane)?;
         let metadata = tensor_metadata(bundle.graph(), BufferKind::Input);
         let inputs = InputSpecs::default().tensors(&metadata, &mut Random::new(seed))?;
         Ok(Workload { handle: handle.clone(), function: function.into(), class, inputs })

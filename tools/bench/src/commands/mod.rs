@@ -15,6 +15,7 @@ mod functions;
 mod kernel;
 #[cfg(feature = "compiler")]
 mod kernels;
+mod lanes;
 mod latency;
 mod load;
 mod overhead;
@@ -41,6 +42,7 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --rate 20 --duration 30
+  atoll bench lanes --rt squeezenet.kg --hog resnet18.kg
   atoll bench overhead
   atoll bench preempt
   atoll bench kernel
@@ -54,7 +56,7 @@ Examples:
   atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50";
 
-/// Measure: real-time beside best-effort, how soon it gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes and dkp modules
+/// Measure: real-time beside best-effort, how far lanes keep work apart, how soon real-time work gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes and dkp modules
 /// cost, policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU keep work apart, and policies on simulated devices.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
@@ -82,6 +84,10 @@ enum Bench {
     Worker(functions::WorkerArgs),
     #[cfg(feature = "native")]
     Kernel(kernel::Args),
+    Lanes(lanes::Args),
+    /// A process that keeps a model busy; `lanes` starts and kills it
+    #[command(hide = true)]
+    Hog(lanes::HogArgs),
     Latency(latency::Args),
     Overhead(overhead::Args),
     #[cfg(feature = "cuda")]
@@ -112,6 +118,8 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Worker(args) => functions::work(&args),
         #[cfg(feature = "native")]
         Bench::Kernel(args) => kernel::run(&args),
+        Bench::Lanes(args) => lanes::run(&args),
+        Bench::Hog(args) => lanes::hog(&args),
         Bench::Latency(args) => latency::run(&args),
         Bench::Overhead(args) => overhead::run(&args),
         #[cfg(feature = "cuda")]

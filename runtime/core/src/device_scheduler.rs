@@ -1,6 +1,6 @@
 //! The scheduler of a device: its lanes, each with a scheduler of its own, and what they share.
 //!
-//! An event goes to the lane of its task or launch, and only that lane decides. Real-time tasks of one lane evict nothing in another: that is what a lane is for. What lanes share is the numbering of
+//! An event goes to the lane of its task or launch, and only that lane decides. What stands in no table of other lanes is the default lane's, so that a device with one lane looks nothing up. Real-time tasks of one lane evict nothing in another: that is what a lane is for. What lanes share is the numbering of
 //! launches and the ledger of what clients may use.
 //!
 //! A lane that closes issues nothing any more, and what is on the device leaves by the epoch, or ends where nothing can leave. Each of its tasks moves to the default lane once nothing of it is on the
@@ -12,6 +12,8 @@ use crate::limits::DEVICE_QUEUES_MAX;
 use crate::scheduler::{Counters, Scheduler, SchedulerConfig};
 use crate::starvation::Slice;
 use crate::tokens::TokenLedger;
+use foldhash::fast::FixedState;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -83,14 +85,19 @@ impl std::error::Error for LaneError {}
 #[derive(Debug, Default)]
 pub(crate) struct DeviceWide {
     launches: u64,
+    /// The launches in flight in other lanes than the default one.
+    lanes: HashMap<LaunchId, LaneId, FixedState>,
     pub(crate) tokens: TokenLedger,
 }
 
 impl DeviceWide {
-    /// A name for the next launch, unique and increasing over all lanes.
-    pub(crate) fn next_launch(&mut self) -> LaunchId {
+    /// A name for the next launch, which is a lane's: unique and increasing over all lanes.
+    pub(crate) fn next_launch(&mut self, lane: LaneId) -> LaunchId {
         let launch = LaunchId(self.launches);
         self.launches += 1;
+        if lane != LaneId::DEFAULT {
+            self.lanes.insert(launch, lane);
+        }
         launch
     }
 }
@@ -103,6 +110,8 @@ pub struct DeviceScheduler {
     config: SchedulerConfig,
     /// The default lane, then the others in the order in which they were opened.
     lanes: Vec<Scheduler>,
+    /// The tasks in other lanes than the default one.
+    tasks: HashMap<TaskId, LaneId, FixedState>,
     /// Lanes that were opened so far have lower names.
     next_lane: LaneId,
     device: DeviceWide,
@@ -118,7 +127,7 @@ impl DeviceScheduler {
     pub fn new(config: &SchedulerConfig) -> DeviceScheduler {
         let lanes = vec![Scheduler::new(config, LaneId::DEFAULT, 0)];
         let (device, closed) = (DeviceWide::default(), Counters::default());
-        DeviceScheduler { config: config.clone(), lanes, next_lane: LaneId(1), device, closed }
+        DeviceScheduler { config: config.clone(), lanes, tasks: HashMap::default(), next_lane: LaneId(1), device, closed }
     }
 
     /// Takes an event and appends what is to be done about it.
@@ -127,44 +136,62 @@ impl DeviceScheduler {
     /// If the event contradicts what the scheduler was told before: time that goes back, an unknown launch, launches that end out of order or
     /// without a cause. Going on would mean answers computed from inputs that were not there.
     pub fn handle(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
-        if let [only] = &mut self.lanes[..] {
-            let event = match event {
-                Event::TaskArrived(spec) => Event::TaskArrived(TaskSpec { lane: LaneId::DEFAULT, ..spec }),
-                event => event,
-            };
-            return only.handle(now, event, &mut self.device, actions);
+        if self.lanes.len() == 1 {
+            return self.tell(0, now, event, actions);
         }
-        let to = match event {
-            Event::TaskArrived(mut spec) => {
-                let at = self.lanes.iter().position(|lane| lane.lane == spec.lane && !lane.is_closing).unwrap_or(0);
-                spec.lane = self.lanes[at].lane;
-                self.lanes[at].handle(now, Event::TaskArrived(spec), &mut self.device, actions);
-                at
-            }
-            Event::LaunchEnded { launch, .. } => self.pass_on(now, event, actions, |lane| lane.holds(launch)),
+        let lane = match event {
+            Event::TaskArrived(ref spec) => self.lane_for(spec),
+            Event::LaunchEnded { launch, .. } => self.device.lanes.remove(&launch),
             Event::TaskReady { task }
             | Event::TaskUnready { task }
             | Event::TaskPrepared { task }
             | Event::TaskFailed { task }
             | Event::HostStepDone { task }
-            | Event::CancelTask { task } => self.pass_on(now, event, actions, |lane| lane.has(task)),
+            | Event::CancelTask { task } => self.tasks.get(&task).copied(),
             Event::DeviceLost | Event::Tick => {
-                for lane in &mut self.lanes {
-                    lane.handle(now, event.clone(), &mut self.device, actions);
+                for at in 0..self.lanes.len() {
+                    self.tell(at, now, event.clone(), actions);
+                }
+                if self.lanes[0].lost {
+                    self.device.lanes.clear();
                 }
                 return self.close_emptied(now, actions);
             }
         };
-        if self.lanes[to].is_closing {
+        let at = lane.map_or(0, |lane| self.place_of(lane).expect("tables name lanes that are there"));
+        self.tell(at, now, event, actions);
+        if self.lanes[at].is_closing {
             self.close_emptied(now, actions);
         }
     }
 
-    /// Tells an event to the lane that it is about; what is about none, such as a task that is gone, to the default lane. Returns which.
-    fn pass_on(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>, is_about: impl Fn(&Scheduler) -> bool) -> usize {
-        let at = self.lanes.iter().position(is_about).unwrap_or(0);
-        self.lanes[at].handle(now, event, &mut self.device, actions);
-        at
+    /// The lane besides the default one that a task which arrives goes to.
+    fn lane_for(&mut self, spec: &TaskSpec) -> Option<LaneId> {
+        let at = self.place_of(spec.lane).filter(|&at| at > 0 && !self.lanes[at].is_closing)?;
+        self.tasks.insert(spec.task, self.lanes[at].lane);
+        Some(self.lanes[at].lane)
+    }
+
+    /// Where a lane stands among the lanes.
+    fn place_of(&self, lane: LaneId) -> Option<usize> {
+        self.lanes.iter().position(|other| other.lane == lane)
+    }
+
+    /// Tells an event to a lane.
+    fn tell(&mut self, at: usize, now: Nanos, mut event: Event, actions: &mut Vec<Action>) {
+        let lane = &mut self.lanes[at];
+        if let Event::TaskArrived(spec) = &mut event {
+            spec.lane = lane.lane;
+        }
+        let fresh = actions.len();
+        lane.handle(now, event, &mut self.device, actions);
+        if at > 0 {
+            for action in &actions[fresh..] {
+                if let Action::FinishTask { task, .. } = action {
+                    self.tasks.remove(task);
+                }
+            }
+        }
     }
 
     // Lanes.
@@ -204,7 +231,8 @@ impl DeviceScheduler {
         if lane == LaneId::DEFAULT {
             return Err(LaneError::Default);
         }
-        let closing = self.lanes.iter_mut().find(|other| other.lane == lane).ok_or(LaneError::Unknown(lane))?;
+        let at = self.place_of(lane).ok_or(LaneError::Unknown(lane))?;
+        let closing = &mut self.lanes[at];
         if closing.is_closing {
             return Err(LaneError::Closing(lane));
         }
@@ -217,7 +245,10 @@ impl DeviceScheduler {
     fn close_emptied(&mut self, now: Nanos, actions: &mut Vec<Action>) {
         let idle: Vec<_> = self.lanes.iter_mut().filter(|lane| lane.is_closing).flat_map(Scheduler::release_idle).collect();
         if !idle.is_empty() {
-            idle.into_iter().for_each(|task| self.lanes[0].adopt(task));
+            for task in idle {
+                self.tasks.remove(&task.id());
+                self.lanes[0].adopt(task);
+            }
             self.lanes[0].handle(now, Event::Tick, &mut self.device, actions);
         }
         self.lanes.retain(|lane| {
@@ -243,7 +274,8 @@ impl DeviceScheduler {
 
     /// When [`Event::Tick`] is due if nothing else happens before.
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        self.lanes.iter().filter_map(Scheduler::next_wakeup).min()
+        let lanes = self.lanes.iter().filter_map(Scheduler::next_wakeup).min();
+        lanes.into_iter().chain(self.device.tokens.next_grant()).min()
     }
 
     /// What happened so far.
@@ -270,16 +302,66 @@ impl DeviceScheduler {
 
     /// Whether a task is over but for what of it is in flight.
     pub fn is_ending(&self, task: TaskId) -> bool {
-        self.lanes.iter().any(|lane| lane.is_ending(task))
+        let lane = self.tasks.get(&task).and_then(|lane| self.place_of(*lane));
+        self.lanes[lane.unwrap_or(0)].is_ending(task)
     }
 
-    /// The slice of best-effort work that runs or is promised; of several lanes, the first one's.
-    pub fn slice(&self) -> Option<Slice> {
-        self.lanes.iter().find_map(Scheduler::slice)
+    /// The slice of best-effort work that runs or is promised in a lane.
+    pub fn slice(&self, lane: LaneId) -> Option<Slice> {
+        self.lanes[self.place_of(lane)?].slice()
+    }
+
+    /// The lane that a task is in; `None` if it is not there.
+    pub fn lane_of(&self, task: TaskId) -> Option<LaneId> {
+        let is_here = || self.lanes[0].has(task).then_some(LaneId::DEFAULT);
+        self.tasks.get(&task).copied().or_else(is_here)
     }
 
     /// Launches in a device queue.
     pub fn device_queue_depth(&self, queue: QueueId) -> usize {
         self.lanes.iter().find_map(|lane| lane.device_queue_depth(queue)).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{LaunchEnd, Step};
+    use crate::ids::{ClientId, PreemptLevel};
+    use std::sync::Arc;
+
+    #[test]
+    fn tables_are_empty_once_lanes_are_closed() {
+        let config = SchedulerConfig {
+            policy: crate::policy::policy_by_name("reset").expect("a policy"),
+            queues: 4,
+            queue_capacity: 1,
+            preempt_level: PreemptLevel::Deactivate,
+            can_abort: true,
+            compute_units: 4,
+            best_effort_wait_ns_max: None,
+            perturb: None,
+        };
+        let mut scheduler = DeviceScheduler::new(&config);
+        let (mut actions, mut launches) = (Vec::new(), 0);
+        for round in 0..1000 {
+            let lanes = [LaneId(2 * round + 1), LaneId(2 * round + 2)];
+            for (lane, first) in lanes.into_iter().zip([4, 6]) {
+                scheduler.open_lane(&LaneConfig { lane, queues: first..first + 2, compute_units: 2 }).expect("it is free");
+                let (task, client, class, steps) = (TaskId(lane.0.into()), ClientId(0), Class::BestEffort, Arc::from([Step::Solid]));
+                let spec = TaskSpec { task, lane, client, class, priority: 0, steps, deadline: None, profiles: None, ready: true };
+                scheduler.handle(Nanos(0), Event::TaskArrived(spec), &mut actions);
+                scheduler.handle(Nanos(0), Event::TaskPrepared { task }, &mut actions);
+            }
+            assert_eq!((scheduler.lanes.len(), scheduler.tasks.len(), scheduler.device.lanes.len()), (3, 2, 2), "round {round}");
+            for lane in lanes {
+                scheduler.close_lane(Nanos(0), lane, &mut actions).expect("it is open");
+                scheduler.handle(Nanos(0), Event::LaunchEnded { launch: LaunchId(launches), end: LaunchEnd::Complete }, &mut actions);
+                launches += 1;
+            }
+            assert_eq!((scheduler.lanes.len(), scheduler.tasks.len(), scheduler.device.lanes.len()), (1, 0, 0), "round {round}");
+        }
+        let closed = actions.iter().filter(|action| matches!(action, Action::CloseLane { .. })).count();
+        assert_eq!((closed, scheduler.task_count()), (2000, 0));
     }
 }

@@ -245,7 +245,7 @@ impl Scheduler {
             if !self.device_queues[queue.0 as usize].has_room() {
                 return;
             }
-            let launch = device.next_launch();
+            let launch = device.next_launch(self.lane);
             if self.policy.pads() {
                 self.pad(id, step, launch, queue, actions);
             }

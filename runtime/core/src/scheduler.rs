@@ -221,11 +221,6 @@ impl Scheduler {
         QueueId(self.first_queue + queue.0)
     }
 
-    /// Whether a launch is in one of the lane's device queues.
-    pub(crate) fn holds(&self, launch: LaunchId) -> bool {
-        self.device_queues.iter().any(|queue| queue.holds(launch))
-    }
-
     /// Whether a task is the lane's.
     pub(crate) fn has(&self, task: TaskId) -> bool {
         self.tasks.contains_key(&task)

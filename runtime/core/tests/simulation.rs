@@ -68,8 +68,9 @@ fn whatever_goes_wrong() {
     }
     let t = &totals;
     let ends = [t.complete, t.cancelled, t.failed, t.expired, t.lost];
+    let lanes = [t.closed_lanes, t.moved, t.moved_midway];
     let launches = [t.evicted_launches, t.repeated_launches, t.aborted_launches, t.padded_launches, t.stopped_blocks, t.slices, t.hung];
-    is_enough(&totals, |_| ends.iter().chain(&launches).all(|&count| count > share(20)));
+    is_enough(&totals, |_| ends.iter().chain(&launches).chain(&lanes).all(|&count| count > share(20)));
 }
 
 #[test]
@@ -88,6 +89,31 @@ fn perturbed_tasks_still_run_every_block_once() {
 fn cancellations_deadlines_and_failures_leave_nothing_behind() {
     let totals = run_all("cancellations", |_| Scenario::default().with_mishaps());
     is_enough(&totals, |t| t.cancelled > share(150) && t.failed > share(150) && t.expired > share(150));
+}
+
+#[test]
+fn lanes_come_and_go_and_no_task_notices() {
+    let scenario = |seed: u64| {
+        let queues = [4, 8, 8, 16][seed as usize % 4];
+        let lanes = Scenario { lanes: true, queues, cold: seed.is_multiple_of(3), ..Scenario::default() };
+        if seed.is_multiple_of(2) { lanes.with_mishaps() } else { lanes }
+    };
+    let totals = run_all("lanes_come_and_go", scenario);
+    is_enough(&totals, |t| t.closed_lanes > share(500) && t.moved > share(500) && t.moved_midway > share(50));
+}
+
+#[test]
+fn a_lane_is_closed_on_a_device_that_cannot_preempt() {
+    let scenario = |_| Scenario { lanes: true, queues: 8, preempt_level: atoll_core::PreemptLevel::Block, ..Scenario::default() };
+    let totals = run_all("a_lane_is_closed_on_a_device", scenario);
+    is_enough(&totals, |t| t.evicted_launches == 0 && t.closed_lanes > share(500) && t.moved_midway > share(50));
+}
+
+#[test]
+fn a_device_that_is_lost_takes_its_lanes_along() {
+    let scenario = |seed| Scenario { lanes: true, queues: 8, lost_after: Some(100 + 7 * seed), ..Scenario::default() };
+    let totals = run_all("a_device_that_is_lost", scenario);
+    is_enough(&totals, |t| t.lost > share(500) && t.closed_lanes > share(200));
 }
 
 #[test]

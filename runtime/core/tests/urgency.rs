@@ -292,7 +292,7 @@ fn who_gets_a_slice_waits_for_its_blocks_beside_others() {
     assert_eq!((desk.pads.as_slice(), desk.on_device()), ([(9, 0, 0)].as_slice(), vec![(0, 0), (0, 0)]));
     desk.now += 2 * WAIT;
     desk.tell(Event::Tick);
-    assert!(desk.scheduler.slice().is_some(), "it got nowhere for too long");
+    assert!(desk.scheduler.slice(LaneId::DEFAULT).is_some(), "it got nowhere for too long");
     assert_eq!(desk.on_device(), [(0, 0), (0, 0)], "its second step may read what the first one has yet to write");
     desk.end_all(&[0, 0], LaunchEnd::Complete);
     assert!(desk.on_device().iter().any(|(task, _)| *task == 9), "{:?}", desk.on_device());

@@ -112,7 +112,7 @@ fn when_best_effort_work_has_waited_and_when_its_slice_is_over() {
     assert_eq!(tell(&mut scheduler, begin - 1, Event::Tick), []);
     let actions = tell(&mut scheduler, begin, Event::Tick);
     assert!(matches!(actions[..], [Action::Issue { task: TaskId(0), step: 0, .. }]), "{actions:?}");
-    assert_eq!(scheduler.slice(), Some(Slice { task: TaskId(0), until: Some(Nanos(end)) }));
+    assert_eq!(scheduler.slice(LaneId::DEFAULT), Some(Slice { task: TaskId(0), until: Some(Nanos(end)) }));
     assert_eq!(
         tell(&mut scheduler, begin + 1, Event::LaunchEnded { launch: LaunchId(1), end: LaunchEnd::Complete }),
         [],
@@ -123,7 +123,7 @@ fn when_best_effort_work_has_waited_and_when_its_slice_is_over() {
     let [Action::RaiseEpoch { task: TaskId(0), .. }, Action::Issue { task: TaskId(1), step: 1, .. }] = actions[..] else {
         panic!("{actions:?}");
     };
-    assert_eq!((scheduler.slice(), scheduler.next_wakeup()), (None, Some(Nanos(end + WAIT_NS))));
+    assert_eq!((scheduler.slice(LaneId::DEFAULT), scheduler.next_wakeup()), (None, Some(Nanos(end + WAIT_NS))));
 }
 
 #[test]
@@ -134,12 +134,12 @@ fn a_promised_slice_is_given_up_once_nobody_is_in_the_way() {
     scheduler.handle(Nanos(1), arrival(1, Class::BestEffort, None), &mut actions);
     scheduler.handle(Nanos(1 + WAIT_NS), Event::Tick, &mut actions);
     assert_eq!(actions, [Action::Prepare { task: TaskId(1) }]);
-    assert_eq!(scheduler.slice(), Some(Slice { task: TaskId(1), until: None }));
+    assert_eq!(scheduler.slice(LaneId::DEFAULT), Some(Slice { task: TaskId(1), until: None }));
     assert_eq!(scheduler.next_wakeup(), None, "it begins when the task is prepared");
     (0..2).for_each(|launch| {
         drop(tell(&mut scheduler, 2 + WAIT_NS, Event::LaunchEnded { launch: LaunchId(launch), end: LaunchEnd::Complete }))
     });
-    assert_eq!((scheduler.slice(), scheduler.next_wakeup()), (None, None));
+    assert_eq!((scheduler.slice(LaneId::DEFAULT), scheduler.next_wakeup()), (None, None));
 }
 
 #[test]

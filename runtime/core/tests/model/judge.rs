@@ -18,7 +18,7 @@ use super::scenario::Aborts;
 use super::truth::Truth;
 use super::{BE_TASKS, RT_TASKS, World};
 use atoll_core::limits::ABORT_GRACE_NS;
-use atoll_core::{BEST_EFFORT_SLICE_DIVISOR, Class, Nanos, Outcome, PreemptLevel, QueueId, Slice, TaskId};
+use atoll_core::{BEST_EFFORT_SLICE_DIVISOR, Class, LaneId, Nanos, Outcome, PreemptLevel, QueueId, Slice, TaskId};
 
 /// Policies under which best-effort tasks issue nothing beside real-time ones, and those under which they have to leave.
 const EXCLUSIVE: [&str; 4] = ["reset", "reef", "edf", "block-wait"];
@@ -35,27 +35,31 @@ pub(super) struct Slices {
     count: u64,
     /// Nobody was in its way after the event before.
     was_idle: bool,
-    /// The slice there was when the action was decided that is being carried out. It may be over since: what is carried out before it can be answered, and the scheduler decides anew.
-    pub(super) at_decision: Option<Slice>,
+    /// The slices there were when the action was decided that is being carried out. It may be over since: what is carried out before it can be answered, and the scheduler decides anew.
+    pub(super) at_decision: Vec<Slice>,
 }
 
 impl World {
     fn has_slice(&self, task: TaskId) -> bool {
-        self.scheduler.slice().is_some_and(|slice| slice.task == task)
+        self.running_slices().iter().any(|slice| slice.task == task)
     }
 
     /// The same when the action was decided that is being carried out.
     fn had_slice(&self, task: TaskId) -> bool {
-        self.slices.at_decision.is_some_and(|slice| slice.task == task)
+        self.slices.at_decision.iter().any(|slice| slice.task == task)
     }
 
     /// Best-effort work gets a slice as soon as it got nowhere for as long as is allowed, and not before; and that is over in time.
+    /// Where lanes come and go this is not judged: what is hungry changes with the tasks that move.
     pub(super) fn judge_slices(&mut self) {
-        let (now, slice, last) = (self.now, self.scheduler.slice(), self.slices.last);
+        if self.scenario.lanes {
+            return;
+        }
+        let (now, slice, last) = (self.now, self.scheduler.slice(LaneId::DEFAULT), self.slices.last);
         let Some(wait_ns) = self.scenario.best_effort_wait_ns_max else { return assert_eq!(slice, None) };
-        let starves = self.is_wanted(Class::RealTime) && self.is_wanted(Class::BestEffort);
+        let starves = self.is_wanted(LaneId::DEFAULT, Class::RealTime) && self.is_wanted(LaneId::DEFAULT, Class::BestEffort);
         let could_run = |(_, truth): (_, &Truth)| truth.wants_the_device() && truth.over_since.is_none();
-        let has_somebody = self.of_class(Class::BestEffort).any(could_run);
+        let has_somebody = self.of_class(LaneId::DEFAULT, Class::BestEffort).any(could_run);
         if self.slices.was_idle {
             self.slices.hungry_since = now;
         }
@@ -76,17 +80,18 @@ impl World {
         self.slices = Slices { is_fed: false, last: slice, count, was_idle: !starves, ..std::mem::take(&mut self.slices) };
     }
 
-    fn of_class(&self, class: Class) -> impl Iterator<Item = (&TaskId, &Truth)> {
-        self.tasks.iter().filter(move |(_, truth)| truth.class == class)
+    /// The tasks of a class in a lane.
+    fn of_class(&self, lane: LaneId, class: Class) -> impl Iterator<Item = (&TaskId, &Truth)> {
+        self.tasks.iter().filter(move |(_, truth)| truth.class == class && truth.lane == lane)
     }
 
-    fn is_wanted(&self, class: Class) -> bool {
-        self.of_class(class).any(|(_, truth)| truth.wants_the_device())
+    fn is_wanted(&self, lane: LaneId, class: Class) -> bool {
+        self.of_class(lane, class).any(|(_, truth)| truth.wants_the_device())
     }
 
     /// The rank of the most urgent real-time task that could run.
-    fn rt_first(&self) -> Option<u64> {
-        self.of_class(Class::RealTime).filter(|(_, truth)| truth.wants_the_device()).map(|(_, truth)| truth.rank).min()
+    fn rt_first(&self, lane: LaneId) -> Option<u64> {
+        self.of_class(lane, Class::RealTime).filter(|(_, truth)| truth.wants_the_device()).map(|(_, truth)| truth.rank).min()
     }
 
     fn evicts(&self) -> bool {
@@ -99,19 +104,22 @@ impl World {
         assert!(truth.prepared && truth.finished.is_none() && truth.riding == 0 && truth.host_step.is_none());
         assert!(!truth.complete[step as usize], "step {step} of {task:?} is issued again although it is complete");
         assert!(truth.queue.is_none_or(|bound| bound == queue), "the launches of a task in two queues");
+        let lane = truth.lane;
+        assert!(self.has_queue(lane, queue), "a launch of a task in lane {} is issued into queue {}", lane.0, queue.0);
+        assert!(!self.lanes[&lane].is_closing, "a launch is issued in lane {}, which is being closed", lane.0);
         let in_queue = &self.device.queues[queue.0 as usize];
         assert!(!in_queue.iter().any(|other| other.task == task && other.step == step), "a step is twice in a queue");
         let policy = self.policy.name;
         match truth.class {
             Class::BestEffort => {
                 assert_ne!(policy, "rt-only", "a best-effort launch is issued");
-                let is_exclusive = EXCLUSIVE.contains(&policy) && self.is_wanted(Class::RealTime);
+                let is_exclusive = EXCLUSIVE.contains(&policy) && self.is_wanted(lane, Class::RealTime);
                 assert!(!is_exclusive || self.had_slice(task), "a best-effort launch is issued beside a real-time task");
             }
             Class::RealTime => {
-                let in_flight = self.of_class(Class::BestEffort).any(|(_, truth)| truth.in_flight > 0);
+                let in_flight = self.of_class(lane, Class::BestEffort).any(|(_, truth)| truth.in_flight > 0);
                 assert!(policy != "block-wait" || !in_flight, "a real-time launch is issued beside best-effort ones");
-                let is_first = self.rt_first().is_some_and(|first| truth.rank <= first);
+                let is_first = self.rt_first(lane).is_some_and(|first| truth.rank <= first);
                 assert!(!self.evicts() || is_first, "a real-time launch is issued beside a more urgent task");
             }
         }
@@ -135,10 +143,17 @@ impl World {
         if self.device.is_lost {
             return;
         }
-        self.judge_progress(Class::RealTime);
-        self.judge_progress(Class::BestEffort);
+        for &lane in self.lanes.keys().filter(|lane| !self.lanes[lane].is_closing && self.has_heard(**lane)) {
+            self.judge_progress(lane, Class::RealTime);
+            self.judge_progress(lane, Class::BestEffort);
+        }
         self.judge_evictions();
         self.judge_aborts();
+    }
+
+    /// Whether a lane heard of the last event, and so of the time.
+    fn has_heard(&self, lane: LaneId) -> bool {
+        self.heard.is_none_or(|heard| heard == lane)
     }
 
     fn is_served(&self, (id, truth): (&TaskId, &Truth)) -> bool {
@@ -146,24 +161,26 @@ impl World {
     }
 
     /// Tasks of a class that could run make progress, or others do for whom they have to wait.
-    fn judge_progress(&self, class: Class) {
+    fn judge_progress(&self, lane: LaneId, class: Class) {
         let policy = self.policy.name;
-        let first = self.rt_first().filter(|_| self.evicts() && class == Class::RealTime);
-        let mut first = self.of_class(class).filter(|(_, truth)| truth.wants_the_device() && first.is_none_or(|rank| truth.rank == rank));
-        if !self.is_wanted(class) || first.any(|task| self.is_served(task)) {
+        let first = self.rt_first(lane).filter(|_| self.evicts() && class == Class::RealTime);
+        let mut first =
+            self.of_class(lane, class).filter(|(_, truth)| truth.wants_the_device() && first.is_none_or(|rank| truth.rank == rank));
+        if !self.is_wanted(lane, class) || first.any(|task| self.is_served(task)) {
             return;
         }
-        let serves = |class| self.of_class(class).any(|task| self.is_served(task));
-        let shares_queue = self.scenario.queues == 1 || policy == "sequential";
-        let rt_queues = if self.evicts() && self.scenario.queues >= 4 { 2 } else { 1 };
-        let are_full = (0..rt_queues).all(|queue| self.device.depth(queue) >= self.device.capacity as usize);
+        let serves = |class| self.of_class(lane, class).any(|task| self.is_served(task));
+        let queues = self.lanes[&lane].queues.clone();
+        let shares_queue = queues.len() == 1 || policy == "sequential";
+        let rt_queues = if self.evicts() && queues.len() >= 4 { 2 } else { 1 };
+        let are_full = queues.take(rt_queues).all(|queue| self.device.depth(queue as usize) >= self.device.capacity as usize);
         let has_to_wait = match class {
             Class::RealTime => {
                 are_full
-                    || self.scheduler.slice().is_some_and(|slice| slice.until.is_some())
+                    || self.scheduler.slice(lane).is_some_and(|slice| slice.until.is_some())
                     || (shares_queue || policy == "block-wait") && serves(Class::BestEffort)
             }
-            Class::BestEffort if EXCLUSIVE.contains(&policy) => self.is_wanted(Class::RealTime),
+            Class::BestEffort if EXCLUSIVE.contains(&policy) => self.is_wanted(lane, Class::RealTime),
             Class::BestEffort => shares_queue && serves(Class::RealTime),
         };
         assert!(has_to_wait, "{class} tasks are there, and nothing is done for them under {policy}");
@@ -174,14 +191,18 @@ impl World {
         if self.scenario.preempt_level < PreemptLevel::Deactivate {
             return;
         }
-        let first = self.rt_first().filter(|_| self.evicts());
         for launch in self.device.queues.iter().flatten() {
             let truth = &self.tasks[&launch.task];
+            let lane = truth.lane;
+            if !self.has_heard(lane) {
+                continue;
+            }
+            let first = self.rt_first(lane).filter(|_| self.evicts());
             let is_outranked = first.is_some_and(|first| match truth.class {
                 Class::RealTime => truth.rank > first,
                 Class::BestEffort => !self.has_slice(launch.task),
             });
-            let has_to_leave = is_outranked || truth.over_since.is_some();
+            let has_to_leave = is_outranked || truth.over_since.is_some() || self.lanes[&lane].is_closing;
             let stays = has_to_leave && truth.can_leave(launch.step) && !launch.epoch.is_raised_by(truth.raised);
             assert!(!stays, "{:?} was not told to leave", launch.id);
         }
@@ -193,8 +214,13 @@ impl World {
         let heads = self.device.queues.iter().zip(&self.device.ended).filter(|(_, ended)| ended.is_empty());
         for launch in heads.filter_map(|(queue, _)| queue.front()) {
             let is_told = launch.abort || self.scenario.aborts == Aborts::Never;
-            let over_since = self.tasks[&launch.task].over_since;
-            assert!(is_told || over_since.is_none_or(has_grace), "{:?} goes on although {:?} is over", launch.id, launch.task);
+            let Truth { over_since, lane, .. } = self.tasks[&launch.task];
+            assert!(
+                !self.has_heard(lane) || is_told || over_since.is_none_or(has_grace),
+                "{:?} goes on although {:?} is over",
+                launch.id,
+                launch.task
+            );
         }
     }
 
@@ -221,7 +247,8 @@ impl World {
                 assert!(truth.is_done(), "{task:?} is complete without all of its blocks");
             }
             Outcome::Refused => assert!(is_refused, "{task:?} is refused"),
-            Outcome::Cancelled | Outcome::DeadlineExceeded => assert!(truth.over_since.is_some(), "{task:?} is {outcome:?}"),
+            Outcome::Cancelled => assert!(truth.over_since.is_some(), "{task:?} is cancelled"),
+            Outcome::DeadlineExceeded => assert!(truth.deadline.is_some_and(|at| at <= self.now), "{task:?} is not late"),
             Outcome::QueueFull => panic!("the queues are large enough"),
             Outcome::Failed | Outcome::DeviceLost => {}
         }

@@ -2,13 +2,14 @@
 
 mod device;
 mod judge;
+mod lanes;
 mod memory;
 mod scenario;
 mod truth;
 
 pub(crate) use scenario::{Aborts, Faults, Rate, Scenario, Totals};
 
-use atoll_core::limits::HANG_NS;
+use atoll_core::limits::{DEVICE_QUEUES_MAX, HANG_NS};
 use atoll_core::rng::Rng;
 use atoll_core::{
     Action, Class, ClientId, DeviceScheduler, Epoch, Event, LaneId, LaunchEnd, LaunchProfile, Nanos, Outcome, PolicyEntry, SchedulerConfig,
@@ -16,6 +17,7 @@ use atoll_core::{
 };
 use device::{Device, Ended, Rider};
 use judge::Slices;
+use lanes::LaneTruth;
 use memory::Memory;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -34,6 +36,9 @@ const SLEEP_NS_MAX: u64 = 3_000_000;
 pub(crate) struct World {
     policy: &'static PolicyEntry,
     scheduler: DeviceScheduler,
+    lanes: BTreeMap<LaneId, LaneTruth>,
+    /// The name of the lane that was opened last.
+    opened: LaneId,
     scenario: Scenario,
     rng: Rng,
     now: Nanos,
@@ -47,6 +52,10 @@ pub(crate) struct World {
     /// Until when the scheduler is not woken.
     sleeps_until: Nanos,
     slices: Slices,
+    /// The lane of the launch whose end is being told.
+    heard_end: Option<LaneId>,
+    /// The lane that the last event was for; `None` for all of them. Others hear nothing, not even that time passes.
+    heard: Option<LaneId>,
     totals: Totals,
 }
 
@@ -73,7 +82,9 @@ impl World {
         World {
             policy,
             scheduler: DeviceScheduler::new(&config),
-            device: Device::new(scenario.queues, capacity),
+            opened: LaneId::DEFAULT,
+            lanes: BTreeMap::from([(LaneId::DEFAULT, LaneTruth::of_all(scenario.queues))]),
+            device: Device::new(if scenario.lanes { DEVICE_QUEUES_MAX } else { scenario.queues }, capacity),
             scenario,
             rng,
             now: Nanos(0),
@@ -83,6 +94,8 @@ impl World {
             sparsity,
             sleeps_until: Nanos(0),
             slices: Slices::default(),
+            heard_end: None,
+            heard: None,
             totals: Totals::default(),
         }
     }
@@ -102,6 +115,7 @@ impl World {
         assert!(self.tasks.values().all(|truth| truth.finished.is_some()));
         assert!(self.device.queues.iter().all(VecDeque::is_empty), "launches are left on the device");
         self.judge_counters();
+        self.close_all_lanes();
         self.totals.slices = self.scheduler.counters().best_effort_slices;
         self.totals
     }
@@ -115,6 +129,7 @@ impl World {
             2..4 => self.see_epochs(),
             4 => self.finish_on_host(),
             5 if self.scenario.cold => self.change_readiness(),
+            6 if self.scenario.lanes && self.rng.one_in(3) => self.change_lanes(),
             5..9 => self.deliver(),
             _ => self.run_block(),
         }
@@ -164,8 +179,11 @@ impl World {
         let away = self.scenario.cold && self.rng.one_in(2);
         let priority = self.rng.below(3) as u32;
         let rank = if self.policy.name == "edf" { deadline.map_or(u64::MAX, |at| at.0) } else { priority.into() };
+        let lane = self.some_lane();
         let truth = Truth {
             class,
+            // What arrives for a lane that is being closed goes where its tasks go.
+            lane: if self.lanes[&lane].is_closing { LaneId::DEFAULT } else { lane },
             rank,
             steps: steps.clone(),
             profiles: profiles.clone(),
@@ -190,8 +208,8 @@ impl World {
         self.tasks.insert(task, truth);
         self.tell(Event::TaskArrived(TaskSpec {
             task,
-            lane: LaneId::DEFAULT,
-            client: ClientId(0),
+            lane,
+            client: ClientId::default(),
             class,
             priority,
             steps,
@@ -303,26 +321,37 @@ impl World {
         if end == LaunchEnd::Failed {
             self.over(task);
         }
+        self.heard_end = Some(self.tasks[&task].lane);
         self.tell(Event::LaunchEnded { launch, end });
     }
 
     /// Tells the scheduler, and does what it asks.
     fn tell(&mut self, event: Event) {
-        for truth in self.tasks.values_mut().filter(|truth| truth.deadline.is_some_and(|at| at <= self.now)) {
+        self.heard = self.hears(&event);
+        let is_late = |truth: &&mut Truth| truth.deadline.is_some_and(|at| at <= self.now);
+        let hears = |lane: LaneId| self.heard.is_none_or(|heard| heard == lane);
+        for truth in self.tasks.values_mut().filter(is_late).filter(|truth| hears(truth.lane)) {
             truth.over_since.get_or_insert(self.now);
         }
+        let mut actions = Vec::new();
+        self.scheduler.handle(self.now, event, &mut actions);
+        self.carry_all_out(actions);
+    }
+
+    /// Does what the scheduler asks, and what it asks because of that.
+    fn carry_all_out(&mut self, mut actions: Vec<Action>) {
         let mut decided = VecDeque::new();
-        let mut event = Some(event);
         loop {
-            if let Some(event) = event {
-                let mut actions = Vec::new();
-                self.scheduler.handle(self.now, event, &mut actions);
-                let slice = self.scheduler.slice();
-                decided.extend(actions.into_iter().map(|action| (action, slice)));
+            if !actions.is_empty() {
+                let slices = self.running_slices();
+                decided.extend(actions.drain(..).map(|action| (action, slices.clone())));
             }
-            let Some((action, slice)) = decided.pop_front() else { break };
-            self.slices.at_decision = slice;
-            event = self.carry_out(action);
+            self.judge_moves();
+            let Some((action, slices)) = decided.pop_front() else { break };
+            self.slices.at_decision = slices;
+            if let Some(event) = self.carry_out(action) {
+                self.scheduler.handle(self.now, event, &mut actions);
+            }
         }
         self.judge_slices();
         self.judge_answer();
@@ -330,7 +359,6 @@ impl World {
 
     fn carry_out(&mut self, action: Action) -> Option<Event> {
         match action {
-            Action::CloseLane { .. } => unreachable!("the world has one lane"),
             Action::RaiseEpoch { task, epoch } => self.raise_epoch(task, epoch),
             Action::Prepare { task } if self.truth(task).away => panic!("{task:?} is prepared although something is missing"),
             Action::Prepare { task } if self.scenario.cold && self.rng.one_in(8) => {
@@ -366,6 +394,7 @@ impl World {
                 truth.host_step = Some(step);
                 return (!is_slow).then(|| self.run_host_step(task, fails));
             }
+            Action::CloseLane { lane } => self.lane_closed(lane),
             Action::FinishTask { task, outcome, preemptions } => {
                 self.totals.preemptions += u64::from(preemptions);
                 self.finish(task, outcome);

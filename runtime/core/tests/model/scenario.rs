@@ -73,6 +73,8 @@ pub(crate) struct Scenario {
     /// Lose the device after so many steps.
     pub(crate) lost_after: Option<u64>,
     pub(crate) faults: Faults,
+    /// Lanes are opened and closed at any time.
+    pub(crate) lanes: bool,
     /// What the device does about a launch that is to be aborted.
     pub(crate) aborts: Aborts,
 }
@@ -89,6 +91,7 @@ impl Default for Scenario {
             wrong_restore_points: false,
             lost_after: None,
             faults: Faults::default(),
+            lanes: false,
             aborts: Aborts::Late,
         }
     }
@@ -149,6 +152,7 @@ impl Scenario {
             wrong_restore_points: false,
             lost_after: None,
             faults,
+            lanes: rng.one_in(2),
             aborts,
         };
         (policy, scenario)
@@ -179,6 +183,11 @@ pub(crate) struct Totals {
     pub(crate) stopped_blocks: u64,
     /// Runs in which the device was found to hang.
     pub(crate) hung: u64,
+    /// Lanes that were closed, and tasks that moved out of one.
+    pub(crate) closed_lanes: u64,
+    pub(crate) moved: u64,
+    /// Those of them that had begun.
+    pub(crate) moved_midway: u64,
 }
 
 impl std::ops::AddAssign for Totals {
@@ -200,5 +209,8 @@ impl std::ops::AddAssign for Totals {
         self.padded_launches += other.padded_launches;
         self.stopped_blocks += other.stopped_blocks;
         self.hung += other.hung;
+        self.closed_lanes += other.closed_lanes;
+        self.moved += other.moved;
+        self.moved_midway += other.moved_midway;
     }
 }

@@ -1,12 +1,14 @@
 //! The truth about one task, which the scheduler has to be right about.
 
 use super::memory::Memory;
-use atoll_core::{Class, Epoch, LaunchProfile, Nanos, Outcome, QueueId, Step};
+use atoll_core::{Class, Epoch, LaneId, LaunchProfile, Nanos, Outcome, QueueId, Step};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(super) struct Truth {
     pub(super) class: Class,
+    /// The lane it is in.
+    pub(super) lane: LaneId,
     pub(super) rank: u64,
     pub(super) steps: Arc<[Step]>,
     pub(super) profiles: Arc<[Option<LaunchProfile>]>,

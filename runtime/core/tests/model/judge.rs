@@ -149,6 +149,14 @@ impl World {
         }
         self.judge_evictions();
         self.judge_aborts();
+        self.judge_closing();
+    }
+
+    /// In a lane that is being closed is only what the device or the host works on; everything else has moved.
+    fn judge_closing(&self) {
+        for (id, truth) in self.tasks.iter().filter(|(_, truth)| truth.finished.is_none()) {
+            assert!(!self.lanes[&truth.lane].is_closing || truth.is_served(), "{id:?} keeps lane {} from being closed", truth.lane.0);
+        }
     }
 
     /// Whether a lane heard of the last event, and so of the time.

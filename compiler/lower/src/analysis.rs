@@ -7,11 +7,12 @@
 //! The analysis is an optimistic fixpoint: shapes start unknown, instructions propagate them, and a branch that turns out divergent forces the registers whose
 //! values meet below it to be vectors that are *blended* under the mask (see [`Analysis::blend`]).
 
-use crate::graph::{Dominators, Graph};
+use crate::graph::Graph;
+use crate::live::{Live, TooLarge};
 use crate::program::*;
 use crate::shape::{BlockShape, Level, Operands, Shape};
 use crate::spins::{self, Extension};
-use crate::webs::{Phi, live_in};
+use crate::webs::Phi;
 use std::collections::BTreeSet;
 
 /// A range that still grows after this many visits is given up.
@@ -65,7 +66,10 @@ pub struct Analysis {
 }
 
 /// Analyses a kernel for a block shape.
-pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Analysis {
+///
+/// # Errors
+/// Refuses a kernel that is too large to know what is live in it.
+pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Result<Analysis, TooLarge> {
     let plain_exits: Vec<Option<BlockId>> = program.blocks.iter().map(|b| plain_exit_side(&b.term)).collect();
     let spinning = spinning_loops(program);
     let several = block.warps() > 1;
@@ -73,7 +77,7 @@ pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Ana
     let mut exit_side = plain_exits.clone();
     let mut extensions: Vec<(BlockId, Extension)> = Vec::new();
     loop {
-        let mut solver = Solver::new(program, phis, block, exit_side, &extensions);
+        let mut solver = Solver::new(program, phis, block, exit_side, &extensions)?;
         solver.solve();
         if let Some(found) = solver.spin_to_extend(&spinning, &extensions) {
             extensions.push(found);
@@ -84,7 +88,7 @@ pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Ana
         match solver.find_parted_barrier().filter(|_| !scheduled) {
             None => {
                 let spins = spinning.into_iter().flat_map(|l| l.entries).collect();
-                return Analysis { scheduled, spins, ..solver.finish() };
+                return Ok(Analysis { scheduled, spins, ..solver.finish() });
             }
             Some(branch) => match leaving_side(program, branch) {
                 Some(side) => {
@@ -148,7 +152,7 @@ struct Solver<'a> {
     def_blocks: Vec<Vec<BlockId>>,
     use_blocks: Vec<Vec<BlockId>>,
     /// Registers live at the start of each block.
-    live: Vec<Vec<bool>>,
+    live: Live,
 }
 
 impl<'a> Solver<'a> {
@@ -158,7 +162,7 @@ impl<'a> Solver<'a> {
         block: BlockShape,
         exit_side: Vec<Option<BlockId>>,
         extensions: &[(BlockId, Extension)],
-    ) -> Solver<'a> {
+    ) -> Result<Solver<'a>, TooLarge> {
         let count = program.regs.len();
         let mut succs: Vec<Vec<BlockId>> = (program.blocks.iter().zip(&exit_side))
             .map(|(b, exit)| b.term.successors().into_iter().filter(|s| Some(*s) != *exit).collect())
@@ -180,7 +184,7 @@ impl<'a> Solver<'a> {
             block.term.uses().into_iter().for_each(|r| use_blocks[r].push(id));
             block.term.def().into_iter().for_each(|r| def_blocks[r].push(id));
         }
-        let live = live_in(program, &flow);
+        let live = Live::of(program, &flow)?;
         let analysis = Analysis {
             block,
             shapes: Vec::new(),
@@ -193,7 +197,7 @@ impl<'a> Solver<'a> {
             scheduled: false,
             spins: BTreeSet::new(),
         };
-        Solver {
+        Ok(Solver {
             program,
             phis,
             analysis,
@@ -204,7 +208,7 @@ impl<'a> Solver<'a> {
             def_blocks,
             use_blocks,
             live,
-        }
+        })
     }
 
     fn solve(&mut self) {
@@ -227,7 +231,9 @@ impl<'a> Solver<'a> {
     /// Propagates shapes through instructions until nothing changes.
     fn propagate(&mut self) {
         let order = self.analysis.flow.reverse_postorder(ENTRY);
-        let rest = (0..self.program.blocks.len()).filter(|b| !order.contains(b)).collect::<Vec<_>>();
+        let mut is_reached = vec![false; self.program.blocks.len()];
+        order.iter().for_each(|&block| is_reached[block] = true);
+        let rest: Vec<BlockId> = (0..is_reached.len()).filter(|&block| !is_reached[block]).collect();
         let mut changed = true;
         while changed {
             changed = false;
@@ -346,7 +352,7 @@ impl<'a> Solver<'a> {
         for (index, &waiting) in sides.iter().enumerate() {
             let others: Vec<BlockId> = sides.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, b)| *b).collect();
             let runs = self.analysis.flow.reachable(&others, Some(meet));
-            for reg in (0..self.program.regs.len()).filter(|&r| self.live[waiting][r]) {
+            for reg in self.live.at(waiting) {
                 if self.def_blocks[reg].iter().any(|&b| runs[b]) {
                     force(&mut self.forced, &mut self.analysis.blend, reg, Split::Divergent);
                 }
@@ -487,18 +493,29 @@ impl Analysis {
 }
 
 /// Immediate post-dominators, with a way out added to loops that have none: where they really are left, if their way out is an exit edge.
-fn reconvergence(flow: &Graph, exit_side: &[Option<BlockId>]) -> Vec<BlockId> {
+pub(crate) fn reconvergence(flow: &Graph, exit_side: &[Option<BlockId>]) -> Vec<BlockId> {
     let mut closed = flow.clone();
-    loop {
-        let reverse = closed.reversed();
-        let ends = reverse.reachable(&[EXIT], None);
-        let mut stuck = (0..flow.len()).rev().filter(|&b| !ends[b]);
-        match stuck.clone().find(|&b| exit_side[b].is_some()).or_else(|| stuck.next()) {
-            None => return Dominators::new(&reverse, EXIT).idom,
-            Some(stuck) => {
-                closed.succs[stuck].push(EXIT);
-                closed.preds[EXIT].push(stuck);
-            }
+    let mut ends = vec![false; flow.len()];
+    mark_leading_to(flow, EXIT, &mut ends);
+    // What leads out of one block leads out of those before it, so each block is asked about once.
+    let last_to_first = || (0..flow.len()).rev();
+    for block in last_to_first().filter(|&b| exit_side[b].is_some()).chain(last_to_first()) {
+        if !ends[block] {
+            closed.succs[block].push(EXIT);
+            closed.preds[EXIT].push(block);
+            mark_leading_to(flow, block, &mut ends);
+        }
+    }
+    let postdominators = closed.postdominators(EXIT);
+    (0..flow.len()).map(|block| postdominators.immediate(block).unwrap_or(EXIT)).collect()
+}
+
+/// Marks a block, and all blocks from which it can be reached.
+fn mark_leading_to(flow: &Graph, block: BlockId, marks: &mut [bool]) {
+    let mut work = vec![block];
+    while let Some(block) = work.pop() {
+        if !std::mem::replace(&mut marks[block], true) {
+            work.extend(&flow.preds[block]);
         }
     }
 }

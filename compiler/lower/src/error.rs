@@ -1,5 +1,6 @@
 //! What keeps a kernel from being lowered.
 
+use crate::live::TooLarge;
 use atoll_ptx::Name;
 
 /// Why a kernel could not be lowered for a target.
@@ -27,4 +28,11 @@ pub enum LowerError {
         /// The instruction or construct.
         what: String,
     },
+}
+
+impl LowerError {
+    /// A kernel with more live registers than there is memory for.
+    pub fn too_large(target: &'static str, kernel: &Name, error: TooLarge) -> LowerError {
+        LowerError::Unsupported { target, kernel: kernel.clone(), line: 0, what: error.to_string() }
+    }
 }

@@ -1,4 +1,6 @@
-//! Control-flow graph algorithms on plain adjacency lists: orders, dominators, loops.
+//! Control-flow graph algorithms on plain adjacency lists: orders, components, and the dominators of [`atoll_ptx::flow`].
+
+use atoll_ptx::flow::Dominators;
 
 /// A directed graph over dense node numbers.
 #[derive(Clone, Debug, Default)]
@@ -21,14 +23,19 @@ impl Graph {
         Graph { succs, preds }
     }
 
-    /// All edges turned around.
-    pub fn reversed(&self) -> Graph {
-        Graph { succs: self.preds.clone(), preds: self.succs.clone() }
-    }
-
     /// How many nodes there are.
     pub(crate) fn len(&self) -> usize {
         self.succs.len()
+    }
+
+    /// The dominators of the nodes that `root` leads to.
+    pub(crate) fn dominators(&self, root: usize) -> Dominators {
+        Dominators::new(self.len(), root, |node| self.succs[node].iter().copied(), |node| self.preds[node].iter().copied())
+    }
+
+    /// The postdominators of the nodes that lead to `root`.
+    pub(crate) fn postdominators(&self, root: usize) -> Dominators {
+        Dominators::new(self.len(), root, |node| self.preds[node].iter().copied(), |node| self.succs[node].iter().copied())
     }
 
     /// Nodes reachable from `root` in reverse postorder.
@@ -137,78 +144,6 @@ impl Tarjan {
     }
 }
 
-/// Immediate dominators (Cooper, Harvey, Kennedy).
-#[derive(Clone, Debug)]
-pub(crate) struct Dominators {
-    /// Immediate dominator; the root's is itself, an unreachable node's is `usize::MAX`.
-    pub(crate) idom: Vec<usize>,
-    /// Reachable nodes in reverse postorder.
-    pub(crate) order: Vec<usize>,
-}
-
-impl Dominators {
-    /// Those of the nodes that `root` leads to.
-    pub(crate) fn new(graph: &Graph, root: usize) -> Dominators {
-        let order = graph.reverse_postorder(root);
-        let mut position = vec![usize::MAX; graph.len()];
-        order.iter().enumerate().for_each(|(i, &n)| position[n] = i);
-        let mut idom = vec![usize::MAX; graph.len()];
-        idom[root] = root;
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for &node in order.iter().skip(1) {
-                let mut new = usize::MAX;
-                for &pred in graph.preds[node].iter().filter(|&&p| idom[p] != usize::MAX) {
-                    new = if new == usize::MAX { pred } else { intersect(new, pred, &idom, &position) };
-                }
-                if idom[node] != new {
-                    idom[node] = new;
-                    changed = true;
-                }
-            }
-        }
-        Dominators { idom, order }
-    }
-
-    /// Dominance frontiers of all nodes.
-    pub(crate) fn frontiers(&self, graph: &Graph) -> Vec<Vec<usize>> {
-        let mut frontiers = vec![Vec::new(); graph.len()];
-        for &node in &self.order {
-            // The root needs only one edge into it to be a join, since control also enters from outside.
-            let is_join = graph.preds[node].len() >= 2 || self.idom[node] == node;
-            for &pred in graph.preds[node].iter().filter(|&&p| is_join && self.idom[p] != usize::MAX) {
-                let mut runner = pred;
-                loop {
-                    if runner == self.idom[node] && self.idom[node] != node {
-                        break;
-                    }
-                    if !frontiers[runner].contains(&node) {
-                        frontiers[runner].push(node);
-                    }
-                    if runner == self.idom[runner] {
-                        break;
-                    }
-                    runner = self.idom[runner];
-                }
-            }
-        }
-        frontiers
-    }
-}
-
-fn intersect(mut a: usize, mut b: usize, idom: &[usize], position: &[usize]) -> usize {
-    while a != b {
-        while position[a] > position[b] {
-            a = idom[a];
-        }
-        while position[b] > position[a] {
-            b = idom[b];
-        }
-    }
-    a
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,9 +162,8 @@ mod tests {
     #[test]
     fn a_diamond_meets_below_its_branch() {
         let graph = Graph::new(vec![vec![1, 2], vec![3], vec![3], vec![]]);
-        let dominators = Dominators::new(&graph, 0);
-        assert_eq!(dominators.idom, [0, 0, 0, 0]);
-        assert_eq!(dominators.frontiers(&graph)[1], [3]);
-        assert_eq!(Dominators::new(&graph.reversed(), 3).idom[0], 3);
+        let (dominators, postdominators) = (graph.dominators(0), graph.postdominators(3));
+        assert_eq!([0, 1, 2, 3].map(|node| dominators.immediate(node)), [None, Some(0), Some(0), Some(0)]);
+        assert_eq!(postdominators.immediate(0), Some(3));
     }
 }

@@ -18,18 +18,24 @@ mod error;
 pub mod flushed;
 pub mod forms;
 pub mod graph;
+mod joins;
+pub mod live;
 pub mod loads;
 pub mod program;
 pub mod read;
 pub mod shape;
 mod spins;
 pub mod variables;
-pub mod webs;
+mod webs;
 
 pub use error::LowerError;
 
+#[cfg(test)]
+mod tests;
+
 use analysis::Analysis;
 use atoll_ptx::{Function, Module};
+use live::TooLarge;
 use program::Program;
 use shape::BlockShape;
 
@@ -51,12 +57,13 @@ impl Kernel {
         let one_warp = block.warps() == 1;
         let mut program = read::read_kernel(module, function, one_warp, target)?;
         let graph = graph::Graph::new(program.successors());
-        let phis = webs::split_into_webs(&mut program, &graph);
+        let too_large = |error: TooLarge| LowerError::too_large(target, &function.name, error);
+        let phis = webs::split_into_webs(&mut program, &graph).map_err(too_large)?;
         bounds::join(&mut program);
         if !analysis::spinning_loops(&program).is_empty() {
             spins::isolate_meetings(&mut program);
         }
-        let analysis = analysis::analyse(&program, &phis, block);
+        let analysis = analysis::analyse(&program, &phis, block).map_err(too_large)?;
         Ok(Kernel { program, analysis })
     }
 }

@@ -6,7 +6,7 @@
 use crate::elem::Elem;
 use atoll_ptx::{Immediate, Instruction, Name, ScalarType, types::TypeClass};
 
-/// Index of a register; after [`crate::webs`] of a web of definitions and uses that belong together.
+/// Index of a register; after `webs` of a web of definitions and uses that belong together.
 pub type Reg = usize;
 /// Index of a basic block.
 pub type BlockId = usize;
@@ -131,7 +131,7 @@ pub struct Inst {
     pub ops: Vec<Opnd>,
     /// Source line, 0 for a built statement.
     pub line: u32,
-    /// Set by [`crate::webs`]: a guarded definition whose register held a value before, which lanes that fail the guard keep.
+    /// Set by `webs`: a guarded definition whose register held a value before, which lanes that fail the guard keep.
     pub tied: bool,
 }
 
@@ -411,7 +411,7 @@ impl Program {
 
     /// Leads jumps over empty blocks to where they end, and empties blocks that nothing reaches.
     pub fn thread_jumps(&mut self) {
-        let end: Vec<BlockId> = (0..self.blocks.len()).map(|b| self.landing(b)).collect();
+        let end = self.landings();
         for block in &mut self.blocks {
             match &mut block.term {
                 Term::Goto(to) => *to = end[*to],
@@ -433,16 +433,27 @@ impl Program {
         }
     }
 
-    /// The first block on the way from `block` that does something; in an empty endless loop any of them.
-    fn landing(&self, block: BlockId) -> BlockId {
-        let mut at = block;
-        for _ in 0..self.blocks.len() {
-            match &self.blocks[at].term {
-                Term::Goto(next) if self.blocks[at].insts.is_empty() => at = *next,
-                _ => break,
-            }
+    /// For each block the first one on the way from it that does something; in an empty endless loop any of them.
+    fn landings(&self) -> Vec<BlockId> {
+        let mut end: Vec<Option<BlockId>> = vec![None; self.blocks.len()];
+        for block in 0..self.blocks.len() {
+            let (mut at, mut way) = (block, Vec::new());
+            let landing = loop {
+                match (end[at], &self.blocks[at].term) {
+                    (Some(known), _) => break known,
+                    (None, Term::Goto(next)) if self.blocks[at].insts.is_empty() => {
+                        // A way that comes back here is an empty endless loop, and lands here.
+                        end[at] = Some(at);
+                        way.push(at);
+                        at = *next;
+                    }
+                    _ => break at,
+                }
+            };
+            end[at] = Some(landing);
+            way.into_iter().for_each(|passed| end[passed] = Some(landing));
         }
-        at
+        end.into_iter().enumerate().map(|(block, end)| end.unwrap_or(block)).collect()
     }
 }
 

@@ -6,7 +6,7 @@
 //! Lanes of a warp run in lock step, so a lane that has left a spinning loop, with the lock the others spin for, would wait for them for ever. So the way such a lane goes from there to its *release*, the
 //! next write that others can wait for, is made part of the loop: it goes on before the others try again. That is an [`Extension`], edges of control flow that no lane takes.
 
-use crate::graph::{Dominators, Graph};
+use crate::graph::Graph;
 use crate::program::*;
 use atoll_ptx::{Immediate, StateSpace};
 use std::collections::HashMap;
@@ -185,7 +185,7 @@ impl<'p> Definitions<'p> {
 pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> {
     let [head] = *inside.entries else { return None };
     let graph = Graph::new(program.successors());
-    let dominators = Dominators::new(&graph, ENTRY);
+    let dominators = graph.dominators(ENTRY);
     let is_in_loop = |b: BlockId| inside.blocks.contains(&b);
     let may_join = |b: BlockId| {
         let block = &program.blocks[b];
@@ -193,7 +193,7 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
             && !is_in_loop(b)
             && !matches!(block.term, Term::Barrier { .. })
             && !block.insts.first().is_some_and(is_meeting)
-            && dominates(&dominators, head, b)
+            && dominators.dominates(head, b)
     };
     let mut way = vec![false; program.blocks.len()];
     let mut work: Vec<BlockId> = inside.blocks.iter().flat_map(|&b| graph.succs[b].iter().copied()).filter(|&b| may_join(b)).collect();
@@ -228,15 +228,4 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
     edges.sort_unstable();
     edges.dedup();
     (!edges.is_empty()).then_some(Extension { edges })
-}
-
-fn dominates(dominators: &Dominators, above: BlockId, mut block: BlockId) -> bool {
-    loop {
-        match dominators.idom[block] {
-            _ if block == above => return true,
-            usize::MAX => return false,
-            next if next == block => return false,
-            next => block = next,
-        }
-    }
 }

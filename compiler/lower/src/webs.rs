@@ -4,7 +4,9 @@
 //! together, i.e. an SSA web: the values of one register that meet in φs. After this pass every [`Reg`] of the program is a web, so that what is
 //! uniform in one part of a kernel is not spoilt by what is not in another.
 
-use crate::graph::{Dominators, Graph};
+use crate::graph::Graph;
+use crate::joins::Joins;
+use crate::live::{Live, TooLarge};
 use crate::program::*;
 use std::collections::HashMap;
 
@@ -15,53 +17,24 @@ pub(crate) struct Phi {
     pub(crate) web: Reg,
 }
 
-/// Live registers at the start of each block.
-pub fn live_in(program: &Program, graph: &Graph) -> Vec<Vec<bool>> {
-    let count = program.regs.len();
-    let mut live = vec![vec![false; count]; program.blocks.len()];
-    let mut work: Vec<BlockId> = (0..program.blocks.len()).collect();
-    while let Some(block) = work.pop() {
-        let mut now = vec![false; count];
-        for &next in &graph.succs[block] {
-            now.iter_mut().zip(&live[next]).for_each(|(n, l)| *n |= l);
-        }
-        walk_back(&program.blocks[block], &mut now);
-        if now != live[block] {
-            live[block] = now;
-            work.extend(&graph.preds[block]);
-        }
-    }
-    live
-}
-
-/// Takes liveness from the end of a block (successors' needs) to its start.
-fn walk_back(block: &Block, live: &mut [bool]) {
-    block.term.def().iter().for_each(|&d| live[d] = false);
-    block.term.uses().iter().for_each(|&u| live[u] = true);
-    for inst in block.insts.iter().rev() {
-        // A guarded definition may leave the old value in place.
-        if inst.guard.is_none() {
-            inst.defs().iter().for_each(|&d| live[d] = false);
-        }
-        inst.uses().iter().for_each(|&u| live[u] = true);
-    }
-}
-
 /// Renames the program's registers to webs and says where values meet.
-pub(crate) fn split_into_webs(program: &mut Program, graph: &Graph) -> Vec<Phi> {
-    let dominators = Dominators::new(graph, ENTRY);
-    let phis = place_phis(program, graph, &dominators);
+///
+/// # Errors
+/// Refuses a program that is too large to know what is live in it.
+pub(crate) fn split_into_webs(program: &mut Program, graph: &Graph) -> Result<Vec<Phi>, TooLarge> {
+    let live = Live::of(program, graph)?;
+    let order = graph.reverse_postorder(ENTRY);
+    let mut joins = Joins::new(graph, &graph.dominators(ENTRY), &order, &live);
+    let phis = place_phis(program, &order, &mut joins);
     let mut renamer = Renamer::new(program, &phis);
-    renamer.run(program, graph, &dominators);
-    renamer.apply(program)
+    renamer.run(program, graph, &joins.into_children());
+    Ok(renamer.apply(program))
 }
 
-/// Blocks × registers that need a φ: the iterated dominance frontier of the definitions, where the register is live.
-fn place_phis(program: &Program, graph: &Graph, dominators: &Dominators) -> Vec<Vec<Reg>> {
-    let live = live_in(program, graph);
-    let frontiers = dominators.frontiers(graph);
+/// The registers that need a φ in each block: where definitions meet and the register is live.
+fn place_phis(program: &Program, order: &[BlockId], joins: &mut Joins<'_>) -> Vec<Vec<Reg>> {
     let mut defined_in: Vec<Vec<BlockId>> = vec![Vec::new(); program.regs.len()];
-    for &block in &dominators.order {
+    for &block in order {
         let mut defs: Vec<Reg> = program.blocks[block].insts.iter().flat_map(Inst::defs).collect();
         defs.extend(program.blocks[block].term.def());
         defs.sort_unstable();
@@ -70,15 +43,7 @@ fn place_phis(program: &Program, graph: &Graph, dominators: &Dominators) -> Vec<
     }
     let mut phis: Vec<Vec<Reg>> = vec![Vec::new(); program.blocks.len()];
     for (reg, blocks) in defined_in.iter().enumerate() {
-        let mut work = blocks.clone();
-        while let Some(block) = work.pop() {
-            for &join in &frontiers[block] {
-                if live[join][reg] && !phis[join].contains(&reg) {
-                    phis[join].push(reg);
-                    work.push(join);
-                }
-            }
-        }
+        joins.of(reg, blocks).into_iter().for_each(|join| phis[join].push(reg));
     }
     phis
 }
@@ -129,11 +94,7 @@ impl Renamer {
     }
 
     /// Walks the dominator tree and writes value numbers in place of registers.
-    fn run(&mut self, program: &mut Program, graph: &Graph, dominators: &Dominators) {
-        let mut children = vec![Vec::new(); program.blocks.len()];
-        for &block in dominators.order.iter().filter(|&&b| dominators.idom[b] != b) {
-            children[dominators.idom[block]].push(block);
-        }
+    fn run(&mut self, program: &mut Program, graph: &Graph, children: &[Vec<BlockId>]) {
         let mut scope = Scope::default();
         let mut stack = vec![(ENTRY, None::<Vec<(Reg, Option<usize>)>>)];
         while let Some((block, undo)) = stack.pop() {

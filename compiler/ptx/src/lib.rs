@@ -10,6 +10,7 @@
 //! | [`parse`] | text to [`Module`]; every error with its line, column and what was expected |
 //! | [`verify`] | whether the module makes sense; every fault with its place |
 //! | [`analysis`] | control flow, dominators, loops, liveness, definitions and uses |
+//! | [`flow`] | the same analyses over numbers, for graphs that others make |
 //! | [`Instruction::visit_names`] | what an instruction does with each of its operands |
 //! | [`build`] | new kernels, statement by statement |
 //! | [`print()`] | [`Module`] to text |
@@ -29,6 +30,7 @@ pub mod analysis;
 pub mod ast;
 pub mod build;
 mod directive;
+pub mod flow;
 mod initial;
 mod lex;
 pub mod limits;

@@ -15,6 +15,9 @@ use atoll_lower::program::{BlockId, EXIT, Reg, Term};
 /// An influence at least this many instructions long is skipped by a jump where no lane wants it.
 const WORTH_A_JUMP: usize = 6;
 
+/// Loops that lanes leave in different iterations, in each other, and exits that lie on the way to others: this much deep. Writing them recurses, and each takes a copy or a mask of its own.
+const MAX_NESTED: usize = 256;
+
 /// A context.
 pub(super) type ContextId = usize;
 
@@ -57,6 +60,8 @@ pub(super) struct Flow {
     contexts: Vec<Context>,
     labels: HashMap<(ContextId, BlockId), Label>,
     queue: Vec<(ContextId, BlockId)>,
+    /// How many exits the one being written lies behind.
+    exits: usize,
 }
 
 impl Emitter<'_> {
@@ -301,6 +306,9 @@ impl Emitter<'_> {
 
     /// Runs everything from `side` to the exit for some lanes, and restores what the others still need.
     fn run_to_exit(&mut self, side: BlockId, lanes: &Val) -> Result<(), HostError> {
+        if self.flow.exits >= MAX_NESTED {
+            return Err(self.too_deep(side, "exits that part lanes behind others"));
+        }
         let reached = self.analysis.flow.reachable(&[side], None);
         let nodes: Vec<BlockId> = (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect();
         let mut written: Vec<Reg> = nodes.iter().flat_map(|&b| self.program.blocks[b].insts.iter().flat_map(Inst::defs)).collect();
@@ -309,7 +317,9 @@ impl Emitter<'_> {
         let saved: Vec<(Reg, Val)> = written.into_iter().map(|r| (r, self.load_slot(r))).collect();
         let pending = self.pending_masks(&nodes);
         self.w.store(lanes, &pending[&side]);
+        self.flow.exits += 1;
         self.linearise(&pending, &nodes, &mut Vec::new())?;
+        self.flow.exits -= 1;
         for (reg, value) in saved {
             let slot = self.slots[reg].clone();
             self.w.store(&value, &slot);
@@ -456,6 +466,9 @@ impl Emitter<'_> {
         let entered = |b: &&BlockId| self.analysis.flow.preds[**b].iter().any(|p| !component.contains(p));
         let place = |b: &&BlockId| order.iter().position(|o| o == *b);
         let head = *component.iter().filter(entered).min_by_key(place).unwrap_or(&component[0]);
+        if cut.len() >= MAX_NESTED {
+            return Err(self.too_deep(head, "loops that lanes leave in different iterations"));
+        }
         let (again, out) = (self.w.label("masked_loop"), self.w.label("masked_out"));
         self.w.place(&again);
         cut.push(head);
@@ -466,6 +479,11 @@ impl Emitter<'_> {
         self.w.br_if(&any, &again, &out);
         self.w.place(&out);
         Ok(())
+    }
+
+    fn too_deep(&self, block: BlockId, what: &str) -> HostError {
+        let (line, what) = (self.program.blocks[block].line, format!("more than {MAX_NESTED} {what}"));
+        LowerError::Unsupported { target: TARGET, kernel: self.program.name.clone(), line, what }.into()
     }
 
     /// One block of a linearised influence.

@@ -5,9 +5,9 @@
 
 use super::*;
 use atoll_lower::analysis::Split;
+use atoll_lower::live::{Live, TooLarge};
 use atoll_lower::program::{BlockId, ENTRY, Reduce, ReduceOp, Reg, Term};
 use atoll_lower::shape::Level;
-use atoll_lower::webs::live_in;
 use std::collections::BTreeMap;
 
 /// Alignment of a warp's record, for whole-vector accesses.
@@ -71,9 +71,9 @@ struct KeptRegister {
 }
 
 impl Regions {
-    pub(super) fn plan(program: &Program, analysis: &Analysis) -> Regions {
+    pub(super) fn plan(program: &Program, analysis: &Analysis) -> Result<Regions, TooLarge> {
         let graph = atoll_lower::graph::Graph::new(program.successors());
-        let live = live_in(program, &graph);
+        let live = Live::of(program, &graph)?;
         let mut starts = vec![(ENTRY, None)];
         // Where every warp has a stack, a barrier is nothing that divides its code.
         for (id, block) in program.blocks.iter().enumerate().filter(|_| !analysis.scheduled) {
@@ -81,7 +81,7 @@ impl Regions {
                 starts.push((next, Some(id)));
             }
         }
-        let list: Vec<Region> = starts.into_iter().map(|(entry, barrier)| Region::new(program, entry, barrier, &live[entry])).collect();
+        let list: Vec<Region> = starts.into_iter().map(|(entry, barrier)| Region::new(program, entry, barrier, &live)).collect();
         let needs_record = |reg: &Reg| list.iter().skip(1).any(|r| r.live[*reg]) && !is_block_wide(analysis, *reg);
         let (mut record, mut at) = (HashMap::new(), 4u32);
         for reg in (0..program.regs.len()).filter(needs_record) {
@@ -92,7 +92,7 @@ impl Regions {
         }
         let warps = analysis.block.warps();
         let leaves = (0..program.blocks.len()).any(|b| analysis.split[b] == Split::Divergent && analysis.exit_side[b].is_some());
-        Regions {
+        Ok(Regions {
             list,
             record,
             record_bytes: at.next_multiple_of(RECORD_ALIGN),
@@ -102,7 +102,7 @@ impl Regions {
             frame_bytes: if analysis.scheduled { fibers::FRAME_BYTES } else { 0 },
             state: Vec::new(),
             next: None,
-        }
+        })
     }
 
     /// Scratch memory per compute unit.
@@ -118,7 +118,7 @@ impl Regions {
 }
 
 impl Region {
-    fn new(program: &Program, entry: BlockId, barrier: Option<BlockId>, live: &[bool]) -> Region {
+    fn new(program: &Program, entry: BlockId, barrier: Option<BlockId>, live: &Live) -> Region {
         let mut seen = vec![false; program.blocks.len()];
         let mut writes = vec![false; program.regs.len()];
         let mut stops = Vec::new();
@@ -138,7 +138,8 @@ impl Region {
                 term => work.extend(term.successors()),
             }
         }
-        Region { entry, barrier, live: live.to_vec(), writes, stops }
+        let live = (0..program.regs.len()).map(|reg| live.contains(entry, reg)).collect();
+        Region { entry, barrier, live, writes, stops }
     }
 }
 

@@ -1,0 +1,105 @@
+//! Which registers hold a value that may still be read.
+
+use crate::graph::Graph;
+use crate::program::{Block, BlockId, Inst, Program, Reg};
+
+/// Most pairs of a block and a register that is live at its start: 256 MiB of them. Large kernels have some hundred thousand.
+const MAX_PAIRS: usize = 1 << 26;
+
+/// A program in which too many registers are live in too many blocks to list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {MAX_PAIRS} live registers at the starts of basic blocks, added up")]
+pub struct TooLarge;
+
+/// The registers that are live at the start of each block.
+///
+/// Listed for each block, since most registers live in few blocks: sets of all registers for all blocks would be as large as both multiplied.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// In order.
+    at_start: Vec<Vec<u32>>,
+}
+
+impl Live {
+    /// Computes liveness over a graph of the program's blocks. Takes about as much time as there are pairs of blocks and live registers.
+    ///
+    /// # Errors
+    /// Refuses a program whose lists would fill the memory.
+    pub fn of(program: &Program, graph: &Graph) -> Result<Live, TooLarge> {
+        let Mentions { read_first, written } = Mentions::of(program);
+        let mut at_start: Vec<Vec<u32>> = vec![Vec::new(); program.blocks.len()];
+        // The last register that each block writes for sure, of those that were followed.
+        let mut writes = vec![Reg::MAX; program.blocks.len()];
+        let mut pairs = 0;
+        for (reg, mut work) in read_first.into_iter().enumerate() {
+            written[reg].iter().for_each(|&block| writes[block] = reg);
+            while let Some(block) = work.pop() {
+                if at_start[block].last() == Some(&(reg as u32)) {
+                    continue;
+                }
+                at_start[block].push(reg as u32);
+                pairs += 1;
+                if pairs > MAX_PAIRS {
+                    return Err(TooLarge);
+                }
+                work.extend(graph.preds[block].iter().filter(|&&from| writes[from] != reg));
+            }
+        }
+        Ok(Live { at_start })
+    }
+
+    /// Whether a register is live at the start of a block.
+    pub fn contains(&self, block: BlockId, reg: Reg) -> bool {
+        self.at_start[block].binary_search(&(reg as u32)).is_ok()
+    }
+
+    /// The registers that are live at the start of a block, in order.
+    pub fn at(&self, block: BlockId) -> impl Iterator<Item = Reg> + '_ {
+        self.at_start[block].iter().map(|&reg| reg as Reg)
+    }
+}
+
+/// The blocks that mention each register.
+struct Mentions {
+    /// Those that read it before they write it for sure.
+    read_first: Vec<Vec<BlockId>>,
+    /// Those that write it for sure.
+    written: Vec<Vec<BlockId>>,
+}
+
+impl Mentions {
+    fn of(program: &Program) -> Mentions {
+        let none = vec![Vec::new(); program.regs.len()];
+        let mut mentions = Mentions { read_first: none.clone(), written: none };
+        program.blocks.iter().enumerate().for_each(|(id, block)| mentions.add(id, block));
+        mentions
+    }
+
+    fn add(&mut self, id: BlockId, block: &Block) {
+        for inst in &block.insts {
+            self.read(id, &inst.uses());
+            // A guarded definition may leave the old value in place.
+            if inst.guard.is_none() {
+                self.write(id, &Inst::defs(inst));
+            }
+        }
+        self.read(id, &block.term.uses());
+        self.write(id, block.term.def().as_slice());
+    }
+
+    fn read(&mut self, id: BlockId, regs: &[Reg]) {
+        for &reg in regs {
+            if self.written[reg].last() != Some(&id) && self.read_first[reg].last() != Some(&id) {
+                self.read_first[reg].push(id);
+            }
+        }
+    }
+
+    fn write(&mut self, id: BlockId, regs: &[Reg]) {
+        for &reg in regs {
+            if self.written[reg].last() != Some(&id) {
+                self.written[reg].push(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Hostile depth: control flow as deep as the reader takes it. Each of these kernels takes minutes, or more memory than there is, with algorithms that are quadratic in loops or blocks, and overflows the
+//! stack with algorithms that recurse.
+
+use crate::graph::Graph;
+use crate::joins::Joins;
+use crate::live::Live;
+use crate::program::*;
+use crate::{analysis, read, webs};
+use std::fmt::Write as _;
+
+/// A kernel with this code. `%p` decides branches, `%r` is read and written everywhere.
+fn program(code: &str) -> Program {
+    let text = format!(
+        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n) {{\n.reg .b32 %r; .reg .pred %p;\nld.param.u32 %r, [n];\n{code}ret;\n}}"
+    );
+    let module = atoll_ptx::parse(&text).unwrap();
+    read::read_kernel(&module, module.kernels().next().unwrap(), true, "test").unwrap()
+}
+
+const STEP: &str = "add.u32 %r, %r, 1; setp.lt.u32 %p, %r, 9;";
+
+/// Splits registers and finds where threads meet again; says in how many places values of a register meet.
+fn analyse(mut program: Program) -> usize {
+    let graph = Graph::new(program.successors());
+    let phis = webs::split_into_webs(&mut program, &graph).unwrap();
+    let meet = analysis::reconvergence(&graph, &vec![None; graph.len()]);
+    assert_eq!(meet.len(), program.blocks.len());
+    phis.len()
+}
+
+#[test]
+fn thirty_thousand_loops_in_each_other() {
+    let mut code = String::new();
+    (0..30_000).for_each(|n| writeln!(code, "L{n}: {STEP}").unwrap());
+    (0..30_000).rev().for_each(|n| writeln!(code, "@%p bra L{n};").unwrap());
+    // The counter meets at each head; the first block of the kernel is not one.
+    assert_eq!(analyse(program(&code)), 30_000);
+}
+
+#[test]
+fn twenty_thousand_diamonds_in_a_row() {
+    let mut code = String::new();
+    (0..20_000).for_each(|n| writeln!(code, "{STEP} @%p bra E{n}; add.u32 %r, %r, 2; E{n}: xor.b32 %r, %r, 3;").unwrap());
+    assert_eq!(analyse(program(&code)), 20_000);
+}
+
+#[test]
+fn sixty_thousand_blocks_in_a_chain_and_as_many_empty_ones() {
+    let chain = |step: &str| {
+        let mut code = String::new();
+        (0..60_000).for_each(|n| writeln!(code, "bra C{n}; C{n}: {step}").unwrap());
+        program(&code)
+    };
+    assert_eq!(analyse(chain(STEP)), 0);
+    let empty = chain("");
+    assert_eq!(empty.blocks[ENTRY].term, Term::Goto(EXIT));
+    assert_eq!(analyse(empty), 0);
+}
+
+#[test]
+fn a_ladder_of_twenty_thousand_rungs_that_is_entered_on_both_sides() {
+    // Every rung can be climbed from both sides, up and down: one irreducible part of the graph.
+    let mut code = String::from("setp.lt.u32 %p, %r, 9; @%p bra B0;\n");
+    for n in 0..10_000 {
+        let (up, down) = (if n == 9_999 { 0 } else { n + 1 }, if n == 0 { 0 } else { n - 1 });
+        writeln!(code, "A{n}: {STEP} @%p bra B{down}; bra A{up};\nB{n}: {STEP} @%p bra A{n}; bra B{up};").unwrap();
+    }
+    // All blocks but the last one of the second side are entered from two places.
+    assert_eq!(analyse(program(&code)), 19_999);
+}
+
+/// Numbers that look random and are the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+}
+
+/// A program of some blocks whose ends lead anywhere, and whose code reads and writes three registers.
+fn random_program(seed: u64) -> Program {
+    let mut numbers = Numbers(seed);
+    let count = 4 + numbers.below(9);
+    let mut program = program("mov.u32 %r, 1; @%p mov.u32 %r, 2; setp.lt.u32 %p, %r, 9;");
+    let forms = std::mem::take(&mut program.blocks[ENTRY].insts);
+    program.blocks.truncate(2);
+    program.regs = vec![program.regs[0].clone(); 3];
+    for block in ENTRY..count {
+        let mut insts = Vec::new();
+        for _ in 0..numbers.below(3) {
+            // The last of the four is a comparison, which reads one register and here writes another.
+            let mut inst = forms[1 + numbers.below(3)].clone();
+            let [to, from, guard] = [0; 3].map(|_| numbers.below(3));
+            inst.guard = inst.guard.map(|(_, negated)| (guard, negated));
+            inst.ops[0] = Opnd::Reg(to);
+            inst.ops.iter_mut().skip(1).for_each(|operand| operand.rename(&mut |_| from));
+            insts.push(inst);
+        }
+        let [taken, other] = [0; 2].map(|_| numbers.below(count));
+        let term =
+            if numbers.below(3) == 0 { Term::Goto(taken) } else { Term::Branch { pred: numbers.below(3), negated: false, taken, other } };
+        let made = Block { insts, term, line: 0 };
+        if block == ENTRY { program.blocks[ENTRY] = made } else { program.blocks.push(made) }
+    }
+    program
+}
+
+/// Whether a register may be read behind the start of a block before it is written: every way is tried.
+fn is_live(program: &Program, block: BlockId, reg: Reg) -> bool {
+    let (mut seen, mut work) = (vec![false; program.blocks.len()], vec![block]);
+    while let Some(at) = work.pop() {
+        if std::mem::replace(&mut seen[at], true) {
+            continue;
+        }
+        let block = &program.blocks[at];
+        let mut written = false;
+        for inst in &block.insts {
+            if !written && inst.uses().contains(&reg) {
+                return true;
+            }
+            written |= inst.guard.is_none() && inst.defs().contains(&reg);
+        }
+        if !written && block.term.uses().contains(&reg) {
+            return true;
+        }
+        if !written {
+            work.extend(block.term.successors());
+        }
+    }
+    false
+}
+
+/// Where definitions of a register meet, by the definition of dominance frontiers.
+fn frontiers(program: &Program, graph: &Graph, reg: Reg) -> Vec<BlockId> {
+    let reached = graph.reachable(&[ENTRY], None);
+    let dominates = |above: BlockId, below: BlockId| above == below || above == ENTRY || !graph.reachable(&[ENTRY], Some(above))[below];
+    let writes = |block: &BlockId| program.blocks[*block].insts.iter().any(|inst| inst.defs().contains(&reg));
+    let mut work: Vec<BlockId> = (0..graph.len()).filter(|b| reached[*b]).filter(writes).collect();
+    let mut found = Vec::new();
+    while let Some(block) = work.pop() {
+        for to in (0..graph.len()).filter(|&to| reached[to] && is_live(program, to, reg)) {
+            let enters = graph.preds[to].iter().any(|&from| reached[from] && dominates(block, from));
+            if enters && (block == to || !dominates(block, to)) && !found.contains(&to) {
+                found.push(to);
+                work.push(to);
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn values_meet_where_the_definition_of_frontiers_says() {
+    for seed in 0..2_000 {
+        let program = random_program(seed);
+        let graph = Graph::new(program.successors());
+        let live = Live::of(&program, &graph).unwrap();
+        let order = graph.reverse_postorder(ENTRY);
+        let mut joins = Joins::new(&graph, &graph.dominators(ENTRY), &order, &live);
+        for reg in 0..3 {
+            for block in 0..graph.len() {
+                assert_eq!(live.contains(block, reg), is_live(&program, block, reg), "seed {seed}, block {block}, register {reg}");
+            }
+            let written: Vec<BlockId> =
+                order.iter().copied().filter(|b| program.blocks[*b].insts.iter().any(|i| i.defs().contains(&reg))).collect();
+            let mut found = joins.of(reg, &written);
+            found.sort_unstable();
+            assert_eq!(found, frontiers(&program, &graph, reg), "seed {seed}, register {reg}");
+        }
+    }
+}

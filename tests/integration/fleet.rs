@@ -11,7 +11,7 @@ use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::{http, root, stand_in};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -182,27 +182,81 @@ fn devices_that_cannot_be_together_are_refused_with_the_cause() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn two_gpus_serve_in_one_daemon() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let repository = folder.path().join("repository");
+/// A repository with a model that goes wrong as its request says, on each of two GPUs.
+fn two_gpus(folder: &Path) -> Result<PathBuf> {
+    let repository = folder.join("repository");
     std::fs::create_dir(&repository)?;
     let compile = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
     pack(&root().join("tests/functions/faulty.toml"), &repository.join("first.kg"), &compile, &Silent)?;
     std::fs::copy(repository.join("first.kg"), repository.join("second.kg"))?;
     std::fs::write(repository.join("second.toml"), "device = \"cuda:1\"")?;
-    stand_in::install(folder.path())?;
-    let environment = |options: &str| [("LD_LIBRARY_PATH", folder.path().into()), (stand_in::OPTIONS, OsString::from(options))];
-    let said = refused(&repository, &["cuda:0", "cuda:1"], &environment("devices=1"))?;
+    stand_in::install(folder)?;
+    Ok(repository)
+}
+
+fn stand_in_options(folder: &Path, options: &str) -> [(&'static str, OsString); 2] {
+    [("LD_LIBRARY_PATH", folder.into()), (stand_in::OPTIONS, OsString::from(options))]
+}
+
+/// Asks a model that goes wrong as `mode` says.
+fn ask_faulty(daemon: &Daemon, model: &str, mode: u32) -> Result<(u16, String)> {
+    let request = format!(r#"{{"inputs": [{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}]}}"#);
+    Ok(http::ask(&daemon.http, "POST", &format!("/v2/models/{model}/infer"), &request)?)
+}
+
+#[test]
+fn two_gpus_serve_in_one_daemon() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let repository = two_gpus(folder.path())?;
+    let said = refused(&repository, &["cuda:0", "cuda:1"], &stand_in_options(folder.path(), "devices=1"))?;
     ensure!(said.contains("cannot start cuda:1"), "{said}");
     let devices = ["--device", "cuda:0", "--device", "cuda:1"];
-    let daemon = Daemon::start_in(&repository, folder.path(), &devices, &environment("devices=2"))?;
-    let request = format!(r#"{{"inputs": [{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{HARMLESS}]}}]}}"#);
+    let daemon = Daemon::start_in(&repository, folder.path(), &devices, &stand_in_options(folder.path(), "devices=2"))?;
     for (model, device) in [("first", "cuda:0"), ("second", "cuda:1")] {
-        let (status, body) = http::ask(&daemon.http, "POST", &format!("/v2/models/{model}/infer"), &request)?;
+        let (status, body) = ask_faulty(&daemon, model, HARMLESS)?;
         ensure!(status == 200, "{model}: {body}");
         let sample = format!("nv_inference_request_success{{model=\"{model}\",version=\"1\",device=\"{device}\"}}");
         ensure!(metric(&daemon, &sample)? == 1.0, "{sample}");
     }
+    Ok(())
+}
+
+/// In the daemon's own process nothing takes the place of a GPU whose context is gone.
+#[test]
+fn a_gpu_that_is_lost_for_good_leaves_the_other_one_undisturbed() -> Result<()> {
+    const TRAP: u32 = 4;
+    let folder = tempfile::tempdir()?;
+    let repository = two_gpus(folder.path())?;
+    let devices = ["--device", "cuda:0", "--device", "cuda:1", "--isolation", "none"];
+    let daemon = Daemon::start_in(&repository, folder.path(), &devices, &stand_in_options(folder.path(), "devices=2"))?;
+    let over = AtomicBool::new(false);
+    let load = || -> Result<u32> {
+        let mut calls = 0;
+        while !over.load(Relaxed) {
+            let (status, body) = ask_faulty(&daemon, "first", HARMLESS)?;
+            ensure!(status == 200, "the other device failed: {body}");
+            calls += 1;
+        }
+        Ok(calls)
+    };
+    let calls = std::thread::scope(|scope| {
+        let load = scope.spawn(load);
+        let harm = || -> Result<()> {
+            std::thread::sleep(Duration::from_millis(200));
+            let (status, body) = ask_faulty(&daemon, "second", TRAP)?;
+            ensure!(status == 500, "{status}: {body}");
+            wait_until("lost", || Ok(metric(&daemon, "atoll_device_lost{device=\"cuda:1\"}")? == 1.0))?;
+            let (status, body) = ask_faulty(&daemon, "second", HARMLESS)?;
+            ensure!(status == 500 && body.contains("the device is lost"), "{status}: {body}");
+            std::thread::sleep(Duration::from_millis(200));
+            Ok(())
+        };
+        let harmed = harm();
+        over.store(true, Relaxed);
+        let calls = load.join().expect("no panic");
+        harmed.and(calls)
+    })?;
+    ensure!(calls > 10, "only {calls} calls");
+    ensure!(metric(&daemon, "atoll_device_lost{device=\"cuda:0\"}")? == 0.0);
     Ok(())
 }

@@ -4,33 +4,9 @@ use super::Worker;
 use crate::clock;
 use crate::error::EngineError;
 use crate::statistics::LaneStatistics;
-use atoll_core::{ClientId, LaneConfig, LaneError, LaneId, QueueId, Tenant};
+use atoll_core::{LaneConfig, LaneError, LaneId, QueueId};
 use atoll_device::{DeviceError, Lane, LaneSpec};
 use crossbeam_channel::Sender;
-use std::collections::BTreeMap;
-
-/// What the worker knows of lanes beside the scheduler.
-#[derive(Debug, Default)]
-pub(super) struct Lanes {
-    /// The compute units of lanes that were opened.
-    units: BTreeMap<LaneId, Vec<u32>>,
-    /// Who waits for a lane to be closed.
-    closing: BTreeMap<LaneId, Sender<Result<(), EngineError>>>,
-    /// The numbers under which the scheduler knows tenants, as many as have accounts.
-    clients: BTreeMap<Tenant, ClientId>,
-}
-
-impl Lanes {
-    /// The number under which the scheduler knows a tenant.
-    pub(super) fn client(&mut self, tenant: &Tenant) -> ClientId {
-        if let Some(&client) = self.clients.get(tenant) {
-            return client;
-        }
-        let client = ClientId(self.clients.len() as u32);
-        self.clients.insert(tenant.clone(), client);
-        client
-    }
-}
 
 impl Worker {
     /// Whether functions may be loaded into a lane.

@@ -7,6 +7,7 @@ mod drains;
 mod executors;
 mod functions;
 mod holdings;
+mod lane_notes;
 mod lanes;
 mod launches;
 mod loaded;
@@ -41,7 +42,7 @@ use atoll_core::{Action, DeviceScheduler, Epoch, Event, LaunchId, Nanos, PolicyE
 use atoll_device::priority::WakePriority;
 use atoll_device::{Device, cpus, priority};
 use holdings::Holdings;
-use lanes::Lanes;
+use lane_notes::Lanes;
 use loaded::{LoadJob, Loaded};
 use pads::PaddingState;
 use parked::Parked;

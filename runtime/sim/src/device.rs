@@ -10,15 +10,18 @@
 //!
 //! Faults change one thing each: a kernel that is stuck keeps its compute units until the device ends it, a reset that fails is an epoch that no kernel reads, a late completion holds back those behind it.
 //!
+//! Queues belong to lanes, the first ones to the default lane of all compute units. Blocks of a lane take no more than its compute units, and no more than nobody has: which ones these are is not simulated.
+//!
 //! Pads of a launch run on compute units of their own, one round after the other, and the launch ends with the last of everything.
 
 use crate::faults::{DeviceFaults, Faults, LATE_COMPLETION_NS, STUCK_KERNEL_NS};
 use crate::model::Kernel;
 use crate::occupancy::Group as Occupying;
 use crate::parameters::DeviceParameters;
-use atoll_core::{Epoch, LaunchEnd, LaunchId, Nanos, PadShape, PreemptLevel, QueueId, TaskId};
+use atoll_core::{Epoch, LaneConfig, LaneId, LaunchEnd, LaunchId, Nanos, PadShape, PreemptLevel, QueueId, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Parts of a compute unit: divisible by all occupancies up to 16 and nearly by the others.
@@ -131,6 +134,16 @@ impl Current {
     }
 }
 
+/// Compute units that queues share.
+#[derive(Debug)]
+struct Lane {
+    id: LaneId,
+    queues: Range<usize>,
+    compute_units: u32,
+    /// Parts of them that are taken.
+    used: u64,
+}
+
 /// One device queue.
 #[derive(Debug, Default)]
 struct Queue {
@@ -165,6 +178,8 @@ enum Happening {
 pub struct SimDevice {
     parameters: DeviceParameters,
     queues: Vec<Queue>,
+    /// The default lane, then those that were opened.
+    lanes: Vec<Lane>,
     /// Queues whose current launch has blocks on compute units or on their way there, in the order in which that began.
     open: Vec<usize>,
     /// The queue that was opened last.
@@ -195,6 +210,12 @@ impl SimDevice {
         SimDevice {
             parameters: *parameters,
             queues: (0..parameters.queues).map(|_| Queue::default()).collect(),
+            lanes: vec![Lane {
+                id: LaneId::DEFAULT,
+                queues: 0..parameters.queues as usize,
+                compute_units: parameters.compute_units,
+                used: 0,
+            }],
             open: Vec::new(),
             last: None,
             used: 0,
@@ -213,6 +234,49 @@ impl SimDevice {
     #[must_use]
     pub fn with_faults(self, faults: &Faults, seed: u64) -> SimDevice {
         SimDevice { faults: DeviceFaults::new(faults, seed), ..self }
+    }
+
+    /// Opens a lane of so many compute units. Its queues come behind those there are, or take the places of a lane's that is closed.
+    pub fn open_lane(&mut self, lane: &LaneConfig) {
+        let queues = lane.queues.start as usize..lane.queues.end as usize;
+        assert!(
+            self.lanes.iter().all(|other| other.queues.end <= queues.start || queues.end <= other.queues.start),
+            "a queue of two lanes"
+        );
+        if self.queues.len() < queues.end {
+            self.queues.resize_with(queues.end, Queue::default);
+        }
+        self.lanes.push(Lane { id: lane.lane, queues, compute_units: lane.compute_units, used: 0 });
+    }
+
+    /// Closes a lane in which nothing is.
+    pub fn close_lane(&mut self, lane: LaneId) {
+        let at = self.lanes.iter().position(|other| other.id == lane).expect("a lane that is open is closed");
+        let closed = self.lanes.remove(at);
+        let is_idle = |queue: &Queue| queue.current.is_none() && queue.waiting.is_empty();
+        assert!(closed.used == 0 && self.queues[closed.queues].iter().all(is_idle), "a lane is closed while launches are in it");
+    }
+
+    fn lane(&mut self, queue: usize) -> &mut Lane {
+        self.lanes.iter_mut().find(|lane| lane.queues.contains(&queue)).expect("a queue belongs to a lane")
+    }
+
+    /// Parts of compute units are taken for a queue.
+    fn take(&mut self, queue: usize, parts: u64) {
+        self.used += parts;
+        self.lane(queue).used += parts;
+    }
+
+    fn free(&mut self, queue: usize, parts: u64) {
+        self.used -= parts;
+        self.lane(queue).used -= parts;
+    }
+
+    /// What a queue's lane and the device have left, in parts of compute units.
+    fn room(&mut self, queue: usize) -> u64 {
+        let left = self.capacity() - self.used;
+        let lane = self.lane(queue);
+        left.min(u64::from(lane.compute_units) * UNIT - lane.used)
     }
 
     /// What went wrong so far.
@@ -334,7 +398,7 @@ impl SimDevice {
 
     /// Turns to the next launch of a queue, if it is free for one.
     fn fetch(&mut self, now: Nanos, queue: usize) {
-        let costs = self.parameters.costs;
+        let (costs, compute_units) = (self.parameters.costs, self.lane(queue).compute_units);
         let place = &mut self.queues[queue];
         if place.current.is_some() {
             return;
@@ -344,7 +408,7 @@ impl SimDevice {
         place.current = Some(Current {
             each: UNIT / u64::from(launch.kernel.profile.occupancy()),
             pending: launch.kernel.profile.blocks - ran,
-            own_units: self.parameters.compute_units - launch.pads.iter().map(|pad| pad.shape.compute_units).sum::<u32>(),
+            own_units: compute_units - launch.pads.iter().map(|pad| pad.shape.compute_units).sum::<u32>(),
             running: Vec::new(),
             pending_pads: launch.pads.clone(),
             running_pads: Vec::new(),
@@ -386,7 +450,8 @@ impl SimDevice {
     fn dispatch(&mut self, now: Nanos) {
         let mut order = self.open.clone();
         if self.parameters.has_priorities {
-            order.sort_by_key(|&queue| queue != 0);
+            // The first queue of each lane.
+            order.sort_by_key(|&queue| !self.lanes.iter().any(|lane| lane.queues.start == queue));
         }
         for queue in order {
             self.leave_if_raised(queue);
@@ -409,12 +474,13 @@ impl SimDevice {
     }
 
     fn start_blocks(&mut self, now: Nanos, queue: usize) {
-        let (capacity, used, costs) = (self.capacity(), self.used, self.parameters.costs);
+        let (capacity, used, costs, room) = (self.capacity(), self.used, self.parameters.costs, self.room(queue));
+        let lane_used = self.lane(queue).used;
         self.count += 1;
         let group = self.count;
         let current = self.current(queue);
         let own = u64::from(current.running_blocks()) * current.each;
-        let room = (capacity - used).min((u64::from(current.own_units) * UNIT).saturating_sub(own));
+        let room = room.min((u64::from(current.own_units) * UNIT).saturating_sub(own));
         let blocks = (room / current.each).min(u64::from(current.pending)) as u32;
         if blocks == 0 {
             return;
@@ -426,24 +492,24 @@ impl SimDevice {
         // Pads are apart from it, everybody else's blocks are among its own.
         let pads: u64 = current.running_pads.iter().map(|running| u64::from(running.pad.shape.compute_units) * UNIT).sum();
         let profile = &current.launch.kernel.profile;
-        let load = u128::from(used - pads + taken) * u128::from(profile.occupancy());
+        let load = u128::from(lane_used - pads + taken) * u128::from(profile.occupancy());
         let on_each = load.div_ceil(u128::from(current.own_units) * u128::from(UNIT)) as usize;
         let wave_ns = profile.wave_ns[on_each.clamp(1, profile.wave_ns.len()) - 1];
         let contention = u128::from(costs.contention_permille) * u128::from(used - own - pads) / u128::from(capacity);
         let slower = contention as u64 + if current.launch.pads.is_empty() { 0 } else { costs.padding_permille };
         let took = if current.is_stuck { STUCK_KERNEL_NS } else { longer(wave_ns, slower) };
-        self.used = used + taken;
+        self.take(queue, taken);
         self.after(now, took, Happening::GroupEnds { queue, group });
     }
 
     /// Begins with what runs beside the current launch of a queue, once there is room for it.
     fn start_pads(&mut self, now: Nanos, queue: usize) {
         while let Some(pad) = self.current(queue).pending_pads.last().cloned()
-            && u64::from(pad.shape.compute_units) * UNIT <= self.capacity() - self.used
+            && u64::from(pad.shape.compute_units) * UNIT <= self.room(queue)
         {
             self.count += 1;
             let group = self.count;
-            self.used += u64::from(pad.shape.compute_units) * UNIT;
+            self.take(queue, u64::from(pad.shape.compute_units) * UNIT);
             self.after(now, longer(pad.ns(), self.parameters.costs.padding_permille), Happening::GroupEnds { queue, group });
             let current = self.current(queue);
             current.pending_pads.pop();
@@ -461,7 +527,7 @@ impl SimDevice {
             let group = current.running.swap_remove(at);
             let each = current.each;
             current.ran += group.blocks;
-            self.used -= u64::from(group.blocks) * each;
+            self.free(queue, u64::from(group.blocks) * each);
             if self.watched.is_some() {
                 let launch = self.current(queue).launch.clone();
                 self.note(&launch, each, &group, now, false);
@@ -470,7 +536,7 @@ impl SimDevice {
             let running = current.running_pads.swap_remove(at);
             self.note_pad(&running, now);
             let SimPad { task, step, shape, kernel } = running.pad;
-            self.used -= u64::from(shape.compute_units) * UNIT;
+            self.free(queue, u64::from(shape.compute_units) * UNIT);
             let ran = self.ran.entry((task, step)).or_default();
             *ran = (*ran + shape.blocks).min(kernel.profile.blocks);
         } else {
@@ -504,7 +570,7 @@ impl SimDevice {
             freed += u64::from(group.blocks) * current.each;
             current.wasted_ns += u64::from(group.blocks) * (now.0 - group.began.0) / u64::from(launch.kernel.profile.occupancy());
         }
-        self.used -= freed;
+        self.free(queue, freed);
         stopped.iter().for_each(|group| self.note(&launch, each, group, now, true));
     }
 

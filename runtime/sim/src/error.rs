@@ -1,5 +1,6 @@
 //! What can be wrong with files and what is asked of a simulation.
 
+use atoll_core::LaneError;
 use std::path::PathBuf;
 
 /// Why something cannot be simulated.
@@ -39,6 +40,9 @@ pub enum SimError {
         /// What.
         what: String,
     },
+    /// The device cannot be divided so.
+    #[error("the lanes: {0}")]
+    Lane(LaneError),
     /// A workload names a model that was not given.
     #[error("client `{client}` calls the model `{model}`, for which there is no profile; known are: {known}")]
     UnknownModel {

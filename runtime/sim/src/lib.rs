@@ -25,4 +25,4 @@ pub use model::{Kernel, Model};
 pub use occupancy::Occupied;
 pub use parameters::{COSTS, CostEntry, Costs, DEVICES, DeviceParameters, device_by_name};
 pub use report::{ClientReport, Distribution, PreemptionReport, Report};
-pub use world::{Simulation, simulate, watch};
+pub use world::{LaneSetup, Simulation, simulate, watch};

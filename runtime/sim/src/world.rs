@@ -10,13 +10,27 @@ use crate::occupancy::{Group, Occupied, place};
 use crate::parameters::DeviceParameters;
 use crate::report::{ClientReport, Distribution, PreemptionReport, Report};
 use atoll_core::{
-    Action, Class, ClientId, DeviceScheduler, Event, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, SchedulerConfig, Step,
-    TaskId, TaskSpec,
+    Action, Class, ClientId, DeviceScheduler, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry,
+    SchedulerConfig, Step, TaskId, TaskSpec,
 };
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Compute units of their own for some clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneSetup {
+    /// How many.
+    pub compute_units: u32,
+    /// The clients that call in the lane, by their ids; all others call in the default lane.
+    pub clients: Vec<String>,
+    /// When the lane is closed; its clients call in the default lane from then on.
+    pub closes_at: Option<Nanos>,
+}
+
+/// Device queues of a lane.
+const LANE_QUEUES: u32 = 2;
 
 /// What is simulated.
 #[derive(Clone, Debug)]
@@ -27,6 +41,8 @@ pub struct Simulation<'a> {
     pub device: DeviceParameters,
     /// Launches each of its queues holds.
     pub queue_capacity: u32,
+    /// Lanes beside the default one, whose compute units together are no more than the device's.
+    pub lanes: &'a [LaneSetup],
     /// Who calls what.
     pub workload: &'a Workload,
     /// The models, by the names that the workload uses.
@@ -92,6 +108,8 @@ struct World<'a> {
     faults: WorldFaults,
     /// What runs beside the launch that comes next.
     pads: Vec<SimPad>,
+    /// Lanes that will be closed, and when.
+    closing: BTreeSet<(Nanos, LaneId)>,
     /// Clients that are late for their next call.
     late: Vec<usize>,
     /// Whose each task is, by their numbers.
@@ -166,10 +184,18 @@ impl<'a> World<'a> {
             best_effort_wait_ns_max: None,
             perturb: None,
         };
+        let mut scheduler = DeviceScheduler::new(&config);
+        let mut device = SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed);
+        for (number, lane) in (1..).zip(simulation.lanes) {
+            let begin = simulation.device.queues + (number - 1) * LANE_QUEUES;
+            let config = LaneConfig { lane: LaneId(number), queues: begin..begin + LANE_QUEUES, compute_units: lane.compute_units };
+            scheduler.open_lane(&config).map_err(SimError::Lane)?;
+            device.open_lane(&config);
+        }
         Ok(World {
             simulation,
-            scheduler: DeviceScheduler::new(&config),
-            device: SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed),
+            scheduler,
+            device,
             callers,
             calls: HashMap::new(),
             launches: HashMap::new(),
@@ -180,6 +206,7 @@ impl<'a> World<'a> {
             heard_by: None,
             faults: WorldFaults::new(&simulation.faults, simulation.seed),
             pads: Vec::new(),
+            closing: (1..).zip(simulation.lanes).filter_map(|(number, lane)| Some((lane.closes_at?, LaneId(number)))).collect(),
             late: Vec::new(),
             owners: Vec::new(),
             meeting: None,
@@ -196,7 +223,8 @@ impl<'a> World<'a> {
             let due = self.due.peek().map(|Reverse((at, _))| *at);
             let prepared = self.prepared.peek().map(|Reverse((at, _))| *at);
             let death = self.deaths.peek().map(|Reverse((at, _))| *at);
-            let next = [self.device.next(), due, prepared, death, self.heard_by, self.scheduler.next_wakeup()];
+            let closing = self.closing.first().map(|&(at, _)| at);
+            let next = [self.device.next(), due, prepared, death, self.heard_by, self.scheduler.next_wakeup(), closing];
             let Some(now) = next.into_iter().flatten().min().filter(|now| *now <= end && !is_done(self)) else { break };
             self.now = now;
             self.device.advance(now, &mut told);
@@ -205,6 +233,12 @@ impl<'a> World<'a> {
             }
             if self.heard_by.is_some_and(|at| at <= now) {
                 self.hear_the_unheard();
+            }
+            while let Some(&(at, lane)) = self.closing.first()
+                && at <= now
+            {
+                self.closing.remove(&(at, lane));
+                self.close_lane(lane);
             }
             while let Some(&Reverse((at, client))) = self.due.peek()
                 && at <= now
@@ -272,9 +306,22 @@ impl<'a> World<'a> {
             let after = self.faults.dead_clients.below(DEATH_NS_MAX);
             self.deaths.push(Reverse((Nanos(self.now.0 + after), task)));
         }
-        let (lane, client) = (LaneId::DEFAULT, ClientId(0));
+        let (lane, client) = (self.lane_of(client), ClientId(0));
         let spec = TaskSpec { task, lane, client, class, priority: 0, steps, deadline: None, profiles, ready: true };
         self.tell_of(Some(task), Event::TaskArrived(spec));
+    }
+
+    /// The lane that a client calls in. Where that is closed, the scheduler takes the default one.
+    fn lane_of(&self, client: usize) -> LaneId {
+        let id = &self.simulation.workload.clients[client].id;
+        let at = self.simulation.lanes.iter().position(|lane| lane.clients.contains(id));
+        at.map_or(LaneId::DEFAULT, |at| LaneId(at as u32 + 1))
+    }
+
+    fn close_lane(&mut self, lane: LaneId) {
+        let mut actions = Vec::new();
+        self.scheduler.close_lane(self.now, lane, &mut actions).expect("it is open until then");
+        self.do_all(None, actions);
     }
 
     /// A launch ended, and that wakes the scheduler, unless the wake-up is lost.
@@ -325,7 +372,12 @@ impl<'a> World<'a> {
         self.hear_the_unheard();
         let mut fresh = Vec::new();
         self.scheduler.handle(self.now, event, &mut fresh);
-        let mut actions = VecDeque::from(fresh);
+        self.do_all(caller, fresh);
+    }
+
+    /// Does what the scheduler asks, and what it asks then.
+    fn do_all(&mut self, caller: Option<TaskId>, actions: Vec<Action>) {
+        let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
             if let Some(answer) = self.carry_out(caller, action) {
                 let mut more = Vec::new();
@@ -337,7 +389,7 @@ impl<'a> World<'a> {
 
     fn carry_out(&mut self, caller: Option<TaskId>, action: Action) -> Option<Event> {
         match action {
-            Action::CloseLane { .. } => unreachable!("there is one lane"),
+            Action::CloseLane { lane } => self.device.close_lane(lane),
             Action::Prepare { task } => match self.model(task).before_ns {
                 0 => return Some(Event::TaskPrepared { task }),
                 ns => self.prepared.push(Reverse((Nanos(self.now.0 + ns), task))),

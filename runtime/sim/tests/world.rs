@@ -1,9 +1,9 @@
 //! Workloads on a simulated device: what must hold whatever the figures are.
 
-use atoll_core::{Class, LaunchProfile, POLICIES, PreemptLevel, policy_by_name};
+use atoll_core::{Class, LaunchProfile, Nanos, POLICIES, PreemptLevel, policy_by_name};
 use atoll_sim::{
-    Client, DEVICES, DeviceParameters, FaultCounts, Faults, Kernel, Load, Model, Occupied, Report, SimError, Simulation, Workload,
-    device_by_name, simulate, watch,
+    Client, Costs, DEVICES, DeviceParameters, FaultCounts, Faults, Kernel, LaneSetup, Load, Model, Occupied, Report, SimError, Simulation,
+    Workload, device_by_name, simulate, watch,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn run_with(policy: &str, device: &DeviceParameters, seed: u64, faults: Faults) 
 /// On an MI50 on which nothing goes wrong.
 fn simulation<'a>(policy: &str, workload: &'a Workload, models: &'a BTreeMap<String, Model>) -> Simulation<'a> {
     let (policy, faults) = (policy_by_name(policy).expect("a policy"), Faults::default());
-    Simulation { policy, device: *mi50(), queue_capacity: 4, workload, models, faults, seed: 1, as_disb: false }
+    Simulation { policy, device: *mi50(), queue_capacity: 4, lanes: &[], workload, models, faults, seed: 1, as_disb: false }
 }
 
 fn mi50() -> &'static DeviceParameters {
@@ -208,4 +208,55 @@ fn a_model_that_is_not_there_is_named() {
     let error = simulate(&simulation("reset", &workload, &models));
     let Err(error @ SimError::UnknownModel { .. }) = error else { panic!("{error:?}") };
     assert_eq!(error.to_string(), "client `a` calls the model `huge`, for which there is no profile; known are: quick, slow");
+}
+
+/// Half of an MI50 for some clients.
+fn half(clients: &[&str], closes_at: Option<Nanos>) -> LaneSetup {
+    LaneSetup { compute_units: 30, clients: clients.iter().map(|id| (*id).to_owned()).collect(), closes_at }
+}
+
+#[test]
+fn a_hog_in_another_lane_delays_nobody() {
+    let models = models();
+    // What lanes do not divide, bandwidth and caches, costs nothing here; nor does turning from queue to queue.
+    let costs = Costs { contention_permille: 0, dispatch_ns: 0, ..mi50().costs };
+    let device = DeviceParameters { costs, ..*mi50() };
+    let lanes = [half(&["quick_rt"], None), half(&["slow_be", "quick_be"], None)];
+    let latencies = |lanes: &[LaneSetup], workload: &Workload| {
+        let report = simulate(&Simulation { device, lanes, ..simulation("streams", workload, &models) }).expect("a report");
+        report.clients[0].latencies_ns.clone()
+    };
+    let beside = workload();
+    let alone = Workload { clients: beside.clients[..1].to_vec(), ..workload() };
+    let apart = latencies(&lanes, &beside);
+    assert!(apart.len() > 300 && apart == latencies(&lanes[..1], &alone), "as if nobody else were there");
+    let mean = |latencies: &[u64]| latencies.iter().sum::<u64>() / latencies.len() as u64;
+    assert!(mean(&latencies(&[], &beside)) > mean(&apart) * 3 / 2, "without lanes all share all compute units");
+}
+
+#[test]
+fn a_busy_lane_that_closes_loses_no_call() {
+    for policy in POLICIES {
+        let (models, workload) = (models(), workload());
+        let lanes = [half(&["slow_be", "quick_rt"], Some(Nanos(700_000_123)))];
+        let report = simulate(&Simulation { lanes: &lanes, ..simulation(policy.name, &workload, &models) }).expect("a report");
+        for client in &report.clients {
+            assert_eq!(client.scheduled, client.served + client.dropped, "{}: {client:?}", policy.name);
+            let serves = client.class == Class::RealTime || policy.name != "rt-only";
+            assert!(!serves || client.served > 10, "{}: {client:?}", policy.name);
+        }
+    }
+}
+
+#[test]
+fn lanes_that_a_device_cannot_have_are_refused() {
+    let (models, workload) = (models(), workload());
+    let refused = |lanes: &[LaneSetup]| match simulate(&Simulation { lanes, ..simulation("reset", &workload, &models) }) {
+        Err(error @ SimError::Lane(_)) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let large = LaneSetup { compute_units: 61, ..half(&[], None) };
+    assert_eq!(refused(&[large]), "the lanes: a lane cannot have 61 compute units; the device has 60");
+    let many: Vec<LaneSetup> = (0..17).map(|_| half(&[], None)).collect();
+    assert!(refused(&many).contains("the device queues 64 to 66"));
 }

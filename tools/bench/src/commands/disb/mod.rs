@@ -184,7 +184,8 @@ impl Place {
             Place::Real(device, bundles) => real::run(*device, workload, policy, bundles, settings, drawn),
             Place::Simulated(device, models) => {
                 let Settings { capacity: queue_capacity, faults, seed, as_disb, .. } = *settings;
-                let simulation = Simulation { policy, device: *device, queue_capacity, workload, models, faults, seed, as_disb };
+                let simulation =
+                    Simulation { policy, device: *device, queue_capacity, lanes: &[], workload, models, faults, seed, as_disb };
                 let report = simulate(&simulation).blame_user()?;
                 let Some(window) = drawn else { return Ok((report, None)) };
                 let (occupied, window) = watch(&simulation, window.clone(), plots::around).blame_user()?;

@@ -31,6 +31,7 @@ impl Driver {
         let config = SchedulerConfig {
             policy: policy_by_name(policy).expect("a policy"),
             queues: QUEUES,
+            twins: false,
             queue_capacity: 4,
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,
@@ -61,6 +62,7 @@ impl Driver {
             steps,
             deadline: None,
             profiles,
+            forks: None,
             ready: true,
         })
     }

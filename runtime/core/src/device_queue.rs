@@ -46,6 +46,10 @@ impl DeviceQueue {
         self.in_flight.len() < self.capacity
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
     pub(crate) fn depth(&self) -> usize {
         self.in_flight.len()
     }

@@ -24,6 +24,8 @@ pub struct LaneConfig {
     pub lane: LaneId,
     /// What the device calls its queues; the first one is the most urgent.
     pub queues: Range<u32>,
+    /// Whether the second half of them are the twins of the first, for second lines.
+    pub twins: bool,
     /// How many compute units they are bound to.
     pub compute_units: u32,
 }
@@ -52,6 +54,8 @@ pub enum LaneError {
     Closing(LaneId),
     /// It has no queues, or such as the device cannot have.
     Queues(Range<u32>),
+    /// Half of its queues are to be twins, and their number is odd.
+    Twins(usize),
     /// A queue belongs to another lane.
     QueueTaken(QueueId, LaneId),
     /// It has no compute units, or more than the device.
@@ -73,6 +77,7 @@ impl fmt::Display for LaneError {
             LaneError::Queues(queues) => {
                 write!(f, "a lane cannot have the device queues {} to {}; a device has {DEVICE_QUEUES_MAX}", queues.start, queues.end)
             }
+            LaneError::Twins(count) => write!(f, "of {count} device queues half cannot be the twins of the others"),
             LaneError::QueueTaken(queue, lane) => write!(f, "device queue {} belongs to lane {}", queue.0, lane.0),
             LaneError::ComputeUnits { wanted, of } => write!(f, "a lane cannot have {wanted} compute units; the device has {of}"),
         }
@@ -201,12 +206,15 @@ impl DeviceScheduler {
     /// # Errors
     /// See [`LaneError`]. Nothing has changed then.
     pub fn open_lane(&mut self, config: &LaneConfig) -> Result<(), LaneError> {
-        let LaneConfig { lane, ref queues, compute_units } = *config;
+        let LaneConfig { lane, ref queues, twins, compute_units } = *config;
         if lane < self.next_lane {
             return Err(LaneError::Taken(lane));
         }
         if queues.is_empty() || queues.end > DEVICE_QUEUES_MAX {
             return Err(LaneError::Queues(queues.clone()));
+        }
+        if twins && queues.len() % 2 == 1 {
+            return Err(LaneError::Twins(queues.len()));
         }
         let overlaps = |other: &&Scheduler| other.queues().start < queues.end && queues.start < other.queues().end;
         if let Some(other) = self.lanes.iter().find(overlaps) {
@@ -215,7 +223,8 @@ impl DeviceScheduler {
         if !(1..=self.config.compute_units).contains(&compute_units) {
             return Err(LaneError::ComputeUnits { wanted: compute_units, of: self.config.compute_units });
         }
-        let own = SchedulerConfig { queues: queues.end - queues.start, compute_units, ..self.config.clone() };
+        let known = (queues.end - queues.start) / if twins { 2 } else { 1 };
+        let own = SchedulerConfig { queues: known, twins, compute_units, ..self.config.clone() };
         let mut scheduler = Scheduler::new(&own, lane, queues.start);
         scheduler.lost = self.lanes[0].lost;
         self.lanes.push(scheduler);
@@ -264,7 +273,7 @@ impl DeviceScheduler {
     /// The lanes that are open or closing, the default one first.
     pub fn lanes(&self) -> impl Iterator<Item = LaneState> {
         self.lanes.iter().map(|lane| LaneState {
-            config: LaneConfig { lane: lane.lane, queues: lane.queues(), compute_units: lane.compute_units },
+            config: LaneConfig { lane: lane.lane, queues: lane.queues(), twins: lane.has_twins(), compute_units: lane.compute_units },
             tasks: lane.task_count(),
             is_closing: lane.is_closing,
         })
@@ -335,6 +344,7 @@ mod tests {
         let config = SchedulerConfig {
             policy: crate::policy::policy_by_name("reset").expect("a policy"),
             queues: 4,
+            twins: false,
             queue_capacity: 1,
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,
@@ -347,9 +357,10 @@ mod tests {
         for round in 0..1000 {
             let lanes = [LaneId(2 * round + 1), LaneId(2 * round + 2)];
             for (lane, first) in lanes.into_iter().zip([4, 6]) {
-                scheduler.open_lane(&LaneConfig { lane, queues: first..first + 2, compute_units: 2 }).expect("it is free");
+                scheduler.open_lane(&LaneConfig { lane, queues: first..first + 2, twins: false, compute_units: 2 }).expect("it is free");
                 let (task, client, class, steps) = (TaskId(lane.0.into()), ClientId(0), Class::BestEffort, Arc::from([Step::Solid]));
-                let spec = TaskSpec { task, lane, client, class, priority: 0, steps, deadline: None, profiles: None, ready: true };
+                let spec =
+                    TaskSpec { task, lane, client, class, priority: 0, steps, deadline: None, profiles: None, forks: None, ready: true };
                 scheduler.handle(Nanos(0), Event::TaskArrived(spec), &mut actions);
                 scheduler.handle(Nanos(0), Event::TaskPrepared { task }, &mut actions);
             }

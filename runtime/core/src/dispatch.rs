@@ -1,6 +1,6 @@
 //! What the scheduler decides after every event: who has to leave, who starts, what is issued.
 
-use crate::device_queue::{Abort, InFlight};
+use crate::device_queue::{Abort, DeviceQueue, InFlight};
 use crate::device_scheduler::DeviceWide;
 use crate::event::{Action, Step};
 use crate::ids::{Class, Epoch, LaunchId, PreemptLevel, QueueId, TaskId, Urgency};
@@ -26,7 +26,7 @@ impl Scheduler {
 
     pub(crate) fn view(&self) -> View {
         View {
-            queues: self.device_queues.len() as u32,
+            queues: self.policy_queues,
             preempt_level: self.preempt_level,
             rt_first: self.rt_tasks.first().map(|&(rank, _)| rank),
             be_in_flight: self.in_flight[Class::BestEffort as usize],
@@ -216,27 +216,45 @@ impl Scheduler {
         let is_slice = self.starvation.as_ref().and_then(Starvation::running).is_some();
         let all = is_slice || self.policy.may_issue(Urgency::most(Class::BestEffort), view);
         let queues = if all { 0..view.queues } else { self.policy.queues(Class::RealTime, view) };
-        for queue in queues.map(|queue| queue as usize) {
-            for at in 0..self.device_queues[queue].bound.len() {
-                // Nor is a host step started beside a full queue; it can wait for the next end of a launch, and looking for one would cost every decision.
-                if !self.device_queues[queue].has_room() {
-                    break;
-                }
-                let id = self.device_queues[queue].bound[at];
-                if !self.may_issue(&self.tasks[&id], view, device) {
-                    continue;
-                }
-                self.issue_task(id, QueueId(queue as u32), device, actions);
-                if !self.tasks[&id].has_issued_all() {
-                    break;
-                }
+        for queue in queues {
+            self.issue_from(queue, view, device, actions);
+        }
+        if self.forked > 0 {
+            for twin in self.policy_queues..self.device_queues.len() as u32 {
+                self.issue_from(twin, view, device, actions);
+            }
+        }
+    }
+
+    /// Issues what the tasks of one queue may.
+    fn issue_from(&mut self, queue: u32, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
+        let at_queue = queue as usize;
+        for at in 0..self.device_queues[at_queue].bound.len() {
+            // Nor is a host step started beside a full queue; it can wait for the next end of a launch, and looking for one would cost every decision.
+            if !self.device_queues[at_queue].has_room() {
+                break;
+            }
+            let id = self.device_queues[at_queue].bound[at];
+            if !self.may_issue(&self.tasks[&id], view, device) {
+                continue;
+            }
+            self.issue_task(id, QueueId(queue), view, device, actions);
+            if !self.tasks[&id].has_issued_all() {
+                break;
             }
         }
     }
 
     /// Issues steps of a task until one has to wait or the queue is full.
-    fn issue_task(&mut self, id: TaskId, queue: QueueId, device: &mut DeviceWide, actions: &mut Vec<Action>) {
-        while let Some((step, kind)) = self.tasks[&id].ready_step() {
+    fn issue_task(&mut self, id: TaskId, queue: QueueId, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
+        loop {
+            let task = &self.tasks[&id];
+            let Some((step, kind)) = task.ready_step() else {
+                if task.is_at_fork() {
+                    self.issue_part(id, queue, view, device, actions);
+                }
+                return;
+            };
             if kind == Step::Host {
                 self.tasks.get_mut(&id).expect("bound tasks exist").start_host_step();
                 actions.push(Action::RunHostStep { task: id, step });
@@ -249,13 +267,49 @@ impl Scheduler {
             if self.policy.pads() {
                 self.pad(id, step, launch, queue, actions);
             }
-            let task = self.tasks.get_mut(&id).expect("bound tasks exist");
-            let epoch = task.issue(kind);
-            self.counters.issued_launches += 1;
-            self.in_flight[task.class() as usize] += 1;
-            self.device_queues[queue.0 as usize].push(InFlight { launch, task: id, step, epoch, abort: Abort::No });
-            actions.push(Action::Issue { launch, task: id, step, queue: self.device_name(queue), epoch });
+            let epoch = self.tasks.get_mut(&id).expect("bound tasks exist").issue(kind);
+            self.hand_out(InFlight { launch, task: id, step, epoch, abort: Abort::No }, queue, actions);
         }
+    }
+
+    /// A task stands at a part that may run in two lines, or is in one. It runs so if the twin of its queue is empty and those bound to that have to wait for it. Where best-effort blocks run beside its launches, these fill what a second line would.
+    fn issue_part(&mut self, id: TaskId, queue: QueueId, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
+        if self.tasks[&id].fork_ahead().is_some() {
+            let twin = queue.0 + self.policy_queues;
+            let is_free = !self.policy.pads()
+                && self.device_queues.get(twin as usize).is_some_and(DeviceQueue::is_empty)
+                && self.is_settled(twin, view);
+            let task = self.tasks.get_mut(&id).expect("bound tasks exist");
+            if !is_free {
+                task.pass_fork();
+                return self.issue_task(id, queue, view, device, actions);
+            }
+            task.fork([queue, QueueId(twin)]);
+            self.device_queues[twin as usize].bound.push(id);
+            self.forked += 1;
+            self.counters.forks += 1;
+        }
+        self.issue_line(id, queue, device, actions);
+    }
+
+    /// Issues steps of a line.
+    fn issue_line(&mut self, id: TaskId, queue: QueueId, device: &mut DeviceWide, actions: &mut Vec<Action>) {
+        while self.device_queues[queue.0 as usize].has_room()
+            && let Some(step) = self.tasks[&id].ready_line_step(queue)
+        {
+            let launch = device.next_launch(self.lane);
+            let epoch = self.tasks.get_mut(&id).expect("bound tasks exist").issue_in_line(step);
+            self.hand_out(InFlight { launch, task: id, step, epoch, abort: Abort::No }, queue, actions);
+        }
+    }
+
+    /// Puts a launch into a queue.
+    fn hand_out(&mut self, launch: InFlight, queue: QueueId, actions: &mut Vec<Action>) {
+        let InFlight { launch: name, task, step, epoch, .. } = launch;
+        self.counters.issued_launches += 1;
+        self.in_flight[self.tasks[&task].class() as usize] += 1;
+        self.device_queues[queue.0 as usize].push(launch);
+        actions.push(Action::Issue { launch: name, task, step, queue: self.device_name(queue), epoch });
     }
 
     /// Finds best-effort blocks that run beside a real-time launch.

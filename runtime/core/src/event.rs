@@ -1,10 +1,11 @@
 //! What the scheduler is told and what it answers: two closed lists of plain values.
 
+use crate::fork::Fork;
 use crate::ids::{Class, ClientId, Epoch, LaneId, LaunchId, Nanos, QueueId, TaskId};
 use crate::padding::{LaunchProfile, PadShape};
 use std::sync::Arc;
 
-/// One step of a task. The steps of a task are a straight line: each needs the one before it.
+/// One step of a task. The steps of a task are a straight line: each needs the one before it, but where [`TaskSpec::forks`] says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// A launch whose kernel carries the preemption parameters: it may leave early and be issued again.
@@ -40,6 +41,8 @@ pub struct TaskSpec {
     pub deadline: Option<Nanos>,
     /// What is known about each step, where a policy may pad; `None` for those that neither are padded nor pad others.
     pub profiles: Option<Arc<[Option<LaunchProfile>]>>,
+    /// Parts that may run in two lines beside each other, in the order of their steps, which no two share and which are all [`Step::Cuttable`]. Whoever gives them knows that it is quicker so.
+    pub forks: Option<Arc<[Fork]>>,
     /// Whether it may start. Otherwise what it needs is on its way ([`Event::TaskReady`]); it then stands in nobody's way, and nobody makes room for it.
     pub ready: bool,
 }
@@ -141,7 +144,7 @@ pub enum Action {
         task: TaskId,
         /// Index of the step.
         step: u32,
-        /// The queue, the same for a task as long as it stays in its lane.
+        /// The queue, the same for a task as long as it stays in its lane; or that one's twin, for steps of a second line.
         queue: QueueId,
         /// The epoch the launch carries.
         epoch: Epoch,

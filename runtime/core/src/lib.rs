@@ -17,7 +17,7 @@
 //! They are asserted in every build, because a scheduler that is wrong about them hands out wrong answers.
 //!
 //! - Every task that arrived is finished exactly once, and only when nothing of it is in flight.
-//! - The launches of a task that are in flight are in one device queue, run in order, and never on inputs that an evicted launch had yet to write (the argument stands in `task.rs`).
+//! - The launches of a task that are in flight are in one device queue, or each line of a part that runs in two lines in one of two. They run in order, and never on inputs that an evicted launch had yet to write (the argument stands in `task.rs`).
 //! - A launch counts as complete only if the device said so, and if it could have known; whatever was evicted, or may have been, is issued again under a newer epoch, after everything of the old epoch has ended.
 //! - Behind a launch that can leave stand only launches that can leave (design D5 b).
 //! - No device queue is overfilled, and nothing grows without a bound from [`limits`].
@@ -26,6 +26,8 @@ mod device_queue;
 mod device_scheduler;
 mod dispatch;
 mod event;
+mod fork;
+mod fork_plan;
 mod host_queue;
 pub mod ids;
 pub mod limits;
@@ -45,6 +47,8 @@ mod tokens;
 
 pub use device_scheduler::{DeviceScheduler, LaneConfig, LaneError, LaneState};
 pub use event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
+pub use fork::Fork;
+pub use fork_plan::{StepCost, plan_forks};
 pub use ids::*;
 pub use padding::{LaunchProfile, PadShape};
 pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};

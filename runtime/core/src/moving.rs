@@ -23,7 +23,7 @@ impl Scheduler {
     fn release(&mut self, id: TaskId) -> Task {
         let mut task = self.unlink(id);
         self.counters.arrived[task.class() as usize] -= 1;
-        task.queue = None;
+        task.move_to(None);
         task
     }
 
@@ -39,7 +39,7 @@ impl Scheduler {
             Phase::Waiting => host_queue.enter(id, task.place),
             Phase::Preparing | Phase::Running => {
                 host_queue.give_up();
-                task.queue = Some(self.bind_adopted(id, class));
+                task.move_to(Some(self.bind_adopted(id, class)));
             }
             Phase::Ending(_) => unreachable!("what is over finishes in its lane"),
         }

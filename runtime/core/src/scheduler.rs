@@ -19,8 +19,10 @@ use std::ops::AddAssign;
 pub struct SchedulerConfig {
     /// The policy, a row of [`crate::POLICIES`].
     pub policy: &'static PolicyEntry,
-    /// Device queues of the default lane, 1 to [`limits::DEVICE_QUEUES_MAX`]; queue 0 has the highest priority.
+    /// Device queues of the default lane that policies know of, at least 1; queue 0 has the highest priority.
     pub queues: u32,
+    /// Whether as many follow them for second lines: each the twin of one of the first, with its priority. With them a lane has at most [`limits::DEVICE_QUEUES_MAX`].
+    pub twins: bool,
     /// Launches each of them holds, at least 1.
     pub queue_capacity: u32,
     /// What the device can do to work it was given.
@@ -47,6 +49,8 @@ pub struct Counters {
     pub padded_launches: u64,
     /// How many blocks.
     pub padding_blocks: u64,
+    /// Parts of tasks that ran in two lines.
+    pub forks: u64,
     /// Times the oldest best-effort task got the device although real-time tasks were there.
     pub best_effort_slices: u64,
     /// Launches that left early.
@@ -64,7 +68,8 @@ pub struct Counters {
 impl AddAssign for Counters {
     fn add_assign(&mut self, other: Counters) {
         let Counters { preemptions, issued_launches, padded_launches, padding_blocks, best_effort_slices, .. } = other;
-        let Counters { evicted_launches, repeated_launches, aborted_launches, arrived, finished, .. } = other;
+        let Counters { evicted_launches, repeated_launches, aborted_launches, forks, arrived, finished, .. } = other;
+        self.forks += forks;
         self.preemptions += preemptions;
         self.issued_launches += issued_launches;
         self.padded_launches += padded_launches;
@@ -95,7 +100,12 @@ pub(crate) struct Scheduler {
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     /// By [`Class`].
     pub(crate) host_queues: [HostQueue; 2],
+    /// Those that its policy knows of, and then the twins of these, if it has any.
     pub(crate) device_queues: Vec<DeviceQueue>,
+    /// How many its policy knows of.
+    pub(crate) policy_queues: u32,
+    /// Tasks that are bound to a twin.
+    pub(crate) forked: u32,
     /// Launches in the device queues, by [`Class`].
     pub(crate) in_flight: [usize; 2],
     /// Blocks that run beside a launch of another task: which, whose, how many.
@@ -121,7 +131,8 @@ impl Scheduler {
     /// If the configuration has no queue, too many, or queues without room.
     pub(crate) fn new(config: &SchedulerConfig, lane: LaneId, first_queue: u32) -> Scheduler {
         assert!(config.compute_units > 0, "a device without compute units");
-        assert!((1..=limits::DEVICE_QUEUES_MAX).contains(&config.queues), "{} device queues", config.queues);
+        let queues = config.queues.saturating_mul(if config.twins { 2 } else { 1 });
+        assert!((1..=limits::DEVICE_QUEUES_MAX).contains(&queues), "{queues} device queues");
         Scheduler {
             lane,
             first_queue,
@@ -132,7 +143,9 @@ impl Scheduler {
             compute_units: config.compute_units,
             tasks: BTreeMap::new(),
             host_queues: CLASSES.map(|_| HostQueue::new(limits::HOST_QUEUE_TASKS_MAX)),
-            device_queues: (0..config.queues).map(|_| DeviceQueue::new(config.queue_capacity)).collect(),
+            device_queues: (0..queues).map(|_| DeviceQueue::new(config.queue_capacity)).collect(),
+            policy_queues: config.queues,
+            forked: 0,
             in_flight: [0; 2],
             riders: Vec::new(),
             rt_tasks: BTreeSet::new(),
@@ -216,6 +229,11 @@ impl Scheduler {
         self.first_queue..self.first_queue + self.device_queues.len() as u32
     }
 
+    /// Whether its queues have twins.
+    pub(crate) fn has_twins(&self) -> bool {
+        self.device_queues.len() > self.policy_queues as usize
+    }
+
     /// What the device calls a queue of the lane.
     pub(crate) fn device_name(&self, queue: QueueId) -> QueueId {
         QueueId(self.first_queue + queue.0)
@@ -232,6 +250,9 @@ impl Scheduler {
         assert!(spec.steps.len() <= limits::TASK_STEPS_MAX, "{:?} has {} steps", spec.task, spec.steps.len());
         let is_behind = |(index, step): (usize, &Step)| matches!(step, Step::Restartable { from } if *from as usize > index);
         assert!(!spec.steps.iter().enumerate().any(is_behind), "{:?} has a step that may not run again and cannot wait", spec.task);
+        let forks = spec.forks.as_deref().unwrap_or_default();
+        let is_in_order = forks.windows(2).all(|pair| pair[0].steps().end <= pair[1].steps().start);
+        assert!(is_in_order && forks.iter().all(|fork| fork.is_of(&spec.steps)), "{:?} cannot run in these lines: {forks:?}", spec.task);
         self.counters.arrived[spec.class as usize] += 1;
         let rank = self.policy.rank(&spec);
         let place = if self.lost {
@@ -333,11 +354,19 @@ impl Scheduler {
         let is_unsure = end == LaunchEnd::Complete && task.may_be_cut(step, epoch);
         let is_food = end == LaunchEnd::Complete && !is_unsure && task.class() == Class::BestEffort;
         let progress = task.launch_ended(step, epoch, end);
+        if let Some(twin) = task.take_twin() {
+            self.leave_twin(id, twin);
+        }
         self.counters.repeated_launches += u64::from(is_unsure);
         if is_food {
             self.feed();
         }
         self.proceed(id, progress, actions);
+    }
+
+    fn leave_twin(&mut self, id: TaskId, twin: QueueId) {
+        self.device_queues[twin.0 as usize].unbind(id);
+        self.forked -= 1;
     }
 
     /// A task got as far as that.
@@ -374,6 +403,7 @@ impl Scheduler {
         self.deadlines.clear();
         self.aborts.clear();
         self.in_flight = [0; 2];
+        self.forked = 0;
         self.riders.clear();
         for (id, task) in std::mem::take(&mut self.tasks) {
             self.counters.finished[task.class() as usize] += 1;
@@ -422,6 +452,9 @@ impl Scheduler {
         }
         if let Some(queue) = task.queue {
             self.device_queues[queue.0 as usize].unbind(id);
+        }
+        if let Some(twin) = task.twin {
+            self.leave_twin(id, twin);
         }
         self.rt_tasks.remove(&(task.place.rank(), id));
         if let Some(at) = task.spec.deadline {

@@ -12,8 +12,11 @@
 //! A restartable launch does not tell whether it was cut. One that ended after the epoch was raised counts as cut, so all that may have run is to be run again from the first of these on. Three rules make that
 //! right: such a launch is issued only beside others of its kind from which its memory plan lets the task run again after it; nothing of another kind is issued behind it; and what ended before the epoch
 //! was raised was not cut.
+//!
+//! In a part that runs in two lines (`fork.rs`) all of that holds for each line by itself: the lines share the epoch, so after it was raised nothing is issued in either until everything of both has ended.
 
 use crate::event::{LaunchEnd, Outcome, Step, TaskSpec};
+use crate::fork::{Fork, Forked};
 use crate::host_queue::Place;
 use crate::ids::{Class, Epoch, Nanos, QueueId, TaskId, Urgency};
 use crate::padding::LaunchProfile;
@@ -33,6 +36,9 @@ pub(crate) enum Phase {
     Ending(Outcome),
 }
 
+/// No task has so many steps.
+const NO_FORK: u32 = u32::MAX;
+
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) spec: TaskSpec,
@@ -41,6 +47,14 @@ pub(crate) struct Task {
     pub(crate) place: Place,
     /// The device queue it is bound to, from preparation on.
     pub(crate) queue: Option<QueueId>,
+    /// The one that it is bound to besides, for the second line of a part.
+    pub(crate) twin: Option<QueueId>,
+    /// The part of it that runs in two lines now. Until both are complete, `completed` and `next` stand at its first step.
+    forked: Option<Forked>,
+    /// Where the next part begins that may; out of reach if there is none.
+    fork_at: u32,
+    /// Which of [`TaskSpec::forks`] that is.
+    next_fork: usize,
     pub(crate) preemptions: u32,
     /// How many of these the perturbation caused.
     pub(crate) perturbations: u32,
@@ -85,11 +99,15 @@ pub(crate) enum Progress {
 
 impl Task {
     pub(crate) fn new(spec: TaskSpec, place: Place) -> Task {
-        Task {
+        let mut task = Task {
             phase: if spec.ready { Phase::Waiting } else { Phase::Away },
             spec,
             place,
             queue: None,
+            twin: None,
+            forked: None,
+            fork_at: NO_FORK,
+            next_fork: 0,
             preemptions: 0,
             perturbations: 0,
             abort_at: None,
@@ -107,7 +125,9 @@ impl Task {
             spoiled: false,
             eviction_seen: false,
             failure_seen: false,
-        }
+        };
+        task.find_fork(0);
+        task
     }
 
     pub(crate) fn id(&self) -> TaskId {
@@ -157,6 +177,9 @@ impl Task {
         if self.phase != Phase::Running || self.is_draining() || self.host_step_running || self.riding > 0 {
             return None;
         }
+        if self.next == self.fork_at {
+            return None;
+        }
         let step = *self.spec.steps.get(self.next as usize)?;
         let ready = match step {
             Step::Cuttable => self.restartable_in_flight == 0,
@@ -169,17 +192,104 @@ impl Task {
 
     /// Notes that step `next` was handed to the device; returns the epoch it carries.
     pub(crate) fn issue(&mut self, step: Step) -> Epoch {
+        self.begin_issue();
+        self.next += 1;
+        self.in_flight += 1;
+        self.cuttable_in_flight += u32::from(may_leave(step));
+        self.restartable_in_flight += u32::from(is_restartable(step));
+        self.epoch
+    }
+
+    fn begin_issue(&mut self) {
         assert!(self.in_flight == 0 || self.issued == self.epoch, "{:?}: launches of two epochs in flight", self.id());
         if self.in_flight == 0 {
             assert_eq!(self.next, self.completed, "{:?}: nothing is in flight, yet steps are neither complete nor to be issued", self.id());
             self.issued = self.epoch;
             self.eviction_seen = false;
         }
-        self.next += 1;
+    }
+
+    // Parts that run in two lines.
+
+    /// The part that it has come to and that may run in two lines. Whoever asks decides: [`Task::fork`] or [`Task::pass_fork`].
+    pub(crate) fn fork_ahead(&self) -> Option<&Fork> {
+        if self.next != self.fork_at || self.forked.is_some() || self.phase != Phase::Running || self.is_busy() {
+            return None;
+        }
+        self.spec.forks.as_ref()?.get(self.next_fork)
+    }
+
+    /// Begins the part in two lines, each in its queue.
+    pub(crate) fn fork(&mut self, queues: [QueueId; 2]) {
+        let fork = self.fork_ahead().expect("only a part that is ahead begins");
+        self.forked = Some(Forked::begin(fork, queues));
+        self.twin = Some(queues[1]);
+    }
+
+    /// The part runs in line.
+    pub(crate) fn pass_fork(&mut self) {
+        self.find_fork(self.next_fork + 1);
+    }
+
+    fn find_fork(&mut self, from: usize) {
+        let fork = self.spec.forks.as_ref().and_then(|forks| forks.get(from));
+        (self.next_fork, self.fork_at) = (from, fork.map_or(NO_FORK, |fork| fork.steps().start));
+    }
+
+    /// Whether its next step is the first of a part that may run in two lines, or does.
+    pub(crate) fn is_at_fork(&self) -> bool {
+        self.next == self.fork_at
+    }
+
+    /// The queue that is not needed any more, because both lines are complete.
+    pub(crate) fn take_twin(&mut self) -> Option<QueueId> {
+        if self.forked.is_some() { None } else { self.twin.take() }
+    }
+
+    /// It is in another lane now, and what is left of two lines runs there in one queue.
+    pub(crate) fn move_to(&mut self, queue: Option<QueueId>) {
+        (self.queue, self.twin) = (queue, None);
+        if let (Some(forked), Some(queue)) = (&mut self.forked, queue) {
+            forked.move_to(queue);
+        }
+    }
+
+    /// The next step of a line in this queue, if it may be taken now.
+    pub(crate) fn ready_line_step(&self, queue: QueueId) -> Option<u32> {
+        let may_issue = self.phase == Phase::Running && !self.is_draining();
+        self.forked.as_ref().filter(|_| may_issue)?.ready_step(queue)
+    }
+
+    /// Notes that a step of a line was handed to the device; returns the epoch it carries.
+    pub(crate) fn issue_in_line(&mut self, step: u32) -> Epoch {
+        self.begin_issue();
+        self.forked.as_mut().expect("a line's step is one of a part in two lines").issued(step);
         self.in_flight += 1;
-        self.cuttable_in_flight += u32::from(may_leave(step));
-        self.restartable_in_flight += u32::from(is_restartable(step));
+        self.cuttable_in_flight += 1;
         self.epoch
+    }
+
+    /// A step is complete.
+    fn completed(&mut self, step: u32) {
+        let Some(forked) = &mut self.forked else {
+            assert_eq!(step, self.completed, "{:?}: a step completed out of order", self.id());
+            self.completed += 1;
+            self.padded = 0;
+            return;
+        };
+        forked.completed(step);
+        if forked.is_complete() {
+            self.completed = forked.end();
+            self.forked = None;
+            self.find_fork(self.next_fork + 1);
+        }
+    }
+
+    fn evicted(&mut self, step: u32) {
+        match &mut self.forked {
+            Some(forked) => forked.evicted(step),
+            None => self.eviction_seen = true,
+        }
     }
 
     /// What is known about a step, if its blocks can be padded or pad.
@@ -249,11 +359,15 @@ impl Task {
 
     /// Whether a launch can have ended like that. A device reads from its memory how a launch ended, and kernels that store anywhere may have written there.
     fn is_credible(&self, step: u32, epoch: Epoch, end: LaunchEnd) -> bool {
+        let (is_first, eviction_seen) = match &self.forked {
+            Some(forked) => forked.place_of(step),
+            None => (step == self.completed, self.eviction_seen),
+        };
         match end {
-            LaunchEnd::Complete => !self.eviction_seen || is_restartable(self.spec.steps[step as usize]),
+            LaunchEnd::Complete => !eviction_seen || is_restartable(self.spec.steps[step as usize]),
             LaunchEnd::Evicted => {
                 let could_leave = may_leave(self.spec.steps[step as usize]) && epoch.is_raised_by(self.epoch);
-                could_leave && (self.eviction_seen || step == self.completed)
+                could_leave && (eviction_seen || is_first)
             }
             LaunchEnd::Failed | LaunchEnd::Aborted => true,
         }
@@ -287,16 +401,15 @@ impl Task {
                 return Progress::Failed;
             }
             LaunchEnd::Complete if self.may_be_cut(step, epoch) => self.eviction_seen = true,
-            LaunchEnd::Complete => {
-                assert_eq!(step, self.completed, "{id:?}: a step completed out of order");
-                self.completed += 1;
-                self.padded = 0;
-            }
-            LaunchEnd::Evicted => self.eviction_seen = true,
+            LaunchEnd::Complete => self.completed(step),
+            LaunchEnd::Evicted => self.evicted(step),
         }
         if self.in_flight == 0 {
             // What left is issued again, from the first incomplete step on.
             self.next = self.completed;
+            if let Some(forked) = &mut self.forked {
+                forked.rewind();
+            }
         }
         if self.is_complete() { Progress::Complete } else { Progress::Continues }
     }
@@ -326,6 +439,7 @@ mod tests {
             steps: Arc::from(steps),
             deadline: None,
             profiles: None,
+            forks: None,
             ready: true,
         };
         let mut queue = crate::host_queue::HostQueue::new(1);

@@ -172,6 +172,21 @@ fn what_tells_nothing_runs_again_from_where_that_is_safe() {
 }
 
 #[test]
+fn two_lines_of_a_task_never_need_each_other() {
+    let scenario = |seed: u64| {
+        let twins = Scenario { twins: true, lanes: seed % 3 == 1, queues: [1, 2, 4, 8][seed as usize % 4], ..Scenario::default() };
+        let twins = Scenario { perturb: (seed % 4 < 2).then_some(seed), ..twins };
+        if seed.is_multiple_of(2) { twins.with_mishaps() } else { twins }
+    };
+    let totals = run_all("two_lines_of_a_task", scenario);
+    is_enough(&totals, |t| t.forks > share(2_000) && t.evicted_seconds > share(200) && t.moved_midway > share(20));
+    // And it matters: with lines that do, some task computes from what is not there.
+    let wrong = |seed| Scenario { wrong_forks: true, ..scenario(seed) };
+    let is_found_out = |seed| catch_unwind(AssertUnwindSafe(|| World::new(&POLICIES[0], seed, wrong(seed)).run())).is_err();
+    assert!((0..50).any(is_found_out), "wrong lines go unnoticed");
+}
+
+#[test]
 fn tasks_that_cannot_start_keep_their_place_and_stand_in_nobodys_way() {
     let scenario = |seed: u64| {
         let cold = Scenario { cold: true, ..Scenario::default() };

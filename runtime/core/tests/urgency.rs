@@ -28,6 +28,7 @@ impl Desk {
         let config = SchedulerConfig {
             policy: policy_by_name(policy).expect("a policy"),
             queues,
+            twins: false,
             queue_capacity: 2,
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,
@@ -92,6 +93,7 @@ impl Desk {
             steps,
             deadline,
             profiles,
+            forks: None,
             ready: true,
         };
         self.tell(Event::TaskArrived(spec));
@@ -317,6 +319,7 @@ fn the_scheduler_says_what_it_is_at() {
         steps,
         deadline: None,
         profiles: None,
+        forks: None,
         ready: false,
     };
     desk.tell(Event::TaskArrived(spec));

@@ -10,6 +10,7 @@ fn scheduler(perturb: Option<u64>) -> DeviceScheduler {
     DeviceScheduler::new(&SchedulerConfig {
         policy: policy_by_name("reset").expect("a policy"),
         queues: 2,
+        twins: false,
         queue_capacity: 1,
         preempt_level: PreemptLevel::Deactivate,
         can_abort: true,
@@ -42,6 +43,7 @@ fn arrival(task: u64, class: Class, deadline: Option<u64>) -> Event {
         steps,
         deadline,
         profiles: None,
+        forks: None,
         ready: true,
     })
 }
@@ -90,6 +92,7 @@ fn not_for_a_host_step_that_nobody_wants() {
         steps,
         deadline: None,
         profiles: None,
+        forks: None,
         ready: true,
     };
     assert!(tell(&mut scheduler, 0, Event::TaskArrived(spec)).contains(&Action::RunHostStep { task, step: 0 }));

@@ -116,6 +116,7 @@ impl Driver {
             steps,
             deadline,
             profiles: Some(profiles),
+            forks: None,
             ready: !away,
         })
     }

@@ -103,7 +103,11 @@ impl World {
         let truth = &self.tasks[&task];
         assert!(truth.prepared && truth.finished.is_none() && truth.riding == 0 && truth.host_step.is_none());
         assert!(!truth.complete[step as usize], "step {step} of {task:?} is issued again although it is complete");
-        assert!(truth.queue.is_none_or(|bound| bound == queue), "the launches of a task in two queues");
+        let is_elsewhere = |other: &u32| *other != queue.0;
+        let elsewhere = (0..self.device.queues.len() as u32).filter(is_elsewhere).flat_map(|other| &self.device.queues[other as usize]);
+        let goes_beside = |other: u32| truth.forks.iter().any(|fork| [other, step].iter().all(|step| fork.steps().contains(step)));
+        let is_apart = elsewhere.filter(|launch| launch.task == task).all(|launch| goes_beside(launch.step));
+        assert!(is_apart, "launches of {task:?} are in two queues, and step {step} is behind them");
         let lane = truth.lane;
         assert!(self.has_queue(lane, queue), "a launch of a task in lane {} is issued into queue {}", lane.0, queue.0);
         assert!(!self.lanes[&lane].is_closing, "a launch is issued in lane {}, which is being closed", lane.0);
@@ -132,7 +136,7 @@ impl World {
         for (at, queue) in self.device.queues.iter().enumerate() {
             assert_eq!(self.device.depth(at), self.scheduler.device_queue_depth(QueueId(at as u32)), "launches are lost");
             for (ahead, behind) in queue.iter().zip(queue.iter().skip(1)) {
-                let follows = behind.task != ahead.task || behind.step == ahead.step + 1;
+                let follows = behind.task != ahead.task || self.tasks[&ahead.task].may_follow(behind.step, ahead.step);
                 assert!(follows, "steps {} and {} in one queue", ahead.step, behind.step);
             }
         }
@@ -178,7 +182,7 @@ impl World {
             return;
         }
         let serves = |class| self.of_class(lane, class).any(|task| self.is_served(task));
-        let queues = self.lanes[&lane].queues.clone();
+        let queues = self.lanes[&lane].policy_queues();
         let shares_queue = queues.len() == 1 || policy == "sequential";
         let rt_queues = if self.evicts() && queues.len() >= 4 { 2 } else { 1 };
         let are_full = queues.take(rt_queues).all(|queue| self.device.depth(queue as usize) >= self.device.capacity as usize);

@@ -12,12 +12,19 @@ const LANES_MAX: usize = 5;
 pub(super) struct LaneTruth {
     /// Its device queues.
     pub(super) queues: Range<u32>,
+    pub(super) twins: bool,
     pub(super) is_closing: bool,
 }
 
 impl LaneTruth {
-    pub(super) fn of_all(queues: u32) -> LaneTruth {
-        LaneTruth { queues: 0..queues, is_closing: false }
+    pub(super) fn of_all(queues: u32, twins: bool) -> LaneTruth {
+        LaneTruth { queues: 0..queues << u32::from(twins), twins, is_closing: false }
+    }
+
+    /// The queues that the policy knows of.
+    pub(super) fn policy_queues(&self) -> Range<u32> {
+        let Range { start, end } = self.queues;
+        start..end - if self.twins { (end - start) / 2 } else { 0 }
     }
 }
 
@@ -25,6 +32,11 @@ impl World {
     /// Whether a device queue belongs to a lane.
     pub(super) fn has_queue(&self, lane: LaneId, queue: QueueId) -> bool {
         self.lanes.get(&lane).is_some_and(|lane| lane.queues.contains(&queue.0))
+    }
+
+    /// Whether a device queue is for second lines.
+    pub(super) fn is_twin(&self, queue: u32) -> bool {
+        self.lanes.values().any(|lane| lane.queues.contains(&queue) && !lane.policy_queues().contains(&queue))
     }
 
     /// The slices of all lanes.
@@ -48,16 +60,18 @@ impl World {
         let first = self.rng.below(u64::from(DEVICE_QUEUES_MAX) + 1) as u32;
         let queues = first..first + self.rng.below(6) as u32;
         let compute_units = self.rng.below(u64::from(super::COMPUTE_UNITS) + 2) as u32;
-        let config = LaneConfig { lane, queues: queues.clone(), compute_units };
+        let twins = self.scenario.twins && self.rng.one_in(2);
+        let config = LaneConfig { lane, queues: queues.clone(), twins, compute_units };
         let is_taken = |queue: u32| self.lanes.values().any(|other| other.queues.contains(&queue));
         match self.scheduler.open_lane(&config) {
             Ok(()) => {
                 assert!(lane > self.opened && !queues.is_empty() && compute_units > 0 && !queues.clone().any(is_taken), "{config:?} opens");
                 self.opened = lane;
-                self.lanes.insert(lane, LaneTruth { queues, is_closing: false });
+                self.lanes.insert(lane, LaneTruth { queues, twins, is_closing: false });
             }
             Err(LaneError::Taken(_)) => assert!(lane <= self.opened),
             Err(LaneError::Queues(_)) => assert!(queues.is_empty() || queues.end > DEVICE_QUEUES_MAX),
+            Err(LaneError::Twins(count)) => assert!(twins && count == queues.len() && count % 2 == 1),
             Err(LaneError::QueueTaken(queue, owner)) => assert!(self.has_queue(owner, queue) && queues.contains(&queue.0)),
             Err(LaneError::ComputeUnits { wanted, of }) => assert!(wanted == compute_units && !(1..=of).contains(&wanted)),
             Err(other) => panic!("{other}"),
@@ -138,7 +152,7 @@ impl World {
         }
         assert_eq!(self.lanes.len(), 1, "lanes are left");
         let all: Vec<_> = self.scheduler.lanes().collect();
-        assert!(all.len() == 1 && all[0].config.queues == (0..self.scenario.queues), "{all:?}");
+        assert!(all.len() == 1 && all[0].config.queues == LaneTruth::of_all(self.scenario.queues, self.scenario.twins).queues, "{all:?}");
         assert_eq!(self.scheduler.lane_of(TaskId(0)), None);
     }
 }

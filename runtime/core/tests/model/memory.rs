@@ -57,6 +57,18 @@ impl Memory {
         behind
     }
 
+    /// For each step, the earlier ones that wrote what it reads or writes, or read what it writes.
+    pub(super) fn needs(&self) -> Vec<Vec<u32>> {
+        let touches = |access: &Access, buffer: usize| access.writes == buffer || access.reads.iter().any(|(read, _)| *read == buffer);
+        let needs = |later: usize| {
+            let access = &self.accesses[later];
+            (0..later)
+                .filter(|&before| touches(access, self.accesses[before].writes) || touches(&self.accesses[before], access.writes))
+                .map(|before| before as u32)
+        };
+        (0..self.accesses.len()).map(|later| needs(later).collect()).collect()
+    }
+
     pub(super) fn blocks(&self, step: u32) -> usize {
         self.accesses[step as usize].blocks
     }

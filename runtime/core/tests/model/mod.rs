@@ -12,8 +12,8 @@ pub(crate) use scenario::{Aborts, Faults, Rate, Scenario, Totals};
 use atoll_core::limits::{DEVICE_QUEUES_MAX, HANG_NS};
 use atoll_core::rng::Rng;
 use atoll_core::{
-    Action, Class, ClientId, DeviceScheduler, Epoch, Event, LaneId, LaunchEnd, LaunchProfile, Nanos, Outcome, PolicyEntry, SchedulerConfig,
-    Step, TaskId, TaskSpec,
+    Action, Class, ClientId, DeviceScheduler, Epoch, Event, Fork, LaneId, LaunchEnd, LaunchProfile, Nanos, Outcome, PolicyEntry,
+    SchedulerConfig, Step, StepCost, TaskId, TaskSpec, plan_forks,
 };
 use device::{Device, Ended, Rider};
 use judge::Slices;
@@ -66,6 +66,7 @@ impl World {
         let config = SchedulerConfig {
             policy,
             queues: scenario.queues,
+            twins: scenario.twins,
             queue_capacity: capacity,
             preempt_level: scenario.preempt_level,
             can_abort: scenario.aborts != Aborts::Never,
@@ -83,8 +84,8 @@ impl World {
             policy,
             scheduler: DeviceScheduler::new(&config),
             opened: LaneId::DEFAULT,
-            lanes: BTreeMap::from([(LaneId::DEFAULT, LaneTruth::of_all(scenario.queues))]),
-            device: Device::new(if scenario.lanes { DEVICE_QUEUES_MAX } else { scenario.queues }, capacity),
+            lanes: BTreeMap::from([(LaneId::DEFAULT, LaneTruth::of_all(scenario.queues, scenario.twins))]),
+            device: Device::new(if scenario.lanes { DEVICE_QUEUES_MAX } else { scenario.queues << u32::from(scenario.twins) }, capacity),
             scenario,
             rng,
             now: Nanos(0),
@@ -117,6 +118,7 @@ impl World {
         self.judge_counters();
         self.close_all_lanes();
         self.totals.slices = self.scheduler.counters().best_effort_slices;
+        self.totals.forks = self.scheduler.counters().forks;
         self.totals
     }
 
@@ -179,6 +181,9 @@ impl World {
         let away = self.scenario.cold && self.rng.one_in(2);
         let priority = self.rng.below(3) as u32;
         let rank = if self.policy.name == "edf" { deadline.map_or(u64::MAX, |at| at.0) } else { priority.into() };
+        let cost = |step: &Step| StepCost { step: *step, ns: 1, busy_permille: 0 };
+        let needs = if self.scenario.wrong_forks { vec![Vec::new(); steps.len()] } else { memory.needs() };
+        let forks: Arc<[Fork]> = plan_forks(&needs, &steps.iter().map(cost).collect::<Vec<_>>(), 1).into();
         let lane = self.some_lane();
         let truth = Truth {
             class,
@@ -193,7 +198,7 @@ impl World {
             word: Epoch(0),
             stored: VecDeque::new(),
             raised: Epoch(0),
-            queue: None,
+            forks: Arc::clone(&forks),
             in_flight: 0,
             riding: 0,
             host_step: None,
@@ -215,6 +220,7 @@ impl World {
             steps,
             deadline,
             profiles: Some(profiles),
+            forks: Some(forks),
             ready: !away,
         }));
     }
@@ -304,6 +310,7 @@ impl World {
         let is_unsure = end == LaunchEnd::Complete && truth.tells_nothing(step) && epoch.is_raised_by(truth.raised);
         truth.complete[step as usize] |= end == LaunchEnd::Complete && !is_unsure;
         self.totals.evicted_launches += u64::from(end == LaunchEnd::Evicted);
+        self.totals.evicted_seconds += u64::from(end == LaunchEnd::Evicted && self.is_twin(at as u32));
         self.totals.aborted_launches += u64::from(end == LaunchEnd::Aborted);
         self.totals.repeated_launches += u64::from(is_unsure);
         let truth = &self.tasks[&task];

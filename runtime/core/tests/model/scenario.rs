@@ -75,6 +75,10 @@ pub(crate) struct Scenario {
     pub(crate) faults: Faults,
     /// Lanes are opened and closed at any time.
     pub(crate) lanes: bool,
+    /// Queues have twins, and steps that do not need each other run in two lines.
+    pub(crate) twins: bool,
+    /// Of two lines it is said that nothing in one needs the other, although it does.
+    pub(crate) wrong_forks: bool,
     /// What the device does about a launch that is to be aborted.
     pub(crate) aborts: Aborts,
 }
@@ -92,6 +96,8 @@ impl Default for Scenario {
             lost_after: None,
             faults: Faults::default(),
             lanes: false,
+            twins: false,
+            wrong_forks: false,
             aborts: Aborts::Late,
         }
     }
@@ -143,6 +149,7 @@ impl Scenario {
         }
         let levels = [PreemptLevel::Block, PreemptLevel::Deactivate, PreemptLevel::Interrupt];
         let scenario = Scenario {
+            // With twins there are twice as many.
             queues: pick(rng, &[1, 2, 3, 3, 4, 8, 32]) as u32,
             capacity_max: pick(rng, &[1, 2, 5, 5, 9]),
             preempt_level: levels[rng.below(3) as usize],
@@ -153,6 +160,8 @@ impl Scenario {
             lost_after: None,
             faults,
             lanes: rng.one_in(2),
+            twins: rng.one_in(2),
+            wrong_forks: false,
             aborts,
         };
         (policy, scenario)
@@ -188,6 +197,9 @@ pub(crate) struct Totals {
     pub(crate) moved: u64,
     /// Those of them that had begun.
     pub(crate) moved_midway: u64,
+    /// Parts of tasks that ran in two lines, and launches in second lines that left early.
+    pub(crate) forks: u64,
+    pub(crate) evicted_seconds: u64,
 }
 
 impl std::ops::AddAssign for Totals {
@@ -212,5 +224,7 @@ impl std::ops::AddAssign for Totals {
         self.closed_lanes += other.closed_lanes;
         self.moved += other.moved;
         self.moved_midway += other.moved_midway;
+        self.forks += other.forks;
+        self.evicted_seconds += other.evicted_seconds;
     }
 }

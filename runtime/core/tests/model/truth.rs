@@ -1,7 +1,7 @@
 //! The truth about one task, which the scheduler has to be right about.
 
 use super::memory::Memory;
-use atoll_core::{Class, Epoch, LaneId, LaunchProfile, Nanos, Outcome, QueueId, Step};
+use atoll_core::{Class, Epoch, Fork, LaneId, LaunchProfile, Nanos, Outcome, Step};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ pub(super) struct Truth {
     pub(super) stored: VecDeque<(Nanos, Epoch)>,
     /// The last epoch that the scheduler raised.
     pub(super) raised: Epoch,
-    pub(super) queue: Option<QueueId>,
+    /// Its parts that may run in two lines.
+    pub(super) forks: Arc<[Fork]>,
     pub(super) in_flight: u32,
     /// Launches of others that its blocks run beside.
     pub(super) riding: u32,
@@ -43,6 +44,12 @@ pub(super) struct Truth {
 impl Truth {
     pub(super) fn step_done(&self, step: u32) -> bool {
         self.blocks[step as usize].iter().all(|&ran| ran)
+    }
+
+    /// Whether one step may stand behind another in a queue: it is the next one, or both are in a part that may run in two lines.
+    pub(super) fn may_follow(&self, behind: u32, ahead: u32) -> bool {
+        let has_both = |fork: &Fork| fork.steps().contains(&ahead) && fork.steps().contains(&behind);
+        behind == ahead + 1 || self.forks.iter().any(has_both)
     }
 
     /// Whether launches of a step may leave.

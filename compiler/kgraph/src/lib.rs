@@ -11,6 +11,7 @@
 mod batch;
 pub mod bundle;
 pub mod constants;
+mod dependencies;
 pub mod disk_cache;
 pub mod dkp;
 pub mod expr;
@@ -31,6 +32,7 @@ pub mod validate;
 pub use batch::BatchAxis;
 pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bundle};
 pub use constants::{Constant, ConstantDigest};
+pub use dependencies::dependencies;
 pub use disk_cache::{DiskCache, digest_of};
 pub use expr::{Expr, SymbolId};
 pub use features::Feature;

@@ -51,10 +51,11 @@ impl Scheduler {
         assert!(old.is_none(), "two tasks with one id: {old:?}");
     }
 
-    /// Binds a task that has begun elsewhere to the queue of its class with the fewest tasks, whether or not that is open for one that waits.
+    /// Binds a task that has begun elsewhere to the queue of its class with the fewest tasks, one with room if there is any, whether or not that is open for one that waits.
     fn bind_adopted(&mut self, id: TaskId, class: Class) -> QueueId {
         let queues = self.policy.queues(class, &self.view());
-        let queue = queues.min_by_key(|&queue| self.device_queues[queue as usize].bound.len()).expect("every class has a queue");
+        let fewest = |&queue: &u32| (!self.device_queues[queue as usize].has_room(), self.device_queues[queue as usize].bound.len());
+        let queue = queues.min_by_key(fewest).expect("every class has a queue");
         self.device_queues[queue as usize].bound.push(id);
         QueueId(queue)
     }

@@ -27,8 +27,10 @@ pub struct DeviceInfo {
     pub preempt_level: PreemptLevel,
     /// Whether [`Launching::abort`](crate::Launching::abort) ends launches. Otherwise what is on the device leaves by the epoch or runs to its end.
     pub can_abort: bool,
-    /// Device queues it has; queue 0 has the highest priority.
+    /// Device queues it has for tasks; queue 0 has the highest priority.
     pub queues: u32,
+    /// Whether as many follow them: each the twin of one of the first, as urgent as it, so that two lines of one task run beside each other.
+    pub twins: bool,
     /// Launches a device queue takes before [`Launching::submit`](crate::Launching::submit) says [`SubmitError::Full`](crate::SubmitError::Full).
     pub queue_capacity: u32,
     /// How long a launch may run before the device ends it, where it does.

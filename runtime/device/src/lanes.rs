@@ -11,7 +11,7 @@ use std::ops::Range;
 pub struct LaneSpec {
     /// The compute units whose blocks its queues give out, by index. Not empty. Another lane may have them as well: then the first queues of both come before their second ones.
     pub units: Vec<u32>,
-    /// Device queues that it has; the first one is the most urgent of the lane.
+    /// Device queues that it has for tasks; the first one is the most urgent of the lane. Where it has several compute units and there are enough queues, it has as many twins besides.
     pub queues: u32,
 }
 
@@ -22,6 +22,8 @@ pub struct Lane {
     pub id: LaneId,
     /// The device queues that belong to it.
     pub queues: Range<u32>,
+    /// Whether the second half of them are the twins of the first; see [`crate::DeviceInfo::twins`].
+    pub twins: bool,
 }
 
 impl Lane {
@@ -33,7 +35,7 @@ impl Lane {
 
 /// Divides the compute units of a device. A device that cannot be divided implements nothing of it: all its queues then are one lane of all compute units, [`LaneId::DEFAULT`].
 ///
-/// That lane keeps its queues, those of [`crate::DeviceInfo::queues`], and all compute units; lanes get queues beyond these.
+/// That lane keeps its queues, those of [`crate::DeviceInfo::queues`] and their twins, and all compute units; lanes get queues beyond these.
 pub trait Lanes {
     /// Opens a lane.
     ///
@@ -87,11 +89,13 @@ impl LaneTable {
         if *queues == 0 {
             return Err(refused("a lane needs at least one device queue".to_owned()));
         }
-        let queues = self.free_range(*queues).ok_or_else(|| {
+        let with_twins = queues.checked_mul(2).filter(|_| self.shape.twins && units.len() > 1).and_then(|both| self.free_range(both));
+        let twins = with_twins.is_some();
+        let queues = with_twins.or_else(|| self.free_range(*queues)).ok_or_else(|| {
             let (all, taken) = (self.shape.lane_queues, self.open.values().map(|(lane, _)| lane.queues.len()).sum::<usize>());
             refused(format!("no {queues} device queues in a row are free; {taken} of {all} for lanes are taken"))
         })?;
-        let lane = Lane { id: LaneId(self.next), queues };
+        let lane = Lane { id: LaneId(self.next), queues, twins };
         self.next += 1;
         self.open.insert(lane.id, (lane.clone(), units.clone()));
         Ok(lane)
@@ -122,7 +126,7 @@ impl LaneTable {
     fn free_range(&self, count: u32) -> Option<Range<u32>> {
         let mut taken: Vec<&Range<u32>> = self.open.values().map(|(lane, _)| &lane.queues).collect();
         taken.sort_by_key(|queues| queues.start);
-        let mut begin = self.shape.queues;
+        let mut begin = self.shape.own_queues();
         for queues in taken {
             if queues.start - begin >= count {
                 break;
@@ -143,7 +147,7 @@ mod tests {
     use super::*;
 
     fn table() -> LaneTable {
-        LaneTable::new(LinkShape { queues: 2, lane_queues: 6, capacity: 1, compute_units: 4 })
+        LaneTable::new(LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 4 })
     }
 
     fn spec(units: &[u32], queues: u32) -> LaneSpec {
@@ -161,7 +165,15 @@ mod tests {
             table.open(&spec(&[1], 3)).expect_err("refused").to_string()
         );
         assert_eq!(table.open(&spec(&[1], 2)).expect("the queues of lane 2").queues, 3..5);
-        assert_eq!(table.open(&spec(&[1], 1)).expect("the last one"), Lane { id: LaneId(5), queues: 7..8 });
+        assert_eq!(table.open(&spec(&[1], 1)).expect("the last one"), Lane { id: LaneId(5), queues: 7..8, twins: false });
+    }
+
+    #[test]
+    fn a_lane_of_several_compute_units_has_twins_while_there_are_queues() {
+        let mut table = LaneTable::new(LinkShape { queues: 2, twins: true, lane_queues: 7, capacity: 1, compute_units: 4 });
+        let lanes = [&[0, 1][..], &[2], &[2, 3]].map(|units| table.open(&spec(units, 2)).map(|lane| (lane.queues, lane.twins)).ok());
+        assert_eq!(lanes, [Some((4..8, true)), Some((8..10, false)), None]);
+        assert_eq!(table.open(&spec(&[2, 3], 1)).map(|lane| (lane.queues, lane.twins)).expect("one is left"), (10..11, false));
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //!
 //! Made once per set of shapes, on the thread of the client that brings them first; shared and unchanging from then on.
 
-use atoll_core::Step;
+use crate::branches::{Branches, Room};
+use atoll_core::{Fork, Step, StepCost};
 use atoll_device::AddressSlots;
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::validate::params_layout;
 use atoll_kgraph::{
     Argument, BufferId, BufferKind, DType, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout, LayoutError, NodeKind, Place,
-    TargetImage, node_may_run_again, preempt_params,
+    TargetImage, dependencies, node_may_run_again, preempt_params,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -93,9 +94,12 @@ pub(crate) struct Binding {
     /// One per entry of `work`.
     pub(crate) steps: Arc<[Step]>,
     pub(crate) work: Vec<Work>,
+    /// The node of each of them.
+    pub(crate) nodes: Vec<u32>,
     /// The parameter blocks of all launches, each 8-byte aligned.
     pub(crate) params: Vec<u8>,
     pub(crate) relocations: Vec<Relocation>,
+    pub(crate) branches: Branches,
 }
 
 /// Why these symbols cannot be run.
@@ -122,6 +126,7 @@ impl Binding {
             symbols: &symbols,
             constants,
             work: Vec::new(),
+            nodes: Vec::new(),
             steps: Vec::new(),
             before: Vec::new(),
             params: Vec::new(),
@@ -130,8 +135,22 @@ impl Binding {
         for node in 0..graph.nodes.len() {
             builder.node(node)?;
         }
-        let Builder { work, steps, params, relocations, .. } = builder;
-        Ok(Binding { inputs, outputs, steps: steps.into(), work, params, relocations, layout, symbols })
+        let Builder { work, nodes, steps, params, relocations, .. } = builder;
+        let branches = Branches::new(steps.len());
+        Ok(Binding { inputs, outputs, steps: steps.into(), work, nodes, params, relocations, layout, symbols, branches })
+    }
+
+    /// The parts that run in two lines, once it is known which are quicker so.
+    pub(crate) fn forks(&self, graph: &KernelGraph, room: &Room) -> Option<Arc<[Fork]>> {
+        let needs = || dependencies(graph, &self.layout, &self.nodes);
+        let cost = |step: usize, ns| {
+            let (blocks, at_a_time) = match &self.work[step] {
+                Work::Launch(launch) => (launch.grid.iter().map(|&extent| u64::from(extent)).product(), room.blocks_of(launch.kernel)),
+                Work::Copy { .. } | Work::Fill { .. } => (1, 1),
+            };
+            StepCost::of_launch(self.steps[step], ns, blocks, at_a_time)
+        };
+        self.branches.forks(needs, cost)
     }
 }
 
@@ -152,6 +171,7 @@ struct Builder<'a> {
     /// Numbers of the constants, in the order of [`atoll_kgraph::Bundle::constants`].
     constants: HashMap<BufferId, u32>,
     work: Vec<Work>,
+    nodes: Vec<u32>,
     steps: Vec<Step>,
     /// Per node up to now, the steps in front of it.
     before: Vec<usize>,
@@ -182,6 +202,7 @@ impl Builder<'_> {
         };
         if !matches!(work, Work::Copy { bytes: 0, .. } | Work::Fill { bytes: 0, .. }) {
             self.steps.push(Step::Host);
+            self.nodes.push(index as u32);
             self.work.push(work);
         }
         Ok(())
@@ -234,6 +255,7 @@ impl Builder<'_> {
         }
         let step = self.kind(index, kernel);
         self.steps.push(step);
+        self.nodes.push(index as u32);
         self.work.push(Work::Launch(LaunchTemplate {
             node: index as u32,
             kernel: spec.kernel.0,

@@ -8,7 +8,7 @@ use crate::error::InvokeError;
 use crate::function::{Function, FunctionId, QueueSlot};
 use crate::limits::CHAIN_STAGES_MAX;
 use crate::request::{ChainRequest, StageInput};
-use atoll_core::{Step, Tenant};
+use atoll_core::{Fork, Step, Tenant};
 use atoll_kgraph::{BufferKind, InputForm};
 use std::sync::Arc;
 
@@ -64,6 +64,8 @@ impl Stage {
 pub(crate) struct Chain {
     pub(crate) stages: Vec<Stage>,
     pub(crate) steps: Arc<[Step]>,
+    /// The parts that run in two lines.
+    pub(crate) forks: Option<Arc<[Fork]>>,
 }
 
 impl Chain {
@@ -97,16 +99,19 @@ impl Chain {
     fn line_up(mut stages: Vec<Stage>) -> Chain {
         if let [only] = stages.as_slice() {
             let steps = Arc::clone(&only.binding.steps);
-            return Chain { stages, steps };
+            let forks = only.function.forks(&only.binding);
+            return Chain { stages, steps, forks };
         }
-        let mut steps: Vec<Step> = Vec::new();
+        let (mut steps, mut forks): (Vec<Step>, Vec<Fork>) = (Vec::new(), Vec::new());
         for stage in &mut stages {
             stage.first_step = steps.len() as u32;
             steps.extend(stage.is_fed().then_some(Step::Host));
             let base = steps.len() as u32;
             steps.extend(stage.binding.steps.iter().map(|step| behind(*step, base)));
+            forks.extend(stage.function.forks(&stage.binding).iter().flat_map(|forks| forks.iter()).map(|fork| fork.behind(base)));
         }
-        Chain { stages, steps: steps.into() }
+        let forks = (!forks.is_empty()).then(|| forks.into());
+        Chain { stages, steps: steps.into(), forks }
     }
 
     /// What a step of the task is.

@@ -39,6 +39,8 @@ pub struct EngineConfig {
     pub shutdown_grace: Duration,
     /// Makes what padding needs, for policies that pad. Without it real-time launches run alone.
     pub padding: Option<Arc<dyn PaddingService>>,
+    /// Whether independent branches of a function run beside each other, where that is quicker.
+    pub branches: bool,
     /// Evict running tasks at random points and let them continue, by this seed. For tests: every answer must stay the same.
     pub evict_at_random: Option<u64>,
 }
@@ -58,6 +60,7 @@ impl Default for EngineConfig {
             best_effort_wait_max: None,
             shutdown_grace: Duration::from_secs(5),
             padding: None,
+            branches: true,
             evict_at_random: None,
         }
     }

@@ -1,15 +1,16 @@
 //! A function as every thread sees it: what it is, who may still wait for it, and the shapes it has met.
 
 use crate::binding::Binding;
+use crate::branches::Room;
 use crate::config::{FunctionKey, FunctionOptions};
 use crate::error::{EngineError, InvokeError};
 use crate::limits::BINDINGS_PER_FUNCTION_MAX;
 pub(crate) use atoll_core::memory::FunctionId;
-use atoll_core::{Class, LaneId};
+use atoll_core::{Class, Fork, LaneId};
 use atoll_device::DeviceInfo;
 use atoll_kgraph::{Bundle, Feature, InputForm, KernelGraph, TargetImage, bind_symbols, features, undetermined_symbol};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 #[derive(Debug)]
 pub(crate) struct Function {
@@ -20,6 +21,8 @@ pub(crate) struct Function {
     pub(crate) class: Class,
     pub(crate) lane: LaneId,
     pub(crate) queue_capacity: usize,
+    /// What the device can run of it at a time; known once it is loaded.
+    room: OnceLock<Room>,
     /// Invocations that wait.
     waiting: AtomicUsize,
     /// Invocations that were refused before they could wait.
@@ -64,6 +67,7 @@ impl Function {
             queue_capacity: options.queue_capacity.unwrap_or(queue_capacity).max(1),
             target,
             bundle,
+            room: OnceLock::new(),
             waiting: AtomicUsize::new(0),
             rejected: AtomicU64::new(0),
             bindings: Mutex::new(Vec::new()),
@@ -101,6 +105,21 @@ impl Function {
         }
         bindings.push(Arc::clone(&binding));
         Ok(binding)
+    }
+
+    /// It is loaded: what the device can run of it at a time.
+    pub(crate) fn set_room(&self, room: Room) {
+        // A function is loaded once.
+        let _ = self.room.set(room);
+    }
+
+    /// The parts of an invocation that run in two lines.
+    pub(crate) fn forks(&self, binding: &Binding) -> Option<Arc<[Fork]>> {
+        let room = self.room.get()?;
+        if room.compute_units < 2 {
+            binding.branches.give_up();
+        }
+        binding.forks(self.graph(), room)
     }
 
     fn known_binding(&self, symbols: &[i64]) -> Option<Arc<Binding>> {

@@ -11,7 +11,7 @@ use crate::padding::LoadedPadding;
 use crate::request::{InvocationTiming, LaunchTime, PendingReply};
 use atoll_core::memory::SlotId;
 use atoll_core::{Class, Epoch, Nanos};
-use atoll_device::{Completion, Fault, FaultKind};
+use atoll_device::{Completion, Fault, FaultKind, LaunchStatus};
 use std::sync::Arc;
 
 pub(crate) struct Invocation {
@@ -121,6 +121,17 @@ impl Invocation {
             self.time_launch(place, completion);
         }
         self.times.compute.note(completion, now)
+    }
+
+    /// Notes how long a step took, if nothing was ever in its way.
+    pub(crate) fn measure(&self, StagePlace { stage, step }: StagePlace, completion: &Completion) {
+        if completion.status == LaunchStatus::Complete
+            && self.epoch == Epoch::default()
+            && let Some(step) = step
+        {
+            let ns = completion.ended_ns.saturating_sub(completion.started_ns);
+            self.submission.chain.stages[stage].binding.branches.note_step(step, ns);
+        }
     }
 
     /// Adds the cost of blocks that ran beside another one's launch.

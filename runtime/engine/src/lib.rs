@@ -16,6 +16,7 @@
 
 mod accounts;
 mod binding;
+mod branches;
 mod chain;
 mod clock;
 mod config;

@@ -36,6 +36,8 @@ pub struct EngineStatistics {
     pub padded_launches: u64,
     /// How many blocks.
     pub padding_blocks: u64,
+    /// Parts of invocations whose branches ran beside each other.
+    pub forks: u64,
     /// Times best-effort work was given the device although real-time work was there ([`crate::EngineConfig::best_effort_wait_max`]).
     pub best_effort_slices: u64,
     /// Launches handed to the device, repeated ones included.

@@ -15,8 +15,8 @@ use atoll_device::process::MemoryHome;
 use atoll_device::shm::Region;
 use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, memory_region};
 use atoll_device::{
-    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, Fault, FaultKind, Lanes,
-    LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
+    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, Fault, FaultKind, Lane,
+    Lanes, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
 };
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::ops::Range;
@@ -443,9 +443,9 @@ impl Domains for ExecutorDevice {}
 impl Lanes for ExecutorDevice {}
 
 impl ExecutorDevice {
-    /// Has queues served by these compute units from now on.
-    pub(crate) fn serve_lane(&mut self, queues: Range<u32>, units: &[u32]) {
-        self.engine_side.open_lane(queues, units);
+    /// Has the queues of a lane served by these compute units from now on.
+    pub(crate) fn serve_lane(&mut self, lane: &Lane, units: &[u32]) {
+        self.engine_side.open_lane(lane, units);
     }
 
     /// Has queues in which nothing is served by nobody.

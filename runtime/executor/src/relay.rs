@@ -138,7 +138,7 @@ impl Relay {
             RelayQueue { commands, completions, in_flight: VecDeque::new() }
         };
         Ok(Relay {
-            queues: (0..shape.queues).map(queue).collect(),
+            queues: (0..shape.own_queues()).map(queue).collect(),
             reports: SendReports { channel: daemon.clone(), link: link.clone() },
             bell: FdBell::from_fd(bell),
             wake,

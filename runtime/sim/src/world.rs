@@ -177,6 +177,7 @@ impl<'a> World<'a> {
         let config = SchedulerConfig {
             policy: simulation.policy,
             queues: simulation.device.queues,
+            twins: false,
             queue_capacity: simulation.queue_capacity,
             preempt_level: simulation.device.preempt_level,
             can_abort: false,
@@ -188,7 +189,8 @@ impl<'a> World<'a> {
         let mut device = SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed);
         for (number, lane) in (1..).zip(simulation.lanes) {
             let begin = simulation.device.queues + (number - 1) * LANE_QUEUES;
-            let config = LaneConfig { lane: LaneId(number), queues: begin..begin + LANE_QUEUES, compute_units: lane.compute_units };
+            let config =
+                LaneConfig { lane: LaneId(number), queues: begin..begin + LANE_QUEUES, twins: false, compute_units: lane.compute_units };
             scheduler.open_lane(&config).map_err(SimError::Lane)?;
             device.open_lane(&config);
         }
@@ -307,7 +309,7 @@ impl<'a> World<'a> {
             self.deaths.push(Reverse((Nanos(self.now.0 + after), task)));
         }
         let (lane, client) = (self.lane_of(client), ClientId(0));
-        let spec = TaskSpec { task, lane, client, class, priority: 0, steps, deadline: None, profiles, ready: true };
+        let spec = TaskSpec { task, lane, client, class, priority: 0, steps, deadline: None, profiles, forks: None, ready: true };
         self.tell_of(Some(task), Event::TaskArrived(spec));
     }
 

@@ -70,6 +70,7 @@ impl Device {
             memory_bytes: 1 << 20,
             constants_bytes: 1 << 20,
             queues: QUEUES.iter().sum(),
+            twins: false,
             queue_capacity: 1,
             shared_bytes_max: SHARED_BYTES_MAX,
             cpus: vec![],

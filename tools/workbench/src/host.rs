@@ -46,7 +46,7 @@ impl HostBench {
         let default = HostConfig::default();
         let compute_units = if options.compute_units == 0 { default.compute_units } else { options.compute_units };
         let memory_bytes = device_bytes(options.memory_bytes);
-        let config = HostConfig { compute_units, memory_bytes, queues: 1, time_limit: options.time_limit, ..default };
+        let config = HostConfig { compute_units, memory_bytes, queues: 1, twins: false, time_limit: options.time_limit, ..default };
         let level = CpuLevel::of_this_machine().ok_or(BenchError::NoNativeCode)?;
         let machine = HostMachine { device: HostDevice::start(config)?, level, check: options.check, cache: None };
         Ok(DeviceBench::on(machine, options.memory_bytes))

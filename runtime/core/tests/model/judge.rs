@@ -185,7 +185,10 @@ impl World {
         let queues = self.lanes[&lane].policy_queues();
         let shares_queue = queues.len() == 1 || policy == "sequential";
         let rt_queues = if self.evicts() && queues.len() >= 4 { 2 } else { 1 };
-        let are_full = queues.take(rt_queues).all(|queue| self.device.depth(queue as usize) >= self.device.capacity as usize);
+        let is_full = |queue| self.device.depth(queue as usize) >= self.device.capacity as usize;
+        // A task that was moved has its queue before there is room in it, and keeps it.
+        let mut rt_queues = queues.take(rt_queues);
+        let are_full = if self.totals.moved > 0 { rt_queues.any(is_full) } else { rt_queues.all(is_full) };
         let has_to_wait = match class {
             Class::RealTime => {
                 are_full

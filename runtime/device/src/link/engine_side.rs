@@ -4,7 +4,7 @@ use super::{ChunkReader, CommandProducer, Link, LinkShape, State};
 use crate::doorbell::FdBell;
 use crate::record::{COMPLETION_WORDS, ChunkRecord, Command, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus};
 use crate::ring::{Consumer, PushError};
-use crate::{DeviceError, SubmitError};
+use crate::{DeviceError, Lane, SubmitError};
 use atoll_core::{LaunchId, QueueId};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -58,7 +58,7 @@ impl EngineSide {
         Ok(EngineSide {
             link,
             queues,
-            open: (0..shape.queues).collect(),
+            open: (0..shape.own_queues()).collect(),
             chunks,
             queue_capacity,
             completion_bell,
@@ -134,13 +134,13 @@ impl EngineSide {
         Ok(())
     }
 
-    /// Has queues served by these compute units from now on.
+    /// Has the queues of a lane served by these compute units from now on.
     ///
     /// # Panics
     /// If the device has no such queues.
-    pub fn open_lane(&mut self, queues: Range<u32>, units: &[u32]) {
-        self.link.set_lane(queues.clone(), units);
-        self.open.extend(queues);
+    pub fn open_lane(&mut self, lane: &Lane, units: &[u32]) {
+        self.link.set_lane(lane.queues.clone(), lane.twins, units);
+        self.open.extend(lane.queues.clone());
     }
 
     /// Has queues in which nothing is served by nobody.
@@ -149,7 +149,7 @@ impl EngineSide {
     /// If the device has no such queues, or something is in them.
     pub fn close_lane(&mut self, queues: Range<u32>) {
         assert!(self.is_idle(queues.clone()), "a lane is closed while launches are in it");
-        self.link.set_lane(queues.clone(), &[]);
+        self.link.set_lane(queues.clone(), false, &[]);
         self.open.retain(|queue| !queues.contains(queue));
     }
 

@@ -195,7 +195,7 @@ mod tests {
     fn evicted_work_is_interrupted_where_it_runs() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         for (blocks, signalled) in [(0, 0), (1, 0), (2, 1), (9, 2)] {
-            let link = Link::create(LinkShape { queues: 3, lane_queues: 0, capacity: 1, compute_units: 5 }).unwrap();
+            let link = Link::create(LinkShape { queues: 3, twins: false, lane_queues: 0, capacity: 1, compute_units: 5 }).unwrap();
             // One idles, two run long blocks of queue 1, one runs blocks that may not be interrupted, one runs another queue. Nobody has a thread, so no signal arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));
@@ -215,7 +215,7 @@ mod tests {
     fn no_more_are_interrupted_than_there_are_blocks_for() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         for (blocks, signalled) in [(1, 0), (2, 1), (3, 2), (9, 2)] {
-            let link = Link::create(LinkShape { queues: 2, lane_queues: 0, capacity: 1, compute_units: 4 }).unwrap();
+            let link = Link::create(LinkShape { queues: 2, twins: false, lane_queues: 0, capacity: 1, compute_units: 4 }).unwrap();
             // One idles, two run what may be interrupted, one what may not. Nobody has a thread, so no signal arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));

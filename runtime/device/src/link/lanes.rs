@@ -35,8 +35,10 @@ pub struct Order {
 }
 
 impl Link {
-    /// Has the queues served by these compute units, the first queue before the others, and by nobody if there are none. Nothing is in the queues.
-    pub fn set_lane(&self, queues: Range<u32>, units: &[u32]) {
+    /// Has the queues served by these compute units, the first queue before the others, and by nobody if there are none. With twins the second half of the queues come where the first half does, one with one: neither
+    /// of two twins comes before the other. Nothing is in the queues.
+    pub fn set_lane(&self, queues: Range<u32>, twins: bool, units: &[u32]) {
+        let places = (queues.end - queues.start) / if twins { 2 } else { 1 };
         for queue in queues.clone() {
             for other in 0..self.shape.all_queues() {
                 self.clear(queue, other);
@@ -46,7 +48,7 @@ impl Link {
                 let bits = units.iter().filter(|&&unit| unit / 64 == index).fold(0, |bits, unit| bits | 1 << (unit % 64));
                 self.mask_word(queue, index).store(bits, SeqCst);
             }
-            let place = if units.is_empty() { 0 } else { queue - queues.start + 1 };
+            let place = if units.is_empty() { 0 } else { (queue - queues.start) % places + 1 };
             self.lane_word(queue, PLACE_AT).store(place, SeqCst);
             self.lane_word(queue, UNITS_AT).store(units.len() as u32, SeqCst);
         }
@@ -148,7 +150,7 @@ mod tests {
 
     /// Two queues for all of 70 compute units, and room for lanes.
     fn link() -> Link {
-        Link::create(LinkShape { queues: 2, lane_queues: 6, capacity: 1, compute_units: 70 }).expect("memory")
+        Link::create(LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 70 }).expect("memory")
     }
 
     fn order(link: &Link, unit: u32) -> Vec<u32> {
@@ -161,13 +163,13 @@ mod tests {
     fn compute_units_serve_the_queues_of_their_lanes_the_first_ones_first() {
         let link = link();
         assert_eq!(order(&link, 69), [0, 1]);
-        link.set_lane(2..4, &[3, 64, 69]);
-        link.set_lane(4..7, &[69]);
+        link.set_lane(2..4, false, &[3, 64, 69]);
+        link.set_lane(4..7, false, &[69]);
         assert_eq!(order(&link, 69), [0, 2, 4, 1, 3, 5, 6]);
         assert_eq!(order(&link, 64), [0, 2, 1, 3]);
         assert_eq!(order(&link, 5), [0, 1]);
         assert_eq!([0, 2, 4, 7].map(|queue| link.units_of(queue)), [70, 3, 1, 1]);
-        link.set_lane(2..4, &[]);
+        link.set_lane(2..4, false, &[]);
         assert_eq!(order(&link, 69), [0, 4, 1, 5, 6]);
         assert_eq!(order(&link, 64), [0, 1]);
     }
@@ -175,23 +177,33 @@ mod tests {
     #[test]
     fn a_queue_stops_those_behind_it_that_all_its_own_units_serve() {
         let link = link();
-        link.set_lane(2..4, &[3, 64]);
+        link.set_lane(2..4, false, &[3, 64]);
         let stopped = |queue: u32| link.stopped_by(queue).collect::<Vec<_>>();
         assert_eq!(stopped(0), [1, 3], "the default lane's units are everybody's");
         assert_eq!(stopped(2), [3], "unit 5 would never come for queue 2, so its blocks go on");
-        link.set_lane(4..6, &[5]);
+        link.set_lane(4..6, false, &[5]);
         assert_eq!((stopped(2), stopped(4)), (vec![3], vec![5]), "lanes apart leave each other alone");
+    }
+
+    #[test]
+    fn twins_leave_each_other_alone() {
+        let link = Link::create(LinkShape { queues: 2, twins: true, lane_queues: 4, capacity: 1, compute_units: 2 }).expect("memory");
+        link.set_lane(4..8, true, &[0, 1]);
+        assert_eq!(order(&link, 1), [0, 2, 4, 6, 1, 3, 5, 7]);
+        let stopped = |queue: u32| link.stopped_by(queue).collect::<Vec<_>>();
+        assert_eq!((stopped(0), stopped(2)), (vec![1, 3, 5, 7], vec![1, 3, 5, 7]));
+        assert_eq!((stopped(1), stopped(7)), (vec![], vec![]));
     }
 
     #[test]
     fn a_lane_that_closes_leaves_no_mark() {
         let link = link();
         for _ in 0..1_000 {
-            link.set_lane(2..4, &[1]);
+            link.set_lane(2..4, false, &[1]);
             link.raise_stop(0);
             link.raise_stop(2);
             assert_eq!(link.stop_word(3).load(SeqCst), 2);
-            link.set_lane(2..4, &[]);
+            link.set_lane(2..4, false, &[]);
             assert_eq!([2, 3].map(|queue| link.stop_word(queue).load(SeqCst)), [0, 0]);
             assert_eq!(link.stop_word(1).load(SeqCst), 1, "queue 0 still has something");
         }

@@ -79,8 +79,10 @@ pub struct Link {
 /// How many of everything there are.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkShape {
-    /// Device queues of the default lane.
+    /// Device queues of the default lane that tasks are given.
     pub queues: u32,
+    /// Whether as many follow them as their twins, and lanes of several compute units have twins too.
+    pub twins: bool,
     /// Device queues for lanes that are opened.
     pub lane_queues: u32,
     /// Launches of a queue.
@@ -92,13 +94,19 @@ pub struct LinkShape {
 impl LinkShape {
     /// Whether there are rings of this shape.
     pub fn is_possible(self) -> bool {
-        let queues = self.queues.saturating_add(self.lane_queues);
+        let own = self.queues.saturating_mul(if self.twins { 2 } else { 1 });
+        let queues = own.saturating_add(self.lane_queues);
         self.queues > 0 && queues <= QUEUES_MAX && (1..=CAPACITY_MAX).contains(&self.capacity) && self.compute_units <= UNITS_MAX
+    }
+
+    /// Device queues of the default lane, with their twins.
+    pub fn own_queues(self) -> u32 {
+        self.queues * if self.twins { 2 } else { 1 }
     }
 
     /// Device queues of all lanes.
     pub fn all_queues(self) -> u32 {
-        self.queues + self.lane_queues
+        self.own_queues() + self.lane_queues
     }
 
     fn bytes(self) -> u64 {
@@ -123,7 +131,7 @@ impl Link {
     pub fn create(shape: LinkShape) -> std::io::Result<Link> {
         let link = Link { region: Arc::new(Region::create("atoll-link", shape.bytes())?), shape };
         let units: Vec<u32> = (0..shape.compute_units).collect();
-        link.set_lane(0..shape.queues, &units);
+        link.set_lane(0..shape.own_queues(), shape.twins, &units);
         Ok(link)
     }
 
@@ -331,7 +339,7 @@ mod tests {
     const QUEUES: u32 = 40;
 
     fn link() -> Link {
-        Link::create(LinkShape { queues: QUEUES, lane_queues: 0, capacity: 1, compute_units: 1 }).expect("memory")
+        Link::create(LinkShape { queues: QUEUES, twins: false, lane_queues: 0, capacity: 1, compute_units: 1 }).expect("memory")
     }
 
     #[test]

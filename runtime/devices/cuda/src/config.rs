@@ -4,7 +4,7 @@ use crate::error::GpuError;
 use crate::{FlagRoute, MpsControl, MpsShare};
 use atoll_core::{DeviceOffset, PreemptLevel};
 use atoll_cuda::{Context, Partition};
-use atoll_device::link::LinkShape;
+use atoll_device::link::{LinkShape, QUEUES_MAX};
 use atoll_device::{DeviceError, DeviceInfo};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -82,9 +82,15 @@ impl Default for CudaConfig {
 impl CudaConfig {
     /// Rings for its launches. What runs on compute units, nobody tells.
     pub(crate) fn link_shape(&self) -> Result<LinkShape, DeviceError> {
-        let shape = LinkShape { queues: self.queues, lane_queues: 0, capacity: self.queue_capacity, compute_units: 0 };
+        let shape =
+            LinkShape { queues: self.queues, twins: self.has_twins(), lane_queues: 0, capacity: self.queue_capacity, compute_units: 0 };
         let wrong = "a device has 1 to 64 queues, and each has room for 1 to 65536 launches";
         if shape.is_possible() { Ok(shape) } else { Err(DeviceError::Unavailable(wrong.to_owned())) }
+    }
+
+    /// Whether each queue has a twin.
+    fn has_twins(&self) -> bool {
+        self.queues <= QUEUES_MAX / 2
     }
 
     /// The control daemon of MPS whose client a process with this device may be, because it was given a share or because one runs here anyway.
@@ -106,6 +112,7 @@ impl CudaConfig {
             preempt_level: PreemptLevel::Deactivate,
             can_abort: false,
             queues: self.queues,
+            twins: self.has_twins(),
             queue_capacity: self.queue_capacity,
             time_limit: None,
             // The completion thread.

@@ -115,7 +115,7 @@ impl CudaDevice {
     }
 
     fn begin(config: &CudaConfig) -> Result<CudaDevice, GpuError> {
-        config.link_shape()?;
+        let streams = config.link_shape()?.own_queues();
         let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from)?;
         let context = driver.gpu(config.index)?.enter()?;
         let memory = reserve(&context, config.memory_bytes)?;
@@ -123,14 +123,16 @@ impl CudaDevice {
         let facts = describe(&context, partition.as_deref(), memory.bytes())?;
         let info = facts.clone().complete(config.info());
         let highest = context.highest_priority()?;
-        let queue = |queue| Queue::new(&context, partition.as_ref(), stream_priority(queue, config.queues, highest), config.queue_capacity);
-        let queues = (0..config.queues).map(queue).collect::<Result<Vec<_>, _>>()?;
+        let queue = |queue| {
+            Queue::new(&context, partition.as_ref(), stream_priority(queue % config.queues, config.queues, highest), config.queue_capacity)
+        };
+        let queues = (0..streams).map(queue).collect::<Result<Vec<_>, _>>()?;
         let bell = FdBell::new().map_err(|source| DeviceError::Os { what: "create an eventfd", source })?;
         let ring = bell.try_clone().map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
         let (bell_rang, reports, lost) = (Arc::new(AtomicU32::new(0)), Arc::new(Reports::default()), Arc::new(OnceLock::new()));
         let (flights, inbox) = channel();
         let (outbox, ended) = channel();
-        let poller = Poller::new(&context, config.queues, inbox, outbox, ring, bell_rang.clone(), reports.clone(), lost.clone())?;
+        let poller = Poller::new(&context, streams, inbox, outbox, ring, bell_rang.clone(), reports.clone(), lost.clone())?;
         let begun = Arc::new(AtomicU64::new(0));
         let poller = poller.judging(config.mps.is_some() || MpsControl::ambient().is_some(), begun.clone());
         let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));

@@ -182,7 +182,7 @@ impl Domains for HostDevice {}
 impl Lanes for HostDevice {
     fn open_lane(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
         let lane = self.lanes.open(spec)?;
-        self.engine_side.open_lane(lane.queues.clone(), &spec.units);
+        self.engine_side.open_lane(&lane, &spec.units);
         Ok(lane)
     }
 

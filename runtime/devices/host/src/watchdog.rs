@@ -209,7 +209,7 @@ mod tests {
     const LAUNCH: LaunchId = LaunchId(7);
 
     fn link(queues: u32) -> Link {
-        Link::create(LinkShape { queues, lane_queues: 0, capacity: 1, compute_units: 1 }).unwrap()
+        Link::create(LinkShape { queues, twins: false, lane_queues: 0, capacity: 1, compute_units: 1 }).unwrap()
     }
 
     fn begin(watch: &Watch, deadline_ns: u64) {

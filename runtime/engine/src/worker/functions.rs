@@ -5,6 +5,7 @@
 use super::Worker;
 use super::loaded::{LoadAnswer, LoadJob, Loaded, Stage};
 use crate::accounts::{AccountId, MemoryKind};
+use crate::branches::Room;
 use crate::clock;
 use crate::config::{FunctionInfo, FunctionKey};
 use crate::error::{EngineError, InvokeError};
@@ -95,6 +96,7 @@ impl Worker {
         };
         self.functions.insert(function.id, loaded);
         self.bill_constants();
+        function.set_room(Room { compute_units: self.units_of(function.lane), occupancy: self.occupancy(function, module) });
         self.recorder.add_function(function);
         self.shared.publish(function);
         self.repad(&function.key.tenant);
@@ -190,8 +192,13 @@ impl Worker {
             weights_bytes: function.bundle.weights().len() as u64,
             weights_shared,
             weights_resident,
-            occupancy: (0..function.image().kernels.len() as u32).map(|kernel| self.device.occupancy(module, kernel)).collect(),
+            occupancy: self.occupancy(function, module),
         }
+    }
+
+    /// Per kernel of a function, see [`FunctionInfo::occupancy`].
+    fn occupancy(&self, function: &Function, module: ModuleId) -> Vec<Option<u32>> {
+        (0..function.image().kernels.len() as u32).map(|kernel| self.device.occupancy(module, kernel)).collect()
     }
 
     /// Withdraws a function, ends those of its invocations that wait, and frees it when the others are over.

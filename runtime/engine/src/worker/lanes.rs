@@ -14,12 +14,18 @@ impl Worker {
         lane == LaneId::DEFAULT || self.lanes.units.contains_key(&lane) && !self.lanes.closing.contains_key(&lane)
     }
 
+    /// The compute units on which two lines of an invocation run beside each other; 0 where they do not.
+    pub(super) fn units_of(&self, lane: LaneId) -> u32 {
+        let units = self.scheduler.lanes().find(|state| state.config.lane == lane && state.config.twins);
+        units.map_or(0, |state| state.config.compute_units)
+    }
+
     pub(super) fn open_lane(&mut self, spec: &LaneSpec) -> Result<Lane, EngineError> {
         if let Some(reason) = &self.lost {
             return Err(EngineError::Device(DeviceError::Lost(reason.clone())));
         }
         let lane = self.device.open_lane(spec)?;
-        let config = LaneConfig { lane: lane.id, queues: lane.queues.clone(), compute_units: spec.units.len() as u32 };
+        let config = LaneConfig { lane: lane.id, queues: lane.queues.clone(), twins: lane.twins, compute_units: spec.units.len() as u32 };
         if let Err(error) = self.scheduler.open_lane(&config) {
             self.device.close_lane(lane.id)?;
             return Err(EngineError::Lane(error));

@@ -37,6 +37,7 @@ impl Worker {
                 self.preemption_latency.record(latency_ns);
             }
         }
+        invocation.measure(place, completion);
         let hopeless = self.outlasts_its_time(task, step, completion);
         let invocation = self.invocation(task);
         let end = match completion.status {

@@ -136,6 +136,7 @@ impl Worker {
         let scheduler = SchedulerConfig {
             policy,
             queues: info.queues.clamp(1, atoll_core::limits::DEVICE_QUEUES_MAX),
+            twins: info.twins && config.branches,
             queue_capacity: config.device_queue_capacity.min(info.queue_capacity).max(1),
             preempt_level: info.preempt_level,
             can_abort: info.can_abort,

@@ -57,6 +57,7 @@ impl Worker {
             preemptions: counters.preemptions,
             padded_launches: counters.padded_launches,
             padding_blocks: counters.padding_blocks,
+            forks: counters.forks,
             best_effort_slices: counters.best_effort_slices,
             issued_launches: counters.issued_launches,
             evicted_launches: counters.evicted_launches,

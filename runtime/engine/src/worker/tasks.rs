@@ -48,12 +48,12 @@ impl Worker {
     /// An invocation lines up in the scheduler's queue.
     pub(super) fn admit(&mut self, task: TaskId, ready: bool) {
         let Submission { class, priority, deadline, ref chain, .. } = self.invocation(task).submission;
-        let steps = Arc::clone(&chain.steps);
+        let (steps, forks) = (Arc::clone(&chain.steps), chain.forks.clone());
         let first = Arc::clone(&chain.stages[0].function);
         let (lane, client) = (first.lane, self.lanes.client(&first.key.tenant));
         let before = self.actions.len();
         let profiles = self.profiles(task);
-        self.tell(Event::TaskArrived(TaskSpec { task, lane, client, class, priority, steps, deadline, profiles, ready }));
+        self.tell(Event::TaskArrived(TaskSpec { task, lane, client, class, priority, steps, deadline, profiles, forks, ready }));
         self.note_preemptions(task, before);
     }
 
@@ -274,6 +274,9 @@ impl Worker {
             Outcome::QueueFull => Err(InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX }),
             Outcome::DeviceLost => Err(InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default()))),
         };
+        if answer.is_ok() && invocation.epoch == Epoch::default() {
+            invocation.submission.chain.stages.iter().for_each(|stage| stage.binding.branches.note_run());
+        }
         let went_wrong = answer.is_err() && matches!(outcome, Outcome::Complete | Outcome::Failed);
         if went_wrong && self.wants_retry(&invocation) {
             self.bill(&mut invocation, None, preemptions);

@@ -242,6 +242,7 @@ impl FakeDevice {
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,
             queues: QUEUES,
+            twins: false,
             queue_capacity: 4,
             time_limit: None,
             host_threads: 1,

@@ -63,7 +63,7 @@ impl ExecutorPool {
     /// A domain has an executor from now on.
     pub(super) fn begun(&mut self, index: usize, mut device: ExecutorDevice) -> Result<(), DeviceError> {
         watch(&self.ready, device.completion_fd())?;
-        self.lanes.iter().for_each(|(lane, units)| device.serve_lane(lane.queues.clone(), units));
+        self.lanes.iter().for_each(|(lane, units)| device.serve_lane(lane, units));
         let domain = &mut self.domains[index];
         tracing::info!(device = %self.info.name, domain = %domain.name, pid = device.pid(), "an executor begins");
         domain.state = State::Running(Box::new(device));

@@ -548,7 +548,7 @@ impl Lanes for ExecutorPool {
             return Err(DeviceError::Lanes("a GPU that is driven by an executor cannot be divided into lanes".to_owned()));
         }
         let lane = self.lanes.open(spec)?;
-        self.executors().for_each(|device| device.serve_lane(lane.queues.clone(), &spec.units));
+        self.executors().for_each(|device| device.serve_lane(&lane, &spec.units));
         Ok(lane)
     }
 

@@ -173,6 +173,9 @@ pub(super) const METRICS: &[Metric] = &[
         },
     ),
     counter("atoll_function_preemptions_total", "The same by model", |s, out| per_model(s, out, |f| f.preemptions)),
+    counter("atoll_parallel_branches_total", "Parts of invocations whose branches ran beside each other", |s, out| {
+        out.integer(&[], s.engine.forks);
+    }),
     counter("atoll_best_effort_slices_total", "Times best-effort work was given the device although real-time work was there", |s, out| {
         out.integer(&[], s.engine.best_effort_slices);
     }),

@@ -150,7 +150,7 @@ impl Binding {
             };
             StepCost::of_launch(self.steps[step], ns, blocks, at_a_time)
         };
-        self.branches.forks(needs, cost)
+        self.branches.forks(room.gain_ns_min, needs, cost)
     }
 }
 

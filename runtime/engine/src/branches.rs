@@ -1,9 +1,9 @@
 //! Branches of a function that run beside each other: what its steps took in line, and which parts of it are therefore run in two lines.
 //!
 //! The rule is measured twice. The first invocations of a set of shapes run in line and say how long each step takes alone; [`plan_forks`] finds from that, and from how many compute units each leaves idle, what two
-//! lines would gain. What beginning and joining two lines costs, [`FORK_GAIN_NS_MIN`], was measured by `atoll bench branches`.
+//! lines would gain. What beginning and joining two lines costs, [`crate::limits::BRANCH_GAIN_MIN`], was measured by `atoll bench branches`.
 
-use crate::limits::{FORK_GAIN_NS_MIN, FORK_RUNS_MEASURED};
+use crate::limits::BRANCH_RUNS_MEASURED;
 use atoll_core::{Fork, StepCost, plan_forks};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -15,6 +15,8 @@ pub(crate) struct Room {
     pub(crate) compute_units: u32,
     /// Blocks of each kernel that a compute unit holds at once; `None` where it runs one at a time.
     pub(crate) occupancy: Vec<Option<u32>>,
+    /// What two lines have to gain.
+    pub(crate) gain_ns_min: u64,
 }
 
 impl Room {
@@ -56,15 +58,20 @@ impl Branches {
         }
     }
 
-    /// The parts that run in two lines; decided once enough is known. `needs` says which steps need which others, `cost` what one is that takes so long.
-    pub(crate) fn forks(&self, needs: impl FnOnce() -> Vec<Vec<u32>>, cost: impl Fn(usize, u64) -> StepCost) -> Option<Arc<[Fork]>> {
-        if self.forks.get().is_none() && self.runs.load(Relaxed) < FORK_RUNS_MEASURED {
+    /// The parts that gain so much in two lines; decided once enough is known. `needs` says which steps need which others, `cost` what one is that takes so long.
+    pub(crate) fn forks(
+        &self,
+        gain_ns_min: u64,
+        needs: impl FnOnce() -> Vec<Vec<u32>>,
+        cost: impl Fn(usize, u64) -> StepCost,
+    ) -> Option<Arc<[Fork]>> {
+        if self.forks.get().is_none() && self.runs.load(Relaxed) < BRANCH_RUNS_MEASURED {
             return None;
         }
         let decide = || {
             let known = |ns: &AtomicU64| Some(ns.load(Relaxed)).filter(|ns| *ns < u64::MAX).unwrap_or(0);
             let costs: Vec<StepCost> = self.shortest_ns.iter().enumerate().map(|(step, ns)| cost(step, known(ns))).collect();
-            let forks = plan_forks(&needs(), &costs, FORK_GAIN_NS_MIN);
+            let forks = plan_forks(&needs(), &costs, gain_ns_min);
             (!forks.is_empty()).then(|| forks.into())
         };
         self.forks.get_or_init(decide).clone()
@@ -82,6 +89,8 @@ mod tests {
     use super::*;
     use atoll_core::Step;
 
+    const GAIN_NS: u64 = 1000;
+
     fn cost(_: usize, ns: u64) -> StepCost {
         StepCost { step: Step::Cuttable, ns, busy_permille: 500 }
     }
@@ -94,26 +103,26 @@ mod tests {
     #[test]
     fn what_runs_beside_each_other_is_decided_once_steps_were_measured() {
         let (branches, needs) = (Branches::new(2), || vec![vec![], vec![]]);
-        for _ in 0..FORK_RUNS_MEASURED {
-            assert_eq!(branches.forks(needs, cost), None, "too little is known");
-            run(&branches, FORK_GAIN_NS_MIN);
+        for _ in 0..BRANCH_RUNS_MEASURED {
+            assert_eq!(branches.forks(GAIN_NS, needs, cost), None, "too little is known");
+            run(&branches, GAIN_NS);
         }
-        let forks = branches.forks(needs, cost).expect("two steps that need nothing");
+        let forks = branches.forks(GAIN_NS, needs, cost).expect("two steps that need nothing");
         assert_eq!(*forks, [Fork::new([vec![0], vec![1]])]);
         run(&branches, 1);
-        assert_eq!(branches.forks(|| panic!("it is decided"), cost), Some(forks));
+        assert_eq!(branches.forks(GAIN_NS, || panic!("it is decided"), cost), Some(forks));
     }
 
     #[test]
     fn short_steps_stay_in_line_for_good() {
         let (branches, needs) = (Branches::new(2), || vec![vec![], vec![]]);
-        (0..FORK_RUNS_MEASURED).for_each(|_| run(&branches, FORK_GAIN_NS_MIN - 1));
-        assert_eq!(branches.forks(needs, cost), None);
-        run(&branches, FORK_GAIN_NS_MIN);
-        assert_eq!(branches.forks(needs, cost), None, "it is decided");
+        (0..BRANCH_RUNS_MEASURED).for_each(|_| run(&branches, GAIN_NS - 1));
+        assert_eq!(branches.forks(GAIN_NS, needs, cost), None);
+        run(&branches, GAIN_NS);
+        assert_eq!(branches.forks(GAIN_NS, needs, cost), None, "it is decided");
         let given_up = Branches::new(2);
         given_up.give_up();
-        (0..2 * FORK_RUNS_MEASURED).for_each(|_| run(&given_up, 1 << 30));
-        assert_eq!(given_up.forks(needs, cost), None);
+        (0..2 * BRANCH_RUNS_MEASURED).for_each(|_| run(&given_up, 1 << 30));
+        assert_eq!(given_up.forks(GAIN_NS, needs, cost), None);
     }
 }

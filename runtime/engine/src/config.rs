@@ -39,8 +39,8 @@ pub struct EngineConfig {
     pub shutdown_grace: Duration,
     /// Makes what padding needs, for policies that pad. Without it real-time launches run alone.
     pub padding: Option<Arc<dyn PaddingService>>,
-    /// Whether independent branches of a function run beside each other, where that is quicker.
-    pub branches: bool,
+    /// Independent branches of a function run beside each other where that is quicker by so much or more; never if `None`.
+    pub branch_gain_min: Option<Duration>,
     /// Evict running tasks at random points and let them continue, by this seed. For tests: every answer must stay the same.
     pub evict_at_random: Option<u64>,
 }
@@ -60,7 +60,7 @@ impl Default for EngineConfig {
             best_effort_wait_max: None,
             shutdown_grace: Duration::from_secs(5),
             padding: None,
-            branches: true,
+            branch_gain_min: Some(limits::BRANCH_GAIN_MIN),
             evict_at_random: None,
         }
     }

@@ -35,12 +35,12 @@ pub const SPIN_NS: u64 = 20_000;
 /// Where no core is left it looks only behind a launch as short as this, and for as long: the next one would have ended before the thread was asleep and awake again.
 pub const SHORT_SPIN_NS: u64 = 3_000;
 
-/// What two lines of an invocation have to gain before it runs in them, in nanoseconds: more than it costs to begin and to join them. Both are a completion that the engine has to hear of before the next launch,
+/// What branches of an invocation have to gain beside each other before they run so, unless the configuration says otherwise: more than it costs to begin and to join two lines. Both are a completion that the engine has to hear of before the next launch,
 /// and a compute unit that has to be woken. Measured by `atoll bench branches`.
-pub const FORK_GAIN_NS_MIN: u64 = 40_000;
+pub const BRANCH_GAIN_MIN: Duration = Duration::from_micros(100);
 
 /// Invocations of a set of shapes that run in line before it is decided which parts run in two: the first ones find cold caches.
-pub const FORK_RUNS_MEASURED: u32 = 4;
+pub const BRANCH_RUNS_MEASURED: u32 = 4;
 
 /// How long a shutdown waits for launches in flight after it has cancelled everything. A kernel that takes longer is stuck.
 pub const SHUTDOWN_CANCEL_GRACE: Duration = Duration::from_secs(2);

@@ -96,7 +96,8 @@ impl Worker {
         };
         self.functions.insert(function.id, loaded);
         self.bill_constants();
-        function.set_room(Room { compute_units: self.units_of(function.lane), occupancy: self.occupancy(function, module) });
+        let (compute_units, occupancy) = (self.units_of(function.lane), self.occupancy(function, module));
+        function.set_room(Room { compute_units, occupancy, gain_ns_min: self.branch_gain_ns_min });
         self.recorder.add_function(function);
         self.shared.publish(function);
         self.repad(&function.key.tenant);

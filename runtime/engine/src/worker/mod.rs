@@ -83,6 +83,8 @@ pub(crate) struct Worker {
     parked: Vec<Parked>,
     /// Times an invocation was tried again.
     retries: u64,
+    /// See [`EngineConfig::branch_gain_min`].
+    branch_gain_ns_min: u64,
     lanes: Lanes,
     closing: Option<Closing>,
     rt_start_latency: Histogram,
@@ -136,7 +138,7 @@ impl Worker {
         let scheduler = SchedulerConfig {
             policy,
             queues: info.queues.clamp(1, atoll_core::limits::DEVICE_QUEUES_MAX),
-            twins: info.twins && config.branches,
+            twins: info.twins && config.branch_gain_min.is_some(),
             queue_capacity: config.device_queue_capacity.min(info.queue_capacity).max(1),
             preempt_level: info.preempt_level,
             can_abort: info.can_abort,
@@ -176,6 +178,7 @@ impl Worker {
             accounts: Accounts::default(),
             parked: Vec::new(),
             retries: 0,
+            branch_gain_ns_min: config.branch_gain_min.map_or(0, |gain| gain.as_nanos().min(u64::MAX.into()) as u64),
             lanes: Lanes::default(),
             closing: None,
             rt_start_latency: Histogram::default(),

@@ -3,6 +3,8 @@
 #[cfg(feature = "compiler")]
 mod assembled;
 #[cfg(feature = "native")]
+mod branches;
+#[cfg(feature = "native")]
 mod coldstart;
 mod disb;
 #[cfg(feature = "compiler")]
@@ -43,6 +45,7 @@ const EXAMPLES: &str = "\
 Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --rate 20 --duration 30
   atoll bench lanes --rt squeezenet.kg --hog resnet18.kg
+  atoll bench branches
   atoll bench overhead
   atoll bench preempt
   atoll bench kernel
@@ -56,7 +59,7 @@ Examples:
   atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50";
 
-/// Measure: real-time beside best-effort, how far lanes keep work apart, how soon real-time work gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes and dkp modules
+/// Measure: real-time beside best-effort, how far lanes keep work apart, what branches gain beside each other, how soon real-time work gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes and dkp modules
 /// cost, policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU keep work apart, and policies on simulated devices.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
@@ -69,6 +72,8 @@ pub struct Args {
 enum Bench {
     #[cfg(feature = "compiler")]
     Assembled(assembled::Args),
+    #[cfg(feature = "native")]
+    Branches(branches::Args),
     #[cfg(feature = "native")]
     Coldstart(coldstart::Args),
     Disb(disb::Args),
@@ -105,6 +110,8 @@ pub fn run(args: Args) -> Result<()> {
     match args.bench {
         #[cfg(feature = "compiler")]
         Bench::Assembled(args) => assembled::run(&args),
+        #[cfg(feature = "native")]
+        Bench::Branches(args) => branches::run(&args),
         #[cfg(feature = "native")]
         Bench::Coldstart(args) => coldstart::run(&args),
         Bench::Disb(args) => disb::run(&args),

@@ -4,6 +4,7 @@ mod arrows;
 mod assembled;
 mod bad_input;
 mod benchmark_functions;
+mod branches;
 mod cancel;
 mod chaos;
 mod circles;

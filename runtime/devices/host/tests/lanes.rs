@@ -49,7 +49,8 @@ fn blocks_of_a_lane_run_on_its_compute_units_only() {
         for queue in lane.queues.clone() {
             assert_eq!(rig.run(queue, &Launch::spin(500, counts, 50_000)).status, LaunchStatus::Complete);
         }
-        assert!(rig.u32s(counts, 500).iter().all(|count| *count == 2 * round), "each block runs once");
+        let queues = lane.queues.len() as u32;
+        assert!(rig.u32s(counts, 500).iter().all(|count| *count == queues * round), "each block runs once in each queue");
         used.extend(units_used(&mut rig));
         assert!(used.iter().all(|unit| wanted.contains(unit)), "{used:?} ran blocks of a lane of {wanted:?}");
         if used.len() == wanted.len() {
@@ -77,6 +78,21 @@ fn a_lane_that_is_busy_keeps_nobody_in_another_waiting() {
     rig.device.store_epoch(gate, Epoch(1));
     assert_eq!(rig.wait().status, LaunchStatus::Complete);
     assert_eq!(rig.u32(log), 3);
+}
+
+#[test]
+fn twins_run_beside_each_other_and_interrupt_nobody() {
+    let mut rig = rig(2);
+    let both = open(&mut rig, &[0, 1]);
+    assert!(both.twins && both.queues.len() == 4 && rig.device.info().twins);
+    for (queue, twin) in [(0, 2), (1, 3), (both.queues.start, both.queues.start + 2), (both.queues.start + 1, both.queues.start + 3)] {
+        let gate = rig.alloc(4);
+        // Each holds a compute unit, so both begin only if they run beside each other.
+        let logs = [queue, twin].map(|queue| hold(&mut rig, queue, 1, gate));
+        rig.device.store_epoch(gate, Epoch(1));
+        assert_eq!([rig.wait(), rig.wait()].map(|completion| completion.reexecuted_blocks), [0, 0], "neither made the other begin again");
+        assert_eq!(logs.map(|log| rig.u32(log)), [1, 1]);
+    }
 }
 
 #[test]
@@ -124,7 +140,7 @@ fn a_lane_opened_and_closed_a_thousand_times_is_like_the_first_one() {
     let mut last = LaneId::DEFAULT;
     for round in 1..=1_000 {
         let lane = open(&mut rig, &[round % 2]);
-        assert!(lane.id > last && lane.queues == (2..4), "{lane:?}");
+        assert!(lane.id > last && lane.queues == (4..6), "{lane:?}");
         last = lane.id;
         units_used(&mut rig);
         assert_eq!(rig.run(lane.queues.start, &Launch::spin(4, counts, 0)).status, LaunchStatus::Complete);

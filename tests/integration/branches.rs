@@ -52,7 +52,7 @@ fn run(loaded: &Loaded, case: &Case, expected: &InvocationResult) -> Result<u64>
 fn in_line(bundle: &Arc<Bundle>, case: &Case, start: impl Fn(EngineConfig) -> Result<Engine>) -> Result<InvocationResult> {
     let loaded = Loaded::start_in(start(EngineConfig { branch_gain_min: None, ..EngineConfig::default() })?, bundle)?;
     let result = loaded.run(case)?;
-    run(&loaded, case, &result).and_then(|forks| Ok(ensure!(forks == 0, "what was to run in line did not")))?;
+    ensure!(run(&loaded, case, &result)? == 0, "what was to run in line did not");
     loaded.stop();
     Ok(result)
 }

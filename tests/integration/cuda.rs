@@ -5,7 +5,7 @@ use super::executors::{children, wait_until};
 use super::serve::{Daemon, LOG, atoll, conformance};
 use anyhow::{Context, Result, ensure};
 use atoll_device_cuda::{CudaConfig, CudaDevice};
-use atoll_engine::{Class, Engine, EngineConfig, FunctionKey, FunctionOptions};
+use atoll_engine::{Class, Engine, EngineConfig, FunctionKey, FunctionOptions, LaneSpec};
 use atoll_executor::{ExecutorConfig, ExecutorPool};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::http::{self, answer};
@@ -43,6 +43,39 @@ fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
         let loaded = Loaded::start_in(engine(EngineConfig { evict_at_random, ..EngineConfig::default() })?, &bundle)?;
         let result = loaded.check(&model, &cases[0])?;
         ensure!((result.preemptions > 0) == evict_at_random.is_some(), "under {evict_at_random:?}: {} evictions", result.preemptions);
+        loaded.stop();
+    }
+    Ok(())
+}
+
+/// A function in a lane of a GPU answers like any other, also when its lane is closed under it.
+#[test]
+fn a_busy_lane_of_a_gpu_that_is_closed_goes_on_in_the_default_lane() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let model = built_small("squeezenet", folder.path())?;
+    let bundle = compile_for(&model, folder.path(), Target::NVIDIA)?;
+    let case = oracle(&model, &[1], folder.path())?.remove(0);
+    let engines: [fn(EngineConfig) -> Result<Engine>; 2] = [engine, engine_behind_executor];
+    for start in engines {
+        let loaded = Loaded::start_in(start(EngineConfig::default())?, &bundle)?;
+        let handle = &loaded.handle;
+        let lane = handle.open_lane(LaneSpec { units: vec![0, 1], queues: 2 })?;
+        let options = FunctionOptions { key: FunctionKey::local("apart"), class: Class::BestEffort, queue_capacity: None, lane: lane.id };
+        let apart = loaded.beside(&bundle, options)?;
+        apart.check(&model, &case)?;
+        std::thread::scope(|scope| -> Result<()> {
+            let requests = scope.spawn(|| (0..4).try_for_each(|_| apart.check(&model, &case).map(drop)));
+            let is_busy =
+                || handle.statistics().device.lanes.iter().any(|of| of.lane == lane.id && of.queue_depths.iter().any(|depth| *depth > 0));
+            while !is_busy() && !requests.is_finished() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            handle.close_lane(lane.id)?;
+            requests.join().expect("no panic")
+        })?;
+        ensure!(handle.statistics().device.lanes.len() == 1, "the lane is still there");
+        apart.check(&model, &case)?;
+        apart.stop();
         loaded.stop();
     }
     Ok(())

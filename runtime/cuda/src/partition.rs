@@ -1,4 +1,4 @@
-//! Partitions of a device's compute units: what the driver calls green contexts, from CUDA 12.4 on.
+//! Partitions of a device's compute units: what the driver calls green contexts. CUDA 12.4 has them, and their streams came with CUDA 12.5.
 //!
 //! A partition belongs to the primary context, and everything but its streams does too: memory, modules and events are the same for all. What is launched into its streams runs on its
 //! compute units and on no others; how many it gets, the driver rounds up to what the hardware can divide.
@@ -8,6 +8,7 @@ use crate::error::{CudaError, status};
 use crate::functions::Functions;
 use atoll_cuda_api::constants::{CU_DEV_RESOURCE_TYPE_SM, CU_GREEN_CTX_DEFAULT_STREAM};
 use atoll_cuda_api::types::{CUdevResource, CUdevResourceDesc, CUgreenCtx, CUresult, DriverHandle};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A resource with room behind it: CUDA 13's has 152 bytes. Only the driver writes it.
@@ -37,7 +38,7 @@ impl Resource {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionError {
     /// The driver is too old.
-    #[error("this NVIDIA driver cannot divide a GPU: that came with CUDA 12.4, and it speaks {}.{}", .0 / 1000, .0 % 1000 / 10)]
+    #[error("this NVIDIA driver cannot divide a GPU: that came with CUDA 12.5, and it speaks {}.{}", .0 / 1000, .0 % 1000 / 10)]
     NotSupported(u32),
     /// There are not so many.
     #[error("the GPU has {all} compute units, not {wanted}")]
@@ -46,6 +47,16 @@ pub enum PartitionError {
         wanted: u32,
         /// What there is.
         all: u32,
+    },
+    /// They are not divided there.
+    #[error("this GPU is divided into parts of {step} compute units: a part begins and ends at multiples of {step} up to {end}, which {}..{} does not", .wanted.start, .wanted.end)]
+    NotThere {
+        /// What was asked for.
+        wanted: Range<u32>,
+        /// How many come together.
+        step: u32,
+        /// Those beyond belong to no part.
+        end: u32,
     },
     /// A part takes them all.
     #[error("a part of {taken} compute units leaves none of the GPU's over")]
@@ -82,6 +93,40 @@ impl Partition {
         }
     }
 
+    /// A range of the device's compute units, counted in the order in which the driver divides them. It begins and ends at multiples of [`Partition::step`].
+    pub fn range(context: &Arc<Context>, wanted: Range<u32>) -> Result<Arc<Partition>, PartitionError> {
+        let Some(step) = Partition::step(context)? else { return Err(PartitionError::NotSupported(context.driver().version()?)) };
+        let all = all_units(context)?;
+        let end = all.compute_units() - all.compute_units() % step;
+        let is_whole = [wanted.start, wanted.end].iter().all(|bound| bound.is_multiple_of(step));
+        if wanted.is_empty() || !is_whole || wanted.end > end {
+            return Err(PartitionError::NotThere { wanted, step, end });
+        }
+        let rest = match wanted.start {
+            0 => all,
+            before => take(context, all, before)?.1,
+        };
+        let (part, _) = take(context, rest, wanted.end - wanted.start)?;
+        match part.compute_units() == wanted.end - wanted.start {
+            true => Self::of(context, part),
+            false => Err(PartitionError::NotThere { wanted, step, end }),
+        }
+    }
+
+    /// How many compute units come together: ranges begin and end at multiples of it. `None` where the driver cannot divide the device.
+    pub fn step(context: &Arc<Context>) -> Result<Option<u32>, PartitionError> {
+        if context.call("cuGreenCtxStreamCreate", |f| f.green_stream.map_or(status::NOT_SUPPORTED, |_| 0)).is_err() {
+            return Ok(None);
+        }
+        match split(context, 1) {
+            Ok((part, _)) => Ok(Some(part.compute_units()).filter(|step| *step > 0)),
+            Err(PartitionError::NotSupported(_)) => Ok(None),
+            // A device with fewer than come together.
+            Err(PartitionError::Driver(error)) if error.code == status::INVALID_VALUE => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn of(context: &Arc<Context>, mut units: Resource) -> Result<Arc<Partition>, PartitionError> {
         let (mut description, mut handle) = (CUdevResourceDesc::NULL, CUgreenCtx::NULL);
         // SAFETY: reads one resource that the driver wrote, and writes one handle.
@@ -101,13 +146,24 @@ impl Partition {
 
 /// At least so many of a device's compute units, always the same, and the others.
 fn split(context: &Context, compute_units: u32) -> Result<(Resource, Resource), PartitionError> {
-    let (mut all, mut part, mut rest) = (Resource::EMPTY, Resource::EMPTY, Resource::EMPTY);
-    let (ordinal, mut groups) = (context.gpu().ordinal, 1);
-    // SAFETY: writes one resource, for which there is more than enough room, to the address given.
-    call(context, "cuDeviceGetDevResource", |f| Some(unsafe { f.device_resource?(ordinal, all.place(), CU_DEV_RESOURCE_TYPE_SM) }))?;
+    let all = all_units(context)?;
     if compute_units > all.compute_units() {
         return Err(PartitionError::TooMany { wanted: compute_units, all: all.compute_units() });
     }
+    take(context, all, compute_units)
+}
+
+/// All of a device's compute units.
+fn all_units(context: &Context) -> Result<Resource, PartitionError> {
+    let (mut all, ordinal) = (Resource::EMPTY, context.gpu().ordinal);
+    // SAFETY: writes one resource, for which there is more than enough room, to the address given.
+    call(context, "cuDeviceGetDevResource", |f| Some(unsafe { f.device_resource?(ordinal, all.place(), CU_DEV_RESOURCE_TYPE_SM) }))?;
+    Ok(all)
+}
+
+/// The first compute units of some, at least so many, and the others.
+fn take(context: &Context, mut all: Resource, compute_units: u32) -> Result<(Resource, Resource), PartitionError> {
+    let (mut part, mut rest, mut groups) = (Resource::EMPTY, Resource::EMPTY, 1);
     // SAFETY: reads a resource that the driver wrote, writes one group, the number of groups, of which one was asked for, and what is left.
     let split = |f: &Functions| Some(unsafe { f.resource_split?(part.place(), &mut groups, all.place(), rest.place(), 0, compute_units) });
     call(context, "cuDevSmResourceSplitByCount", split)?;

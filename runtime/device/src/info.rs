@@ -1,5 +1,6 @@
 //! What a device is.
 
+use crate::LaneUnits;
 use atoll_core::{DeviceOffset, PreemptLevel};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct DeviceInfo {
     pub queues: u32,
     /// Whether as many follow them: each the twin of one of the first, as urgent as it, so that two lines of one task run beside each other.
     pub twins: bool,
+    /// What lanes it can be divided into.
+    pub lane_units: LaneUnits,
     /// Launches a device queue takes before [`Launching::submit`](crate::Launching::submit) says [`SubmitError::Full`](crate::SubmitError::Full).
     pub queue_capacity: u32,
     /// How long a launch may run before the device ends it, where it does.
@@ -91,12 +94,14 @@ pub struct DeviceFacts {
     pub memory_bytes: u64,
     /// See [`DeviceInfo::shared_bytes_max`].
     pub shared_bytes_max: u32,
+    /// See [`DeviceInfo::lane_units`].
+    pub lane_units: LaneUnits,
 }
 
 impl DeviceFacts {
     /// Puts them into a description, in place of what stands there.
     pub fn complete(self, info: DeviceInfo) -> DeviceInfo {
-        let DeviceFacts { targets, compute_units, memory_bytes, shared_bytes_max } = self;
+        let DeviceFacts { targets, compute_units, memory_bytes, shared_bytes_max, lane_units } = self;
         let constants_base = DeviceOffset(memory_bytes);
         DeviceInfo {
             targets,
@@ -106,6 +111,7 @@ impl DeviceFacts {
             constants_bytes: 0,
             constants_granule: 1,
             shared_bytes_max,
+            lane_units,
             ..info
         }
     }

@@ -3,13 +3,29 @@
 use crate::DeviceError;
 use crate::link::LinkShape;
 use atoll_core::{LaneId, QueueId};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+
+/// Which compute units a lane of a device can have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LaneUnits {
+    /// None: the device cannot be divided.
+    #[default]
+    None,
+    /// Any.
+    Any,
+    /// A range that begins and ends at multiples of so many, which come together.
+    Ranges {
+        /// How many.
+        step: u32,
+    },
+}
 
 /// A lane to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
-    /// The compute units whose blocks its queues give out, by index. Not empty. Another lane may have them as well: then the first queues of both come before their second ones.
+    /// The compute units whose blocks its queues give out, by index; see [`LaneUnits`]. Not empty. Another lane may have them as well: then the first queues of both come before their second ones.
     pub units: Vec<u32>,
     /// Device queues that it has for tasks; the first one is the most urgent of the lane. Where it has several compute units and there are enough queues, it has as many twins besides.
     pub queues: u32,
@@ -58,15 +74,17 @@ pub trait Lanes {
 #[derive(Clone, Debug)]
 pub struct LaneTable {
     shape: LinkShape,
+    compute_units: u32,
+    can_have: LaneUnits,
     open: BTreeMap<LaneId, (Lane, Vec<u32>)>,
     /// Names of lanes so far are lower.
     next: u32,
 }
 
 impl LaneTable {
-    /// None but the default lane.
-    pub fn new(shape: LinkShape) -> LaneTable {
-        LaneTable { shape, open: BTreeMap::new(), next: LaneId::DEFAULT.0 + 1 }
+    /// None but the default lane, on a device with rings of this shape and so many compute units.
+    pub fn new(shape: LinkShape, compute_units: u32, can_have: LaneUnits) -> LaneTable {
+        LaneTable { shape, compute_units, can_have, open: BTreeMap::new(), next: LaneId::DEFAULT.0 + 1 }
     }
 
     /// Gives a lane a name, which no other gets, and queues that are nobody's.
@@ -75,7 +93,10 @@ impl LaneTable {
     /// [`DeviceError::Lanes`] with the cause; nothing has changed then.
     pub fn open(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
         let LaneSpec { units, queues } = spec;
-        let count = self.shape.compute_units;
+        let count = self.compute_units;
+        if self.can_have == LaneUnits::None {
+            return Err(refused("this device cannot be divided into lanes".to_owned()));
+        }
         if units.is_empty() {
             return Err(refused("a lane needs at least one compute unit".to_owned()));
         }
@@ -85,6 +106,16 @@ impl LaneTable {
         let mut seen = BTreeSet::new();
         if let Some(unit) = units.iter().find(|&&unit| !seen.insert(unit)) {
             return Err(refused(format!("compute unit {unit} is named twice")));
+        }
+        if let LaneUnits::Ranges { step } = self.can_have {
+            let (first, last) = (seen.first().copied().unwrap_or(0), seen.last().copied().unwrap_or(0));
+            let is_range = (last - first + 1) as usize == seen.len();
+            if !is_range || first % step != 0 || (last + 1) % step != 0 {
+                let end = count - count % step;
+                return Err(refused(format!(
+                    "the compute units of a lane are a range that begins and ends at multiples of {step}, up to {end}; {first} to {last} is none"
+                )));
+            }
         }
         if *queues == 0 {
             return Err(refused("a lane needs at least one device queue".to_owned()));
@@ -147,7 +178,7 @@ mod tests {
     use super::*;
 
     fn table() -> LaneTable {
-        LaneTable::new(LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 4 })
+        LaneTable::new(LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 4 }, 4, LaneUnits::Any)
     }
 
     fn spec(units: &[u32], queues: u32) -> LaneSpec {
@@ -170,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_lane_of_several_compute_units_has_twins_while_there_are_queues() {
-        let mut table = LaneTable::new(LinkShape { queues: 2, twins: true, lane_queues: 7, capacity: 1, compute_units: 4 });
+        let shape = LinkShape { queues: 2, twins: true, lane_queues: 7, capacity: 1, compute_units: 4 };
+        let mut table = LaneTable::new(shape, 4, LaneUnits::Any);
         let lanes = [&[0, 1][..], &[2], &[2, 3]].map(|units| table.open(&spec(units, 2)).map(|lane| (lane.queues, lane.twins)).ok());
         assert_eq!(lanes, [Some((4..8, true)), Some((8..10, false)), None]);
         assert_eq!(table.open(&spec(&[2, 3], 1)).map(|lane| (lane.queues, lane.twins)).expect("one is left"), (10..11, false));
@@ -189,6 +221,15 @@ mod tests {
         assert_eq!(refused(&[1], 0), "a lane needs at least one device queue");
         assert_eq!(refused(&[1], 7), "no 7 device queues in a row are free; 0 of 6 for lanes are taken");
         assert_eq!(refused(&[1], u32::MAX), "no 4294967295 device queues in a row are free; 0 of 6 for lanes are taken");
+        let shape = LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 0 };
+        let mut pairs = LaneTable::new(shape, 7, LaneUnits::Ranges { step: 2 });
+        for units in [&[0][..], &[1, 2], &[0, 1, 4, 5], &[0, 1, 2], &[6]] {
+            let why = pairs.open(&spec(units, 1)).expect_err("refused").to_string();
+            assert!(why.contains("a range that begins and ends at multiples of 2, up to 6"), "{units:?}: {why}");
+        }
+        pairs.open(&spec(&[5, 4, 3, 2], 1)).expect("two pairs, in any order");
+        let none = LaneTable::new(shape, 7, LaneUnits::None).open(&spec(&[0], 1)).expect_err("refused").to_string();
+        assert!(none.contains("this device cannot be divided into lanes"), "{none}");
         let unknown = |lane| table.find(LaneId(lane)).expect_err("refused").to_string();
         assert!(unknown(0).contains("the default lane cannot be closed") && unknown(9).contains("there is no lane 9"));
     }

@@ -48,7 +48,7 @@ pub use constants::Constants;
 pub use domains::{DomainState, Domains};
 pub use error::{DeviceError, SubmitError};
 pub use info::{AddressRange, DeviceFacts, DeviceInfo};
-pub use lanes::{Lane, LaneSpec, LaneTable, Lanes};
+pub use lanes::{Lane, LaneSpec, LaneTable, LaneUnits, Lanes};
 pub use launching::Launching;
 pub use loss::LossCause;
 pub use memory::Memory;

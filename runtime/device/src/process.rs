@@ -12,11 +12,12 @@ use crate::doorbell::FdBell;
 use crate::extent::Window;
 use crate::link::{Link, LinkShape};
 use crate::shm::Region;
-use crate::{Device, DeviceError, DeviceFacts, DeviceInfo, KeepReports, ModuleId, ModuleImage};
-use atoll_core::DeviceOffset;
+use crate::{Device, DeviceError, DeviceFacts, DeviceInfo, KeepReports, Lane, ModuleId, ModuleImage};
+use atoll_core::{DeviceOffset, QueueId};
 use std::any::Any;
 use std::ffi::OsString;
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -217,6 +218,18 @@ pub trait RelayedDevice: Debug {
     /// # Errors
     /// As for [`crate::Memory`].
     fn follow_epochs(&mut self) -> Result<(), DeviceError>;
+
+    /// Opens a lane under these queues, which the daemon has chosen: its own table of lanes is the one that counts.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    fn serve_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError>;
+
+    /// Closes it. Nothing is in its queues.
+    fn leave_lane(&mut self, queues: Range<u32>);
+
+    /// Whether a queue belongs to a lane that is open.
+    fn has_queue(&self, queue: QueueId) -> bool;
 
     /// Copies bytes at `from` in the shared region into device memory.
     ///

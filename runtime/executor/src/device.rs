@@ -445,11 +445,22 @@ impl Lanes for ExecutorDevice {}
 impl ExecutorDevice {
     /// Has the queues of a lane served by these compute units from now on.
     pub(crate) fn serve_lane(&mut self, lane: &Lane, units: &[u32]) {
-        self.engine_side.open_lane(lane, units);
+        match (&self.memory, units.iter().min(), units.iter().max()) {
+            // Whoever serves its queues there, the rings do not say.
+            (ExecutorMemory::Remote(_), Some(first), Some(last)) => {
+                let Lane { id, queues, twins } = lane.clone();
+                self.executor.send(Order::OpenLane { lane: id.0, queues, twins, units: *first..*last + 1 }, Vec::new());
+                self.engine_side.open_lane(lane, &[]);
+            }
+            _ => self.engine_side.open_lane(lane, units),
+        }
     }
 
     /// Has queues in which nothing is served by nobody.
     pub(crate) fn leave_lane(&mut self, queues: Range<u32>) {
+        if matches!(self.memory, ExecutorMemory::Remote(_)) {
+            self.executor.send(Order::CloseLane { queues: queues.clone() }, Vec::new());
+        }
         self.engine_side.close_lane(queues);
     }
 

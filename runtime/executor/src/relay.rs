@@ -10,14 +10,14 @@ use super::jail;
 use super::port::{Port, Request, STAGING_BYTES, Status};
 use super::serve::{Parts, SendReports, SentModule, ServeError, answer, exactly, os, read_module, refusal};
 use super::wire::{Answer, Order, PROTOCOL_VERSION};
-use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::KeepReports;
 use atoll_device::doorbell::FdBell;
 use atoll_device::link::{CommandConsumer, Link};
 use atoll_device::process::{LoadModule, LoadedModule, ProcessService, RelayedDevice, StartRelayed};
 use atoll_device::record::{COMPLETION_WORDS, Command, Completion};
 use atoll_device::ring::Producer;
-use atoll_device::{DeviceError, LaunchRecord, ModuleId, PARAMS_BYTES_MAX, SubmitError};
+use atoll_device::{DeviceError, Lane, LaunchRecord, ModuleId, PARAMS_BYTES_MAX, SubmitError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use std::collections::{HashMap, VecDeque};
@@ -138,7 +138,7 @@ impl Relay {
             RelayQueue { commands, completions, in_flight: VecDeque::new() }
         };
         Ok(Relay {
-            queues: (0..shape.own_queues()).map(queue).collect(),
+            queues: (0..shape.all_queues()).map(queue).collect(),
             reports: SendReports { channel: daemon.clone(), link: link.clone() },
             bell: FdBell::from_fd(bell),
             wake,
@@ -233,6 +233,21 @@ impl Relay {
                 self.relayed.device_mut().store_epoch(DeviceOffset(word), Epoch(epoch));
                 Ok(())
             }
+            Order::OpenLane { lane, queues, twins, units } => {
+                let all = self.queues.len() as u32;
+                if queues.is_empty() || queues.end > all {
+                    return Err(ServeError::BadOrder(format!("a lane of device queues {queues:?}; there are {all}")));
+                }
+                let lane = Lane { id: LaneId(lane), queues, twins };
+                Ok(self.relayed.serve_lane(&lane, &units.collect::<Vec<u32>>())?)
+            }
+            Order::CloseLane { queues } => {
+                if queues.clone().any(|queue| self.queues.get(queue as usize).is_none_or(|queue| !queue.in_flight.is_empty())) {
+                    return Err(ServeError::BadOrder(format!("a lane of device queues {queues:?} is closed while launches are in them")));
+                }
+                self.relayed.leave_lane(queues);
+                Ok(())
+            }
             Order::Hello { .. } => Err(ServeError::BadOrder("a second greeting".to_owned())),
             Order::Show { .. } | Order::Hide { .. } => {
                 Err(ServeError::BadOrder("constants outside of memory, which this device has not".to_owned()))
@@ -308,7 +323,15 @@ impl Relay {
             // Nothing was taken of it; the device refuses its size.
             _ => vec![0; PARAMS_BYTES_MAX + 1],
         };
-        match self.relayed.device_mut().submit(QueueId(index as u32), &record, &params) {
+        let queue = QueueId(index as u32);
+        if !self.relayed.has_queue(queue) {
+            // The order that opens its lane was sent before the launch.
+            self.take_orders()?;
+        }
+        if !self.relayed.has_queue(queue) {
+            return Err(ServeError::BadOrder(format!("a launch for device queue {index}, which is no lane's")));
+        }
+        match self.relayed.device_mut().submit(queue, &record, &params) {
             Ok(()) => self.queues[index].in_flight.push_back(record.launch),
             // The daemon answers for it when this process is gone.
             Err(SubmitError::Lost) => {}

@@ -175,6 +175,10 @@ fn obey(
             answer(channel, &Answer::Shown)
         }
         Order::Raise { .. } => Err(ServeError::BadOrder("an epoch of a device with memory of its own".to_owned())),
+        // Here the rings say which compute units serve which queues.
+        Order::OpenLane { .. } | Order::CloseLane { .. } => {
+            Err(ServeError::BadOrder("a lane of a device with memory of its own".to_owned()))
+        }
         Order::Hide { constants } => {
             let mut constants = constants.into_iter();
             constants.try_for_each(|range| window.hide(range.at, range.bytes)).map_err(os("give addresses of constants back"))

@@ -6,9 +6,10 @@ use atoll_core::LaunchId;
 use atoll_device::DeviceFacts;
 use atoll_device::report::{Fault, LaunchReport};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Version of all of this, rings and control words included. Both sides are one program, so it only guards against one that was replaced while it ran.
-pub(crate) const PROTOCOL_VERSION: u32 = 5;
+pub(crate) const PROTOCOL_VERSION: u32 = 6;
 
 /// Longest message. Less than what a socket holds by default.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 128 << 10;
@@ -54,6 +55,10 @@ pub(crate) enum Order {
     Show { constants: Vec<ConstantRange> },
     /// An epoch word in memory of the device's own is raised that no launch was given yet.
     Raise { word: u64, epoch: u32 },
+    /// A lane of a device with memory of its own: its queues, whether half of them are twins, and its compute units.
+    OpenLane { lane: u32, queues: Range<u32>, twins: bool, units: Range<u32> },
+    /// Nothing is in the queues of a lane.
+    CloseLane { queues: Range<u32> },
     /// Constants that are not to be mapped any more; no launch in flight reads them.
     Hide { constants: Vec<ConstantRange> },
 }

@@ -1,6 +1,6 @@
 //! Contexts, and what a fault does to them.
 
-use crate::device::Device;
+use crate::device::{Device, Place};
 use crate::driver::Driver;
 use crate::graph::Capture;
 use crate::memory::{Kind, Memory};
@@ -79,7 +79,7 @@ impl Context {
         let mut stream = self.default_stream.lock().unwrap_or_else(PoisonError::into_inner);
         match &*stream {
             Some(stream) => Ok(stream.clone()),
-            None => Ok(stream.insert(self.start_stream(0, true)?).clone()),
+            None => Ok(stream.insert(self.start_stream(Place { priority: 0, part: None }, true)?).clone()),
         }
     }
 
@@ -131,8 +131,8 @@ impl Context {
     }
 
     /// Makes a stream.
-    pub(crate) fn start_stream(self: &Arc<Context>, priority: i32, is_blocking: bool) -> Result<Arc<Stream>, Status> {
-        let stream = Stream::start(self, priority, is_blocking)?;
+    pub(crate) fn start_stream(self: &Arc<Context>, place: Place, is_blocking: bool) -> Result<Arc<Stream>, Status> {
+        let stream = Stream::start(self, place, is_blocking)?;
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.retain(|stream| stream.strong_count() > 0);
         streams.push(Arc::downgrade(&stream));

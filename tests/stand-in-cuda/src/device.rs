@@ -7,10 +7,11 @@ use crate::context::Context;
 use crate::options::Options;
 use crate::status::Status;
 use crate::table::Handle;
-use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::report::{Fault, FaultKind};
 use atoll_device::{
-    AddressSlots, Completion, Device as _, DeviceError, LaunchRecord, LaunchStatus, Launching as _, ModuleId, ModuleImage, Modules as _,
+    AddressSlots, Completion, Device as _, DeviceError, LaneSpec, Lanes as _, LaunchRecord, LaunchStatus, Launching as _, ModuleId,
+    ModuleImage, Modules as _,
 };
 use atoll_device_host::{HostConfig, HostDevice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,8 +25,71 @@ use std::time::Duration;
 /// Numerically lowest priority of a stream, which is the most urgent; 0 is the least.
 pub(crate) const PRIORITY_MIN: i32 = -2;
 
-/// Device queues per priority, the most urgent first: as many as the host device has.
+/// Device queues per priority, the most urgent first: as many as the host device has besides those for lanes.
 const QUEUES: [u32; 3] = [8, 8, 15];
+
+/// The same of a part of the device, which is a lane of the host device.
+const PART_QUEUES: [u32; 3] = [2, 2, 2];
+
+/// Device queues in the order of their priority, each for one launch at a time.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    first: u32,
+    per_priority: [u32; 3],
+    /// Those that no launch is in.
+    free: Mutex<Vec<u32>>,
+    freed: Condvar,
+}
+
+impl Queues {
+    fn new(first: u32, per_priority: [u32; 3]) -> Queues {
+        let all = first..first + per_priority.iter().sum::<u32>();
+        Queues { first, per_priority, free: Mutex::new(all.collect()), freed: Condvar::new() }
+    }
+
+    /// Waits for a queue of a priority that nobody uses.
+    fn take(&self, priority: i32) -> u32 {
+        let level = (priority.clamp(PRIORITY_MIN, 0) - PRIORITY_MIN) as usize;
+        let first = self.first + self.per_priority[..level].iter().sum::<u32>();
+        let range = first..first + self.per_priority[level];
+        let mut free = lock(&self.free);
+        loop {
+            if let Some(place) = free.iter().position(|queue| range.contains(queue)) {
+                return free.swap_remove(place);
+            }
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn give(&self, queue: u32) {
+        lock(&self.free).push(queue);
+        self.freed.notify_all();
+    }
+}
+
+/// Some of a device's compute units; they are nobody's again once it is dropped.
+#[derive(Debug)]
+pub(crate) struct Part {
+    device: Arc<Device>,
+    lane: LaneId,
+    queues: Queues,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Its streams are gone, and what was in them has ended.
+        let _ = lock(&self.device.host).close_lane(self.lane);
+    }
+}
+
+/// Where a launch runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// 0 or less; the lower, the more urgent.
+    pub(crate) priority: i32,
+    /// All of the device where there is none.
+    pub(crate) part: Option<Arc<Part>>,
+}
 
 /// Dynamic and static shared memory of a block, as large GPUs have it.
 pub(crate) const SHARED_BYTES_MAX: u32 = 227 << 10;
@@ -35,9 +99,7 @@ pub(crate) const SHARED_BYTES_MAX: u32 = 227 << 10;
 pub(crate) struct Device {
     pub(crate) ordinal: u32,
     host: Mutex<HostDevice>,
-    /// Queues that no launch is in.
-    free: Mutex<Vec<u32>>,
-    freed: Condvar,
+    queues: Queues,
     flying: Mutex<HashMap<LaunchId, Flight>>,
     launches: AtomicU64,
     verbose: bool,
@@ -77,15 +139,13 @@ impl Device {
             time_limit: options.time_limit.unwrap_or(Duration::MAX),
             ..HostConfig::default()
         };
-        let queues = config.queues;
         let host = HostDevice::start(config)?;
         let bell = host.completion_fd().try_clone_to_owned();
         let bell = bell.map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
         let device = Arc::new(Device {
             ordinal,
             host: Mutex::new(host),
-            free: Mutex::new((0..queues).collect()),
-            freed: Condvar::new(),
+            queues: Queues::new(0, QUEUES),
             flying: Mutex::default(),
             launches: AtomicU64::new(0),
             verbose: options.verbose,
@@ -105,12 +165,19 @@ impl Device {
     }
 
     /// Runs a launch of a context to its end.
-    pub(crate) fn run(&self, context: &Context, priority: i32, module: ModuleId, order: &Order) -> Result<(), Status> {
-        let queue = self.take_queue(priority);
+    pub(crate) fn run(&self, context: &Context, place: &Place, module: ModuleId, order: &Order) -> Result<(), Status> {
+        let queues = place.part.as_ref().map_or(&self.queues, |part| &part.queues);
+        let queue = queues.take(place.priority);
         let outcome = self.run_in(QueueId(queue), context, module, order);
-        lock(&self.free).push(queue);
-        self.freed.notify_all();
+        queues.give(queue);
         outcome
+    }
+
+    /// A part of these compute units; an error if there are too many parts.
+    pub(crate) fn part(self: &Arc<Device>, units: Vec<u32>) -> Result<Part, Status> {
+        let queues = PART_QUEUES.iter().sum();
+        let lane = lock(&self.host).open_lane(&LaneSpec { units, queues }).map_err(|_| Status::OutOfMemory)?;
+        Ok(Part { device: self.clone(), lane: lane.id, queues: Queues::new(lane.queues.start, PART_QUEUES) })
     }
 
     /// Ends what runs of a context.
@@ -152,20 +219,6 @@ impl Device {
             return Err(Status::LaunchFailed);
         }
         answered.recv().unwrap_or(Err(Status::LaunchFailed))
-    }
-
-    /// Waits for a queue of a priority that nobody uses.
-    fn take_queue(&self, priority: i32) -> u32 {
-        let level = (priority.clamp(PRIORITY_MIN, 0) - PRIORITY_MIN) as usize;
-        let first: u32 = QUEUES[..level].iter().sum();
-        let range = first..first + QUEUES[level];
-        let mut free = lock(&self.free);
-        loop {
-            if let Some(place) = free.iter().position(|queue| range.contains(queue)) {
-                return free.swap_remove(place);
-            }
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
     }
 
     /// Hands completions to those who wait for them, for as long as the process lives.

@@ -17,6 +17,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Most native code that is kept.
@@ -45,7 +46,8 @@ pub(crate) struct Driver {
     pub(crate) graphs: Table<Graph>,
     /// Partitions of compute units, and what is known of those that are to be made.
     pub(crate) greens: Table<Green>,
-    pub(crate) descriptions: Table<()>,
+    /// The compute units that each is of.
+    pub(crate) descriptions: Table<Range<u32>>,
     /// Graphs that were instantiated.
     pub(crate) executables: Table<Graph>,
     /// How often each entry point was called that is to fail some time.

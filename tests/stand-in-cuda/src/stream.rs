@@ -1,6 +1,7 @@
 //! Streams: each is a thread that does its work in order.
 
 use crate::context::Context;
+use crate::device::Place;
 use crate::graph::Capture;
 use crate::status::Status;
 use crate::table::Handle;
@@ -14,8 +15,8 @@ use std::time::Duration;
 pub(crate) struct Stream {
     pub(crate) handle: Handle,
     pub(crate) context: Arc<Context>,
-    /// 0 or less; the lower, the more urgent.
-    pub(crate) priority: i32,
+    /// Where its launches run.
+    pub(crate) place: Place,
     /// Whether it keeps order with the default stream.
     pub(crate) is_blocking: bool,
     state: Mutex<State>,
@@ -35,11 +36,11 @@ struct State {
 
 impl Stream {
     /// Makes a stream and starts its thread.
-    pub(crate) fn start(context: &Arc<Context>, priority: i32, is_blocking: bool) -> Result<Arc<Stream>, Status> {
+    pub(crate) fn start(context: &Arc<Context>, place: Place, is_blocking: bool) -> Result<Arc<Stream>, Status> {
         let stream = Arc::new(Stream {
             handle: Handle::fresh(),
             context: context.clone(),
-            priority,
+            place,
             is_blocking,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -138,7 +139,7 @@ impl Stream {
 
     fn work(&self) {
         while let Some(work) = self.next() {
-            work.run(&self.context, self.priority);
+            work.run(&self.context, &self.place);
             // What the work held must be gone when somebody sees it done.
             drop(work);
             self.lock().done += 1;

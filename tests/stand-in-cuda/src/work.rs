@@ -1,7 +1,7 @@
 //! What stands in a stream.
 
 use crate::context::Context;
-use crate::device::Order;
+use crate::device::{Order, Place};
 use crate::event::Moment;
 use crate::exports::HostCall;
 use crate::memory::Kind;
@@ -95,7 +95,7 @@ pub(crate) enum Work {
 
 impl Work {
     /// Does it. In a context that is broken nothing is done any more, but whoever waits for a moment hears of it.
-    pub(crate) fn run(&self, context: &Context, priority: i32) {
+    pub(crate) fn run(&self, context: &Context, place: &Place) {
         if let Work::Record(moment) = self {
             return moment.come();
         }
@@ -109,7 +109,7 @@ impl Work {
             Work::Store { span, number } => store(*span, *number),
             Work::Await { span, number, test } => wait(*span, *number, *test, context),
             Work::Launch { code, order } => {
-                if let Err(status) = context.device.run(context, priority, code.id, order) {
+                if let Err(status) = context.device.run(context, place, code.id, order) {
                     context.fail(status);
                 }
             }
@@ -121,7 +121,7 @@ impl Work {
             Work::Record(moment) => moment.come(),
             Work::After(moment) => moment.wait(),
             Work::Behind { stream, count } => stream.wait(*count),
-            Work::Sequence(works) => works.iter().for_each(|work| work.run(context, priority)),
+            Work::Sequence(works) => works.iter().for_each(|work| work.run(context, place)),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::{FlagRoute, MpsControl, MpsShare};
 use atoll_core::{DeviceOffset, PreemptLevel};
 use atoll_cuda::{Context, Partition};
 use atoll_device::link::{LinkShape, QUEUES_MAX};
-use atoll_device::{DeviceError, DeviceInfo};
+use atoll_device::{DeviceError, DeviceInfo, LaneUnits};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +13,9 @@ use std::time::Duration;
 
 /// How long a launch may run where nothing is said; far above any kernel of an inference.
 const TIME_LIMIT_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Device queues for lanes that are opened, where there are not too many in all.
+const LANE_QUEUES: u32 = 32;
 
 /// What a CUDA device is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +85,13 @@ impl Default for CudaConfig {
 impl CudaConfig {
     /// Rings for its launches. What runs on compute units, nobody tells.
     pub(crate) fn link_shape(&self) -> Result<LinkShape, DeviceError> {
-        let shape =
-            LinkShape { queues: self.queues, twins: self.has_twins(), lane_queues: 0, capacity: self.queue_capacity, compute_units: 0 };
+        let shape = LinkShape {
+            queues: self.queues,
+            twins: self.has_twins(),
+            lane_queues: LANE_QUEUES.min(QUEUES_MAX.saturating_sub(2 * self.queues)),
+            capacity: self.queue_capacity,
+            compute_units: 0,
+        };
         let wrong = "a device has 1 to 64 queues, and each has room for 1 to 65536 launches";
         if shape.is_possible() { Ok(shape) } else { Err(DeviceError::Unavailable(wrong.to_owned())) }
     }
@@ -113,6 +121,7 @@ impl CudaConfig {
             can_abort: false,
             queues: self.queues,
             twins: self.has_twins(),
+            lane_units: LaneUnits::None,
             queue_capacity: self.queue_capacity,
             time_limit: None,
             // The completion thread.

@@ -34,6 +34,7 @@ mod completion;
 mod config;
 mod error;
 mod flag;
+mod lanes;
 mod launch;
 mod module;
 mod mps;
@@ -48,17 +49,18 @@ pub use flag::{FlagRoute, FlagRoutes, RouteCost};
 pub use mps::{MpsControl, MpsError, MpsShare};
 pub use shared::KIND;
 
-use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_cuda::{Attribute, BarError, BarWords, Context, DeviceMemory, Driver, Gpu, Partition, Stream, TransferError};
 use atoll_device::doorbell::FdBell;
 use atoll_device::word_table::WORDS_MAX;
 use atoll_device::{
-    Completion, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, Lanes, LaunchRecord, LaunchReport, LaunchStatus,
-    Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
+    Completion, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, Lane, LaneTable, LaneUnits, LaunchRecord, LaunchReport,
+    LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
 };
 use completion::{Ended, Flight, Poller};
 use error::GpuError;
 use flag::MeasureError;
+use lanes::open_queues;
 use module::Module;
 use queue::Queue;
 use segment::Segments;
@@ -93,7 +95,11 @@ pub struct CudaDevice {
     flag_routes: Option<FlagRoutes>,
     modules: HashMap<ModuleId, Module>,
     modules_loaded: u32,
-    queues: Vec<Queue>,
+    /// By number; those of lanes that are not open are not there.
+    queues: Vec<Option<Queue>>,
+    lanes: LaneTable,
+    highest_priority: i32,
+    queue_capacity: u32,
     segments: Segments,
     /// `None` once the device is being dropped.
     flights: Option<Sender<(QueueId, Flight)>>,
@@ -115,7 +121,7 @@ impl CudaDevice {
     }
 
     fn begin(config: &CudaConfig) -> Result<CudaDevice, GpuError> {
-        let streams = config.link_shape()?.own_queues();
+        let shape = config.link_shape()?;
         let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from)?;
         let context = driver.gpu(config.index)?.enter()?;
         let memory = reserve(&context, config.memory_bytes)?;
@@ -123,16 +129,17 @@ impl CudaDevice {
         let facts = describe(&context, partition.as_deref(), memory.bytes())?;
         let info = facts.clone().complete(config.info());
         let highest = context.highest_priority()?;
-        let queue = |queue| {
-            Queue::new(&context, partition.as_ref(), stream_priority(queue % config.queues, config.queues, highest), config.queue_capacity)
-        };
-        let queues = (0..streams).map(queue).collect::<Result<Vec<_>, _>>()?;
+        let capacity = config.queue_capacity;
+        let all = Lane { id: LaneId::DEFAULT, queues: 0..shape.own_queues(), twins: shape.twins };
+        let mut queues: Vec<Option<Queue>> = (0..shape.all_queues()).map(|_| None).collect();
+        open_queues(&context, &mut queues, &all, partition.as_ref(), highest, capacity)?;
+        let lanes = LaneTable::new(shape, info.compute_units, info.lane_units);
         let bell = FdBell::new().map_err(|source| DeviceError::Os { what: "create an eventfd", source })?;
         let ring = bell.try_clone().map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
         let (bell_rang, reports, lost) = (Arc::new(AtomicU32::new(0)), Arc::new(Reports::default()), Arc::new(OnceLock::new()));
         let (flights, inbox) = channel();
         let (outbox, ended) = channel();
-        let poller = Poller::new(&context, streams, inbox, outbox, ring, bell_rang.clone(), reports.clone(), lost.clone())?;
+        let poller = Poller::new(&context, shape.all_queues(), inbox, outbox, ring, bell_rang.clone(), reports.clone(), lost.clone())?;
         let begun = Arc::new(AtomicU64::new(0));
         let poller = poller.judging(config.mps.is_some() || MpsControl::ambient().is_some(), begun.clone());
         let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));
@@ -159,6 +166,9 @@ impl CudaDevice {
             modules: HashMap::new(),
             modules_loaded: 0,
             queues,
+            lanes,
+            highest_priority: highest,
+            queue_capacity: capacity,
             flights: Some(flights),
             begun,
             ended,
@@ -203,7 +213,7 @@ impl CudaDevice {
     fn lose(&self, why: &str) {
         // The completion thread knows whose launches run. It hears of a fault while one of them is in flight, if later than a call that was made meanwhile.
         let deadline = Instant::now() + VERDICT_TIME_MAX;
-        while self.lost.get().is_none() && self.queues.iter().any(Queue::is_busy) && Instant::now() < deadline {
+        while self.lost.get().is_none() && self.queues.iter().flatten().any(Queue::is_busy) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(100));
         }
         if self.lost.set(why.to_owned()).is_ok() {
@@ -227,7 +237,7 @@ impl CudaDevice {
         }
         if self.ready.is_empty() {
             let Ended { queue, completions, slot, segment } = self.ended.try_recv().ok()?;
-            self.queues[queue.0 as usize].ended(completions.len(), slot);
+            self.queue(queue).ended(completions.len(), slot);
             if let Some((key, segment)) = segment {
                 self.segments.ended(&key, segment);
             }
@@ -248,13 +258,6 @@ impl CudaDevice {
 fn watch(epochs: &mut EpochWords, word: DeviceOffset, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
     let is_word = word.0.is_multiple_of(4) && memory.range(word.0, 4).is_ok();
     if is_word { epochs.watch(word, service, memory) } else { Ok(()) }
-}
-
-/// Queue 0 has the highest priority, the last one the lowest, 0.
-fn stream_priority(queue: u32, queues: u32, highest: i32) -> i32 {
-    let below = i64::from(queues.saturating_sub(1).max(1));
-    let priority = i64::from(highest) * (below - i64::from(queue)).max(0) / below;
-    priority as i32
 }
 
 /// Words behind the GPU's BAR, where they may be wanted: most machines have none, and nobody minds unless they were asked for.
@@ -299,7 +302,7 @@ fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, 
     })
 }
 
-fn describe(context: &Context, partition: Option<&Partition>, memory_bytes: u64) -> Result<DeviceFacts, GpuError> {
+fn describe(context: &Arc<Context>, partition: Option<&Partition>, memory_bytes: u64) -> Result<DeviceFacts, GpuError> {
     let gpu = context.gpu();
     let all = || gpu.attribute(Attribute::ComputeUnits);
     Ok(DeviceFacts {
@@ -307,6 +310,11 @@ fn describe(context: &Context, partition: Option<&Partition>, memory_bytes: u64)
         compute_units: partition.map_or_else(all, |partition| Ok(partition.compute_units()))?,
         memory_bytes,
         shared_bytes_max: gpu.attribute(Attribute::SharedBytesMax)?,
+        // A part is not divided once more.
+        lane_units: match partition {
+            Some(_) => LaneUnits::None,
+            None => Partition::step(context).map_err(GpuError::from)?.map_or(LaneUnits::None, |step| LaneUnits::Ranges { step }),
+        },
     })
 }
 
@@ -330,7 +338,7 @@ impl Launching for CudaDevice {
         if self.lost.get().is_some() {
             return Err(SubmitError::Lost);
         }
-        if !self.queues[queue.0 as usize].has_room() {
+        if !self.queue(queue).has_room() {
             return Err(SubmitError::Full);
         }
         self.accept(queue, record, params);
@@ -398,8 +406,6 @@ impl Constants for CudaDevice {}
 
 impl Domains for CudaDevice {}
 
-impl Lanes for CudaDevice {}
-
 impl Telemetry for CudaDevice {}
 
 impl Device for CudaDevice {
@@ -431,19 +437,5 @@ impl Drop for CudaDevice {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_queue_is_the_most_urgent() {
-        let priorities = |queues, highest| (0..queues).map(|queue| stream_priority(queue, queues, highest)).collect::<Vec<_>>();
-        assert_eq!(priorities(1, -5), [-5]);
-        assert_eq!(priorities(2, -5), [-5, 0]);
-        assert_eq!(priorities(3, -5), [-5, -2, 0]);
-        assert_eq!(priorities(2, 0), [0, 0]);
     }
 }

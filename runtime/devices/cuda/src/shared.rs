@@ -6,15 +6,16 @@ use super::error::GpuError;
 use super::module::Module;
 use super::mps::{Mps, MpsShare};
 use super::words::SharedWords;
-use atoll_core::DeviceOffset;
+use atoll_core::{DeviceOffset, QueueId};
 use atoll_cuda::HostMemory;
 use atoll_device::link::LinkShape;
 use atoll_device::process::{
     DeviceKind, DevicePlan, LoadModule, LoadedModule, MemoryHome, OpenDevice, Plan, ProcessService, RelayedDevice, StartRelayed,
 };
 use atoll_device::shm::Region;
-use atoll_device::{Device, DeviceError, DeviceFacts, DeviceInfo, ModuleId, ModuleImage};
+use atoll_device::{Device, DeviceError, DeviceFacts, DeviceInfo, Lane, ModuleId, ModuleImage};
 use std::ffi::OsString;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,6 +125,18 @@ impl RelayedDevice for SharedCuda {
         let foreign = |_| DeviceError::BadModule("it was loaded for another device".to_owned());
         let module = module.0.downcast::<Module>().map_err(foreign)?;
         Ok(self.device.adopt(*module))
+    }
+
+    fn serve_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError> {
+        self.device.serve_lane(lane, units)
+    }
+
+    fn leave_lane(&mut self, queues: Range<u32>) {
+        self.device.leave_lane(queues);
+    }
+
+    fn has_queue(&self, queue: QueueId) -> bool {
+        self.device.queues.get(queue.0 as usize).is_some_and(Option::is_some)
     }
 
     fn bind_epoch(&mut self, word: DeviceOffset, index: usize) -> Result<(), DeviceError> {

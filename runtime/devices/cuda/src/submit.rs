@@ -65,12 +65,11 @@ impl Bound {
 impl CudaDevice {
     /// Takes a launch, and gives to the driver what waits no longer. What the driver does not take is answered for.
     pub(super) fn accept(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) {
-        let index = queue.0 as usize;
-        self.queues[index].begun();
+        self.queue(queue).begun();
         let is_last = match self.bind(record, params) {
             Ok(bound) => {
-                self.queues[index].held.push(bound);
-                record.followed == 0 || self.queues[index].held.len() >= self.segments.launches_max()
+                self.queue(queue).held.push(bound);
+                record.followed == 0 || self.queue(queue).held.len() >= self.segments.launches_max()
             }
             Err(refusal) => {
                 self.release(queue);
@@ -108,7 +107,7 @@ impl CudaDevice {
 
     /// Gives the driver what is held of a queue.
     pub(super) fn release(&mut self, queue: QueueId) {
-        let mut held = std::mem::take(&mut self.queues[queue.0 as usize].held);
+        let mut held = std::mem::take(&mut self.queue(queue).held);
         if held.len() > 1
             && let Some((key, segment)) = self.segment(queue, &mut held)
         {
@@ -121,7 +120,7 @@ impl CudaDevice {
 
     /// The segment of launches, if they go together now.
     fn segment(&mut self, queue: QueueId, launches: &mut [Bound]) -> Option<(Key, Segment)> {
-        let stream = &self.queues[queue.0 as usize].stream;
+        let stream = &self.queues[queue.0 as usize].as_ref()?.stream;
         let mut key = vec![u64::from(queue.0)];
         launches.iter().for_each(|bound| bound.add_to(&mut key));
         let capture = |evicted: &EvictedWords| {
@@ -147,10 +146,10 @@ impl CudaDevice {
         // Before the driver has them: they may begin before the call returns.
         let submitted_ns = now_ns();
         self.begun.fetch_add(launches.len() as u64, SeqCst);
-        let slot = self.queues[queue.0 as usize].take_slot();
+        let slot = self.queue(queue).take_slot();
         let evicted = segment.as_ref().map_or(&slot.evicted, |(_, segment)| segment.evicted()).clone();
         evicted.clear(launches.len());
-        let begun = slot.enclose(&self.queues[queue.0 as usize].stream, |stream| match &segment {
+        let begun = slot.enclose(&self.queue(queue).stream, |stream| match &segment {
             Some((_, segment)) => segment.launch(stream),
             None => launches.iter_mut().try_for_each(|bound| bound.put(stream, &evicted)),
         });
@@ -160,7 +159,7 @@ impl CudaDevice {
                 self.send(queue, Flight::Run(Run { launches, slot, evicted, segment, submitted_ns }));
             }
             Err(error) => {
-                self.queues[queue.0 as usize].give_slot(slot);
+                self.queue(queue).give_slot(slot);
                 if let Some((key, segment)) = segment {
                     self.segments.ended(&key, segment);
                 }
@@ -192,7 +191,7 @@ impl CudaDevice {
     pub(super) fn abandon_held(&mut self) {
         let cause = self.lost.get().cloned().unwrap_or_default();
         for index in 0..self.queues.len() {
-            for Bound { launch, name, .. } in std::mem::take(&mut self.queues[index].held) {
+            for Bound { launch, name, .. } in std::mem::take(self.queues[index].as_mut().map_or(&mut Vec::new(), |queue| &mut queue.held)) {
                 let kind = FaultKind::Lost { cause: cause.clone(), may_have_run: false };
                 self.begun.fetch_add(1, SeqCst);
                 self.send(QueueId(index as u32), Flight::Refused(launch, Fault::of_kernel(kind, &name)));

@@ -8,6 +8,8 @@ mod suite;
 
 #[path = "cuda/executor.rs"]
 mod executor;
+#[path = "cuda/lanes.rs"]
+mod lanes;
 #[path = "cuda/mps.rs"]
 mod mps;
 #[path = "cuda/segment.rs"]

@@ -4,7 +4,7 @@ use crate::cpu;
 use atoll_core::PreemptLevel;
 use atoll_device::link::{CAPACITY_MAX, LinkShape, QUEUES_MAX};
 use atoll_device::space::{CONSTANTS_BASE, MEMORY_BYTES_MAX};
-use atoll_device::{DeviceError, DeviceInfo, cpus};
+use atoll_device::{DeviceError, DeviceInfo, LaneUnits, cpus};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -100,6 +100,7 @@ impl HostConfig {
     pub(crate) fn info(self) -> DeviceInfo {
         DeviceInfo {
             twins: self.has_twins(),
+            lane_units: LaneUnits::Any,
             host_cpus: self.pinned_to().to_vec(),
             name: self.name,
             targets: cpu::targets(),

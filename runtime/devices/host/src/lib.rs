@@ -51,8 +51,8 @@ use atoll_device::extent::{Window, discard};
 use atoll_device::link::EngineSide;
 use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, constants_window, memory_region};
 use atoll_device::{
-    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceInfo, Domains, Lane, LaneSpec, LaneTable, Lanes,
-    LaunchRecord, LaunchReport, Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
+    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceInfo, Domains, Lane, LaneSpec, LaneTable, LaneUnits,
+    Lanes, LaunchRecord, LaunchReport, Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
 };
 use device_side::DeviceSide;
 use space::KernelSpace;
@@ -83,7 +83,7 @@ impl HostDevice {
         let engine_side = EngineSide::new(config.link_shape())?;
         let reports = Arc::new(Reports::default());
         let device_side = DeviceSide::start(&config, engine_side.link.clone(), kernel_space, engine_side.device_bell()?, reports.clone())?;
-        let lanes = LaneTable::new(config.link_shape());
+        let lanes = LaneTable::new(config.link_shape(), config.compute_units, LaneUnits::Any);
         Ok(HostDevice { info: config.info(), engine_side, lanes, space, device_side, window, reports, modules_loaded: 0 })
     }
 

@@ -243,6 +243,7 @@ impl FakeDevice {
             can_abort: true,
             queues: QUEUES,
             twins: false,
+            lane_units: LaneUnits::None,
             queue_capacity: 4,
             time_limit: None,
             host_threads: 1,

@@ -118,8 +118,8 @@ impl ExecutorPool {
         watch(&ready, bell.as_fd())?;
         Ok(ExecutorPool {
             constants: ConstantStore::new(info.constants_bytes),
+            lanes: LaneTable::new(config.device.link, info.compute_units, info.lane_units),
             info,
-            lanes: LaneTable::new(config.device.link),
             config,
             facts: None,
             domains: Vec::new(),
@@ -541,12 +541,9 @@ impl Telemetry for ExecutorPool {
     }
 }
 
-/// All executors have the same lanes, those that start later too. A GPU in an executor cannot be divided yet.
+/// All executors have the same lanes, those that start later too.
 impl Lanes for ExecutorPool {
     fn open_lane(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
-        if self.is_remote() {
-            return Err(DeviceError::Lanes("a GPU that is driven by an executor cannot be divided into lanes".to_owned()));
-        }
         let lane = self.lanes.open(spec)?;
         self.executors().for_each(|device| device.serve_lane(&lane, &spec.units));
         Ok(lane)

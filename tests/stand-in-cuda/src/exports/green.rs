@@ -1,25 +1,32 @@
-//! Green contexts: partitions of a device's compute units. Their streams are streams of the primary context and run on all compute units here; how many they would have is counted.
+//! Green contexts: partitions of a device's compute units. Their streams are streams of the primary context whose launches run on those compute units, which are a lane of the host device.
 
 use super::arguments::{In, Out, Pointer};
 use super::entry_points;
 use super::stream::start;
+use crate::device::Part;
 use crate::driver::Driver;
 use crate::status::Status;
 use crate::table::Handle;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Compute units come in pairs, as on the GPUs that can be divided most finely.
 const STEP: u32 = 2;
 
-/// The first driver that has them.
+/// The first driver that has them, and the first that has their streams.
 const DRIVER_MIN: c_int = 12_040;
+const STREAMS_DRIVER_MIN: c_int = 12_050;
+
+/// Where a resource says which compute units it has: the first one, in the bytes that are the driver's.
+const FIRST_AT: usize = 0;
 
 /// A partition, or the description of one.
 #[derive(Debug)]
 pub(crate) struct Green {
     ordinal: u32,
+    part: Arc<Part>,
 }
 
 entry_points! { GREEN:
@@ -29,17 +36,17 @@ entry_points! { GREEN:
         if kind != CU_DEV_RESOURCE_TYPE_SM {
             return Err(Status::InvalidValue);
         }
-        resource.set(of_units(driver.options.compute_units))
+        resource.set(of_units(0..driver.options.compute_units))
     }
 
     fn cuDevSmResourceSplitByCount(result: Out<CUdevResource>, groups: Pointer, input: In<CUdevResource>, rest: Out<CUdevResource>, flags: c_uint, units_min: c_uint) {
         supported()?;
-        let all = units_of(input.get()?)?;
-        let units = units_min.max(STEP).checked_next_multiple_of(STEP).filter(|units| *units <= all && flags == 0).ok_or(Status::InvalidValue)?;
+        let Range { start, end } = units_of(input.get()?)?;
+        let units = units_min.max(STEP).checked_next_multiple_of(STEP).filter(|units| *units <= end - start && flags == 0).ok_or(Status::InvalidValue)?;
         let wanted = if result.is_null() { u32::MAX } else { groups.as_in::<u32>().get()? };
-        let count = wanted.min(all / units);
-        result.set_all((0..count).map(|_| of_units(units)), count as usize * usize::from(!result.is_null()));
-        rest.set_if_wanted(of_units(all - count * units));
+        let count = wanted.min((end - start) / units);
+        result.set_all((0..count).map(|group| of_units(start + group * units..start + (group + 1) * units)), count as usize * usize::from(!result.is_null()));
+        rest.set_if_wanted(of_units(start + count * units..end));
         groups.as_out().set(count)
     }
 
@@ -48,23 +55,26 @@ entry_points! { GREEN:
         if count != 1 {
             return Err(Status::InvalidValue);
         }
-        units_of(resources.get()?)?;
+        let units = units_of(resources.get()?)?;
         let handle = Handle::fresh();
-        driver.descriptions.put(handle, Arc::new(()));
+        driver.descriptions.put(handle, Arc::new(units));
         description.set(handle.raw())
     }
 
     fn cuGreenCtxCreate(green: Out<CUgreenCtx>, description: CUdevResourceDesc, device: CUdevice, flags: c_uint) {
         let driver = supported()?;
         let ordinal = driver.check_ordinal(device)?;
-        driver.descriptions.get(Handle::of(description))?;
+        let units = driver.descriptions.get(Handle::of(description))?;
         if flags != CU_GREEN_CTX_DEFAULT_STREAM {
             return Err(Status::InvalidValue);
         }
         green.is_wanted()?;
         driver.retain_primary(ordinal)?;
+        let part = driver.primary(ordinal)?.device.part((*units).clone().collect()).inspect_err(|_| {
+            let _ = driver.release_primary(ordinal);
+        })?;
         let handle = Handle::fresh();
-        driver.greens.put(handle, Arc::new(Green { ordinal }));
+        driver.greens.put(handle, Arc::new(Green { ordinal, part: Arc::new(part) }));
         green.set(handle.raw())
     }
 
@@ -76,9 +86,12 @@ entry_points! { GREEN:
 
     fn cuGreenCtxStreamCreate(stream: Out<CUstream>, green: CUgreenCtx, flags: c_uint, priority: c_int) {
         let driver = supported()?;
+        if driver.options.driver < STREAMS_DRIVER_MIN {
+            return Err(Status::NotSupported);
+        }
         let green = driver.greens.get(Handle::of(green))?;
         let primary = driver.primary(green.ordinal)?;
-        start(&primary, stream, flags, priority)
+        start(&primary, stream, flags, priority, Some(green.part.clone()))
     }
 }
 
@@ -86,10 +99,15 @@ fn supported() -> Result<&'static Driver, Status> {
     Driver::get().and_then(|driver| if driver.options.driver < DRIVER_MIN { Err(Status::NotSupported) } else { Ok(driver) })
 }
 
-fn of_units(units: u32) -> CUdevResource {
-    CUdevResource { kind: CU_DEV_RESOURCE_TYPE_SM, internal: [0; 92], sm_count: units, rest: [0; 44] }
+fn of_units(units: Range<u32>) -> CUdevResource {
+    let mut internal = [0; 92];
+    internal[FIRST_AT..FIRST_AT + 4].copy_from_slice(&units.start.to_le_bytes());
+    CUdevResource { kind: CU_DEV_RESOURCE_TYPE_SM, internal, sm_count: units.end - units.start, rest: [0; 44] }
 }
 
-fn units_of(resource: CUdevResource) -> Result<u32, Status> {
-    if resource.kind == CU_DEV_RESOURCE_TYPE_SM { Ok(resource.sm_count) } else { Err(Status::InvalidValue) }
+fn units_of(resource: CUdevResource) -> Result<Range<u32>, Status> {
+    let first = u32::from_le_bytes(std::array::from_fn(|at| resource.internal[FIRST_AT + at]));
+    let all = Driver::get()?.options.compute_units;
+    let end = first.checked_add(resource.sm_count).filter(|end| *end <= all && resource.kind == CU_DEV_RESOURCE_TYPE_SM);
+    end.map(|end| first..end).ok_or(Status::InvalidValue)
 }

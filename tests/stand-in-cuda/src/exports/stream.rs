@@ -3,7 +3,7 @@
 use super::arguments::{HostCall, Out, Pointer};
 use super::entry_points;
 use crate::context::Context;
-use crate::device::PRIORITY_MIN;
+use crate::device::{PRIORITY_MIN, Part, Place};
 use crate::driver::Driver;
 use crate::event::Recorded;
 use crate::graph::{Capture, Graph, Mode};
@@ -44,7 +44,7 @@ entry_points! { STREAM:
     }
 
     fn cuStreamGetPriority(stream: CUstream, priority: Out<c_int>) {
-        priority.set(Driver::get()?.stream(Handle::of(stream))?.priority)
+        priority.set(Driver::get()?.stream(Handle::of(stream))?.place.priority)
     }
 
     fn cuStreamGetFlags(stream: CUstream, flags: Out<c_uint>) {
@@ -162,17 +162,24 @@ entry_points! { STREAM:
 }
 
 fn create(stream: Out<CUstream>, flags: c_uint, priority: c_int) -> Result<(), Status> {
-    start(&Driver::get()?.current()?, stream, flags, priority)
+    start(&Driver::get()?.current()?, stream, flags, priority, None)
 }
 
-/// Makes a stream of a context.
-pub(super) fn start(context: &Arc<Context>, stream: Out<CUstream>, flags: c_uint, priority: c_int) -> Result<(), Status> {
+/// Makes a stream of a context, on a part of its device where there is one.
+pub(super) fn start(
+    context: &Arc<Context>,
+    stream: Out<CUstream>,
+    flags: c_uint,
+    priority: c_int,
+    part: Option<Arc<Part>>,
+) -> Result<(), Status> {
     stream.is_wanted()?;
     let driver = Driver::get()?;
     if flags & !CU_STREAM_NON_BLOCKING != 0 {
         return Err(Status::InvalidValue);
     }
-    let made = context.start_stream(priority.clamp(PRIORITY_MIN, 0), flags & CU_STREAM_NON_BLOCKING == 0)?;
+    let place = Place { priority: priority.clamp(PRIORITY_MIN, 0), part };
+    let made = context.start_stream(place, flags & CU_STREAM_NON_BLOCKING == 0)?;
     driver.streams.put(made.handle, made.clone());
     stream.set(made.handle.raw())
 }

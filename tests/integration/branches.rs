@@ -38,12 +38,8 @@ fn run(loaded: &Loaded, case: &Case, expected: &InvocationResult) -> Result<u64>
     for index in 0..RUNS {
         let result = loaded.run(case)?;
         ensure!(bytes(&result) == bytes(expected), "invocation {index} gave another answer");
-        ensure!(
-            result.launches.len() == expected.launches.len(),
-            "{} launches, {} in line",
-            result.launches.len(),
-            expected.launches.len()
-        );
+        // Those that left are issued again.
+        ensure!(result.launches.len() >= expected.launches.len(), "invocation {index} left launches out");
     }
     Ok(loaded.handle.statistics().forks)
 }

@@ -199,8 +199,8 @@ fn compile_target(
     observer: &dyn Observer,
 ) -> Result<(TargetContents, Vec<KernelReport>), CompileError> {
     let Kernels { mut module, kernels, launches } = kernels;
-    let source = atoll_ptx::print(&module);
-    let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&module, &source)))?;
+    let (source, located) = atoll_ptx::print_located(&module);
+    let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&located)))?;
     // Only an assembler asks for it.
     let plain = (options.assemble && matches!(target, Target::Nvidia(_))).then(|| module.clone());
     let (report, not_padded) = clock.stage(Stage::Passes(target), || {
@@ -225,10 +225,8 @@ fn compile_target(
 }
 
 /// Which kernels may be run again. What is proven is about kernels as they were written, since the passes add accesses of their own; reasons name lines of
-/// [`Form::Ptx`], which built statements do not know.
-fn reruns(module: &Module, text: &str) -> Vec<RerunFact> {
-    let text = atoll_ptx::parse(text);
-    let module = text.as_ref().unwrap_or(module);
+/// [`Form::Ptx`].
+fn reruns(module: &Module) -> Vec<RerunFact> {
     module.kernels().map(|kernel| atoll_passes::analyze_idempotence(module, kernel).fact()).collect()
 }
 

@@ -3,12 +3,13 @@
 use crate::error::CompileError;
 use crate::targets::Target;
 use atoll_kgraph::DiskCache;
+use atoll_ptx::Module;
 use std::sync::Arc;
 
 /// A kernel and the shape of its blocks.
 pub(crate) type Shape<'a> = (&'a str, [u32; 3]);
 
-/// Code that was made of a module's text.
+/// Code that was made of a module.
 pub(crate) struct Native {
     /// The object.
     pub(crate) elf: Vec<u8>,
@@ -28,13 +29,13 @@ pub(crate) fn best_target() -> Target {
 }
 
 #[cfg(not(feature = "host"))]
-pub(crate) fn compile(_: &str, _: &[Shape<'_>], target: Target, _: bool, _: Option<Arc<DiskCache>>) -> Result<Native, CompileError> {
+pub(crate) fn compile(_: &Module, _: &[Shape<'_>], target: Target, _: bool, _: Option<Arc<DiskCache>>) -> Result<Native, CompileError> {
     Err(CompileError::NoNativeCode(target))
 }
 
 #[cfg(feature = "host")]
 mod with {
-    use super::{Arc, CompileError, DiskCache, Native, Shape, Target};
+    use super::{Arc, CompileError, DiskCache, Module, Native, Shape, Target};
     use atoll_target_host::{CpuLevel, KernelShape, Options};
 
     /// The best host target that this machine runs.
@@ -45,9 +46,9 @@ mod with {
         }
     }
 
-    /// Compiles a text for a host target.
+    /// Compiles a module for a host target. What the code says of lines are those of its nodes.
     pub(crate) fn compile(
-        text: &str,
+        module: &Module,
         kernels: &[Shape<'_>],
         target: Target,
         keep_ir: bool,
@@ -60,7 +61,7 @@ mod with {
         };
         let shapes: Vec<KernelShape> = kernels.iter().map(|(name, block)| KernelShape { name: (*name).into(), block: *block }).collect();
         let options = Options { keep_ir, cache, ..Options::default() };
-        let object = atoll_target_host::compile(&atoll_ptx::parse(text)?, &shapes, level, &options)?;
+        let object = atoll_target_host::compile(module, &shapes, level, &options)?;
         let scratch_bytes = object.kernels.iter().map(|kernel| kernel.scratch_bytes).collect();
         let ir = object.kernels.iter().filter_map(|kernel| kernel.optimised_ir.as_deref()).collect::<Vec<_>>().join("\n");
         Ok(Native { elf: object.elf, scratch_bytes, ir })

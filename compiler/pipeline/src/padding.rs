@@ -106,7 +106,7 @@ fn lower(target: Target, dkp: &DkpModule, cache: Option<Arc<DiskCache>>) -> Resu
         return Ok((portable_text(&dkp.module, architecture)?.into_bytes(), 0));
     }
     let shapes: Vec<native::Shape<'_>> = dkp.facts.threads.iter().map(|threads| (dkp.facts.entry.as_str(), [*threads, 1, 1])).collect();
-    let native = native::compile(&atoll_ptx::print(&dkp.module), &shapes, target, false, cache)?;
+    let native = native::compile(&atoll_ptx::print_located(&dkp.module).1, &shapes, target, false, cache)?;
     Ok((native.elf, native.scratch_bytes.first().copied().unwrap_or(0)))
 }
 

@@ -101,9 +101,9 @@ pub(crate) fn lower(
         });
     }
     let shapes: Vec<native::Shape<'_>> = facts.iter().map(|facts| (facts.name.as_str(), facts.block)).collect();
-    // Lines are those of the text that goes along with the code, so the code is made from that text.
-    let text = atoll_ptx::print(module);
-    let native = native::compile(&text, &shapes, target, observer.wants(Form::Llvm), options.kernel_cache.clone())?;
+    // Lines are those of the text that goes along with the code.
+    let (text, located) = atoll_ptx::print_located(module);
+    let native = native::compile(&located, &shapes, target, observer.wants(Form::Llvm), options.kernel_cache.clone())?;
     for (facts, scratch_bytes) in facts.iter_mut().zip(native.scratch_bytes) {
         facts.scratch_bytes = scratch_bytes;
     }

@@ -45,7 +45,7 @@ mod verify;
 pub use ast::*;
 pub use initial::InitialValue;
 pub use parse::parse;
-pub use print::print;
+pub use print::{print, print_located};
 pub use roles::Role;
 pub use special::is_special_register;
 pub use syntax_error::{SyntaxError, SyntaxErrors};

@@ -13,12 +13,37 @@ use std::fmt::{self, Display, Write};
 /// The text of a module.
 pub fn print(module: &Module) -> String {
     let mut printer = Printer::default();
-    let stale = stale_parts(module.items.iter().map(|item| Some((item.origin.text.as_deref()?, item.variable()?))));
-    for (index, item) in module.items.iter().enumerate() {
-        printer.item(item, stale.contains(&index));
-    }
-    printer.raw(&module.trailing);
+    printer.module(module);
     printer.text
+}
+
+/// The text of a module, and the module with every node at its place in that text: what reading the text would give, but that built nodes keep no text of their own.
+pub fn print_located(module: &Module) -> (String, Module) {
+    let mut printer = Printer::default();
+    printer.module(module);
+    let mut located = module.clone();
+    let mut places = printer.places.into_iter();
+    for item in &mut located.items {
+        place(&mut item.origin, &mut places);
+        if let ItemKind::Function(Function { body: Some(body), .. }) = &mut item.kind {
+            place_body(body, &mut places);
+        }
+    }
+    (printer.text, located)
+}
+
+fn place_body(body: &mut Body, places: &mut impl Iterator<Item = Place>) {
+    for statement in &mut body.statements {
+        place(&mut statement.origin, places);
+        if let StatementKind::Block(body) = &mut statement.kind {
+            place_body(body, places);
+        }
+    }
+}
+
+fn place(origin: &mut Origin, places: &mut impl Iterator<Item = Place>) {
+    let Place { line, column } = places.next().expect("every node is printed once, in the order of the tree");
+    (origin.line, origin.column) = (line, column);
 }
 
 /// `.shared .b32 a, b;` is two variables, each with its part of the text: which of them cannot be written by that, since another part is gone or was changed?
@@ -54,6 +79,17 @@ struct Printer {
     text: String,
     /// Whether what is appended next has to be on a new line.
     line_is_open: bool,
+    /// Lines that are complete, and where the one at hand begins.
+    lines: u32,
+    line_start: usize,
+    /// Where each node begins, in the order of the tree.
+    places: Vec<Place>,
+}
+
+/// A place in a text, counted from 1.
+struct Place {
+    line: u32,
+    column: u32,
 }
 
 /// Whether a node has no place in any source, so that the printer separates it from what is in front of it.
@@ -62,7 +98,19 @@ fn is_built(origin: &Origin) -> bool {
 }
 
 impl Printer {
+    fn module(&mut self, module: &Module) {
+        let stale = stale_parts(module.items.iter().map(|item| Some((item.origin.text.as_deref()?, item.variable()?))));
+        for (index, item) in module.items.iter().enumerate() {
+            self.item(item, stale.contains(&index));
+        }
+        self.raw(&module.trailing);
+    }
+
     fn raw(&mut self, text: &str) {
+        if let Some(last) = text.rfind('\n') {
+            self.lines += text.bytes().filter(|byte| *byte == b'\n').count() as u32;
+            self.line_start = self.text.len() + last + 1;
+        }
         self.text.push_str(text);
     }
 
@@ -75,6 +123,7 @@ impl Printer {
         }
         self.line_is_open = false;
         self.raw(leading);
+        self.places.push(Place { line: self.lines + 1, column: (self.text.len() - self.line_start) as u32 + 1 });
         self.raw(text);
     }
 

@@ -56,6 +56,45 @@ fn every_node_is_at_its_place() {
     }
 }
 
+/// Where every node is, in the order of the tree.
+fn places(module: &Module) -> Vec<(u32, u32)> {
+    fn of_body(body: &Body, places: &mut Vec<(u32, u32)>) {
+        for statement in &body.statements {
+            places.push((statement.origin.line, statement.origin.column));
+            if let StatementKind::Block(body) = &statement.kind {
+                of_body(body, places);
+            }
+        }
+    }
+    let mut places = Vec::new();
+    for item in &module.items {
+        places.push((item.origin.line, item.origin.column));
+        if let ItemKind::Function(Function { body: Some(body), .. }) = &item.kind {
+            of_body(body, &mut places);
+        }
+    }
+    places
+}
+
+#[test]
+fn a_printed_tree_is_located_as_one_that_was_read() {
+    for (path, text) in corpus() {
+        let mut module = parsed(&path, &text);
+        for built in [false, true] {
+            if built {
+                module.strip_origins();
+            }
+            let (printed, mut located) = print_located(&module);
+            assert_eq!(printed, print(&module), "{}", path.display());
+            let mut read = parsed(&path, &printed);
+            assert_eq!(places(&located), places(&read), "{}", path.display());
+            located.strip_origins();
+            read.strip_origins();
+            assert_eq!(located, read, "{}", path.display());
+        }
+    }
+}
+
 /// The statements of the one kernel of a text.
 fn statements(module: &mut Module) -> &mut Vec<Statement> {
     let function = module.items.iter_mut().find_map(|item| match &mut item.kind {

@@ -141,9 +141,15 @@ impl DeviceScheduler {
     /// If the event contradicts what the scheduler was told before: time that goes back, an unknown launch, launches that end out of order or
     /// without a cause. Going on would mean answers computed from inputs that were not there.
     pub fn handle(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
-        if self.lanes.len() == 1 {
-            return self.tell(0, now, event, actions);
+        match &mut self.lanes[..] {
+            [only] => only.handle(now, event, &mut self.device, actions),
+            _ => self.handle_in_lane(now, event, actions),
         }
+    }
+
+    /// The same where there are several lanes.
+    #[inline(never)]
+    fn handle_in_lane(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
         let lane = match event {
             Event::TaskArrived(ref spec) => self.lane_for(spec),
             Event::LaunchEnded { launch, .. } => self.device.lanes.remove(&launch),
@@ -183,11 +189,8 @@ impl DeviceScheduler {
     }
 
     /// Tells an event to a lane.
-    fn tell(&mut self, at: usize, now: Nanos, mut event: Event, actions: &mut Vec<Action>) {
+    fn tell(&mut self, at: usize, now: Nanos, event: Event, actions: &mut Vec<Action>) {
         let lane = &mut self.lanes[at];
-        if let Event::TaskArrived(spec) = &mut event {
-            spec.lane = lane.lane;
-        }
         let fresh = actions.len();
         lane.handle(now, event, &mut self.device, actions);
         if at > 0 {

@@ -217,7 +217,10 @@ impl Scheduler {
         let all = is_slice || self.policy.may_issue(Urgency::most(Class::BestEffort), view);
         let queues = if all { 0..view.queues } else { self.policy.queues(Class::RealTime, view) };
         for queue in queues {
-            self.issue_from(queue, view, device, actions);
+            // Most queues are full, and looking at them is most of a decision.
+            if self.device_queues[queue as usize].has_room() {
+                self.issue_from(queue, view, device, actions);
+            }
         }
         if self.forked > 0 {
             for twin in self.policy_queues..self.device_queues.len() as u32 {

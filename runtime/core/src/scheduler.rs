@@ -246,7 +246,8 @@ impl Scheduler {
 
     // Events.
 
-    fn arrive(&mut self, spec: TaskSpec, actions: &mut Vec<Action>) {
+    fn arrive(&mut self, mut spec: TaskSpec, actions: &mut Vec<Action>) {
+        spec.lane = self.lane;
         assert!(spec.steps.len() <= limits::TASK_STEPS_MAX, "{:?} has {} steps", spec.task, spec.steps.len());
         let is_behind = |(index, step): (usize, &Step)| matches!(step, Step::Restartable { from } if *from as usize > index);
         assert!(!spec.steps.iter().enumerate().any(is_behind), "{:?} has a step that may not run again and cannot wait", spec.task);

@@ -50,7 +50,7 @@ pub(crate) struct Task {
     /// The one that it is bound to besides, for the second line of a part.
     pub(crate) twin: Option<QueueId>,
     /// The part of it that runs in two lines now. Until both are complete, `completed` and `next` stand at its first step.
-    forked: Option<Forked>,
+    forked: Option<Box<Forked>>,
     /// Where the next part begins that may; out of reach if there is none.
     fork_at: u32,
     /// Which of [`TaskSpec::forks`] that is.
@@ -222,7 +222,7 @@ impl Task {
     /// Begins the part in two lines, each in its queue.
     pub(crate) fn fork(&mut self, queues: [QueueId; 2]) {
         let fork = self.fork_ahead().expect("only a part that is ahead begins");
-        self.forked = Some(Forked::begin(fork, queues));
+        self.forked = Some(Box::new(Forked::begin(fork, queues)));
         self.twin = Some(queues[1]);
     }
 

@@ -270,12 +270,14 @@ impl Scheduler {
             if self.policy.pads() {
                 self.pad(id, step, launch, queue, actions);
             }
-            let epoch = self.tasks.get_mut(&id).expect("bound tasks exist").issue(kind);
-            self.hand_out(InFlight { launch, task: id, step, epoch, abort: Abort::No }, queue, actions);
+            let task = self.tasks.get_mut(&id).expect("bound tasks exist");
+            let (epoch, class) = (task.issue(kind), task.class());
+            self.hand_out(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, queue, actions);
         }
     }
 
     /// A task stands at a part that may run in two lines, or is in one. It runs so if the twin of its queue is empty and those bound to that have to wait for it. Where best-effort blocks run beside its launches, these fill what a second line would.
+    #[cold]
     fn issue_part(&mut self, id: TaskId, queue: QueueId, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         if self.tasks[&id].fork_ahead().is_some() {
             let twin = queue.0 + self.policy_queues;
@@ -301,16 +303,17 @@ impl Scheduler {
             && let Some(step) = self.tasks[&id].ready_line_step(queue)
         {
             let launch = device.next_launch(self.lane);
-            let epoch = self.tasks.get_mut(&id).expect("bound tasks exist").issue_in_line(step);
-            self.hand_out(InFlight { launch, task: id, step, epoch, abort: Abort::No }, queue, actions);
+            let task = self.tasks.get_mut(&id).expect("bound tasks exist");
+            let (epoch, class) = (task.issue_in_line(step), task.class());
+            self.hand_out(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, queue, actions);
         }
     }
 
     /// Puts a launch into a queue.
-    fn hand_out(&mut self, launch: InFlight, queue: QueueId, actions: &mut Vec<Action>) {
+    fn hand_out(&mut self, launch: InFlight, class: Class, queue: QueueId, actions: &mut Vec<Action>) {
         let InFlight { launch: name, task, step, epoch, .. } = launch;
         self.counters.issued_launches += 1;
-        self.in_flight[self.tasks[&task].class() as usize] += 1;
+        self.in_flight[class as usize] += 1;
         self.device_queues[queue.0 as usize].push(launch);
         actions.push(Action::Issue { launch: name, task, step, queue: self.device_name(queue), epoch });
     }

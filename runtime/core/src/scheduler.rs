@@ -160,6 +160,7 @@ impl Scheduler {
     }
 
     /// Takes an event and appends what is to be done about it.
+    #[inline(never)]
     pub(crate) fn handle(&mut self, now: Nanos, event: Event, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         assert!(now >= self.now, "time went back from {:?} to {now:?}", self.now);
         self.now = now;

@@ -7,7 +7,7 @@
 //! The analysis is an optimistic fixpoint: shapes start unknown, instructions propagate them, and a branch that turns out divergent forces the registers whose
 //! values meet below it to be vectors that are *blended* under the mask (see [`Analysis::blend`]).
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Tarjan};
 use crate::live::{Live, TooLarge};
 use crate::program::*;
 use crate::shape::{BlockShape, Level, Operands, Shape};
@@ -38,6 +38,8 @@ pub struct Loop {
     pub entries: Vec<BlockId>,
     /// Lanes may leave it in different iterations.
     pub is_divergent: bool,
+    /// Its blocks by their numbers.
+    sorted: Vec<BlockId>,
 }
 
 /// What is known about a kernel's control flow and registers.
@@ -330,13 +332,13 @@ impl<'a> Solver<'a> {
         }
         for index in 0..self.analysis.loops.len() {
             let inside = &self.analysis.loops[index];
-            if !inside.blocks.contains(&branch) || inside.blocks.contains(&meet) {
+            if !inside.has(branch) || inside.has(meet) {
                 continue;
             }
             let is_irreducible = inside.entries.len() > 1;
             for reg in 0..self.program.regs.len() {
-                let within = |blocks: &[BlockId]| blocks.iter().any(|b| inside.blocks.contains(b));
-                let leaves = self.use_blocks[reg].iter().any(|b| !inside.blocks.contains(b));
+                let within = |blocks: &[BlockId]| blocks.iter().any(|b| inside.has(*b));
+                let leaves = self.use_blocks[reg].iter().any(|b| !inside.has(*b));
                 if within(&self.def_blocks[reg]) && (leaves || is_irreducible) {
                     force(&mut self.forced, &mut self.analysis.blend, reg, split);
                 }
@@ -442,9 +444,8 @@ impl<'a> Solver<'a> {
 
     /// The head of a spinning loop that lanes leave in different iterations, with what lets those go on that have left.
     fn spin_to_extend(&self, spinning: &[Loop], known: &[(BlockId, Extension)]) -> Option<(BlockId, Extension)> {
-        let parts = |l: &&Loop| {
-            l.blocks.iter().any(|&b| self.analysis.split[b] == Split::Divergent && leaves(&self.program.blocks[b].term, &l.blocks))
-        };
+        let parts =
+            |l: &&Loop| l.blocks.iter().any(|&b| self.analysis.split[b] == Split::Divergent && leaves(&self.program.blocks[b].term, l));
         let is_new = |l: &&Loop| known.iter().all(|k| k.0 != l.entries[0]);
         spinning.iter().filter(is_new).filter(parts).find_map(|l| Some((l.entries[0], spins::extend(self.program, &l.view())?)))
     }
@@ -469,13 +470,18 @@ impl Shape {
 }
 
 /// Whether a block's end may lead out of a loop.
-fn leaves(term: &Term, blocks: &[BlockId]) -> bool {
-    term.successors().iter().any(|s| !blocks.contains(s))
+fn leaves(term: &Term, inside: &Loop) -> bool {
+    term.successors().iter().any(|s| !inside.has(*s))
 }
 
 impl Loop {
+    /// Whether a block is in it.
+    pub fn has(&self, block: BlockId) -> bool {
+        self.sorted.binary_search(&block).is_ok()
+    }
+
     fn view(&self) -> spins::Loop<'_> {
-        spins::Loop { blocks: &self.blocks, entries: &self.entries }
+        spins::Loop { blocks: &self.blocks, sorted: &self.sorted, entries: &self.entries }
     }
 }
 
@@ -521,26 +527,32 @@ fn mark_leading_to(flow: &Graph, block: BlockId, marks: &mut [bool]) {
 }
 
 /// All loops, outer before inner.
-fn find_loops(flow: &Graph) -> Vec<Loop> {
+pub(crate) fn find_loops(flow: &Graph) -> Vec<Loop> {
     let mut loops = Vec::new();
     let all: Vec<BlockId> = (0..flow.len()).collect();
-    let mut work = vec![(all, Vec::<BlockId>::new())];
-    while let Some((nodes, headers)) = work.pop() {
-        for component in flow.components(&nodes, |_, to| headers.contains(&to)) {
+    let (mut work, mut state) = (vec![all], Tarjan::of(flow.len()));
+    // Entries of all loops that were found. Those of loops elsewhere cut no edge, since such an edge would lead out of the nodes at hand.
+    let mut is_entry = vec![false; flow.len()];
+    // The number of the component that a block was in last.
+    let (mut last, mut count) = (vec![0_u32; flow.len()], 0);
+    while let Some(nodes) = work.pop() {
+        for component in flow.components_again(&mut state, &nodes, |_, to| is_entry[to]) {
             let is_loop = component.len() > 1 || flow.succs[component[0]].contains(&component[0]);
-            if !is_loop || component.iter().all(|b| headers.contains(b)) {
+            if !is_loop || component.iter().all(|b| is_entry[*b]) {
                 continue;
             }
-            let inside = |b: &BlockId| component.contains(b);
-            let entered = |b: &BlockId| *b == ENTRY || flow.preds[*b].iter().any(|p| !inside(p));
+            count += 1;
+            component.iter().for_each(|b| last[*b] = count);
+            let entered = |b: &BlockId| *b == ENTRY || flow.preds[*b].iter().any(|p| last[*p] != count);
             let mut entries: Vec<BlockId> = component.iter().copied().filter(entered).collect();
             if entries.is_empty() {
                 entries.push(component[0]);
             }
-            let mut inner_headers = headers.clone();
-            inner_headers.extend(&entries);
-            work.push((component.clone(), inner_headers));
-            loops.push(Loop { blocks: component, entries, is_divergent: false });
+            entries.iter().for_each(|b| is_entry[*b] = true);
+            work.push(component.clone());
+            let mut sorted = component.clone();
+            sorted.sort_unstable();
+            loops.push(Loop { blocks: component, entries, is_divergent: false, sorted });
         }
     }
     loops

@@ -72,20 +72,25 @@ impl Graph {
 
     /// Strongly connected components of the nodes in `nodes`, edges for which `cut` holds left out, in topological order (Tarjan).
     pub fn components(&self, nodes: &[usize], cut: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
-        let mut state = Tarjan { index: vec![usize::MAX; self.len()], low: vec![0; self.len()], ..Tarjan::default() };
-        let mut inside = vec![false; self.len()];
-        nodes.iter().for_each(|&n| inside[n] = true);
+        self.components_again(&mut Tarjan::of(self.len()), nodes, cut)
+    }
+
+    /// The same with a state that is used again, so that it takes time for these nodes alone.
+    pub(crate) fn components_again(&self, state: &mut Tarjan, nodes: &[usize], cut: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
+        nodes.iter().for_each(|&node| state.index[node] = Tarjan::TO_COME);
         for &node in nodes {
-            if state.index[node] == usize::MAX {
-                self.connect(node, &mut state, &|a, b| inside[b] && !cut(a, b));
+            if state.index[node] == Tarjan::TO_COME {
+                self.connect(node, state, &cut);
             }
         }
-        state.components.reverse();
-        state.components
+        nodes.iter().for_each(|&node| state.index[node] = Tarjan::OUTSIDE);
+        let mut components = std::mem::take(&mut state.components);
+        components.reverse();
+        components
     }
 
     /// One root of Tarjan's algorithm, with an explicit stack since a kernel may have tens of thousands of blocks.
-    fn connect(&self, root: usize, t: &mut Tarjan, edge: &impl Fn(usize, usize) -> bool) {
+    fn connect(&self, root: usize, t: &mut Tarjan, cut: &impl Fn(usize, usize) -> bool) {
         let mut work = vec![(root, 0)];
         while let Some((node, next)) = work.pop() {
             if next == 0 {
@@ -104,10 +109,10 @@ impl Graph {
                 continue;
             };
             work.push((node, next + 1));
-            if !edge(node, to) {
+            if t.index[to] == Tarjan::OUTSIDE || cut(node, to) {
                 continue;
             }
-            if t.index[to] == usize::MAX {
+            if t.index[to] == Tarjan::TO_COME {
                 work.push((to, 0));
             } else if t.index[to] != Tarjan::DONE {
                 t.low[node] = t.low[node].min(t.index[to]);
@@ -116,8 +121,9 @@ impl Graph {
     }
 }
 
+/// How far the search for components is.
 #[derive(Default)]
-struct Tarjan {
+pub(crate) struct Tarjan {
     index: Vec<usize>,
     low: Vec<usize>,
     stack: Vec<usize>,
@@ -126,8 +132,16 @@ struct Tarjan {
 }
 
 impl Tarjan {
-    /// Index of a node whose component is complete.
-    const DONE: usize = usize::MAX - 1;
+    /// Index of a node that is not asked about.
+    const OUTSIDE: usize = usize::MAX;
+    /// Of one that was not reached yet.
+    const TO_COME: usize = usize::MAX - 1;
+    /// Of one whose component is complete.
+    const DONE: usize = usize::MAX - 2;
+
+    pub(crate) fn of(nodes: usize) -> Tarjan {
+        Tarjan { index: vec![Tarjan::OUTSIDE; nodes], low: vec![0; nodes], ..Tarjan::default() }
+    }
 
     fn pop_component(&mut self, node: usize) {
         let mut component = Vec::new();

@@ -19,7 +19,15 @@ const MAX_SLICE: usize = 64;
 /// A loop, from its blocks' point of view.
 pub(crate) struct Loop<'a> {
     pub(crate) blocks: &'a [BlockId],
+    /// The same by their numbers.
+    pub(crate) sorted: &'a [BlockId],
     pub(crate) entries: &'a [BlockId],
+}
+
+impl Loop<'_> {
+    fn has(&self, block: BlockId) -> bool {
+        self.sorted.binary_search(&block).is_ok()
+    }
 }
 
 /// Edges that make the way to the release part of a spinning loop.
@@ -90,7 +98,7 @@ fn is_plain_store(inst: &Inst) -> bool {
 pub(crate) fn spins(program: &Program, inside: &Loop<'_>) -> bool {
     let defs = Definitions::of(program, inside);
     let exits = inside.blocks.iter().filter_map(|&b| match program.blocks[b].term {
-        Term::Branch { pred, taken, other, .. } if [taken, other].iter().any(|s| !inside.blocks.contains(s)) => Some(pred),
+        Term::Branch { pred, taken, other, .. } if [taken, other].iter().any(|s| !inside.has(*s)) => Some(pred),
         _ => None,
     });
     let slices: Vec<Vec<&Inst>> = exits.map(|pred| defs.slice(pred)).collect();
@@ -186,7 +194,7 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
     let [head] = *inside.entries else { return None };
     let graph = Graph::new(program.successors());
     let dominators = graph.dominators(ENTRY);
-    let is_in_loop = |b: BlockId| inside.blocks.contains(&b);
+    let is_in_loop = |b: BlockId| inside.has(b);
     let may_join = |b: BlockId| {
         let block = &program.blocks[b];
         b != EXIT

@@ -172,3 +172,53 @@ fn values_meet_where_the_definition_of_frontiers_says() {
         }
     }
 }
+
+/// The loops of a graph as they are defined: parts of it that lead back to themselves, and those in them once their entries lead nowhere.
+fn loops_by_definition(flow: &Graph, nodes: &[BlockId], entries: &[BlockId], found: &mut Vec<(Vec<BlockId>, Vec<BlockId>)>) {
+    for component in flow.components(nodes, |_, to| entries.contains(&to)) {
+        let leads_back = component.len() > 1 || flow.succs[component[0]].contains(&component[0]);
+        if !leads_back || component.iter().all(|block| entries.contains(block)) {
+            continue;
+        }
+        let entered = |block: &BlockId| *block == ENTRY || flow.preds[*block].iter().any(|from| !component.contains(from));
+        let mut own: Vec<BlockId> = component.iter().copied().filter(entered).collect();
+        if own.is_empty() {
+            own.push(component[0]);
+        }
+        loops_by_definition(flow, &component, &[entries, &own].concat(), found);
+        found.push((component, own));
+    }
+}
+
+#[test]
+fn loops_of_random_programs_are_those_of_the_definition() {
+    let sorted = |mut blocks: Vec<BlockId>| {
+        blocks.sort_unstable();
+        blocks
+    };
+    let mut count = 0;
+    for seed in 0..3_000 {
+        let graph = Graph::new(random_program(seed).successors());
+        let all: Vec<BlockId> = (0..graph.len()).collect();
+        let mut expected = Vec::new();
+        loops_by_definition(&graph, &all, &[], &mut expected);
+        let mut expected: Vec<_> = expected.into_iter().map(|(blocks, entries)| (sorted(blocks), sorted(entries))).collect();
+        let loops = analysis::find_loops(&graph);
+        assert!(loops.iter().all(|found| all.iter().all(|block| found.has(*block) == found.blocks.contains(block))), "seed {seed}");
+        let mut found: Vec<_> = loops.into_iter().map(|found| (sorted(found.blocks), sorted(found.entries))).collect();
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected, "seed {seed}");
+        count += found.len();
+    }
+    assert!(count > 3_000, "only {count} loops");
+}
+
+#[test]
+fn twenty_thousand_loops_in_a_row_and_one_around_them() {
+    let mut code = format!("A: {STEP} bra B; B: bra L0;\n");
+    (0..20_000).for_each(|n| writeln!(code, "L{n}: {STEP} @%p bra L{n};").unwrap());
+    code += "@%p bra A;\n";
+    let graph = Graph::new(program(&code).successors());
+    assert_eq!(analysis::find_loops(&graph).len(), 20_001);
+}

@@ -140,6 +140,7 @@ impl DeviceScheduler {
     /// # Panics
     /// If the event contradicts what the scheduler was told before: time that goes back, an unknown launch, launches that end out of order or
     /// without a cause. Going on would mean answers computed from inputs that were not there.
+    #[inline]
     pub fn handle(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
         match &mut self.lanes[..] {
             [only] => only.handle(now, event, &mut self.device, actions),

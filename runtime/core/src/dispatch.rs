@@ -309,7 +309,8 @@ impl Scheduler {
         }
     }
 
-    /// Puts a launch into a queue.
+    /// Puts a launch into a queue. Inline, because a call costs a twentieth of a decision here.
+    #[inline(always)]
     fn hand_out(&mut self, launch: InFlight, class: Class, queue: QueueId, actions: &mut Vec<Action>) {
         let InFlight { launch: name, task, step, epoch, .. } = launch;
         self.counters.issued_launches += 1;

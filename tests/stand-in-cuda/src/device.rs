@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Numerically lowest priority of a stream, which is the most urgent; 0 is the least.
@@ -77,7 +77,7 @@ pub(crate) struct Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Its streams are gone, and what was in them has ended.
+        // What ran in it has ended: it was held for that long.
         let _ = lock(&self.device.host).close_lane(self.lane);
     }
 }
@@ -87,8 +87,8 @@ impl Drop for Part {
 pub(crate) struct Place {
     /// 0 or less; the lower, the more urgent.
     pub(crate) priority: i32,
-    /// All of the device where there is none.
-    pub(crate) part: Option<Arc<Part>>,
+    /// All of the device where there is none. A part is its green context's alone, so that it is free again once that is destroyed, whatever streams and their threads are still about.
+    pub(crate) part: Option<Weak<Part>>,
 }
 
 /// Dynamic and static shared memory of a block, as large GPUs have it.
@@ -166,7 +166,11 @@ impl Device {
 
     /// Runs a launch of a context to its end.
     pub(crate) fn run(&self, context: &Context, place: &Place, module: ModuleId, order: &Order) -> Result<(), Status> {
-        let queues = place.part.as_ref().map_or(&self.queues, |part| &part.queues);
+        let part = match &place.part {
+            Some(part) => Some(part.upgrade().ok_or(Status::ContextIsDestroyed)?),
+            None => None,
+        };
+        let queues = part.as_ref().map_or(&self.queues, |part| &part.queues);
         let queue = queues.take(place.priority);
         let outcome = self.run_in(QueueId(queue), context, module, order);
         queues.give(queue);

@@ -91,7 +91,7 @@ entry_points! { GREEN:
         }
         let green = driver.greens.get(Handle::of(green))?;
         let primary = driver.primary(green.ordinal)?;
-        start(&primary, stream, flags, priority, Some(green.part.clone()))
+        start(&primary, stream, flags, priority, Some(Arc::downgrade(&green.part)))
     }
 }
 

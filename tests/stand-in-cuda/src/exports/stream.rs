@@ -13,7 +13,7 @@ use crate::table::Handle;
 use crate::work::{Number, Test, Work};
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 entry_points! { STREAM:
     fn cuStreamCreate(stream: Out<CUstream>, flags: c_uint) {
@@ -171,7 +171,7 @@ pub(super) fn start(
     stream: Out<CUstream>,
     flags: c_uint,
     priority: c_int,
-    part: Option<Arc<Part>>,
+    part: Option<Weak<Part>>,
 ) -> Result<(), Status> {
     stream.is_wanted()?;
     let driver = Driver::get()?;

@@ -4,15 +4,13 @@
 //! every now and then whoever waited longest goes, so that a lane that spins on another gets what it waits for.
 
 use crate::fault::{Fault, FaultKind, Waiting};
+use crate::lanes::WARP;
 use crate::launch::{Launch, LaunchError, Options};
 use crate::memory::Memory;
 use crate::op::{BarrierKind, CARRY, Dst, LaneMask, Op, Reduction, Special, Src};
 use crate::program::Program;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-
-/// Lanes of a warp.
-pub(crate) const WARP: usize = 32;
 
 /// Barriers of a block.
 const BARRIERS: usize = 16;

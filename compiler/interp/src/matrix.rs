@@ -1,4 +1,4 @@
-//! Products of matrices that a warp holds in fragments, and how fragments come and go.
+//! Products of matrices that a warp holds in fragments.
 //!
 //! A fragment of `mma` lies as the ISA draws it: with `g = lane / 4` and `t = lane % 4`, a register of A holds row `g` (odd registers: `g + 8`) and as many neighbouring columns
 //! from `t` times that many on as it has elements; the second pair of registers continues half a row further. B is the same with rows and columns exchanged. Fragments of `wmma` have
@@ -6,11 +6,8 @@
 //!
 //! Sums of floats are made in f64 and rounded once at the end; the hardware's own order and precision are not specified.
 
-use crate::block::{BlockRun, WARP};
-use crate::fault::FaultKind;
 use crate::format::{BF16, F16, F32, F64};
-use crate::memory::Memory;
-use crate::warp::{Lanes, WarpKind, WarpOp};
+use crate::lanes::{Lanes, WARP};
 use atoll_ptx::Instruction;
 
 /// The type of an element of a matrix.
@@ -48,7 +45,7 @@ impl Element {
         })
     }
 
-    fn bits(self) -> u32 {
+    pub(crate) fn bits(self) -> u32 {
         match self {
             Element::S8 | Element::U8 => 8,
             Element::F16 | Element::Bf16 => 16,
@@ -58,7 +55,7 @@ impl Element {
     }
 
     /// Elements in one register.
-    fn packed(self) -> usize {
+    pub(crate) fn packed(self) -> usize {
         (32 / self.bits()).max(1) as usize
     }
 
@@ -281,9 +278,9 @@ fn linear(rows: usize, columns: usize, lane: usize, index: usize) -> (usize, usi
 /// A `wmma` matrix in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment {
-    rows: usize,
-    columns: usize,
-    element: Element,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) element: Element,
     row_major: bool,
 }
 
@@ -305,7 +302,7 @@ impl Fragment {
         Ok(Fragment { rows, columns, element, row_major: i.has("row") })
     }
 
-    fn registers(&self) -> usize {
+    pub(crate) fn registers(&self) -> usize {
         (self.rows * self.columns / WARP).div_ceil(self.element.packed())
     }
 
@@ -316,7 +313,7 @@ impl Fragment {
     }
 
     /// The address of a lane's element.
-    fn address(&self, base: u64, stride: Option<u64>, lane: usize, index: usize) -> u64 {
+    pub(crate) fn address(&self, base: u64, stride: Option<u64>, lane: usize, index: usize) -> u64 {
         let (row, column) = linear(self.rows, self.columns, lane, index);
         let (line, within, length) = if self.row_major { (row, column, self.columns) } else { (column, row, self.rows) };
         let stride = stride.unwrap_or(length as u64);
@@ -337,78 +334,4 @@ pub(crate) fn transpose(lanes: &Lanes) -> Lanes {
             vec![half(column, row) | half(column + 1, row) << 16]
         })
     })
-}
-
-impl BlockRun<'_> {
-    /// `ldmatrix`, `stmatrix`, `wmma.load` and `wmma.store`.
-    pub(crate) fn move_fragments(
-        &mut self,
-        memory: &mut Memory,
-        op: &WarpOp,
-        lanes: &Lanes,
-        members: &[usize],
-    ) -> Result<Lanes, FaultKind> {
-        let mut results: Lanes = std::array::from_fn(|lane| lanes[lane].as_ref().map(|_| vec![0; op.dst.len()]));
-        let space = op.addr.map_or(crate::op::Space::Generic, |a| a.space);
-        for &member in members {
-            let lane = member % WARP;
-            let Some(values) = &lanes[lane] else { continue };
-            match op.kind {
-                WarpKind::LoadMatrices { transposed } => {
-                    for matrix in 0..op.dst.len() {
-                        for element in 0..2 {
-                            let address = matrix_element(lanes, matrix, lane, element, transposed)?;
-                            let data = self.bytes(memory, member, (space, address), (2, 2), false)?;
-                            let bits = u64::from(u16::from_le_bytes([data[0], data[1]])) << (16 * element);
-                            results[lane].iter_mut().for_each(|r| r[matrix] |= bits);
-                        }
-                    }
-                }
-                WarpKind::StoreMatrices { transposed } => {
-                    for (matrix, register) in values[1..].iter().enumerate() {
-                        for element in 0..2 {
-                            let address = matrix_element(lanes, matrix, lane, element, transposed)?;
-                            let data = ((register >> (16 * element)) as u16).to_le_bytes();
-                            self.bytes(memory, member, (space, address), (2, 2), true)?.copy_from_slice(&data);
-                        }
-                    }
-                }
-                WarpKind::LoadFragment(fragment) => {
-                    let (packed, bits) = (fragment.element.packed(), fragment.element.bits());
-                    for index in 0..fragment.rows * fragment.columns / WARP {
-                        let address = fragment.address(values[0], values.get(1).copied(), lane, index);
-                        let data = self.bytes(memory, member, (space, address), (bits / 8, bits / 8), false)?;
-                        let value = data.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-                        let registers = results[lane].iter_mut().flatten().skip(index / packed).step_by(fragment.registers());
-                        registers.for_each(|r| *r |= value << (bits as usize * (index % packed)));
-                    }
-                }
-                WarpKind::StoreFragment(fragment) => {
-                    let (packed, bits) = (fragment.element.packed(), fragment.element.bits());
-                    let stride = values.get(1 + fragment.registers()).copied();
-                    for index in 0..fragment.rows * fragment.columns / WARP {
-                        let address = fragment.address(values[0], stride, lane, index);
-                        let value = values[1 + index / packed] >> (bits as usize * (index % packed));
-                        let bytes = (bits / 8) as usize;
-                        let data = self.bytes(memory, member, (space, address), (bits / 8, bits / 8), true)?;
-                        data.copy_from_slice(&value.to_le_bytes()[..bytes]);
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(results)
-    }
-}
-
-/// Where one of a lane's two halves of an eight-by-eight matrix lies: lanes `8·matrix` and following give the addresses of its rows.
-fn matrix_element(lanes: &Lanes, matrix: usize, lane: usize, element: usize, transposed: bool) -> Result<u64, FaultKind> {
-    let (row, column) = (lane / 4, 2 * (lane % 4) + element);
-    let (row, column) = if transposed { (column, row) } else { (row, column) };
-    let begin = lanes.get(8 * matrix + row).and_then(Option::as_ref).map(|values| values[0]);
-    let begin = begin.ok_or_else(|| FaultKind::Operand("a lane that gives the address of a row is missing".into()))?;
-    if !begin.is_multiple_of(16) {
-        return Err(FaultKind::Misaligned { address: begin, bytes: 16 });
-    }
-    Ok(begin + 2 * column as u64)
 }

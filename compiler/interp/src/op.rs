@@ -2,7 +2,7 @@
 
 use crate::alu::Alu;
 use crate::atomic::Atomic;
-use crate::warp::WarpOp;
+use crate::warp_op::WarpOp;
 
 /// The register that holds `CC.CF`.
 pub(crate) const CARRY: u32 = 0;

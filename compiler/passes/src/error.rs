@@ -1,6 +1,6 @@
 //! What can go wrong in the pipeline, and whose fault it is.
 
-use crate::shared_to_dynamic::SharedError;
+use crate::shared_error::SharedError;
 use atoll_ptx::Faults;
 use atoll_ptx::analysis::CfgError;
 

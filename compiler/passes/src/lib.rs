@@ -23,6 +23,7 @@ mod reduce_divisions;
 mod remove_dead_registers;
 mod remove_unreachable_code;
 mod report;
+mod shared_error;
 mod shared_survey;
 mod shared_to_dynamic;
 mod surplus_lanes;
@@ -41,7 +42,8 @@ pub use inject_preempt_flag::{Completion, Preemption};
 pub use options::{FenceForm, PassOptions};
 pub use outline_kernel_body::{NotOutlined, Outlining};
 pub use report::{KernelReport, TransformReport};
-pub use shared_to_dynamic::{DYNAMIC_SHARED, SharedError};
+pub use shared_error::SharedError;
+pub use shared_to_dynamic::DYNAMIC_SHARED;
 pub use surplus_lanes::Obstacle;
 pub use virtualize_block_index::{NotVirtualized, VirtualLaunch, Virtualization};
 

@@ -4,7 +4,7 @@ use crate::check_in_loops::LoopOutcome;
 use crate::fence_memory::Fencing;
 use crate::inject_preempt_flag::Preemption;
 use crate::outline_kernel_body::Outlining;
-use crate::shared_to_dynamic::SharedError;
+use crate::shared_error::SharedError;
 use crate::virtualize_block_index::Virtualization;
 use atoll_ptx::{Function, Module};
 

@@ -2,7 +2,7 @@
 //!
 //! A name belongs to the innermost block around it that declares it, wherever in that block the declaration stands. Variables of one name in two blocks are two variables.
 
-use crate::shared_to_dynamic::SharedError;
+use crate::shared_error::SharedError;
 use atoll_ptx::{
     Address, AddressBase, Body, Function, Initializer, Instruction, ItemKind, Linkage, Module, Name, Operand, StateSpace, StatementKind,
     Variable,

@@ -14,6 +14,7 @@
 
 use crate::cuttable::reachable_functions;
 use crate::module_facts::align_up;
+use crate::shared_error::SharedError;
 use crate::shared_survey::{Key, Scopes, Size, Survey, declared_names, module_scope};
 use atoll_ptx::{
     Address, AddressBase, Body, FunctionKind, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace, StatementKind,
@@ -36,41 +37,6 @@ pub(crate) struct SharedUse {
     pub(crate) has_dynamic: bool,
     /// Why variables that the kernel can reach stay where they are.
     pub(crate) kept: Vec<SharedError>,
-}
-
-/// Why a shared variable cannot be moved.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SharedError {
-    /// The array is defined in another module.
-    #[error("the shared variable `{0}` is external and has a size: link the modules first")]
-    External(Name),
-    /// The size is not known or beyond 4 GiB.
-    #[error("the size of the shared variable `{0}` is not known")]
-    Size(Name),
-    /// An operand that has no place for an offset.
-    #[error(
-        "line {line}: the address of the shared variable `{variable}` stands in a vector or an argument list; move it to a register first"
-    )]
-    Operand {
-        /// The variable.
-        variable: Name,
-        /// Where.
-        line: u32,
-    },
-    /// An initialiser cannot hold an offset into dynamic memory.
-    #[error("the variable `{0}` is initialised with the address of a shared variable")]
-    Initializer(Name),
-    /// Something at module scope that is not looked into names the variable: a section for debuggers, for instance.
-    #[error("the shared variable `{0}` is named by a directive of the module")]
-    Section(Name),
-    /// A dynamic array cannot be moved, so nothing can be put in front of it.
-    #[error("the shared variable `{variable}` stays, because the dynamic array `{array}` cannot start behind it")]
-    InFrontOf {
-        /// The variable.
-        variable: Name,
-        /// The array.
-        array: Name,
-    },
 }
 
 /// Where the variables go.

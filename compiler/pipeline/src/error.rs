@@ -1,6 +1,6 @@
 //! What can go wrong in a compilation, and whose fault it is.
 
-use crate::observer::Form;
+use crate::stage::Form;
 use crate::targets::Target;
 
 /// Why a model was not compiled. Import errors are the model's; everything after it is a limit of this compiler or a bug in it.

@@ -20,13 +20,7 @@ pub(crate) struct Native {
 }
 
 #[cfg(feature = "host")]
-pub(crate) use with::{best_target, compile};
-
-/// The host target of a machine whose processor nobody has to know.
-#[cfg(not(feature = "host"))]
-pub(crate) fn best_target() -> Target {
-    Target::HostV3
-}
+pub(crate) use with::compile;
 
 #[cfg(not(feature = "host"))]
 pub(crate) fn compile(_: &Module, _: &[Shape<'_>], target: Target, _: bool, _: Option<Arc<DiskCache>>) -> Result<Native, CompileError> {
@@ -37,14 +31,6 @@ pub(crate) fn compile(_: &Module, _: &[Shape<'_>], target: Target, _: bool, _: O
 mod with {
     use super::{Arc, CompileError, DiskCache, Module, Native, Shape, Target};
     use atoll_target_host::{CpuLevel, KernelShape, Options};
-
-    /// The best host target that this machine runs.
-    pub(crate) fn best_target() -> Target {
-        match CpuLevel::of_this_machine() {
-            Some(CpuLevel::V4) => Target::HostV4,
-            _ => Target::HostV3,
-        }
-    }
 
     /// Compiles a module for a host target. What the code says of lines are those of its nodes.
     pub(crate) fn compile(

@@ -1,12 +1,6 @@
-//! The targets a bundle can have, and how kernels become their code.
+//! The targets a bundle can have.
 
-use crate::CompileOptions;
-use crate::error::CompileError;
-use crate::native;
-use crate::observer::{Form, Observer};
 use atoll_codegen::{HostLevel, TargetDescription};
-use atoll_kgraph::KernelFacts;
-use atoll_ptx::Module;
 use atoll_target_nvidia::Architecture;
 use std::fmt;
 use std::str::FromStr;
@@ -41,9 +35,13 @@ impl Target {
         if cfg!(feature = "host") { vec![Target::this_host(), Target::NVIDIA] } else { vec![Target::NVIDIA] }
     }
 
-    /// The best host target that this machine runs.
+    /// The best host target that this machine runs, where this crate was built with LLVM; else the one that every machine runs.
     pub fn this_host() -> Target {
-        native::best_target()
+        #[cfg(feature = "host")]
+        if atoll_target_host::CpuLevel::of_this_machine() == Some(atoll_target_host::CpuLevel::V4) {
+            return Target::HostV4;
+        }
+        Target::HostV3
     }
 
     /// Its name in bundles.
@@ -81,32 +79,4 @@ impl FromStr for Target {
         let dashed = name.replacen(':', "-", 1);
         Target::all().find(|t| t.name() == dashed).ok_or_else(|| UnknownTarget(name.into()))
     }
-}
-
-/// Code of a target, and for native code the PTX it was made from. Completes the kernels' facts. `plain` is the module before passes, where that is another one.
-pub(crate) fn lower(
-    target: Target,
-    module: &Module,
-    plain: Option<&Module>,
-    facts: &mut [KernelFacts],
-    options: &CompileOptions,
-    observer: &dyn Observer,
-) -> Result<(Vec<u8>, Option<String>), CompileError> {
-    if let Target::Nvidia(architecture) = target {
-        let ptxas = if options.assemble { atoll_target_nvidia::find_ptxas() } else { None };
-        let image = atoll_target_nvidia::compile(module, plain, facts, architecture, ptxas.as_ref())?;
-        return Ok(match image.cubin {
-            Some(cubin) => (cubin, Some(image.ptx)),
-            None => (image.ptx.into_bytes(), None),
-        });
-    }
-    let shapes: Vec<native::Shape<'_>> = facts.iter().map(|facts| (facts.name.as_str(), facts.block)).collect();
-    // Lines are those of the text that goes along with the code.
-    let (text, located) = atoll_ptx::print_located(module);
-    let native = native::compile(&located, &shapes, target, observer.wants(Form::Llvm), options.kernel_cache.clone())?;
-    for (facts, scratch_bytes) in facts.iter_mut().zip(native.scratch_bytes) {
-        facts.scratch_bytes = scratch_bytes;
-    }
-    observer.form(Form::Llvm, "lower", &|| native.ir.clone());
-    Ok((native.elf, Some(text)))
 }

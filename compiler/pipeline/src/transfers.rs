@@ -3,7 +3,8 @@
 //! A copy that the host does has to wait until everything before it is complete. A kernel does it in the device queue instead, goes through the same passes as all
 //! others, and so leaves when its task is evicted and goes on where it left.
 
-use crate::{CompileError, Kernels, LaunchedKernel};
+use crate::error::CompileError;
+use crate::kernels::{Kernels, LaunchedKernel};
 use atoll_kgraph::{Argument, DType, Expr, KernelGraph, KernelId, LaunchSpec, NodeKind};
 use atoll_ptx::{FunctionKind, ItemKind};
 use std::fmt::Write;

@@ -1,6 +1,7 @@
 //! What a variable holds before anybody wrote it.
 
-use crate::{Immediate, Initializer, Name, ScalarType, Variable};
+use crate::ast::{Immediate, Initializer, Name, Variable};
+use crate::types::ScalarType;
 
 /// The bytes of an initialiser, and the addresses among them, which only whoever places symbols knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Constants: memory that the engine writes and kernels only read, shown to some domains and not to others.
 
-use crate::DeviceError;
+use crate::error::DeviceError;
 use atoll_core::DeviceOffset;
 
 /// Constants on devices that have a place of their own for them. A device that keeps them in its memory like anything else implements nothing of it.

@@ -1,6 +1,7 @@
 //! Domains: those who trust each other. A device may run each in a process of its own, with memory of its own, which can be lost and replaced without the others.
 
-use crate::{DeviceError, ExecutorStatistics};
+use crate::error::DeviceError;
+use crate::telemetry::ExecutorStatistics;
 use atoll_core::DeviceOffset;
 
 /// Whether the modules of a domain can be launched.

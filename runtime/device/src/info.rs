@@ -1,6 +1,6 @@
 //! What a device is.
 
-use crate::LaneUnits;
+use crate::lanes::LaneUnits;
 use atoll_core::{DeviceOffset, PreemptLevel};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Lanes: groups of device queues that are bound to a set of compute units.
 
-use crate::DeviceError;
+use crate::error::DeviceError;
 use crate::link::LinkShape;
 use atoll_core::{LaneId, QueueId};
 use serde::{Deserialize, Serialize};

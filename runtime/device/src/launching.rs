@@ -1,6 +1,8 @@
 //! Launching: the way of launches into device queues and of completions out of them, and what stops them.
 
-use crate::{Completion, LaunchRecord, LaunchReport, SubmitError};
+use crate::error::SubmitError;
+use crate::record::{Completion, LaunchRecord};
+use crate::report::LaunchReport;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 
 /// Runs launches. Required: [`Launching::submit`], [`Launching::next_completion`] and [`Launching::store_epoch`].

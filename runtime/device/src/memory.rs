@@ -1,6 +1,6 @@
 //! Device memory, as the engine reaches it.
 
-use crate::DeviceError;
+use crate::error::DeviceError;
 use atoll_core::DeviceOffset;
 
 /// Transfers between the engine and device memory. All of them wait until they are done.

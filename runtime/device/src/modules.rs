@@ -1,6 +1,6 @@
 //! Modules: code that launches run.
 
-use crate::DeviceError;
+use crate::error::DeviceError;
 
 /// Index of a loaded module of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,11 +8,16 @@
 //! - **Its memory is the executor's** ([`MemoryHome::Process`]), as that of a GPU is its process's. One thread of the executor moves launches from the rings into a [`RelayedDevice`], and does
 //!   the transfers that the daemon asks for. All domains share one executor. The executor side implements [`StartRelayed`] and [`RelayedDevice`].
 
+use crate::Device;
 use crate::doorbell::FdBell;
+use crate::error::DeviceError;
 use crate::extent::Window;
+use crate::info::{DeviceFacts, DeviceInfo};
+use crate::lanes::Lane;
 use crate::link::{Link, LinkShape};
+use crate::modules::{ModuleId, ModuleImage};
+use crate::reports::KeepReports;
 use crate::shm::Region;
-use crate::{Device, DeviceError, DeviceFacts, DeviceInfo, KeepReports, Lane, ModuleId, ModuleImage};
 use atoll_core::{DeviceOffset, QueueId};
 use std::any::Any;
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! The records that cross the command ring: plain, fixed-size, no pointers.
 
-use crate::ModuleId;
+use crate::modules::ModuleId;
 use crate::params::{AddressSlots, PARAM_SLOTS_MAX, PARAMS_BYTES_MAX, ParamBlock, SLOT_WORDS, words_of};
 use crate::ring::Slot;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};

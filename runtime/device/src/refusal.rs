@@ -1,6 +1,7 @@
 //! What every device checks of a launch before it runs it.
 
-use crate::{AddressSlots, LaunchRecord, PARAMS_BYTES_MAX, ParamBlock};
+use crate::params::{AddressSlots, PARAMS_BYTES_MAX, ParamBlock};
+use crate::record::LaunchRecord;
 use atoll_kgraph::KernelFacts;
 
 /// Why a launch cannot be run. The engine checks all of this before; so it is a bug of ours, or a peer that broke the ring.

@@ -129,7 +129,7 @@ impl fmt::Display for Fault {
 
 /// An access as the number that native code makes of it.
 mod access_bits {
-    use super::Access;
+    use atoll_kgraph::host_abi::Access;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub(super) fn serialize<S: Serializer>(access: &Option<Access>, to: S) -> Result<S::Ok, S::Error> {

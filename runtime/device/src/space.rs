@@ -4,7 +4,7 @@
 //! ([`ConstantStore`]), of which the device's side maps those that it is shown, for reading only ([`Window`]): so no kernel, however wild its stores, can spoil what others compute with, and
 //! where tenants have processes of their own none can look at what belongs to others.
 
-use crate::DeviceError;
+use crate::error::DeviceError;
 use crate::extent::{Extent, Window};
 use crate::shm::{OutOfRange, Region};
 use atoll_core::{DeviceOffset, Epoch};

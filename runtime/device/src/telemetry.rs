@@ -1,7 +1,7 @@
 //! Telemetry: what a device counts and records while it runs.
 
 use crate::loss::LossCause;
-use crate::{ChunkRecord, ComputeUnitUse};
+use crate::record::{ChunkRecord, ComputeUnitUse};
 
 /// Tells what compute units did. A device that does not count implements nothing of it.
 pub trait Telemetry {

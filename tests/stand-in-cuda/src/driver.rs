@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::device::Device;
 use crate::event::Event;
-use crate::exports::Green;
+use crate::exports::green::Green;
 use crate::graph::Graph;
 use crate::memory::Memory;
 use crate::module::{Function, Module};

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::device::{Order, Place};
 use crate::event::Moment;
-use crate::exports::HostCall;
+use crate::exports::arguments::HostCall;
 use crate::memory::Kind;
 use crate::module::Code;
 use crate::raw::{Pattern, Span};

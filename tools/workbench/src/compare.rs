@@ -2,7 +2,8 @@
 //!
 //! Nothing here knows what is right. Whoever compares chooses the reference: the interpreter, which takes PTX literally and thread by thread, or a device that was compared with it.
 
-use crate::{BenchError, Buffer, Inputs, Kernel, KernelDevice, Launch, Outcome};
+use crate::error::BenchError;
+use crate::{Buffer, Inputs, Kernel, KernelDevice, Launch, Outcome};
 use atoll_kgraph::DType;
 use half::{bf16, f16};
 use std::fmt;

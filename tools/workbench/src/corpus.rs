@@ -2,8 +2,9 @@
 //!
 //! The one of the project is `tests/kernels`; its cases say how they are written.
 
+use crate::compare::Agreement;
 use crate::random::Random;
-use crate::{Agreement, Arg, Buffer, Inputs, Launch};
+use crate::{Arg, Buffer, Inputs, Launch};
 use atoll_kgraph::DType;
 use serde::Deserialize;
 use serde::de::value::{Error as TypeError, StrDeserializer};

@@ -6,8 +6,9 @@
 
 mod templates;
 
+use crate::compare::Agreement;
 use crate::random::Random;
-use crate::{Agreement, Arg, Buffer, Inputs, Launch};
+use crate::{Arg, Buffer, Inputs, Launch};
 use atoll_kgraph::DType;
 use std::fmt::Write as _;
 use templates::{ALONE, BEGIN, BLOCK, CELL_WORDS, DYNAMIC_BYTES, END, MODULE, OUT_BYTES, TOGETHER, WHOLE};

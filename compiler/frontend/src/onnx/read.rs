@@ -1,7 +1,7 @@
 //! Bytes to protobuf, and tensors to plain little-endian bytes: every check of untrusted input that needs no operator.
 
-use super::ImportError;
 use super::proto::{DataLocation, DataType, ModelProto, TensorProto};
+use crate::onnx::error::ImportError;
 use atoll_kgraph::DType;
 use prost::Message;
 use prost::bytes::Bytes;

@@ -3,7 +3,7 @@
 //! The node behind the convolution is evaluated symbolically: each step of its program must give `a * y + b` with one `a` and one `b` per channel, where `y` is the bare sum of
 //! the convolution. If it does, the weights are multiplied by `a` and `b` becomes the bias.
 
-use super::Uses;
+use super::uses::Uses;
 use crate::program::{Applied, inline};
 use crate::reference;
 use crate::tensor::{Data, Tensor, is_float};
@@ -24,8 +24,7 @@ pub fn fold_affine(graph: &mut TensorGraph) {
 impl Uses {
     /// After the node at `index` took the place of its producer.
     fn of_changed(mut uses: Uses, graph: &TensorGraph, index: usize, old: &[ValueId]) -> Uses {
-        uses.producer.resize(graph.values.len(), None);
-        uses.count.resize(graph.values.len(), 0);
+        uses.grow(graph.values.len());
         uses.change(old, &graph.nodes[index].inputs);
         uses
     }

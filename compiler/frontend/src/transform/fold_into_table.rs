@@ -3,7 +3,7 @@
 //! `f(gather(table, indices))` is `gather(f(table), indices)` where `f` is pointwise and its other operands are the same for every row: then `f` is computed once per row of the
 //! table at compile time, not once per lookup.
 
-use super::Uses;
+use super::uses::Uses;
 use crate::reference;
 use crate::size::static_shape;
 use crate::tensor::Tensor;

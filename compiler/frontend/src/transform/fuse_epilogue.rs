@@ -2,7 +2,7 @@
 //!
 //! The fused node stands where the pointwise node stood, so every other operand is there before it. Only where nobody else reads the bare result.
 
-use super::{FUSED_INPUTS_MAX, FUSED_STEPS_MAX, Uses};
+use super::uses::{FUSED_INPUTS_MAX, FUSED_STEPS_MAX, Uses};
 use crate::program::{Applied, inline};
 use crate::size::same_shape;
 use crate::tensor_graph::{Op, PointProgram, TensorGraph, TensorNode, ValueId};

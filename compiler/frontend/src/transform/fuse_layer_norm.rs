@@ -2,7 +2,7 @@
 //!
 //! The pattern, over trailing axes: `d = x - mean(x)`, `y = d / sqrt(mean(d * d) + epsilon)`, and behind it optionally `y * scale` and `+ bias` with constants.
 
-use super::{Uses, operand, single_step};
+use super::uses::{Uses, operand, single_step};
 use crate::size::static_shape;
 use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{Op, PointArg, PointOp, ReduceKind, TensorGraph, TensorNode, Value, ValueId};

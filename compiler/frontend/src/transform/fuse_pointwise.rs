@@ -3,7 +3,7 @@
 //! A producer goes into its consumer where only that consumer reads it and both have the same shape, so that nothing is computed twice. A producer that computes nothing and only
 //! broadcasts (`Expand`) goes into every consumer: a program broadcasts its inputs anyway.
 
-use super::{FUSED_INPUTS_MAX, FUSED_STEPS_MAX, Uses};
+use super::uses::{FUSED_INPUTS_MAX, FUSED_STEPS_MAX, Uses};
 use crate::program::{Applied, inline};
 use crate::size::same_shape;
 use crate::tensor_graph::{Op, TensorGraph, ValueId};

@@ -1,6 +1,6 @@
 //! Fuses a square into the sum over it.
 
-use super::{Uses, operand, single_step};
+use super::uses::{Uses, operand, single_step};
 use crate::tensor_graph::{Op, PointOp, ReduceKind, TensorGraph};
 
 /// `reduce Sum (x * x)` becomes `reduce SumSquare (x)`, where nobody else reads the square.

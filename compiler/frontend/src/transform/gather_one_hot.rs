@@ -3,7 +3,7 @@
 //! Frameworks write embeddings as `cast(index == 0..K) x W`: K products for each element where one read does. An index outside `0..K` gives a row of zeros there, so here it is
 //! sent to one more row of zeros behind the table.
 
-use super::Uses;
+use super::uses::Uses;
 use crate::program::ProgramBuilder;
 use crate::reference;
 use crate::size::same_shape;

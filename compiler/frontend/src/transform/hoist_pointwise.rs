@@ -3,7 +3,7 @@
 //! A 1-D convolution is a 2-D one between two reshapes, and attention splits heads between a product and its scaling: `conv, reshape, relu` becomes `conv, relu, reshape`. With
 //! one operand any reshape or transposition may be crossed; with constants beside it only a reshape that adds or drops dimensions of 1, so that they still broadcast.
 
-use super::Uses;
+use super::uses::Uses;
 use crate::size::{same, same_shape};
 use crate::tensor_graph::{Op, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::Expr;

@@ -1,6 +1,6 @@
 //! Merges nodes that compute the same from the same.
 
-use super::replace_uses;
+use super::uses::replace_uses;
 use crate::tensor_graph::{TensorGraph, ValueId};
 use std::collections::HashMap;
 

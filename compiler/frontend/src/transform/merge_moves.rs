@@ -1,6 +1,6 @@
 //! Merges pairs of reshapes, transpositions and slices, makes reshapes of transpositions that move only dimensions of 1, and drops what does nothing.
 
-use super::replace_uses;
+use super::uses::replace_uses;
 use crate::size::{canonical, same_shape};
 use crate::tensor_graph::{Op, TensorGraph, ValueId};
 use atoll_kgraph::Expr;

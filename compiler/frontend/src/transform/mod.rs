@@ -14,6 +14,7 @@ mod gather_one_hot;
 mod hoist_pointwise;
 mod merge_equal;
 mod merge_moves;
+mod uses;
 
 pub use eliminate_dead::eliminate_dead;
 pub use fold_affine::fold_affine;
@@ -27,7 +28,7 @@ pub use hoist_pointwise::hoist_pointwise;
 pub use merge_equal::merge_equal;
 pub use merge_moves::merge_moves;
 
-use crate::tensor_graph::{PointArg, PointStep, TensorGraph, TensorNode, ValueId};
+use crate::tensor_graph::TensorGraph;
 use crate::verify::VerifyErrors;
 
 /// A named pass.
@@ -58,11 +59,6 @@ pub static PASSES: &[Pass] = &[
     Pass { name: "merge_moves", run: merge_moves },
 ];
 
-/// Most inputs of a fused program: each costs a kernel parameter and a pointer register.
-pub const FUSED_INPUTS_MAX: usize = 8;
-/// Most steps of a fused program: each may hold a register for the whole program.
-pub const FUSED_STEPS_MAX: usize = 64;
-
 /// A pass broke the graph: a mistake of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("internal error, please report: after pass {pass} the graph is not valid: {faults}")]
@@ -87,53 +83,4 @@ pub fn transform_with(mut graph: TensorGraph, mut after: impl FnMut(&'static str
         after(pass.name, &graph);
     }
     Ok(graph)
-}
-
-/// The step and the operands of a pointwise node that has just one step.
-fn single_step(node: &TensorNode) -> Option<&PointStep> {
-    match &node.op {
-        crate::tensor_graph::Op::Pointwise(program) if program.steps.len() == 1 => program.steps.first(),
-        _ => None,
-    }
-}
-
-/// The value an operand stands for, where it is an input.
-fn operand(node: &TensorNode, arg: PointArg) -> Option<ValueId> {
-    match arg {
-        PointArg::Input(index) => node.inputs.get(index as usize).copied(),
-        _ => None,
-    }
-}
-
-/// Lets everything that reads `from` read `to`.
-fn replace_uses(graph: &mut TensorGraph, from: ValueId, to: ValueId) {
-    graph.nodes.iter_mut().flat_map(|n| &mut n.inputs).filter(|id| **id == from).for_each(|id| *id = to);
-}
-
-/// An index by which reads and producers of values can be asked while nodes change in place.
-struct Uses {
-    /// The node that produces each value.
-    producer: Vec<Option<usize>>,
-    /// How often each value is read, as an output of the graph too.
-    count: Vec<usize>,
-}
-
-impl Uses {
-    fn of(graph: &TensorGraph) -> Uses {
-        Uses { producer: graph.producers(), count: graph.use_counts() }
-    }
-
-    fn producer(&self, id: ValueId) -> Option<usize> {
-        self.producer[id.0 as usize]
-    }
-
-    fn is_single(&self, id: ValueId) -> bool {
-        self.count[id.0 as usize] == 1
-    }
-
-    /// A node's inputs change from `old` to `new`.
-    fn change(&mut self, old: &[ValueId], new: &[ValueId]) {
-        new.iter().for_each(|id| self.count[id.0 as usize] += 1);
-        old.iter().for_each(|id| self.count[id.0 as usize] -= 1);
-    }
 }

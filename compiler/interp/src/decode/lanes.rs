@@ -3,7 +3,7 @@
 use super::Decoder;
 use crate::matrix::Product;
 use crate::op::{Addr, Op, Src};
-use crate::warp::{Redux, Shuffle, Vote, WarpKind, WarpOp};
+use crate::warp_op::{Redux, Shuffle, Vote, WarpKind, WarpOp};
 use atoll_ptx::analysis::StatementId;
 use atoll_ptx::types::TypeClass;
 use atoll_ptx::{Instruction, Operand, ScalarType};

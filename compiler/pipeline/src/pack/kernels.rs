@@ -2,7 +2,7 @@
 
 use super::PackError;
 use super::manifest::Value;
-use crate::Kernels;
+use crate::kernels::{Kernels, LaunchedKernel};
 use atoll_kgraph::{Argument, DType, Expr, KernelId};
 use atoll_passes::{KernelEffects, Root, analyze_effects};
 use atoll_ptx::{Function, FunctionKind, Item, ItemKind, Module, Name, ScalarType, Variable};
@@ -20,7 +20,7 @@ pub(super) struct KernelSet {
     module: Module,
     effects: HashMap<Name, KernelEffects>,
     launched: HashMap<(String, [u32; 3], u32), KernelId>,
-    kernels: Vec<crate::LaunchedKernel>,
+    kernels: Vec<LaunchedKernel>,
 }
 
 impl KernelSet {
@@ -58,7 +58,7 @@ impl KernelSet {
         let kernels = &mut self.kernels;
         *self.launched.entry((name.to_owned(), block, dynamic_shared_bytes)).or_insert_with(|| {
             let id = KernelId(kernels.len() as u32);
-            kernels.push(crate::LaunchedKernel { name: name.to_owned(), block, dynamic_shared_bytes });
+            kernels.push(LaunchedKernel { name: name.to_owned(), block, dynamic_shared_bytes });
             id
         })
     }

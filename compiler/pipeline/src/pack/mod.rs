@@ -42,8 +42,12 @@ mod graph;
 mod kernels;
 mod manifest;
 
+use crate::built::{Built, CompileReport};
+use crate::error::CompileError;
 use crate::observer::Clock;
-use crate::{Built, CompileError, CompileOptions, CompileReport, Observer, Stage};
+use crate::observer::Observer;
+use crate::options::CompileOptions;
+use crate::stage::Stage;
 use kernels::KernelSet;
 use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest};
 use std::fs::File;

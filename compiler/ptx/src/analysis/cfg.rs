@@ -1,7 +1,7 @@
 //! The control-flow graph.
 
 use super::code::{Code, StatementId};
-use super::entity;
+use super::entity::entity;
 use crate::ast::*;
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 //! A nested block `{ … }` has its own scope: nvcc opens one around every call and declares the same names in each. A name belongs to the innermost scope
 //! around it that declares it, wherever in that scope the declaration stands.
 
-use super::entity;
+use super::entity::entity;
 use crate::ast::*;
 use crate::limits::MAX_NUMBER_DIGITS;
 use crate::roles::Role;

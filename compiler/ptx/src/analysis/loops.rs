@@ -2,7 +2,7 @@
 
 use super::cfg::{BlockId, Cfg};
 use super::dominators::DominatorTree;
-use super::entity;
+use super::entity::entity;
 use std::ops::Range;
 
 entity! {

@@ -1,10 +1,12 @@
 //! The engine's side of the rings: it puts launches in and takes completions out. Where they run is not its business.
 
-use super::{ChunkReader, CommandProducer, Link, LinkShape, State};
+use super::{CommandProducer, Link, LinkShape, State};
 use crate::doorbell::FdBell;
+use crate::error::{DeviceError, SubmitError};
+use crate::lanes::Lane;
+use crate::link::chunks::ChunkReader;
 use crate::record::{COMPLETION_WORDS, ChunkRecord, Command, Completion, ComputeUnitUse, LaunchRecord, LaunchStatus};
 use crate::ring::{Consumer, PushError};
-use crate::{DeviceError, Lane, SubmitError};
 use atoll_core::{LaunchId, QueueId};
 use std::collections::VecDeque;
 use std::ops::Range;

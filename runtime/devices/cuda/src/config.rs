@@ -1,7 +1,9 @@
 //! What a CUDA device is made of.
 
 use crate::error::GpuError;
-use crate::{FlagRoute, MpsControl, MpsShare};
+use crate::flag::FlagRoute;
+use crate::mps::MpsShare;
+use crate::mps::control::MpsControl;
 use atoll_core::{DeviceOffset, PreemptLevel};
 use atoll_cuda::{Context, Partition};
 use atoll_device::link::{LinkShape, QUEUES_MAX};

@@ -2,7 +2,7 @@
 //!
 //! Kernels are compiled one by one, for each block shape; as symbols of their objects each would have a copy of its own.
 
-use super::Context;
+use crate::context::Context;
 use crate::memory::Kind;
 use crate::status::Status;
 use atoll_ptx::{

@@ -1,6 +1,7 @@
 //! A control daemon that is there for as long as it is needed.
 
-use super::{MpsControl, MpsError, MpsShare};
+use super::MpsShare;
+use crate::mps::control::{MpsControl, MpsError};
 use atoll_device::DeviceError;
 use atoll_device::process::KeptService;
 use std::process::Child;

@@ -1,0 +1,63 @@
+//! What passes ask of a graph: who makes and who reads a value, what a node's one step is; and how large a fused program may become.
+
+use crate::tensor_graph::{Op, PointArg, PointStep, TensorGraph, TensorNode, ValueId};
+
+/// Most inputs of a fused program: each costs a kernel parameter and a pointer register.
+pub(super) const FUSED_INPUTS_MAX: usize = 8;
+/// Most steps of a fused program: each may hold a register for the whole program.
+pub(super) const FUSED_STEPS_MAX: usize = 64;
+
+/// The step and the operands of a pointwise node that has just one step.
+pub(super) fn single_step(node: &TensorNode) -> Option<&PointStep> {
+    match &node.op {
+        Op::Pointwise(program) if program.steps.len() == 1 => program.steps.first(),
+        _ => None,
+    }
+}
+
+/// The value an operand stands for, where it is an input.
+pub(super) fn operand(node: &TensorNode, arg: PointArg) -> Option<ValueId> {
+    match arg {
+        PointArg::Input(index) => node.inputs.get(index as usize).copied(),
+        _ => None,
+    }
+}
+
+/// Lets everything that reads `from` read `to`.
+pub(super) fn replace_uses(graph: &mut TensorGraph, from: ValueId, to: ValueId) {
+    graph.nodes.iter_mut().flat_map(|n| &mut n.inputs).filter(|id| **id == from).for_each(|id| *id = to);
+}
+
+/// An index by which reads and producers of values can be asked while nodes change in place.
+pub(super) struct Uses {
+    /// The node that produces each value.
+    producer: Vec<Option<usize>>,
+    /// How often each value is read, as an output of the graph too.
+    count: Vec<usize>,
+}
+
+impl Uses {
+    pub(super) fn of(graph: &TensorGraph) -> Uses {
+        Uses { producer: graph.producers(), count: graph.use_counts() }
+    }
+
+    /// The graph has more values than when this was made; nobody makes or reads them yet.
+    pub(super) fn grow(&mut self, values: usize) {
+        self.producer.resize(values, None);
+        self.count.resize(values, 0);
+    }
+
+    pub(super) fn producer(&self, id: ValueId) -> Option<usize> {
+        self.producer[id.0 as usize]
+    }
+
+    pub(super) fn is_single(&self, id: ValueId) -> bool {
+        self.count[id.0 as usize] == 1
+    }
+
+    /// A node's inputs change from `old` to `new`.
+    pub(super) fn change(&mut self, old: &[ValueId], new: &[ValueId]) {
+        new.iter().for_each(|id| self.count[id.0 as usize] += 1);
+        old.iter().for_each(|id| self.count[id.0 as usize] -= 1);
+    }
+}

@@ -1,0 +1,81 @@
+//! A bundle in the making: the code of one target after the other, then the file.
+
+use crate::code::compile_target;
+use crate::error::CompileError;
+use crate::kernels::Kernels;
+use crate::observer::{Clock, Observer};
+use crate::options::CompileOptions;
+use crate::stage::{Stage, StageTime};
+use crate::targets::Target;
+use atoll_kgraph::{BundleContents, KernelGraph, TargetContents, write_bundle};
+use atoll_passes::{KernelReport, Preemption};
+use std::path::Path;
+
+/// What identifies this compiler in bundles and caches.
+pub const PRODUCER: &str = concat!("atoll ", env!("CARGO_PKG_VERSION"));
+
+/// What was compiled.
+#[derive(Clone, Debug)]
+pub struct CompileReport {
+    /// Digest of the bundle.
+    pub digest: String,
+    /// Nodes of the graph.
+    pub nodes: usize,
+    /// Distinct kernels of every target.
+    pub kernels: Vec<(Target, usize)>,
+    /// Kernels left without the preemption flag, with the reason.
+    pub not_preemptible: Vec<String>,
+    /// How long each stage took.
+    pub times: Vec<StageTime>,
+}
+
+/// A bundle in the making.
+pub(crate) struct Built<'a> {
+    graph: &'a KernelGraph,
+    weights: Vec<(u64, &'a [u8])>,
+    targets: Vec<TargetContents>,
+    report: CompileReport,
+}
+
+impl<'a> Built<'a> {
+    pub(crate) fn new(graph: &'a KernelGraph, weights: Vec<(u64, &'a [u8])>) -> Built<'a> {
+        let report = CompileReport {
+            digest: String::new(),
+            nodes: graph.nodes.len(),
+            kernels: Vec::new(),
+            not_preemptible: Vec::new(),
+            times: Vec::new(),
+        };
+        Built { graph, weights, targets: Vec::new(), report }
+    }
+
+    /// Adds the code of a target.
+    pub(crate) fn add(
+        &mut self,
+        kernels: Kernels,
+        target: Target,
+        options: &CompileOptions,
+        clock: &mut Clock<'_>,
+        observer: &dyn Observer,
+    ) -> Result<(), CompileError> {
+        let (contents, reports) = compile_target(kernels, target, options, clock, observer)?;
+        self.report.kernels.push((target, contents.image.kernels.len()));
+        self.report.not_preemptible.extend(reports.iter().filter_map(|kernel| not_preemptible(target, kernel)));
+        self.targets.push(contents);
+        Ok(())
+    }
+
+    pub(crate) fn write(mut self, output: &Path, mut clock: Clock<'_>) -> Result<CompileReport, CompileError> {
+        let contents = BundleContents { producer: PRODUCER.into(), graph: self.graph, weights: self.weights, targets: self.targets };
+        self.report.digest = clock.stage(Stage::Write, || write_bundle(output, &contents).map_err(CompileError::from))?;
+        self.report.times = clock.finish();
+        Ok(self.report)
+    }
+}
+
+fn not_preemptible(target: Target, kernel: &KernelReport) -> Option<String> {
+    match &kernel.preemption {
+        Preemption::NotCut(reason) => Some(format!("{}: {}: {reason}", target.name(), kernel.name)),
+        _ => None,
+    }
+}

@@ -1,0 +1,107 @@
+//! The code of a target: what is true of kernels as they were written, the passes, and lowering.
+
+use crate::error::CompileError;
+use crate::kernels::{Kernels, LaunchedKernel};
+use crate::native;
+use crate::observer::{Clock, Observer};
+use crate::options::CompileOptions;
+use crate::stage::{Form, Stage};
+use crate::targets::Target;
+use atoll_kgraph::{KernelFacts, RerunFact, TargetContents, TargetImage};
+use atoll_passes::{KernelReport, LoopDecision, Outlining, PassOptions, TransformOptions, Virtualization};
+use atoll_ptx::Module;
+
+/// Kernels as the code of a target, by analyses, passes and lowering; and what the passes did.
+pub(crate) fn compile_target(
+    kernels: Kernels,
+    target: Target,
+    options: &CompileOptions,
+    clock: &mut Clock<'_>,
+    observer: &dyn Observer,
+) -> Result<(TargetContents, Vec<KernelReport>), CompileError> {
+    let Kernels { mut module, kernels, launches } = kernels;
+    let (source, located) = atoll_ptx::print_located(&module);
+    let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&located)))?;
+    // Only an assembler asks for it.
+    let plain = (options.assemble && matches!(target, Target::Nvidia(_))).then(|| module.clone());
+    let (report, not_padded) = clock.stage(Stage::Passes(target), || {
+        // LLVM reduces divisions itself, and the host target's own analyses know better what becomes of them.
+        let reduce_divisions = options.passes.reduce_divisions && matches!(target, Target::Nvidia(_));
+        let passes = TransformOptions { reduce_divisions, ..options.passes };
+        let report = atoll_passes::transform(&mut module, &passes, &mut |_, _| {})?;
+        let not_padded = not_padded(&module, &kernels)?;
+        Ok((report, not_padded))
+    })?;
+    observer.form(Form::PtxFinal, "passes", &|| atoll_ptx::print(&module));
+    let mut facts: Vec<KernelFacts> =
+        kernels.iter().zip(&report.kernels).zip(reruns).map(|((kernel, report), rerun)| facts(kernel, report, rerun)).collect();
+    for (facts, reason) in facts.iter_mut().zip(not_padded) {
+        facts.not_padded = reason;
+    }
+    let (code, ptx) = clock.stage(Stage::Lower(target), || {
+        lower(target, &module, plain.as_ref().filter(|plain| **plain != module), &mut facts, options, observer)
+    })?;
+    let image = TargetImage { name: target.name().into(), kernels: facts, launches, ..TargetImage::default() };
+    Ok((TargetContents { image, code, ptx, source: Some(source) }, report.kernels))
+}
+
+/// Which kernels may be run again. What is proven is about kernels as they were written, since the passes add accesses of their own; reasons name lines of
+/// [`Form::Ptx`].
+fn reruns(module: &Module) -> Vec<RerunFact> {
+    module.kernels().map(|kernel| atoll_passes::analyze_idempotence(module, kernel).fact()).collect()
+}
+
+/// Why kernels cannot share a launch with others, found by preparing a copy for it.
+fn not_padded(module: &Module, kernels: &[LaunchedKernel]) -> Result<Vec<Option<String>>, CompileError> {
+    let mut module = module.clone();
+    let blocks = kernels.iter().map(|kernel| (kernel.name.as_str().into(), kernel.block)).collect();
+    let options = PassOptions { blocks, ..PassOptions::default() };
+    let report = atoll_passes::transform_with(&mut module, &["virtualize_block_index", "outline_kernel_body"], &options, &mut |_, _| {})?;
+    let reason = |kernel: &KernelReport| match (&kernel.virtualization, &kernel.outlining) {
+        (Virtualization::Refused(reason), _) => Some(reason.to_string()),
+        (_, Outlining::Refused(reason)) => Some(reason.to_string()),
+        _ => None,
+    };
+    Ok(report.kernels.iter().map(reason).collect())
+}
+
+fn facts(kernel: &LaunchedKernel, report: &KernelReport, rerun: RerunFact) -> KernelFacts {
+    KernelFacts {
+        name: kernel.name.clone(),
+        block: kernel.block,
+        params_bytes: report.params_bytes,
+        preempt_offset: report.preempt_offset(),
+        shared_bytes: report.shared_bytes.saturating_add(kernel.dynamic_shared_bytes),
+        rerun: Some(rerun),
+        loop_checks: report.loops.iter().filter(|l| matches!(l.decision, LoopDecision::Checked { .. })).count() as u32,
+        ..KernelFacts::default()
+    }
+}
+
+/// Code of a target, and for native code the PTX it was made from. Completes the kernels' facts. `plain` is the module before passes, where that is another one.
+fn lower(
+    target: Target,
+    module: &Module,
+    plain: Option<&Module>,
+    facts: &mut [KernelFacts],
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<(Vec<u8>, Option<String>), CompileError> {
+    if let Target::Nvidia(architecture) = target {
+        let ptxas = if options.assemble { atoll_target_nvidia::find_ptxas() } else { None };
+        let image = atoll_target_nvidia::compile(module, plain, facts, architecture, ptxas.as_ref())?;
+        return Ok(match image.cubin {
+            Some(cubin) => (cubin, Some(image.ptx)),
+            None => (image.ptx.into_bytes(), None),
+        });
+    }
+    let shapes: Vec<native::Shape<'_>> = facts.iter().map(|facts| (facts.name.as_str(), facts.block)).collect();
+    // Lines are those of the text that goes along with the code.
+    let (text, located) = atoll_ptx::print_located(module);
+    let native = native::compile(&located, &shapes, target, observer.wants(Form::Llvm), options.kernel_cache.clone())?;
+    for (facts, scratch_bytes) in facts.iter_mut().zip(native.scratch_bytes) {
+        facts.scratch_bytes = scratch_bytes;
+    }
+    observer.form(Form::Llvm, "lower", &|| native.ir.clone());
+    Ok((native.elf, Some(text)))
+}

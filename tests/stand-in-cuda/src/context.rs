@@ -1,16 +1,14 @@
 //! Contexts, and what a fault does to them.
 
 use crate::device::{Device, Place};
-use crate::driver::Driver;
 use crate::graph::Capture;
+use crate::life::Life;
 use crate::memory::{Kind, Memory};
 use crate::status::Status;
 use crate::stream::Stream;
 use crate::table::Handle;
 use crate::work::Work;
-use atoll_cuda_api::types::CUresult;
 use atoll_kgraph::DiskCache;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,28 +21,30 @@ pub(crate) struct Context {
     pub(crate) handle: Handle,
     pub(crate) device: Arc<Device>,
     pub(crate) is_primary: bool,
-    driver: &'static Driver,
-    /// What went wrong, for good; 0 while all is well.
-    fault: AtomicI32,
-    is_destroyed: AtomicBool,
+    pub(crate) life: Life,
+    /// That of the process.
+    memory: &'static Memory,
+    /// Where native code of kernels is kept.
+    pub(crate) code_cache: Option<Arc<DiskCache>>,
     default_stream: Mutex<Option<Arc<Stream>>>,
     /// All streams that have something to do, those included that the program destroyed.
     streams: Mutex<Vec<Weak<Stream>>>,
 }
 
 impl Context {
-    pub(crate) fn new(driver: &'static Driver, device: Arc<Device>, handle: Handle, is_primary: bool) -> Context {
-        let (fault, is_destroyed) = (AtomicI32::new(0), AtomicBool::new(false));
-        Context { handle, device, is_primary, driver, fault, is_destroyed, default_stream: Mutex::default(), streams: Mutex::default() }
+    pub(crate) fn new(
+        memory: &'static Memory,
+        code_cache: Option<Arc<DiskCache>>,
+        device: Arc<Device>,
+        handle: Handle,
+        is_primary: bool,
+    ) -> Context {
+        let life = Life::new(handle);
+        Context { handle, device, is_primary, life, memory, code_cache, default_stream: Mutex::default(), streams: Mutex::default() }
     }
 
     pub(crate) fn memory(&self) -> &Memory {
-        &self.driver.memory
-    }
-
-    /// Where native code of kernels is kept.
-    pub(crate) fn code_cache(&self) -> Option<Arc<DiskCache>> {
-        self.driver.cache.clone()
+        self.memory
     }
 
     /// Takes memory that belongs to the context.
@@ -54,11 +54,7 @@ impl Context {
 
     /// The error that every call gets since a kernel went wrong.
     pub(crate) fn check(&self) -> Result<(), Status> {
-        match self.fault.load(SeqCst) {
-            0 if self.is_destroyed.load(SeqCst) => Err(Status::ContextIsDestroyed),
-            0 => Ok(()),
-            number => Err(Status::of_number(number).unwrap_or(Status::Unknown)),
-        }
+        self.life.check()
     }
 
     /// Whether its work is not done any more.
@@ -68,8 +64,7 @@ impl Context {
 
     /// A kernel went wrong: nothing else of the context runs or will run.
     pub(crate) fn fail(&self, status: Status) {
-        // What a destroyed context ends is nobody's mistake.
-        if !self.is_destroyed.load(SeqCst) && self.fault.compare_exchange(0, status as CUresult, SeqCst, SeqCst).is_ok() {
+        if self.life.fail(status) {
             self.device.abort(self.handle);
         }
     }
@@ -114,9 +109,9 @@ impl Context {
         if forbidding.is_empty() { Ok(()) } else { Err(Status::CaptureUnsupported) }
     }
 
-    /// Ends all that runs, and gives back all that belongs to it.
-    pub(crate) fn destroy(&self) {
-        self.is_destroyed.store(true, SeqCst);
+    /// Ends all that runs; nothing is done in it any more.
+    pub(crate) fn end(&self) {
+        self.life.end();
         for stream in self.streams(|_| true) {
             stream.set_capture(None);
             self.device.abort(self.handle);
@@ -126,8 +121,6 @@ impl Context {
             stream.close();
         }
         self.default_stream.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.driver.forget_all_of(self.handle);
-        self.memory().give_back_all(self.handle);
     }
 
     /// Makes a stream.

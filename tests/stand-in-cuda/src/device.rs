@@ -3,7 +3,7 @@
 //! Every launch gets a device queue of its own while it runs: the host device runs launches of one queue one after the other, and those of several queues beside each other. Queues of more
 //! urgent streams are more urgent.
 
-use crate::context::Context;
+use crate::life::Life;
 use crate::options::Options;
 use crate::status::Status;
 use crate::table::Handle;
@@ -165,14 +165,14 @@ impl Device {
     }
 
     /// Runs a launch of a context to its end.
-    pub(crate) fn run(&self, context: &Context, place: &Place, module: ModuleId, order: &Order) -> Result<(), Status> {
+    pub(crate) fn run(&self, life: &Life, place: &Place, module: ModuleId, order: &Order) -> Result<(), Status> {
         let part = match &place.part {
             Some(part) => Some(part.upgrade().ok_or(Status::ContextIsDestroyed)?),
             None => None,
         };
         let queues = part.as_ref().map_or(&self.queues, |part| &part.queues);
         let queue = queues.take(place.priority);
-        let outcome = self.run_in(QueueId(queue), context, module, order);
+        let outcome = self.run_in(QueueId(queue), life, module, order);
         queues.give(queue);
         outcome
     }
@@ -195,7 +195,7 @@ impl Device {
         launches.into_iter().for_each(|(launch, queue)| host.abort(queue, launch));
     }
 
-    fn run_in(&self, queue: QueueId, context: &Context, module: ModuleId, order: &Order) -> Result<(), Status> {
+    fn run_in(&self, queue: QueueId, life: &Life, module: ModuleId, order: &Order) -> Result<(), Status> {
         let launch = LaunchId(self.launches.fetch_add(1, Relaxed));
         let record = LaunchRecord {
             launch,
@@ -213,10 +213,10 @@ impl Device {
             followed: 0,
         };
         let (answer, answered) = channel();
-        lock(&self.flying).insert(launch, Flight { queue, context: context.handle, answer });
+        lock(&self.flying).insert(launch, Flight { queue, context: life.context, answer });
         let mut host = lock(&self.host);
         // Whoever ends a context first says so and then takes this lock to abort what is on its way.
-        let is_refused = context.is_over() || host.submit(queue, &record, &order.params).is_err();
+        let is_refused = life.check().is_err() || host.submit(queue, &record, &order.params).is_err();
         drop(host);
         if is_refused {
             lock(&self.flying).remove(&launch);
@@ -256,7 +256,7 @@ impl Device {
         }
         let Some(fault) = fault else { return Err(Status::LaunchFailed) };
         if self.verbose {
-            crate::driver::say(&fault);
+            crate::say::say(&fault);
         }
         Err(match fault.kind {
             FaultKind::BadAddress { .. } | FaultKind::OutOfBounds => Status::IllegalAddress,

@@ -3,20 +3,19 @@
 use crate::context::Context;
 use crate::device::Device;
 use crate::event::Event;
-use crate::exports::green::Green;
 use crate::graph::Graph;
+use crate::green::Green;
 use crate::memory::Memory;
 use crate::module::{Function, Module};
 use crate::mps;
 use crate::options::{Options, VARIABLE};
+use crate::say::say;
 use crate::status::Status;
 use crate::stream::Stream;
 use crate::table::{Handle, Table};
 use atoll_kgraph::DiskCache;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt::Display;
-use std::io::Write;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -150,7 +149,7 @@ impl Driver {
         let device = self.device(&mut primaries, ordinal)?;
         let primary = &mut primaries[ordinal as usize];
         if primary.retained == 0 {
-            self.contexts.put(primary.handle, Arc::new(Context::new(self, device, primary.handle, true)));
+            self.contexts.put(primary.handle, Arc::new(self.new_context(device, primary.handle, true)));
         }
         primary.retained += 1;
         Ok(primary.handle)
@@ -162,7 +161,7 @@ impl Driver {
         let primary = &mut primaries[ordinal as usize];
         primary.retained = primary.retained.checked_sub(1).ok_or(Status::InvalidContext)?;
         if primary.retained == 0 {
-            self.contexts.remove(primary.handle)?.destroy();
+            self.destroy(&*self.contexts.remove(primary.handle)?);
         }
         Ok(())
     }
@@ -172,7 +171,7 @@ impl Driver {
         let mut primaries = lock(&self.primaries);
         let primary = &mut primaries[ordinal as usize];
         if std::mem::take(&mut primary.retained) > 0 {
-            self.contexts.remove(primary.handle)?.destroy();
+            self.destroy(&*self.contexts.remove(primary.handle)?);
         }
         Ok(())
     }
@@ -193,12 +192,23 @@ impl Driver {
         self.refuse_if_exclusive()?;
         let device = self.device(&mut lock(&self.primaries), ordinal)?;
         let handle = Handle::fresh();
-        self.contexts.put(handle, Arc::new(Context::new(self, device, handle, false)));
+        self.contexts.put(handle, Arc::new(self.new_context(device, handle, false)));
         Ok(handle)
     }
 
+    fn new_context(&'static self, device: Arc<Device>, handle: Handle, is_primary: bool) -> Context {
+        Context::new(&self.memory, self.cache.clone(), device, handle, is_primary)
+    }
+
+    /// Ends all that runs in a context that is in no table any more, and gives back all that belongs to it.
+    pub(crate) fn destroy(&self, context: &Context) {
+        context.end();
+        self.forget_all_of(context.handle);
+        self.memory.give_back_all(context.handle);
+    }
+
     /// Forgets the objects of a context.
-    pub(crate) fn forget_all_of(&self, context: Handle) {
+    fn forget_all_of(&self, context: Handle) {
         self.streams.drain(|stream| stream.context.handle == context);
         self.events.drain(|event| event.context.handle == context);
         self.functions.drain(|function| function.module.context.handle == context);
@@ -233,11 +243,6 @@ pub(crate) fn current_handle() -> Option<Handle> {
 /// Changes which contexts this thread has.
 pub(crate) fn change_contexts<R>(change: impl FnOnce(&mut Vec<Handle>) -> R) -> R {
     CONTEXTS.with_borrow_mut(change)
-}
-
-/// Tells whoever runs the tests.
-pub(crate) fn say(what: &dyn Display) {
-    let _ = writeln!(std::io::stderr(), "stand-in CUDA driver: {what}");
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -18,10 +18,8 @@ mod memory;
 mod module;
 mod stream;
 
-pub(crate) use arguments::HostCall;
-pub(crate) use green::Green;
-
-use crate::driver::{Driver, say};
+use crate::driver::Driver;
+use crate::say::say;
 use crate::status::Status;
 use arguments::Argument;
 use atoll_cuda_api::types::*;

@@ -9,15 +9,15 @@
 //! | `options` | what the environment variable `ATOLL_STAND_IN_CUDA` asks for: sizes, and failures on demand |
 //! | `status` | the driver's error codes |
 //! | `driver` | everything there is one of: options, devices, tables of handles |
-//! | `context` | contexts, and what a fault does to them |
+//! | `context`, `life` | contexts, and what a fault does to them |
 //! | `memory` | who has which addresses |
-//! | `module` | PTX text, its variables, and its kernels as native code per block shape |
-//! | `device` | the host device, and launches on it |
+//! | `module`, `code` | PTX text, its variables, and its kernels as native code per block shape |
+//! | `device`, `green` | the host device, launches on it, and parts of it |
 //! | `stream`, `work` | queues of work, and what one piece of it does |
-//! | `event`, `graph` | moments in streams; work that was captured |
+//! | `event`, `moment`, `graph` | moments in streams; work that was captured |
 //! | `mps` | whose client the process is, and with which share of the compute units |
 //! | `exports` | the entry points, one file per family: the border, which checks every pointer and handle once |
-//! | `raw` | memory by its address: with `exports::arguments` the only `unsafe` code |
+//! | `raw`, `host_call` | memory by its address, and functions of the program: with `exports::arguments` the only `unsafe` code |
 //!
 //! How it differs from a GPU, knowingly:
 //! - a compute unit runs one block at a time, and that is what the occupancy calculator says;
@@ -30,17 +30,23 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("the stand-in driver is for Linux: it is loaded under the name that the driver has there");
 
+mod code;
 mod context;
 mod device;
 mod driver;
 mod event;
 mod exports;
 mod graph;
+mod green;
+mod host_call;
+mod life;
 mod memory;
 mod module;
+mod moment;
 mod mps;
 mod options;
 mod raw;
+mod say;
 mod status;
 mod stream;
 mod table;

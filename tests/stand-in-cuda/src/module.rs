@@ -2,13 +2,14 @@
 
 mod variables;
 
+use crate::code::Code;
 use crate::context::Context;
-use crate::driver::say;
 use crate::memory::Kind;
 use crate::options::Options;
+use crate::say::say;
 use crate::status::Status;
 use crate::table::Handle;
-use atoll_device::{ModuleId, ModuleImage};
+use atoll_device::ModuleImage;
 use atoll_kgraph::KernelFacts;
 use atoll_ptx::ItemKind;
 use atoll_target_host::{CpuLevel, HostError, KernelShape};
@@ -41,14 +42,6 @@ pub(crate) struct Module {
     variables: HashMap<String, (u64, u64)>,
     code: Mutex<HashMap<Shape, Arc<Code>>>,
     verbose: bool,
-}
-
-/// Native code of a kernel for one block shape.
-#[derive(Debug)]
-pub(crate) struct Code {
-    context: Arc<Context>,
-    pub(crate) id: ModuleId,
-    pub(crate) facts: KernelFacts,
 }
 
 /// A kernel of a module.
@@ -123,7 +116,7 @@ impl Module {
 
     fn compile(&self, shape: &KernelShape) -> Result<Code, Status> {
         let level = CpuLevel::of_this_machine().ok_or(Status::NotSupported)?;
-        let options = atoll_target_host::Options { threads: 1, cache: self.context.code_cache(), ..Default::default() };
+        let options = atoll_target_host::Options { threads: 1, cache: self.context.code_cache.clone(), ..Default::default() };
         let object = atoll_target_host::compile(&self.tree, std::slice::from_ref(shape), level, &options).map_err(|error| {
             if self.verbose {
                 say(&error);
@@ -147,13 +140,7 @@ impl Module {
             }
             Status::LaunchOutOfResources
         })?;
-        Ok(Code { context: self.context.clone(), id, facts })
-    }
-}
-
-impl Drop for Code {
-    fn drop(&mut self) {
-        self.context.device.unload(self.id);
+        Ok(Code::new(self.context.device.clone(), id, facts))
     }
 }
 

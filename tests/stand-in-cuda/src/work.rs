@@ -1,11 +1,11 @@
 //! What stands in a stream.
 
+use crate::code::Code;
 use crate::context::Context;
 use crate::device::{Order, Place};
-use crate::event::Moment;
-use crate::exports::arguments::HostCall;
+use crate::host_call::HostCall;
 use crate::memory::Kind;
-use crate::module::Code;
+use crate::moment::Moment;
 use crate::raw::{Pattern, Span};
 use crate::stream::Stream;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Work {
             Work::Store { span, number } => store(*span, *number),
             Work::Await { span, number, test } => wait(*span, *number, *test, context),
             Work::Launch { code, order } => {
-                if let Err(status) = context.device.run(context, place, code.id, order) {
+                if let Err(status) = context.device.run(&context.life, place, code.id, order) {
                     context.fail(status);
                 }
             }

@@ -11,7 +11,9 @@ mod control;
 mod expected;
 mod logging;
 
-use atoll_bench::{artifact, cache, client, compiler, drawing, engine, failure, invoker, npy, output, profiler, random, samples, tensors};
+use atoll_bench::{
+    artifact, cache, client, compiler, device_name, drawing, engine, failure, invoker, npy, output, profiler, random, samples, tensors,
+};
 use clap::Parser;
 use std::process::ExitCode;
 

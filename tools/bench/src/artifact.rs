@@ -1,7 +1,7 @@
 //! A model file as it is given on a command line, opened as a bundle.
 
 use crate::compiler;
-use crate::engine::DeviceName;
+use crate::device_name::DeviceName;
 use crate::failure::{Blame, user_error};
 use atoll_kgraph::Bundle;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The compiler, where this program was built with it.
 
-use crate::engine::DeviceName;
+use crate::device_name::DeviceName;
 use anyhow::Result;
 use atoll_server::CompilerService;
 use std::path::Path;

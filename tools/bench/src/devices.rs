@@ -1,6 +1,6 @@
 //! Devices as `--device` names them, and which of them go together.
 
-use crate::engine::DeviceName;
+use crate::device_name::DeviceName;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,7 @@
 //! Starting a device and an engine, as the common flags say.
 
 use crate::compiler;
+use crate::device_name::DeviceName;
 use crate::devices::{self, DeviceSpec};
 use crate::failure::{user_error, users};
 use crate::output::{counted, parse_bytes, parse_seconds};
@@ -19,9 +20,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
-use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::str::FromStr;
 use std::time::Duration;
 
 /// Flags of every command that runs models in its own process.
@@ -95,38 +94,6 @@ struct DeviceFlags {
     /// Requests of one model that may wait; later ones are refused [default: 64]
     #[arg(long, value_name = "COUNT")]
     queue_capacity: Option<NonZeroUsize>,
-}
-
-/// A device, as flags name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceName {
-    /// CPU cores as compute units.
-    Host,
-    /// An NVIDIA GPU, by its number.
-    Cuda(u32),
-}
-
-impl FromStr for DeviceName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<DeviceName, String> {
-        match text.split_once(':').unwrap_or((text, "0")) {
-            ("host", _) if text == "host" => Ok(DeviceName::Host),
-            ("cuda", index) => {
-                index.parse().map(DeviceName::Cuda).map_err(|_| format!("`{index}` is no number of a GPU; they are counted from 0"))
-            }
-            _ => Err(format!("there is no device {text}; there are host, and cuda or cuda:N for NVIDIA GPUs")),
-        }
-    }
-}
-
-impl fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceName::Host => f.write_str("host"),
-            DeviceName::Cuda(index) => write!(f, "cuda:{index}"),
-        }
-    }
 }
 
 /// Where kernels run.

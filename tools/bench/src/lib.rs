@@ -10,6 +10,7 @@ pub mod cache;
 pub mod client;
 pub mod commands;
 pub mod compiler;
+pub mod device_name;
 mod devices;
 pub mod drawing;
 pub mod engine;

@@ -1,8 +1,8 @@
 //! What passes appended to a kernel, which a launch must supply.
 
-use crate::Kernel;
 use crate::error::BenchError;
 use crate::fence::Fence;
+use crate::launch::Kernel;
 use atoll_kgraph::{fence_params, preempt_params, virtual_params};
 use atoll_passes::{Fencing, VirtualLaunch, Virtualization};
 

@@ -1,7 +1,7 @@
 //! The parameter block of a launch: each parameter at its natural alignment.
 
 use crate::error::BenchError;
-use crate::{Arg, Buffer};
+use crate::launch::{Arg, Buffer};
 use atoll_ptx::{Function, Variable};
 
 /// Parameters that a kernel has of its own, behind which a pass appended others.

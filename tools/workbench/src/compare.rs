@@ -3,7 +3,7 @@
 //! Nothing here knows what is right. Whoever compares chooses the reference: the interpreter, which takes PTX literally and thread by thread, or a device that was compared with it.
 
 use crate::error::BenchError;
-use crate::{Buffer, Inputs, Kernel, KernelDevice, Launch, Outcome};
+use crate::launch::{Buffer, Inputs, Kernel, KernelDevice, Launch, Outcome};
 use atoll_kgraph::DType;
 use half::{bf16, f16};
 use std::fmt;

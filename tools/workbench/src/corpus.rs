@@ -3,8 +3,8 @@
 //! The one of the project is `tests/kernels`; its cases say how they are written.
 
 use crate::compare::Agreement;
+use crate::launch::{Arg, Buffer, Inputs, Launch};
 use crate::random::Random;
-use crate::{Arg, Buffer, Inputs, Launch};
 use atoll_kgraph::DType;
 use serde::Deserialize;
 use serde::de::value::{Error as TypeError, StrDeserializer};

@@ -1,9 +1,9 @@
 //! Kernels on an NVIDIA GPU, as the text they are.
 
-use crate::Kernel;
 use crate::block::parameter_bytes;
 use crate::device::{Compiled, DeviceBench, Machine, device_bytes};
 use crate::error::BenchError;
+use crate::launch::Kernel;
 use atoll_device::{Device, DeviceInfo};
 use atoll_device_cuda::{CudaConfig, CudaDevice};
 use atoll_target_nvidia::lowest_text;

@@ -5,7 +5,7 @@ use crate::block::{ParameterBlock, parameter_count};
 use crate::error::BenchError;
 use crate::fence::Fence;
 use crate::fence::{BUFFER_ALIGN, FenceLayout};
-use crate::{Buffer, Kernel, KernelDevice, Launch, Outcome};
+use crate::launch::{Buffer, Kernel, KernelDevice, Launch, Outcome};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{
     AddressSlots, Completion, Device, DeviceInfo, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules,

@@ -1,6 +1,6 @@
 //! Where the buffers of a fenced kernel lie: what it may write in one range of memory, what it may only read in another, each aligned to its size, a power of two.
 
-use crate::Buffer;
+use crate::launch::Buffer;
 use std::ops::Range;
 
 /// Buffers begin at multiples of this, as `cudaMalloc` returns them.

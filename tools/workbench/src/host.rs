@@ -1,8 +1,8 @@
 //! Kernels on the host device, as native code.
 
-use crate::Kernel;
 use crate::device::{Compiled, DeviceBench, Machine, device_bytes};
 use crate::error::BenchError;
+use crate::launch::Kernel;
 use atoll_device::{Device, DeviceInfo};
 use atoll_device_host::{CheckedBuffer, HostConfig, HostDevice};
 use atoll_kgraph::DiskCache;

@@ -5,7 +5,7 @@ use crate::block::{ParameterBlock, parameter_count};
 use crate::error::BenchError;
 use crate::fence::Fence;
 use crate::fence::FenceLayout;
-use crate::{Buffer, Kernel, KernelDevice, Launch, Outcome};
+use crate::launch::{Buffer, Kernel, KernelDevice, Launch, Outcome};
 use atoll_interp::{Access, Memory, Options, Program};
 use atoll_kgraph::preempt_params;
 use atoll_ptx::Function;

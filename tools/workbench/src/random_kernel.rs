@@ -7,8 +7,8 @@
 mod templates;
 
 use crate::compare::Agreement;
+use crate::launch::{Arg, Buffer, Inputs, Launch};
 use crate::random::Random;
-use crate::{Arg, Buffer, Inputs, Launch};
 use atoll_kgraph::DType;
 use std::fmt::Write as _;
 use templates::{ALONE, BEGIN, BLOCK, CELL_WORDS, DYNAMIC_BYTES, END, MODULE, OUT_BYTES, TOGETHER, WHOLE};

@@ -2,8 +2,8 @@
 
 use super::clock::Clock;
 use super::error;
-use super::queue::{EvictedWords, Slot};
 use super::segment::{Key, Segment};
+use super::slot::{EvictedWords, Slot};
 use atoll_core::{DeviceOffset, LaunchId, QueueId};
 use atoll_cuda::{Context, CudaError, Event, Stream};
 use atoll_device::doorbell::FdBell;

@@ -2,8 +2,8 @@
 
 use crate::error::GpuError;
 use crate::flag::FlagRoute;
+use crate::mps::MpsControl;
 use crate::mps::MpsShare;
-use crate::mps::control::MpsControl;
 use atoll_core::{DeviceOffset, PreemptLevel};
 use atoll_cuda::{Context, Partition};
 use atoll_device::link::{LinkShape, QUEUES_MAX};

@@ -1,6 +1,6 @@
 //! Lanes of a GPU: streams on partitions of its compute units.
 
-use super::CudaDevice;
+use super::device::CudaDevice;
 use super::error::GpuError;
 use super::queue::Queue;
 use atoll_core::{LaneId, QueueId};

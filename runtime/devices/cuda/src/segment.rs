@@ -7,7 +7,7 @@
 //!
 //! [`LaunchRecord::followed`]: crate::LaunchRecord
 
-use super::queue::EvictedWords;
+use super::slot::EvictedWords;
 use atoll_cuda::{Context, CudaError, Graph, HostWords, Stream};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A GPU in executors: beside what any CUDA device does, what it does with the memory that the daemon shares with it.
 
-use super::CudaDevice;
 use super::config::CudaConfig;
+use super::device::CudaDevice;
 use super::error::GpuError;
 use super::module::Module;
 use super::mps::{Mps, MpsShare};

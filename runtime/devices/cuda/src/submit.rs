@@ -1,66 +1,17 @@
 //! The way of launches into streams: alone, or several together.
 
-use super::completion::{Flight, InRun, Run};
-use super::launch::{self, Checked, Params, Refusal};
-use super::queue::EvictedWords;
+use super::bound::Bound;
+use super::completion::{Flight, Run};
+use super::device::{CudaDevice, watch};
+use super::error;
+use super::launch::{self, Checked, Refusal};
 use super::segment::{Key, Segment};
-use super::{CudaDevice, error, watch};
-use atoll_core::{DeviceOffset, LaunchId, QueueId};
-use atoll_cuda::{CudaError, Graph, GraphLaunch, Kernel, LaunchShape, Stream};
+use super::slot::EvictedWords;
+use atoll_core::{LaunchId, QueueId};
+use atoll_cuda::{Graph, GraphLaunch};
 use atoll_device::now_ns;
-use atoll_device::{Fault, FaultKind, LaunchRecord, ModuleId};
+use atoll_device::{Fault, FaultKind, LaunchRecord};
 use std::sync::atomic::Ordering::SeqCst;
-
-/// A launch that may go to the driver, but for where its evicted word is.
-#[derive(Debug)]
-pub(super) struct Bound {
-    launch: LaunchId,
-    name: String,
-    kernel: Kernel,
-    /// Module and kernel, for telling launches apart.
-    code: (ModuleId, u32),
-    shape: LaunchShape,
-    params: Params,
-    evicted_slot: Option<usize>,
-    /// Where the engine looks for the evicted word.
-    evicted_word: DeviceOffset,
-    task: DeviceOffset,
-    units: u64,
-}
-
-impl Bound {
-    /// Adds what tells it from others: not itself, nor where its evicted word is.
-    fn add_to(&self, key: &mut Vec<u64>) {
-        let LaunchShape { grid: [x, y, z], shared_bytes, .. } = self.shape;
-        let [x, y, z] = [x, y, z].map(u64::from);
-        key.extend([u64::from(self.code.0.0), u64::from(self.code.1), x, y, z, u64::from(shared_bytes)]);
-        let word = |(at, word)| if Some(at) == self.evicted_slot { 0 } else { word };
-        key.extend(self.params.words().enumerate().map(word));
-    }
-
-    /// The parameter block, as that of a launch whose evicted word is the `index`th of some.
-    fn params_with(&mut self, evicted: &EvictedWords, index: usize) -> Vec<u8> {
-        if let Some(at) = self.evicted_slot {
-            self.params.put_address(at, evicted.address(index));
-        }
-        self.params.to_bytes()
-    }
-
-    /// One without blocks is nothing to the driver.
-    fn has_blocks(&self) -> bool {
-        !self.shape.grid.contains(&0)
-    }
-
-    fn put(&mut self, stream: &Stream, evicted: &EvictedWords) -> Result<(), CudaError> {
-        let params = self.params_with(evicted, 0);
-        if self.has_blocks() { self.kernel.launch_with(stream, self.shape, &params) } else { Ok(()) }
-    }
-
-    fn into_run(self) -> InRun {
-        let Bound { launch, name: kernel, task, units, evicted_slot, evicted_word, .. } = self;
-        InRun { launch, kernel, task, units, evicted_word: evicted_slot.map(|_| evicted_word) }
-    }
-}
 
 impl CudaDevice {
     /// Takes a launch, and gives to the driver what waits no longer. What the driver does not take is answered for.
@@ -125,8 +76,8 @@ impl CudaDevice {
         launches.iter().for_each(|bound| bound.add_to(&mut key));
         let capture = |evicted: &EvictedWords| {
             let params: Vec<Vec<u8>> = launches.iter_mut().enumerate().map(|(index, bound)| bound.params_with(evicted, index)).collect();
-            let launch = |(bound, params)| graph_launch(bound, params);
-            let launches: Vec<GraphLaunch<'_>> = launches.iter().zip(&params).filter_map(launch).collect();
+            let launches: Vec<GraphLaunch<'_>> =
+                launches.iter().zip(&params).filter_map(|(bound, params)| bound.in_graph(params)).collect();
             Graph::capture(stream, &launches)
         };
         match self.segments.take(&key, capture) {
@@ -204,9 +155,4 @@ impl CudaDevice {
         // The thread ends with the last sender, or by a panic, which was reported.
         let _ = flights.send((queue, flight));
     }
-}
-
-/// A launch as a graph has it; one without blocks is not in it.
-fn graph_launch<'a>(bound: &'a Bound, params: &'a Vec<u8>) -> Option<GraphLaunch<'a>> {
-    bound.has_blocks().then_some(GraphLaunch { kernel: &bound.kernel, shape: bound.shape, params })
 }

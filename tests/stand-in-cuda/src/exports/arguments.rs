@@ -176,6 +176,11 @@ pub(crate) struct Pointer(*mut c_void);
 impl Pointer {
     pub(crate) const NULL: Pointer = Pointer(std::ptr::null_mut());
 
+    /// As the program gave it.
+    pub(super) fn raw(self) -> *mut c_void {
+        self.0
+    }
+
     /// Of an address.
     pub(crate) fn to(address: u64) -> Pointer {
         Pointer(std::ptr::with_exposed_provenance_mut(address as usize))
@@ -212,28 +217,5 @@ impl Pointer {
     /// As a value that the caller has.
     pub(crate) fn as_in<T>(self) -> In<T> {
         In(self.0.cast_const().cast())
-    }
-}
-
-/// A function of the program that a stream is to call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostCall {
-    function: unsafe extern "C" fn(*mut c_void),
-    data: Pointer,
-}
-
-// SAFETY: the header says that the function is called on a thread of the driver's.
-unsafe impl Send for HostCall {}
-// SAFETY: it is only called by the thread of its stream.
-unsafe impl Sync for HostCall {}
-
-impl HostCall {
-    pub(crate) fn new(function: unsafe extern "C" fn(*mut c_void), data: Pointer) -> HostCall {
-        HostCall { function, data }
-    }
-
-    pub(crate) fn call(&self) {
-        // SAFETY: the program gave the function for this value.
-        unsafe { (self.function)(self.data.0) };
     }
 }

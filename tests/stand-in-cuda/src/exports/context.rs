@@ -60,7 +60,7 @@ entry_points! { CONTEXT:
             return Err(Status::InvalidContext);
         }
         driver.contexts.remove(context.handle)?;
-        context.destroy();
+        driver.destroy(&context);
         // It goes from this thread only where it is on top; elsewhere it is found to be gone.
         change_contexts(|contexts| contexts.pop_if(|top| *top == context.handle));
         Ok(())

@@ -3,7 +3,8 @@
 use super::arguments::Out;
 use super::entry_points;
 use crate::driver::Driver;
-use crate::event::{Event, Moment, Recorded};
+use crate::event::{Event, Recorded};
+use crate::moment::Moment;
 use crate::status::Status;
 use crate::table::Handle;
 use crate::work::Work;

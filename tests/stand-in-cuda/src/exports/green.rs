@@ -3,8 +3,8 @@
 use super::arguments::{In, Out, Pointer};
 use super::entry_points;
 use super::stream::start;
-use crate::device::Part;
 use crate::driver::Driver;
+use crate::green::Green;
 use crate::status::Status;
 use crate::table::Handle;
 use atoll_cuda_api::constants::*;
@@ -21,13 +21,6 @@ const STREAMS_DRIVER_MIN: c_int = 12_050;
 
 /// Where a resource says which compute units it has: the first one, in the bytes that are the driver's.
 const FIRST_AT: usize = 0;
-
-/// A partition, or the description of one.
-#[derive(Debug)]
-pub(crate) struct Green {
-    ordinal: u32,
-    part: Arc<Part>,
-}
 
 entry_points! { GREEN:
     fn cuDeviceGetDevResource(device: CUdevice, resource: Out<CUdevResource>, kind: CUdevResourceType) {

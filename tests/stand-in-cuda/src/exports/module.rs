@@ -3,8 +3,9 @@
 use super::arguments::{In, Out, Pointer};
 use super::entry_points;
 use crate::device::SHARED_BYTES_MAX;
-use crate::driver::{Driver, say};
+use crate::driver::Driver;
 use crate::module::{Function, Module, Refusal};
+use crate::say::say;
 use crate::status::Status;
 use crate::table::Handle;
 use atoll_cuda_api::constants::*;

@@ -1,12 +1,13 @@
 //! Streams, and what may stand in them beside kernels and copies.
 
-use super::arguments::{HostCall, Out, Pointer};
+use super::arguments::{Out, Pointer};
 use super::entry_points;
 use crate::context::Context;
 use crate::device::{PRIORITY_MIN, Part, Place};
 use crate::driver::Driver;
 use crate::event::Recorded;
 use crate::graph::{Capture, Graph, Mode};
+use crate::host_call::HostCall;
 use crate::status::Status;
 use crate::stream::Stream;
 use crate::table::Handle;
@@ -107,7 +108,7 @@ entry_points! { STREAM:
 
     fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: Pointer) {
         let function = function.ok_or(Status::InvalidValue)?;
-        Driver::get()?.stream(Handle::of(stream))?.push(Work::Call(HostCall::new(function, data)))
+        Driver::get()?.stream(Handle::of(stream))?.push(Work::Call(HostCall::new(function, data.raw())))
     }
 
     fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) {

@@ -11,7 +11,8 @@ mod jail;
 #[cfg(feature = "native")]
 mod trial;
 
-use crate::engine::{DeviceName, EngineArgs};
+use crate::device_name::DeviceName;
+use crate::engine::EngineArgs;
 use crate::output::{print, print_json};
 use anyhow::{Result, bail};
 use serde::Serialize;

@@ -2,7 +2,8 @@
 
 use super::kernels::Given::{Bytes, Floats, Int};
 use super::kernels::{KERNELS, MeasuredKernel, PTX};
-use crate::engine::{DeviceName, bench_device};
+use crate::device_name::DeviceName;
+use crate::engine::bench_device;
 use crate::failure::user_error;
 use crate::output::{Align, ReportArgs, Table};
 use crate::random::Random;

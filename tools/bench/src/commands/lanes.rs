@@ -2,7 +2,7 @@
 
 use super::load::{ClosedLoop, Workload, arrivals};
 use crate::artifact;
-use crate::engine::DeviceName;
+use crate::device_name::DeviceName;
 use crate::failure::user_error;
 use crate::output::{Align, Table, print, print_json};
 use crate::samples::Distribution;

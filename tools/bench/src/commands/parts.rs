@@ -2,7 +2,8 @@
 
 use super::load::Workload;
 use crate::artifact;
-use crate::engine::{DeviceName, part_engine};
+use crate::device_name::DeviceName;
+use crate::engine::part_engine;
 use crate::failure::user_error;
 use crate::output::{Align, ReportArgs, Table};
 use crate::samples::Distribution;

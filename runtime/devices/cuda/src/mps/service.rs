@@ -1,7 +1,6 @@
 //! A control daemon that is there for as long as it is needed.
 
-use super::MpsShare;
-use crate::mps::control::{MpsControl, MpsError};
+use super::{MpsControl, MpsError, MpsShare};
 use atoll_device::DeviceError;
 use atoll_device::process::KeptService;
 use std::process::Child;

@@ -3,7 +3,8 @@
 use super::Finding;
 use super::interrupt::Interruption;
 use crate::compiler::compile_for;
-use crate::engine::{DeviceName, EngineArgs};
+use crate::device_name::DeviceName;
+use crate::engine::EngineArgs;
 use anyhow::{Context, Result};
 use atoll_bench::commands::Workload;
 use atoll_engine::{Class, EngineStatistics};

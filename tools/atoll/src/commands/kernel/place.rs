@@ -1,6 +1,6 @@
 //! Where single kernels run, as flags name it.
 
-use crate::engine::DeviceName;
+use crate::device_name::DeviceName;
 #[cfg(not(all(feature = "native", feature = "cuda")))]
 use crate::failure::user_error;
 use anyhow::{Context, Result};

@@ -4,7 +4,7 @@ use super::argument::{Arguments, Memory, Use};
 use super::place::{self, Place};
 #[cfg(feature = "native")]
 use crate::cache;
-use crate::engine::DeviceName;
+use crate::device_name::DeviceName;
 use crate::failure::{Blame, user_error};
 use crate::output::{milliseconds, parse_bytes, parse_seconds, print, print_json};
 use crate::samples::Distribution;

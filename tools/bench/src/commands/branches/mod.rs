@@ -1,7 +1,7 @@
 //! `atoll bench branches`
 
 use crate::artifact;
-use crate::engine::DeviceName;
+use crate::device_name::DeviceName;
 use crate::failure::user_error;
 use crate::invoker::{invoke, load, request};
 use crate::output::{Align, Table, print, print_json};

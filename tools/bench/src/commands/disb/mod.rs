@@ -5,8 +5,8 @@ mod real;
 mod watch;
 
 use crate::artifact;
+use crate::device_name::DeviceName;
 use crate::drawing::Gantt;
-use crate::engine::DeviceName;
 use crate::failure::{Blame, users};
 use crate::invoker;
 use crate::output::{Align, ReportArgs, Table};

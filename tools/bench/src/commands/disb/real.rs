@@ -3,8 +3,9 @@
 use super::watch::Watch;
 use super::{Settings, plots};
 use crate::commands::load::Workload as Caller;
+use crate::device_name::DeviceName;
 use crate::drawing::Gantt;
-use crate::engine::{DeviceName, bench_engine};
+use crate::engine::bench_engine;
 use anyhow::Result;
 use atoll_core::{Class, PolicyEntry};
 use atoll_engine::{EngineHandle, EngineStatistics, Histogram, InvokeError};

@@ -2,7 +2,8 @@
 
 mod stage;
 
-use crate::engine::{DeviceName, Isolation, policy_names};
+use crate::device_name::DeviceName;
+use crate::engine::{Isolation, policy_names};
 use crate::failure::user_error;
 use crate::output::{Align, ReportArgs, Table, counted};
 use crate::samples::quantile;

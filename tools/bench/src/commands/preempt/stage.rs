@@ -1,7 +1,8 @@
 //! A device and an engine with best-effort clients that keep it busy, and a real-time function to disturb them with.
 
 use super::Args;
-use crate::engine::{DeviceName, bench_engine};
+use crate::device_name::DeviceName;
+use crate::engine::bench_engine;
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;

@@ -1,0 +1,64 @@
+//! A launch that was checked and waits for its stream.
+
+use super::completion::InRun;
+use super::launch::Params;
+use super::slot::EvictedWords;
+use atoll_core::{DeviceOffset, LaunchId};
+use atoll_cuda::{CudaError, GraphLaunch, Kernel, LaunchShape, Stream};
+use atoll_device::ModuleId;
+
+/// A launch that may go to the driver, but for where its evicted word is.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) launch: LaunchId,
+    pub(super) name: String,
+    pub(super) kernel: Kernel,
+    /// Module and kernel, for telling launches apart.
+    pub(super) code: (ModuleId, u32),
+    pub(super) shape: LaunchShape,
+    pub(super) params: Params,
+    pub(super) evicted_slot: Option<usize>,
+    /// Where the engine looks for the evicted word.
+    pub(super) evicted_word: DeviceOffset,
+    pub(super) task: DeviceOffset,
+    pub(super) units: u64,
+}
+
+impl Bound {
+    /// Adds what tells it from others: not itself, nor where its evicted word is.
+    pub(super) fn add_to(&self, key: &mut Vec<u64>) {
+        let LaunchShape { grid: [x, y, z], shared_bytes, .. } = self.shape;
+        let [x, y, z] = [x, y, z].map(u64::from);
+        key.extend([u64::from(self.code.0.0), u64::from(self.code.1), x, y, z, u64::from(shared_bytes)]);
+        let word = |(at, word)| if Some(at) == self.evicted_slot { 0 } else { word };
+        key.extend(self.params.words().enumerate().map(word));
+    }
+
+    /// The parameter block, as that of a launch whose evicted word is the `index`th of some.
+    pub(super) fn params_with(&mut self, evicted: &EvictedWords, index: usize) -> Vec<u8> {
+        if let Some(at) = self.evicted_slot {
+            self.params.put_address(at, evicted.address(index));
+        }
+        self.params.to_bytes()
+    }
+
+    /// One without blocks is nothing to the driver.
+    fn has_blocks(&self) -> bool {
+        !self.shape.grid.contains(&0)
+    }
+
+    pub(super) fn put(&mut self, stream: &Stream, evicted: &EvictedWords) -> Result<(), CudaError> {
+        let params = self.params_with(evicted, 0);
+        if self.has_blocks() { self.kernel.launch_with(stream, self.shape, &params) } else { Ok(()) }
+    }
+
+    pub(super) fn into_run(self) -> InRun {
+        let Bound { launch, name: kernel, task, units, evicted_slot, evicted_word, .. } = self;
+        InRun { launch, kernel, task, units, evicted_word: evicted_slot.map(|_| evicted_word) }
+    }
+
+    /// As a graph has it, with parameters; one without blocks is not in it.
+    pub(super) fn in_graph<'a>(&'a self, params: &'a Vec<u8>) -> Option<GraphLaunch<'a>> {
+        self.has_blocks().then_some(GraphLaunch { kernel: &self.kernel, shape: self.shape, params })
+    }
+}

@@ -1,0 +1,149 @@
+//! How a device is started: its context and memory, its queues, where kernels look for epochs.
+
+use crate::completion::Poller;
+use crate::config::CudaConfig;
+use crate::device::CudaDevice;
+use crate::error::GpuError;
+use crate::flag::{FlagRoute, FlagRoutes, MeasureError};
+use crate::lanes::open_queues;
+use crate::mps::MpsControl;
+use crate::queue::Queue;
+use crate::segment::Segments;
+use crate::words::EpochWords;
+use atoll_core::LaneId;
+use atoll_cuda::{Attribute, BarError, BarWords, Context, DeviceMemory, Driver, Partition, Stream, TransferError};
+use atoll_device::doorbell::FdBell;
+use atoll_device::word_table::WORDS_MAX;
+use atoll_device::{DeviceError, DeviceFacts, Lane, LaneTable, LaneUnits, Reports};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+
+/// Memory that is left to the driver: for code, for stacks of threads, for its own.
+const SPARE_BYTES: u64 = 512 << 20;
+
+impl CudaDevice {
+    /// Enters a device's context and reserves its memory.
+    pub fn start(config: &CudaConfig) -> Result<CudaDevice, DeviceError> {
+        Ok(CudaDevice::begin(config)?)
+    }
+
+    fn begin(config: &CudaConfig) -> Result<CudaDevice, GpuError> {
+        let shape = config.link_shape()?;
+        let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from)?;
+        let context = driver.gpu(config.index)?.enter()?;
+        let memory = reserve(&context, config.memory_bytes)?;
+        let partition = config.part.map(|part| part.partition(&context)).transpose()?;
+        let facts = describe(&context, partition.as_deref(), memory.bytes())?;
+        let info = facts.clone().complete(config.info());
+        let highest = context.highest_priority()?;
+        let capacity = config.queue_capacity;
+        let all = Lane { id: LaneId::DEFAULT, queues: 0..shape.own_queues(), twins: shape.twins };
+        let mut queues: Vec<Option<Queue>> = (0..shape.all_queues()).map(|_| None).collect();
+        open_queues(&context, &mut queues, &all, partition.as_ref(), highest, capacity)?;
+        let lanes = LaneTable::new(shape, info.compute_units, info.lane_units);
+        let bell = FdBell::new().map_err(|source| DeviceError::Os { what: "create an eventfd", source })?;
+        let ring = bell.try_clone().map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
+        let (bell_rang, reports, lost) = (Arc::new(AtomicU32::new(0)), Arc::new(Reports::default()), Arc::new(OnceLock::new()));
+        let (flights, inbox) = channel();
+        let (outbox, ended) = channel();
+        let poller = Poller::new(&context, shape.all_queues(), inbox, outbox, ring, bell_rang.clone(), reports.clone(), lost.clone())?;
+        let begun = Arc::new(AtomicU64::new(0));
+        let poller = poller.judging(config.mps.is_some() || MpsControl::ambient().is_some(), begun.clone());
+        let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));
+        thread.spawn(move || poller.run()).map_err(|source| DeviceError::Os { what: "start the completion thread", source })?;
+        let service = Stream::new(&context, highest)?;
+        // Whoever had it before may have left something in it: another process, or the one that this one replaces.
+        service.fill(&memory, 0, 0, memory.bytes())?;
+        let bar = bar_words(&context, &service, config)?;
+        let flag_routes = match config.flag_route {
+            Some(_) => None,
+            None => measured(&context, &service, bar.as_ref())?,
+        };
+        let route = config.flag_route.or(flag_routes.map(|routes| routes.chosen)).unwrap_or(FlagRoute::Mapped);
+        let bar = bar.filter(|_| route == FlagRoute::Bar);
+        Ok(CudaDevice {
+            epochs: EpochWords::new(&context, route, bar)?,
+            segments: Segments::new(&context, config.segment)?,
+            service,
+            flag_routes,
+            info,
+            facts,
+            context,
+            memory,
+            modules: HashMap::new(),
+            modules_loaded: 0,
+            queues,
+            lanes,
+            highest_priority: highest,
+            queue_capacity: capacity,
+            flights: Some(flights),
+            begun,
+            ended,
+            ready: VecDeque::new(),
+            bell,
+            bell_rang,
+            reports,
+            lost,
+        })
+    }
+}
+
+/// Words behind the GPU's BAR, where they may be wanted: most machines have none, and nobody minds unless they were asked for.
+fn bar_words(context: &Arc<Context>, service: &Stream, config: &CudaConfig) -> Result<Option<BarWords>, GpuError> {
+    if !matches!(config.flag_route, None | Some(FlagRoute::Bar)) {
+        return Ok(None);
+    }
+    match BarWords::new(context, service, WORDS_MAX, config.bar_library.as_deref()) {
+        Ok(words) => Ok(Some(words)),
+        Err(BarError::Driver(error)) => Err(error.into()),
+        Err(error) if config.flag_route.is_some() => Err(DeviceError::Unavailable(error.to_string()).into()),
+        Err(error) => {
+            tracing::debug!(%error, "no words behind the GPU's BAR");
+            Ok(None)
+        }
+    }
+}
+
+/// What raising and reading a flag costs. A driver that does not take the kernels of that may take others, as machine code.
+fn measured(context: &Arc<Context>, service: &Stream, bar: Option<&BarWords>) -> Result<Option<FlagRoutes>, GpuError> {
+    match FlagRoutes::measure(context, service, bar) {
+        Ok(routes) => Ok(Some(routes)),
+        Err(MeasureError::Load(error)) => {
+            tracing::warn!(%error, "where kernels best look for epochs cannot be measured; they look in host memory");
+            Ok(None)
+        }
+        Err(MeasureError::Driver(error) | MeasureError::Transfer(TransferError::Driver(error))) => Err(error.into()),
+        Err(error) => Err(DeviceError::Driver(error.to_string()).into()),
+    }
+}
+
+fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, GpuError> {
+    let (free, total) = context.memory_bytes()?;
+    let bytes = wanted.unwrap_or_else(|| free.saturating_sub(SPARE_BYTES.min(free / 8)));
+    let bytes = bytes - bytes % 256;
+    DeviceMemory::new(context, bytes).map_err(|error| match error.is_out_of_memory() {
+        true => DeviceError::Unavailable(format!(
+            "the GPU has no {bytes} bytes of memory in one piece: {free} of its {total} are free; end what else uses it, or set a memory limit"
+        ))
+        .into(),
+        false => error.into(),
+    })
+}
+
+fn describe(context: &Arc<Context>, partition: Option<&Partition>, memory_bytes: u64) -> Result<DeviceFacts, GpuError> {
+    let gpu = context.gpu();
+    let all = || gpu.attribute(Attribute::ComputeUnits);
+    Ok(DeviceFacts {
+        targets: atoll_kgraph::nvidia_targets(gpu.capability()?),
+        compute_units: partition.map_or_else(all, |partition| Ok(partition.compute_units()))?,
+        memory_bytes,
+        shared_bytes_max: gpu.attribute(Attribute::SharedBytesMax)?,
+        // A part is not divided once more.
+        lane_units: match partition {
+            Some(_) => LaneUnits::None,
+            None => Partition::step(context).map_err(GpuError::from)?.map_or(LaneUnits::None, |step| LaneUnits::Ranges { step }),
+        },
+    })
+}

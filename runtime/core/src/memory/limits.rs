@@ -15,5 +15,5 @@ pub const LOADS_MAX: usize = 4;
 pub const OVERTAKES_MAX: u32 = 16;
 
 /// For how many times as long as its own loading takes a cold best-effort invocation, once it is the first in turn, leaves others their minimum residency. Where more is asked for than fits,
-/// loading then takes about a quarter of the time; what that is worth, and who waits for it, is in `BENCHMARKS.md` (many functions on one device).
-pub const LOADS_WAITED: u64 = 4;
+/// loading then takes about an eighth of the time; what that is worth, and who waits for it, is in `BENCHMARKS.md` (many functions on one device).
+pub const LOADS_WAITED: u64 = 8;

@@ -15,7 +15,7 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Dynamic shared memory.
     pub shared_bytes: u32,
-    /// The parameter block: each parameter at its natural alignment. Addresses are those that [`Memory::add`] gave.
+    /// The parameter block: each parameter at its natural alignment. Addresses are those that [`Memory::add`](crate::Memory::add) gave.
     pub params: Vec<u8>,
 }
 

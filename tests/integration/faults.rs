@@ -153,7 +153,7 @@ fn loops_without_end_are_ended() {
         assert_eq!(fault.kind, FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 }, "{fault}");
         assert!(fault.line.is_some() && fault.block.is_some(), "{fault}");
     }
-    let waits = "$L:\nld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p0, %r3, 0; @%p0 bra $L; // here\nst.global.u32 [%d1], %r3;";
+    let waits = "$L: ld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p0, %r3, 0; @%p0 bra $L; // here\nst.global.u32 [%d1], %r3;";
     assert!(matches!(faults(waits, 0, false).kind, FaultKind::TimeLimit { .. }));
 }
 
@@ -164,7 +164,7 @@ fn warps_that_go_ways_of_their_own_fault_like_others() {
         ("st.global.u32 [%x], %r0; // here", FaultKind::BadAddress { signal: 11 }),
         ("setp.eq.u32 %p1, %r0, 40; @%p1 trap; // here", FaultKind::Trap),
         ("$L: bra $L; // here", time_limit.clone()),
-        ("$L:\nld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p1, %r3, 0; @%p1 bra $L; // here\nst.global.u32 [%d1], %r3;", time_limit),
+        ("$L: ld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p1, %r3, 0; @%p1 bra $L; // here\nst.global.u32 [%d1], %r3;", time_limit),
         ("bar.sync 2, 64; // here", FaultKind::Deadlock),
     ] {
         let body = format!(

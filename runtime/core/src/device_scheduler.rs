@@ -250,6 +250,7 @@ impl DeviceScheduler {
             return Err(LaneError::Closing(lane));
         }
         closing.begin_closing(actions);
+        self.tell(at, now, Event::Tick, actions);
         self.close_emptied(now, actions);
         Ok(())
     }

@@ -67,6 +67,7 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
             Op::Slice { starts, steps } => kernels::pointwise::slice(target, starts, steps, input(0)?, output),
             Op::Pad { before, mode } => kernels::pad::pad(target, before, *mode, input(0)?, output),
             Op::Resize(resize) => kernels::resize::resize(target, resize, input(0)?, output),
+            Op::Nest(nest) => kernels::nest::nest(target, nest, inputs, &work.outputs),
             // Scheduling made other work of these.
             Op::Reshape | Op::Concat { .. } | Op::Lstm { .. } => Err(CodegenError::inconsistent("an operator that is scheduled away")),
         },

@@ -8,6 +8,7 @@ pub(crate) mod gemm;
 pub(crate) mod gemv;
 pub(crate) mod layer_norm;
 pub(crate) mod matmul;
+pub(crate) mod nest;
 pub(crate) mod pad;
 pub(crate) mod pointwise;
 pub(crate) mod pool;

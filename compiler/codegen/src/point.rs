@@ -33,7 +33,8 @@ impl Writer {
         Ok(if last.dtype == result { last } else { self.cast(&last, result) })
     }
 
-    fn step(&mut self, step: &PointStep, args: &[Scalar]) -> Result<Scalar, CodegenError> {
+    /// Runs one step on its operands.
+    pub(crate) fn step(&mut self, step: &PointStep, args: &[Scalar]) -> Result<Scalar, CodegenError> {
         let arg = |i: usize| args.get(i).ok_or_else(|| CodegenError::inconsistent(format!("{:?} lacks operand {i}", step.op)));
         match step.op {
             PointOp::Identity => return Ok(arg(0)?.clone()),

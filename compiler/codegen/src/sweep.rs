@@ -137,6 +137,21 @@ fn row(
     Ok(())
 }
 
+/// Writes the kernel that runs `body` once at every index of `dims`; `elements` is how many a block should take.
+pub(crate) fn points(
+    mut w: Writer,
+    target: &TargetDescription,
+    dims: &[Expr],
+    elements: u32,
+    mut body: impl FnMut(&mut Writer, &[Int]) -> Result<(), CodegenError>,
+) -> Result<Written, CodegenError> {
+    let grid_x = each(&mut w, target, &Expr::product(dims), elements, |w, element| {
+        let indices = unravel(w, element, dims);
+        body(w, &indices)
+    })?;
+    Ok(w.finish([LANES, target.warps, 1], [grid_x, Expr::Const(1), Expr::Const(1)]))
+}
+
 /// A thread per element.
 fn by_element(
     w: &mut Writer,
@@ -146,10 +161,24 @@ fn by_element(
     elements: u32,
     body: &mut impl Body,
 ) -> Result<Expr, CodegenError> {
+    each(w, target, &(Expr::product(outer) * inner), elements, |w, element| {
+        let (line, at) = w.div_rem(element, &Int::Known(inner));
+        let indices = unravel(w, &line, outer);
+        body.row(w, &indices, &at).and_then(|state| body.element(w, &state, &at))
+    })
+}
+
+/// Calls `visit` with every number below `count`, a thread for each; gives the number of blocks.
+fn each(
+    w: &mut Writer,
+    target: &TargetDescription,
+    count: &Expr,
+    elements: u32,
+    mut visit: impl FnMut(&mut Writer, &Int) -> Result<(), CodegenError>,
+) -> Result<Expr, CodegenError> {
     let threads = target.warps * LANES;
     let elements = elements.next_multiple_of(threads);
-    let count = Expr::product(outer) * inner;
-    let total = w.size(&count);
+    let total = w.size(count);
     let lane = w.special("%tid.x");
     let warp = w.special("%tid.y");
     let block = w.special("%ctaid.x");
@@ -161,13 +190,11 @@ fn by_element(
         let element = w.add(&first, round);
         let guard = (!certain).then(|| w.compare("lt.u32", &element, &total));
         w.when(guard.as_ref(), |w| {
-            let (line, at) = w.div_rem(&element, &Int::Known(inner));
-            let indices = unravel(w, &line, outer);
-            outcome = body.row(w, &indices, &at).and_then(|state| body.element(w, &state, &at));
+            outcome = visit(w, &element);
         });
     });
     outcome?;
-    Ok(count.ceil_div(i64::from(elements)))
+    Ok(count.clone().ceil_div(i64::from(elements)))
 }
 
 /// Multi-index of a linear index, row-major.

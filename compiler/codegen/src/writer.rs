@@ -322,6 +322,16 @@ impl Writer {
         self.builder.place(label);
     }
 
+    /// Continues at a label where the predicate holds.
+    pub(crate) fn branch_if(&mut self, guard: &Name, label: &Name) {
+        self.builder.emit_if(guard, false, "bra", [Operand::from(label)]);
+    }
+
+    /// Continues at a label where the predicate does not hold.
+    pub(crate) fn branch_unless(&mut self, guard: &Name, label: &Name) {
+        self.builder.emit_if(guard, true, "bra", [Operand::from(label)]);
+    }
+
     pub(crate) fn barrier(&mut self) {
         self.emit("bar.sync", [0.into()]);
     }

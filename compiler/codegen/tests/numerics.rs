@@ -28,3 +28,8 @@ macro_rules! families {
 }
 
 families! { functions integers broadcasting movement reductions products convolutions windows recurrence buffers symbolic }
+
+#[test]
+fn nests() {
+    run(common::nests::nests());
+}

@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod memory_plan;
+pub mod nest;
 pub mod onnx;
 pub mod program;
 pub mod reference;

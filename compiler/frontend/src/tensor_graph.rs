@@ -6,6 +6,7 @@
 //! Invariants (checked by [`TensorGraph::verify`]): nodes are in topological order; every value has at most one producer; a value is constant, an input, or produced; shapes
 //! fit the operator.
 
+use crate::nest::Nest;
 use atoll_kgraph::{DType, Expr, SymbolSpec};
 use std::sync::Arc;
 
@@ -125,6 +126,8 @@ pub enum Op {
         /// Which way it runs; D is 2 for `Bidirectional`, else 1.
         direction: Direction,
     },
+    /// Loops over scalars, for what none of the others expresses; operands and results are what the body says.
+    Nest(Nest),
 }
 
 /// Direction of a recurrent cell.

@@ -92,8 +92,12 @@ impl TensorGraph {
     fn check_node(&self, node: &TensorNode) -> Check {
         let inputs: Vec<&Value> = node.inputs.iter().map(|id| self.value(*id)).collect();
         let outputs: Vec<&Value> = node.outputs.iter().map(|id| self.value(*id)).collect();
-        let results = if matches!(node.op, Op::Lstm { .. }) { 3 } else { 1 };
-        ensure(outputs.len() == results, || format!("{} results, the operator has {results}", outputs.len()))?;
+        let results = match node.op {
+            Op::Lstm { .. } => 3..=3,
+            Op::Nest(_) => 1..=usize::MAX,
+            _ => 1..=1,
+        };
+        ensure(results.contains(&outputs.len()), || format!("{} results, the operator has {}", outputs.len(), results.start()))?;
         ensure(inputs.len() >= node.op.operands_min(), || format!("{} operands are too few", inputs.len()))?;
         check_op(&node.op, &inputs, &outputs)
     }
@@ -127,7 +131,7 @@ impl Op {
     /// Fewest operands.
     fn operands_min(&self) -> usize {
         match self {
-            Op::Pointwise(_) => 0,
+            Op::Pointwise(_) | Op::Nest(_) => 0,
             Op::Conv(_) | Op::MatMul(_) | Op::LayerNorm { .. } | Op::Gather { .. } => 2,
             Op::Lstm { .. } => 6,
             _ => 1,
@@ -152,6 +156,7 @@ impl Op {
             Op::Pad { .. } => "pad",
             Op::Resize(_) => "resize",
             Op::Lstm { .. } => "lstm",
+            Op::Nest(_) => "nest",
         }
     }
 }
@@ -202,6 +207,7 @@ fn check_op(op: &Op, inputs: &[&Value], outputs: &[&Value]) -> Check {
             same_type(inputs)?;
             shape(out, &inputs[0].shape)
         }
+        Op::Nest(nest) => nest.check(inputs, outputs),
         Op::Lstm { hidden, direction } => check_lstm(*hidden as i64, *direction, inputs, outputs),
         _ => check_movement(op, inputs, out),
     }

@@ -45,6 +45,7 @@ pub fn all() -> Vec<Model> {
         recurrence(),
         buffers(),
         symbolic(),
+        super::nests::nests(),
     ]
     .concat()
 }

@@ -9,6 +9,7 @@
 
 pub mod cases;
 pub mod device;
+pub mod nests;
 
 use atoll_frontend::tensor::Tensor;
 use atoll_frontend::tensor_graph::{Op, TensorGraph, TensorNode, Value, ValueId};

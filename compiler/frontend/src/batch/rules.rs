@@ -69,6 +69,7 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
             _ => mixes("it adds rows"),
         },
         Op::Lstm { .. } => return lstm(&operands),
+        Op::Nest(_) => mixes("nothing is known of what its loops read"),
     };
     Ok(vec![found?])
 }
@@ -106,6 +107,7 @@ impl Application<'_> {
     fn numbers_mention_rows(&self) -> bool {
         match &self.node.op {
             Op::Slice { starts, .. } => starts.iter().any(|start| start.depends_on(self.symbol)),
+            Op::Nest(nest) => nest.sizes().iter().any(|size| size.depends_on(self.symbol)),
             _ => false,
         }
     }

@@ -197,8 +197,12 @@ impl Lowering {
             return Ok(Some(vec![self.literal(name, literal)]));
         }
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|id| self.tensor(*id)).collect();
-        let starts_known = !matches!(op, Op::Slice { starts, .. } if starts.iter().any(|s| s.as_const().is_none()));
-        if tensors.len() != inputs.len() || !starts_known {
+        let numbers_known = match op {
+            Op::Slice { starts, .. } => starts.iter().all(|s| s.as_const().is_some()),
+            Op::Nest(nest) => nest.sizes().iter().all(|s| s.as_const().is_some()),
+            _ => true,
+        };
+        if tensors.len() != inputs.len() || !numbers_known {
             return Ok(None);
         }
         let results = reference::evaluate(op, &tensors.iter().collect::<Vec<_>>(), &types, &[])

@@ -4,6 +4,7 @@
 
 mod linear;
 mod movement;
+mod nest;
 mod pointwise;
 mod recurrent;
 mod reduce;
@@ -79,6 +80,7 @@ pub fn evaluate(op: &Op, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[
         Op::Slice { starts, steps } => movement::slice(&sizes(starts, symbols, "a slice")?, steps, input(0)?, shape),
         Op::Concat { axis } => movement::concat(*axis, inputs, shape),
         Op::Pad { before, mode } => movement::pad(before, *mode, input(0)?, shape),
+        Op::Nest(nest) => return nest::run(nest, inputs, outputs, symbols),
         Op::Lstm { hidden, direction } => return recurrent::lstm(*hidden, *direction, inputs, outputs),
     }])
 }

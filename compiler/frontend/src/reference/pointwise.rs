@@ -60,8 +60,7 @@ impl<'a> Operands<'a> {
                 .map(|arg| match arg {
                     PointArg::Input(index) => input(*index as usize),
                     PointArg::Step(index) => results[*index as usize],
-                    PointArg::Const(value) if is_float(step.ty) => Scalar::Float(round_float(step.ty, *value)),
-                    PointArg::Const(value) => Scalar::Int(*value as i64),
+                    PointArg::Const(value) => number(step.ty, *value),
                 })
                 .collect();
             results.push(run_step(step, &args));
@@ -86,7 +85,12 @@ pub(super) fn collect(dtype: DType, shape: &[usize], elements: impl Iterator<Ite
     }
 }
 
-fn run_step(step: &PointStep, args: &[Scalar]) -> Scalar {
+/// A number of a type.
+pub(super) fn number(ty: DType, value: f64) -> Scalar {
+    if is_float(ty) { Scalar::Float(round_float(ty, value)) } else { Scalar::Int(value as i64) }
+}
+
+pub(super) fn run_step(step: &PointStep, args: &[Scalar]) -> Scalar {
     let truth = |value: bool| Scalar::Int(i64::from(value));
     match step.op {
         PointOp::Where => return args[if args[0].int() != 0 { 1 } else { 2 }],

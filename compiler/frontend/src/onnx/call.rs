@@ -1,7 +1,8 @@
 //! One node as a lowering sees it: resolved operands, checked attributes.
 
-use super::error::{LowerError, LowerResult, invalid};
-use super::proto::{AttributeProto, AttributeType, NodeProto, TensorProto};
+use super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
+use super::scope::Item;
 use crate::tensor_graph::ValueId;
 
 /// A node with its operands looked up.
@@ -11,11 +12,34 @@ pub(crate) struct Call<'m> {
     pub(crate) name: String,
     /// Version of the operator set the node belongs to.
     pub(crate) opset: i64,
-    /// Operands; `None` where an optional one is left out.
+    /// Operands that are tensors; `None` where an optional one is left out.
     pub(crate) inputs: Vec<Option<ValueId>>,
+    /// All operands.
+    pub(super) items: Vec<Item>,
+    /// Attributes by name.
+    pub(super) attributes: Vec<(&'m str, &'m AttributeProto)>,
 }
 
-impl Call<'_> {
+impl<'m> Call<'m> {
+    pub(super) fn new(
+        node: &'m NodeProto,
+        name: String,
+        opset: i64,
+        items: Vec<Item>,
+        attributes: Vec<(&'m str, &'m AttributeProto)>,
+    ) -> Call<'m> {
+        let tensor = |item: &Item| if let Item::Tensor(id) = item { Some(*id) } else { None };
+        Call { node, name, opset, inputs: items.iter().map(tensor).collect(), items, attributes }
+    }
+
+    /// For operators on tensors alone.
+    pub(super) fn refuse_lists(&self) -> LowerResult<()> {
+        match self.items.iter().position(|item| matches!(item, Item::Sequence(_))) {
+            Some(index) => unsupported(format!("operand {index} is a sequence where a tensor is expected")),
+            None => Ok(()),
+        }
+    }
+
     /// A required operand.
     pub(crate) fn input(&self, index: usize) -> LowerResult<ValueId> {
         self.optional(index).ok_or_else(|| LowerError::Invalid(format!("operand {index} is missing")))
@@ -32,8 +56,8 @@ impl Call<'_> {
         if all.is_empty() || all.len() != self.inputs.len() { invalid("an operand is missing") } else { Ok(all) }
     }
 
-    fn attribute(&self, name: &str, wanted: AttributeType) -> LowerResult<Option<&AttributeProto>> {
-        let Some(attribute) = self.node.attribute.iter().find(|a| a.name == name) else { return Ok(None) };
+    fn attribute(&self, name: &str, wanted: AttributeType) -> LowerResult<Option<&'m AttributeProto>> {
+        let Some((_, attribute)) = self.attributes.iter().find(|(known, _)| *known == name) else { return Ok(None) };
         // Files of IR version 1 leave the type out.
         if attribute.r#type != wanted as i32 && attribute.r#type != AttributeType::Undefined as i32 {
             let found = AttributeType::try_from(attribute.r#type).map_or_else(|_| attribute.r#type.to_string(), |t| format!("{t:?}"));
@@ -43,7 +67,7 @@ impl Call<'_> {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.node.attribute.iter().any(|a| a.name == name)
+        self.attributes.iter().any(|(known, _)| *known == name)
     }
 
     pub(crate) fn int(&self, name: &str, default: i64) -> LowerResult<i64> {
@@ -76,9 +100,15 @@ impl Call<'_> {
         Ok(attribute.map(|a| a.strings.iter().map(|s| String::from_utf8_lossy(s).into_owned()).collect()))
     }
 
-    pub(crate) fn tensor(&self, name: &str) -> LowerResult<Option<&TensorProto>> {
+    pub(crate) fn tensor(&self, name: &str) -> LowerResult<Option<&'m TensorProto>> {
         let Some(attribute) = self.attribute(name, AttributeType::Tensor)? else { return Ok(None) };
         attribute.t.as_ref().map(Some).ok_or_else(|| LowerError::Invalid(format!("attribute {name} has no tensor")))
+    }
+
+    /// A required subgraph.
+    pub(super) fn graph(&self, name: &str) -> LowerResult<&'m GraphProto> {
+        let attribute = self.attribute(name, AttributeType::Graph)?;
+        attribute.and_then(|a| a.g.as_ref()).ok_or_else(|| LowerError::Invalid(format!("attribute {name} has no graph")))
     }
 
     /// A required attribute's list.

@@ -36,7 +36,8 @@ pub enum ImportError {
     },
     /// An operator that is not known.
     #[error(
-        "node {node}: operator {operator} of domain {domain} (opset {opset}) is not supported; the nearest supported operator is {nearest}"
+        "node {node}: operator {operator} of domain {domain} (opset {opset}) is not supported{}",
+        .nearest.map_or_else(String::new, |name| format!("; the nearest supported operator is {name}"))
     )]
     UnsupportedOperator {
         /// The node.
@@ -47,8 +48,8 @@ pub enum ImportError {
         domain: String,
         /// The model's version of that domain.
         opset: i64,
-        /// The supported operator with the most similar name.
-        nearest: &'static str,
+        /// A supported operator with a similar name.
+        nearest: Option<&'static str>,
     },
     /// A use of an operator that is not supported.
     #[error("node {node} ({operator}): not supported: {reason}")]
@@ -136,6 +137,20 @@ pub(crate) enum LowerError {
     TooLarge { what: String, found: String, limit: String },
     /// A symbol must equal another size.
     MustEqual(SymbolId, atoll_kgraph::Expr),
+}
+
+impl LowerError {
+    /// The error with its place.
+    pub(super) fn at(self, node: &str, operator: &str) -> ImportError {
+        match self {
+            LowerError::Unsupported(reason) => ImportError::Unsupported { node: node.into(), operator: operator.into(), reason },
+            LowerError::Invalid(reason) => ImportError::Invalid { place: format!("node {node} ({operator})"), reason },
+            LowerError::TooLarge { what, found, limit } => {
+                ImportError::TooLarge { what: format!("{what} of node {node} ({operator})"), found, limit }
+            }
+            LowerError::MustEqual(..) => ImportError::Invalid { place: node.into(), reason: "two sizes differ".into() },
+        }
+    }
 }
 
 pub(crate) type LowerResult<T> = Result<T, LowerError>;

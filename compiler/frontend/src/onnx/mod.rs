@@ -1,18 +1,24 @@
-//! ONNX (opset 7 to 22) to a verified tensor graph.
+//! ONNX (opset 7 to 27) to a verified tensor graph.
 //!
 //! [`import`] reads a file once and checks everything once. The steps: decode ([`proto`], `read`), bind dimensions to symbols, order the nodes that the outputs need, lower
 //! each node through the table in `ops`, verify. Lowering infers shapes, folds constants and resolves arithmetic on shapes as it goes (`lowering`).
 //!
-//! A graph input that has an initialiser (IR version 3) is a constant: the client cannot override it. Subgraphs (`If`, `Loop`, `Scan`) and model-local functions are refused.
+//! Functions are inlined (`functions`), subgraphs are taken or unrolled (`subgraph`), sequences and optionals are lists that exist at compile time only (`sequence`): what
+//! comes out has no control flow. A graph input that has an initialiser (IR version 3) is a constant: the client cannot override it.
 
 mod call;
 mod error;
+mod functions;
 mod lowering;
+mod nodes;
 mod ops;
 mod order;
 pub mod proto;
 mod read;
+mod scope;
+mod sequence;
 mod sizes;
+mod subgraph;
 
 pub use error::ImportError;
 pub use ops::supported_operators;
@@ -20,19 +26,20 @@ pub use read::{MODEL_BYTES_MAX, RANK_MAX, TENSOR_BYTES_MAX};
 
 use crate::tensor_graph::{TensorGraph, ValueId};
 use atoll_kgraph::{Expr, SymbolId, SymbolSpec};
-use call::Call;
-use error::LowerError;
+use functions::Functions;
 use lowering::Lowering;
+use nodes::Failure;
 use prost::bytes::Bytes;
-use proto::{DimensionValue, GraphProto, ModelProto, NodeProto, ValueInfoProto};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use proto::{DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use scope::{Body, Found, Item, Scope, Scopes};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Oldest operator set that is read: the first with today's broadcasting.
 pub const OPSET_MIN: i64 = 7;
 /// Newest operator set whose changes were read and followed.
-pub const OPSET_MAX: i64 = 22;
-/// Most nodes of a graph; the largest known models have a few ten thousand.
+pub const OPSET_MAX: i64 = 27;
+/// Most nodes of a graph, with functions inlined and loops unrolled; the largest known models have a few ten thousand.
 pub const NODES_MAX: usize = 1 << 18;
 /// Largest dimension that an input may have: sizes then stay far from overflowing.
 pub const DIMENSION_MAX: i64 = (1 << 31) - 1;
@@ -80,11 +87,13 @@ pub fn import_bytes(bytes: impl Into<Bytes>, name: &str, options: &ImportOptions
 /// Imports a decoded model. `folder` is where external data may lie; `name` names the graph where the model does not.
 pub fn import_model(model: &ModelProto, name: &str, folder: Option<&Path>, options: &ImportOptions) -> Result<TensorGraph, ImportError> {
     let graph = model.graph.as_ref().ok_or_else(|| ImportError::Malformed { reason: "there is no graph in it".into() })?;
-    let opset = opset_of(model)?;
+    if let Some(version) = opset_of(model) {
+        check_opset(version)?;
+    }
     // Lowering may find that two symbols must be one; then it starts again with that knowledge. Each round removes a symbol.
     let mut aliases = BTreeMap::new();
     loop {
-        let mut import = Import::new(model, graph, opset, folder);
+        let mut import = Import::new(model, graph, folder);
         match import.run(name, options, &aliases)? {
             Outcome::Done(graph) => {
                 graph.verify()?;
@@ -102,14 +111,14 @@ pub fn read_tensor_proto(tensor: &proto::TensorProto) -> Result<crate::tensor::T
         .ok_or_else(|| ImportError::Malformed { reason: "the tensor's bytes do not fit its shape".into() })
 }
 
-fn opset_of(model: &ModelProto) -> Result<i64, ImportError> {
-    let default = model.opset_import.iter().filter(|o| is_default_domain(&o.domain));
-    let version = default.map(|o| o.version).max().unwrap_or(1);
-    if (OPSET_MIN..=OPSET_MAX).contains(&version) {
-        Ok(version)
-    } else {
-        Err(ImportError::Opset { version, min: OPSET_MIN, max: OPSET_MAX })
-    }
+/// The version of the default domain's operators; a model of other domains names none. One that names nothing at all is from before there were versions.
+fn opset_of(model: &ModelProto) -> Option<i64> {
+    let default = model.opset_import.iter().filter(|o| is_default_domain(&o.domain)).map(|o| o.version).max();
+    if model.opset_import.is_empty() { Some(1) } else { default }
+}
+
+fn check_opset(version: i64) -> Result<(), ImportError> {
+    if (OPSET_MIN..=OPSET_MAX).contains(&version) { Ok(()) } else { Err(ImportError::Opset { version, min: OPSET_MIN, max: OPSET_MAX }) }
 }
 
 fn is_default_domain(domain: &str) -> bool {
@@ -122,79 +131,54 @@ enum Outcome {
 }
 
 struct Import<'m> {
-    model: &'m ModelProto,
     graph: &'m GraphProto,
-    opset: i64,
     folder: Option<&'m Path>,
+    functions: Functions<'m>,
     lowering: Lowering,
-    /// Value of each ONNX name defined so far.
-    values: HashMap<&'m str, ValueId>,
-    initializers: HashMap<&'m str, &'m proto::TensorProto>,
+    scopes: Scopes<'m>,
+    /// Value of each initialiser that was decoded.
+    literals: HashMap<*const TensorProto, ValueId>,
+    /// Nodes of the model lowered so far, each as often as it was.
+    nodes: usize,
 }
 
 impl<'m> Import<'m> {
-    fn new(model: &'m ModelProto, graph: &'m GraphProto, opset: i64, folder: Option<&'m Path>) -> Import<'m> {
-        let initializers = graph.initializer.iter().map(|t| (t.name.as_str(), t)).collect();
-        Import { model, graph, opset, folder, lowering: Lowering::default(), values: HashMap::new(), initializers }
+    fn new(model: &'m ModelProto, graph: &'m GraphProto, folder: Option<&'m Path>) -> Import<'m> {
+        let (functions, scopes) = (Functions::of(model), Scopes::new(&model.opset_import));
+        Import { graph, folder, functions, lowering: Lowering::default(), scopes, literals: HashMap::new(), nodes: 0 }
     }
 
     fn run(&mut self, name: &str, options: &ImportOptions, aliases: &BTreeMap<String, String>) -> Result<Outcome, ImportError> {
         let model_name = if self.graph.name.is_empty() { name } else { &self.graph.name };
         self.lowering.graph.name = model_name.to_owned();
-        self.check_graph()?;
-        self.bind_inputs(options, aliases)?;
-        let order = order::needed_nodes(self.graph, &self.outer_names())?;
-        let consumed: HashSet<&str> = order
-            .iter()
-            .flat_map(|i| self.graph.node[*i].input.iter().map(String::as_str))
-            .chain(self.graph.output.iter().map(|o| o.name.as_str()))
-            .collect();
-        for index in order {
-            let node = &self.graph.node[index];
-            let node_name = node_name(node, index);
-            match self.lower(node, &node_name, &consumed) {
-                Ok(()) => {}
-                Err(Failure::Import(error)) => return Err(error),
-                Err(Failure::Lower(LowerError::MustEqual(symbol, other))) => return self.unify(&node_name, symbol, &other),
-                Err(Failure::Lower(error)) => return Err(describe(error, node, node_name)),
-            }
+        let body = Body::of_graph(self.graph)?;
+        if body.outputs.is_empty() {
+            return Err(ImportError::Malformed { reason: "the graph has no outputs".into() });
         }
-        self.bind_outputs()?;
+        self.scopes.enter(Scope { initializers: body.initializers.clone(), ..Scope::default() })?;
+        self.bind_inputs(options, aliases)?;
+        match self.lower_nodes(&body).and_then(|()| self.bind_outputs()) {
+            Ok(()) => {}
+            Err(Failure::Import(error)) => return Err(error),
+            Err(Failure::Lower(error)) => return Err(error.at("of an output", "Identity")),
+            Err(Failure::MustEqual { node, symbol, other }) => return self.unify(&node, symbol, &other),
+        }
         let mut graph = std::mem::take(&mut self.lowering.graph);
         crate::transform::eliminate_dead(&mut graph);
         Ok(Outcome::Done(graph))
     }
 
-    fn check_graph(&self) -> Result<(), ImportError> {
-        if self.graph.node.len() > NODES_MAX {
-            return Err(read::too_large("the number of nodes", self.graph.node.len().to_string(), NODES_MAX.to_string()));
-        }
-        if self.graph.output.is_empty() {
-            return Err(ImportError::Malformed { reason: "the graph has no outputs".into() });
-        }
-        if !self.graph.sparse_initializer.is_empty() {
-            let what = self.graph.sparse_initializer[0].values.as_ref().map_or_else(String::new, |t| t.name.clone());
-            return Err(ImportError::DType { what: format!("initializer {what}"), dtype: "sparse".into() });
-        }
-        Ok(())
-    }
-
-    /// Names defined outside of nodes.
-    fn outer_names(&self) -> HashSet<&'m str> {
-        self.initializers.keys().copied().chain(self.graph.input.iter().map(|i| i.name.as_str())).collect()
-    }
-
     fn bind_inputs(&mut self, options: &ImportOptions, aliases: &BTreeMap<String, String>) -> Result<(), ImportError> {
         let graph = self.graph;
         for input in &graph.input {
-            if self.initializers.contains_key(input.name.as_str()) {
+            if self.scopes.find(&input.name).is_some_and(|found| matches!(found, Found::Initializer(_))) {
                 continue;
             }
             let (dtype, shape) = self.input_type(input, options, aliases)?;
             let value = crate::tensor_graph::Value { name: input.name.clone(), dtype, shape, constant: None };
             let id = self.lowering.graph.add_value(value);
             self.lowering.graph.inputs.push(id);
-            if self.values.insert(&input.name, id).is_some() {
+            if self.scopes.define(&input.name, Item::Tensor(id)).is_some() {
                 return Err(ImportError::Invalid { place: format!("input {}", input.name), reason: "two inputs have this name".into() });
             }
         }
@@ -266,74 +250,19 @@ impl<'m> Import<'m> {
         }
     }
 
-    fn lower(&mut self, node: &'m NodeProto, node_name: &str, consumed: &HashSet<&str>) -> Result<(), Failure> {
-        let lower = self.lookup(node, node_name)?;
-        let mut inputs = Vec::with_capacity(node.input.len());
-        for name in &node.input {
-            inputs.push(if name.is_empty() { None } else { Some(self.operand(name, node_name)?) });
-        }
-        let call = Call { node, name: node_name.into(), opset: self.opset, inputs };
-        let results = lower(&mut self.lowering, &call).map_err(Failure::Lower)?;
-        for (index, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            match results.get(index) {
-                Some(id) => {
-                    self.values.insert(name, *id);
-                }
-                None if consumed.contains(name.as_str()) => {
-                    return Err(Failure::Lower(LowerError::Unsupported(format!("result {index} ({name})"))));
-                }
-                None => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn lookup(&self, node: &NodeProto, node_name: &str) -> Result<ops::Lower, Failure> {
-        let known = if is_default_domain(&node.domain) { ops::find(&node.op_type) } else { None };
-        known.ok_or_else(|| {
-            let opset = self.model.opset_import.iter().find(|o| o.domain == node.domain).map_or(self.opset, |o| o.version);
-            let is_local = self.model.functions.iter().any(|f| f.name == node.op_type && f.domain == node.domain);
-            let domain = match (node.domain.as_str(), is_local) {
-                ("", false) => "ai.onnx".to_owned(),
-                (domain, false) => domain.to_owned(),
-                (domain, true) => format!("{domain} (a function of the model itself)"),
-            };
-            Failure::Import(ImportError::UnsupportedOperator {
-                node: node_name.into(),
-                operator: node.op_type.clone(),
-                domain,
-                opset,
-                nearest: ops::nearest(&node.op_type),
-            })
-        })
-    }
-
-    /// The value of a name; an initialiser is decoded when it is first used.
-    fn operand(&mut self, name: &'m str, node_name: &str) -> Result<ValueId, Failure> {
-        if let Some(id) = self.values.get(name) {
-            return Ok(*id);
-        }
-        let Some(tensor) = self.initializers.get(name) else {
-            let reason = format!("it reads {name}, which nothing defines");
-            return Err(Failure::Import(ImportError::Invalid { place: format!("node {node_name}"), reason }));
-        };
-        let literal = read::read_tensor(tensor, name, self.folder).map_err(Failure::Import)?;
-        let id = self.lowering.literal(name, literal);
-        self.values.insert(name, id);
-        Ok(id)
-    }
-
     /// Makes every output a value of its own, computed by a node and named as in the model.
-    fn bind_outputs(&mut self) -> Result<(), ImportError> {
-        for output in &self.graph.output {
+    fn bind_outputs(&mut self) -> Result<(), Failure> {
+        let graph = self.graph;
+        for output in &graph.output {
             let place = format!("output {}", output.name);
-            let id = self.operand(&output.name, &place).map_err(|failure| match failure {
-                Failure::Import(error) => error,
-                Failure::Lower(_) => ImportError::Invalid { place: place.clone(), reason: "it is not defined".into() },
-            })?;
+            let id = match self.item(&output.name, &place)? {
+                Item::Tensor(id) => id,
+                Item::Sequence(_) => return Err(ImportError::DType { what: place, dtype: "sequence".into() }.into()),
+                Item::Nothing => return Err(ImportError::DType { what: place, dtype: "optional".into() }.into()),
+            };
             if self.lowering.is_size(id) {
                 let (node, operator) = (place, "Shape".into());
-                return Err(ImportError::Unsupported { node, operator, reason: "a symbolic size as a result".into() });
+                return Err(ImportError::Unsupported { node, operator, reason: "a symbolic size as a result".into() }.into());
             }
             let graph = &self.lowering.graph;
             let is_own = graph.value(id).constant.is_none() && !graph.inputs.contains(&id) && !graph.outputs.contains(&id);
@@ -345,30 +274,7 @@ impl<'m> Import<'m> {
     }
 }
 
-enum Failure {
-    Import(ImportError),
-    Lower(LowerError),
-}
-
-impl From<ImportError> for Failure {
-    fn from(error: ImportError) -> Failure {
-        Failure::Import(error)
-    }
-}
-
 /// The node's name, or its operator and place.
 fn node_name(node: &NodeProto, index: usize) -> String {
     if node.name.is_empty() { format!("{}_{index}", node.op_type) } else { node.name.clone() }
-}
-
-fn describe(error: LowerError, node: &NodeProto, node_name: String) -> ImportError {
-    let operator = node.op_type.clone();
-    match error {
-        LowerError::Unsupported(reason) => ImportError::Unsupported { node: node_name, operator, reason },
-        LowerError::Invalid(reason) => ImportError::Invalid { place: format!("node {node_name} ({operator})"), reason },
-        LowerError::TooLarge { what, found, limit } => {
-            ImportError::TooLarge { what: format!("{what} of node {node_name} ({operator})"), found, limit }
-        }
-        LowerError::MustEqual(..) => ImportError::Invalid { place: node_name, reason: "two sizes differ".into() },
-    }
 }

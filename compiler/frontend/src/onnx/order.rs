@@ -1,13 +1,13 @@
 //! Which nodes the outputs need, in an order that respects every dependency.
 
-use super::proto::GraphProto;
+use super::proto::{GraphProto, NodeProto};
 use super::{ImportError, node_name};
 use petgraph::algo::{astar, toposort};
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::{Dfs, EdgeRef, IntoNeighbors, NodeFiltered, Reversed, VisitMap, Visitable};
 use std::collections::{HashMap, HashSet};
 
-/// The nodes of a model, and who hands a value to whom.
+/// The nodes of a graph or function, and who hands a value to whom.
 type Flow = DiGraph<(), ()>;
 
 /// Some of them.
@@ -17,28 +17,46 @@ type Visited = <Flow as Visitable>::Map;
 const CYCLE_NODES_SHOWN: usize = 8;
 
 /// Indices of the needed nodes in topological order; the model's own order where that is one. `outer` names what is defined without a node.
-pub(super) fn needed_nodes(graph: &GraphProto, outer: &HashSet<&str>) -> Result<Vec<usize>, ImportError> {
-    let producers = producers(graph, outer)?;
-    let flow = flow(graph, outer, &producers);
-    let needed = needed(graph, &producers, &flow);
+pub(super) fn needed_nodes(nodes: &[NodeProto], outputs: &[&str], outer: &HashSet<&str>) -> Result<Vec<usize>, ImportError> {
+    let producers = producers(nodes, outer)?;
+    let flow = flow(nodes, outer, &producers);
+    let needed = needed(outputs, &producers, &flow);
     let is_needed = |index: NodeIndex| needed.is_visited(&index);
     if flow.edge_references().all(|edge| edge.source() < edge.target() || !is_needed(edge.target())) {
         return Ok(flow.node_indices().filter(|index| is_needed(*index)).map(NodeIndex::index).collect());
     }
     let part = NodeFiltered(&flow, needed);
-    let order = toposort(&part, None).map_err(|found| ImportError::Cycle { nodes: cycle(graph, &part, found.node_id()) })?;
+    let order = toposort(&part, None).map_err(|found| ImportError::Cycle { nodes: cycle(nodes, &part, found.node_id()) })?;
     Ok(order.into_iter().map(NodeIndex::index).collect())
 }
 
-/// Who hands a value to whom, by the indices of the model's nodes; twice, where it takes the value twice.
-fn flow(graph: &GraphProto, outer: &HashSet<&str>, producers: &HashMap<&str, usize>) -> Flow {
-    let mut flow = DiGraph::with_capacity(graph.node.len(), graph.node.len());
-    for _ in &graph.node {
+/// Names that a node reads: its operands, and what its subgraphs take from outside of them.
+pub(super) fn reads(node: &NodeProto) -> Vec<&str> {
+    let mut names: Vec<&str> = node.input.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    names.extend(node.attribute.iter().filter_map(|a| a.g.as_ref()).flat_map(reads_of_graph));
+    names
+}
+
+/// Names that a subgraph reads and does not define.
+fn reads_of_graph(graph: &GraphProto) -> HashSet<&str> {
+    let nodes = graph.node.iter().flat_map(reads);
+    let mut names: HashSet<&str> = nodes.chain(graph.output.iter().map(|output| output.name.as_str())).collect();
+    let inputs = graph.input.iter().map(|input| &input.name);
+    let defined = inputs.chain(graph.initializer.iter().map(|t| &t.name)).chain(graph.node.iter().flat_map(|node| &node.output));
+    for name in defined {
+        names.remove(name.as_str());
+    }
+    names
+}
+
+/// Who hands a value to whom, by the indices of the nodes; twice, where it takes the value twice.
+fn flow(nodes: &[NodeProto], outer: &HashSet<&str>, producers: &HashMap<&str, usize>) -> Flow {
+    let mut flow = DiGraph::with_capacity(nodes.len(), nodes.len());
+    for _ in nodes {
         flow.add_node(());
     }
-    for (index, node) in graph.node.iter().enumerate() {
-        let inputs = node.input.iter().filter(|name| !name.is_empty() && !outer.contains(name.as_str()));
-        for producer in inputs.filter_map(|name| producers.get(name.as_str())) {
+    for (index, node) in nodes.iter().enumerate() {
+        for producer in reads(node).into_iter().filter(|name| !outer.contains(name)).filter_map(|name| producers.get(name)) {
             flow.add_edge(NodeIndex::new(*producer), NodeIndex::new(index), ());
         }
     }
@@ -46,9 +64,9 @@ fn flow(graph: &GraphProto, outer: &HashSet<&str>, producers: &HashMap<&str, usi
 }
 
 /// The node that defines each name; every name is defined once.
-fn producers<'m>(graph: &'m GraphProto, outer: &HashSet<&str>) -> Result<HashMap<&'m str, usize>, ImportError> {
+fn producers<'m>(nodes: &'m [NodeProto], outer: &HashSet<&str>) -> Result<HashMap<&'m str, usize>, ImportError> {
     let mut producers = HashMap::new();
-    for (index, node) in graph.node.iter().enumerate() {
+    for (index, node) in nodes.iter().enumerate() {
         for name in node.output.iter().filter(|name| !name.is_empty()) {
             if producers.insert(name.as_str(), index).is_some() || outer.contains(name.as_str()) {
                 let place = format!("node {}", node_name(node, index));
@@ -59,17 +77,17 @@ fn producers<'m>(graph: &'m GraphProto, outer: &HashSet<&str>) -> Result<HashMap
     Ok(producers)
 }
 
-/// What the model's outputs need.
-fn needed(graph: &GraphProto, producers: &HashMap<&str, usize>, flow: &Flow) -> Visited {
-    let outputs = graph.output.iter().filter_map(|output| producers.get(output.name.as_str()));
+/// What the outputs need.
+fn needed(outputs: &[&str], producers: &HashMap<&str, usize>, flow: &Flow) -> Visited {
+    let outputs = outputs.iter().filter_map(|output| producers.get(output));
     let mut search = Dfs::from_parts(outputs.map(|index| NodeIndex::new(*index)).collect(), flow.visit_map());
     while search.next(Reversed(flow)).is_some() {}
     search.discovered
 }
 
 /// Names of nodes along one cycle: the shortest way from a node that is on one back to it.
-fn cycle(graph: &GraphProto, part: &NodeFiltered<&Flow, Visited>, start: NodeIndex) -> Vec<String> {
+fn cycle(nodes: &[NodeProto], part: &NodeFiltered<&Flow, Visited>, start: NodeIndex) -> Vec<String> {
     let ways = part.neighbors(start).filter_map(|next| astar(part, next, |at| at == start, |_| 1_usize, |_| 0));
     let way = ways.min_by_key(|(steps, _)| *steps).map_or_else(Vec::new, |(_, way)| way);
-    way.iter().take(CYCLE_NODES_SHOWN).map(|index| node_name(&graph.node[index.index()], index.index())).collect()
+    way.iter().take(CYCLE_NODES_SHOWN).map(|index| node_name(&nodes[index.index()], index.index())).collect()
 }

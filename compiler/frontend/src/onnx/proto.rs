@@ -31,13 +31,29 @@ pub struct ModelProto {
     pub functions: Vec<FunctionProto>,
 }
 
-/// A model-local function. Atoll reads only its name, to say that it is not supported.
+/// A model-local function: nodes that stand for one operator.
 #[derive(Clone, PartialEq, Message)]
 pub struct FunctionProto {
     #[prost(string, tag = "1")]
     pub name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub output: Vec<String>,
+    /// Names of attributes without a default.
+    #[prost(string, repeated, tag = "6")]
+    pub attribute: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub node: Vec<NodeProto>,
+    #[prost(message, repeated, tag = "9")]
+    pub opset_import: Vec<OperatorSetIdProto>,
     #[prost(string, tag = "10")]
     pub domain: String,
+    /// Attributes with their defaults.
+    #[prost(message, repeated, tag = "11")]
+    pub attribute_proto: Vec<AttributeProto>,
+    #[prost(string, tag = "13")]
+    pub overload: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -99,6 +115,8 @@ pub struct NodeProto {
     pub doc_string: String,
     #[prost(string, tag = "7")]
     pub domain: String,
+    #[prost(string, tag = "8")]
+    pub overload: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -123,6 +141,9 @@ pub struct AttributeProto {
     pub strings: Vec<Bytes>,
     #[prost(enumeration = "AttributeType", tag = "20")]
     pub r#type: i32,
+    /// In a function: the attribute of the calling node that this one stands for.
+    #[prost(string, tag = "21")]
+    pub ref_attr_name: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

@@ -10,10 +10,6 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-pub(super) fn identity(_: &mut Lowering, call: &Call<'_>) -> Results {
-    Ok(vec![call.input(0)?])
-}
-
 /// Does nothing at inference; the mask is not computed.
 pub(super) fn dropout(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if let Some(training) = call.optional(2)
@@ -52,22 +48,8 @@ pub(super) fn transpose(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 
 pub(super) fn concat(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let inputs = call.all_inputs()?;
-    let mut shape = lowering.shape(inputs[0]).to_vec();
-    let axis = axis_of(call.int("axis", 1)?, shape.len())?;
-    let dtype = lowering.dtype(inputs[0]);
-    for id in &inputs[1..] {
-        let other = lowering.shape(*id);
-        if other.len() != shape.len() || lowering.dtype(*id) != dtype {
-            return invalid("operands of different types or numbers of dimensions");
-        }
-        for (i, dim) in other.iter().enumerate() {
-            shape[i] = if i == axis { shape[i].clone() + dim.clone() } else { lowering.equal_dims(shape[i].clone(), dim.clone())? };
-        }
-    }
-    match inputs[..] {
-        [only] => Ok(vec![only]),
-        _ => Ok(vec![lowering.emit_one(&call.name, Op::Concat { axis }, &inputs, dtype, shape)?]),
-    }
+    let axis = axis_of(call.int("axis", 1)?, lowering.rank(inputs[0]))?;
+    Ok(vec![join(lowering, &call.name, &inputs, axis)?])
 }
 
 /// Sizes are an attribute before opset 13, an operand from there on, and may be left out for equal parts.
@@ -88,15 +70,66 @@ pub(super) fn split(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let mut start = Expr::Const(0);
     let mut parts = Vec::with_capacity(sizes.len());
     for (index, size) in sizes.into_iter().enumerate() {
-        let mut part = shape.clone();
-        part[axis] = size.clone();
-        let mut starts = vec![Expr::Const(0); shape.len()];
-        starts[axis] = std::mem::replace(&mut start, Expr::Const(0));
-        start = canonical(&(starts[axis].clone() + size));
-        let op = Op::Slice { starts, steps: vec![1; shape.len()] };
-        parts.push(lowering.emit_one(&format!("{}.{index}", call.name), op, &[x], lowering.dtype(x), part)?);
+        let end = canonical(&(start.clone() + size.clone()));
+        let start = std::mem::replace(&mut start, end);
+        parts.push(part(lowering, &format!("{}.{index}", call.name), x, axis, start, size)?);
     }
     Ok(parts)
+}
+
+/// The elements from `start` along an axis, `size` of them.
+pub(in super::super) fn part(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    axis: usize,
+    start: Expr,
+    size: Expr,
+) -> LowerResult<ValueId> {
+    let mut shape = lowering.shape(x).to_vec();
+    let mut starts = vec![Expr::Const(0); shape.len()];
+    starts[axis] = start;
+    shape[axis] = size;
+    let op = Op::Slice { starts, steps: vec![1; shape.len()] };
+    lowering.emit_one(name, op, &[x], lowering.dtype(x), shape)
+}
+
+/// The element at `index` of an axis, without that axis.
+pub(in super::super) fn element(lowering: &mut Lowering, name: &str, x: ValueId, axis: usize, index: i64) -> LowerResult<ValueId> {
+    let part = part(lowering, name, x, axis, Expr::Const(index), Expr::Const(1))?;
+    let mut shape = lowering.shape(part).to_vec();
+    shape.remove(axis);
+    lowering.reshape(name, part, shape)
+}
+
+/// Tensors of one shape, one after the other along a new axis.
+pub(in super::super) fn stack(lowering: &mut Lowering, name: &str, parts: &[ValueId], axis: usize) -> LowerResult<ValueId> {
+    let mut rows = Vec::with_capacity(parts.len());
+    for part in parts {
+        let mut shape = lowering.shape(*part).to_vec();
+        shape.insert(axis, Expr::Const(1));
+        rows.push(lowering.reshape(name, *part, shape)?);
+    }
+    join(lowering, name, &rows, axis)
+}
+
+/// Tensors one after the other along an axis.
+pub(in super::super) fn join(lowering: &mut Lowering, name: &str, parts: &[ValueId], axis: usize) -> LowerResult<ValueId> {
+    let [first, others @ ..] = parts else { return invalid("no tensors to put one after the other") };
+    let (dtype, mut shape) = (lowering.dtype(*first), lowering.shape(*first).to_vec());
+    for id in others {
+        let other = lowering.shape(*id);
+        if other.len() != shape.len() || lowering.dtype(*id) != dtype {
+            return invalid("operands of different types or numbers of dimensions");
+        }
+        for (i, dim) in other.iter().enumerate() {
+            shape[i] = if i == axis { shape[i].clone() + dim.clone() } else { lowering.equal_dims(shape[i].clone(), dim.clone())? };
+        }
+    }
+    match others {
+        [] => Ok(*first),
+        _ => lowering.emit_one(name, Op::Concat { axis }, parts, dtype, shape),
+    }
 }
 
 /// Without `num_outputs` the parts must be equal; with it the last may be smaller.

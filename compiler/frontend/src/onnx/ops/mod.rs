@@ -2,7 +2,7 @@
 
 mod constant;
 mod conv;
-mod layout;
+pub(super) mod layout;
 mod matmul;
 mod norm;
 mod pointwise;
@@ -14,12 +14,45 @@ mod shape;
 use super::call::Call;
 use super::error::LowerResult;
 use super::lowering::Lowering;
+use super::nodes::Failure;
+use super::scope::Item;
+use super::{Import, is_default_domain, sequence, subgraph};
 use crate::tensor_graph::ValueId;
 
 /// Lowers one node; gives the values of its results in ONNX's order. Results that nobody reads may be left out.
 pub(super) type Lower = fn(&mut Lowering, &Call<'_>) -> LowerResult<Vec<ValueId>>;
 
-/// All operators by name, sorted.
+/// Lowers one node with subgraphs, sequences or optionals; it has the whole import, to lower more nodes.
+pub(super) type LowerItems = for<'m> fn(&mut Import<'m>, &Call<'m>) -> Result<Vec<Item>, Failure>;
+
+/// How an operator is lowered.
+#[derive(Clone, Copy)]
+pub(super) enum Operator {
+    Tensors(Lower),
+    Items(LowerItems),
+}
+
+/// Operators with subgraphs, and those on sequences and optionals, by name, sorted.
+static ITEM_OPERATORS: &[(&str, LowerItems)] = &[
+    ("ConcatFromSequence", sequence::concat_from_sequence),
+    ("Identity", sequence::identity),
+    ("If", subgraph::if_),
+    ("Loop", subgraph::loop_),
+    ("Optional", sequence::identity),
+    ("OptionalGetElement", sequence::optional_get_element),
+    ("OptionalHasElement", sequence::optional_has_element),
+    ("Scan", subgraph::scan),
+    ("SequenceAt", sequence::sequence_at),
+    ("SequenceConstruct", sequence::sequence_construct),
+    ("SequenceEmpty", sequence::sequence_empty),
+    ("SequenceErase", sequence::sequence_erase),
+    ("SequenceInsert", sequence::sequence_insert),
+    ("SequenceLength", sequence::sequence_length),
+    ("SequenceMap", sequence::sequence_map),
+    ("SplitToSequence", sequence::split_to_sequence),
+];
+
+/// All operators on tensors, sorted by name. The name of an operator outside the default domain begins with its domain, as in ONNX's text format.
 static OPERATORS: &[(&str, Lower)] = &[
     ("Abs", pointwise::unary),
     ("Add", pointwise::binary),
@@ -57,7 +90,6 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("GroupNormalization", norm::group_normalization),
     ("HardSigmoid", pointwise::hard_sigmoid),
     ("HardSwish", pointwise::hard_swish),
-    ("Identity", layout::identity),
     ("InstanceNormalization", norm::instance_normalization),
     ("IsNaN", pointwise::is_nan),
     ("LRN", norm::local_response_normalization),
@@ -129,16 +161,33 @@ static OPERATORS: &[(&str, Lower)] = &[
 
 /// Names of all operators that can be imported.
 pub fn supported_operators() -> impl Iterator<Item = &'static str> {
-    OPERATORS.iter().map(|(name, _)| *name)
+    OPERATORS.iter().map(|(name, _)| *name).chain(ITEM_OPERATORS.iter().map(|(name, _)| *name))
 }
 
-pub(super) fn find(operator: &str) -> Option<Lower> {
-    OPERATORS.binary_search_by_key(&operator, |(name, _)| name).ok().map(|i| OPERATORS[i].1)
+pub(super) fn find(domain: &str, operator: &str) -> Option<Operator> {
+    let name = if is_default_domain(domain) { operator.to_owned() } else { format!("{domain}.{operator}") };
+    let of_tensors = OPERATORS.binary_search_by_key(&name.as_str(), |(name, _)| name).ok().map(|i| Operator::Tensors(OPERATORS[i].1));
+    let of_items =
+        || ITEM_OPERATORS.binary_search_by_key(&name.as_str(), |(name, _)| name).ok().map(|i| Operator::Items(ITEM_OPERATORS[i].1));
+    of_tensors.or_else(of_items)
 }
 
-/// The operator with the most similar name.
-pub(super) fn nearest(operator: &str) -> &'static str {
-    supported_operators().min_by_key(|name| edit_distance(name, operator)).unwrap_or("Identity")
+/// The operator with the most similar name, where one is similar: one name begins with the other, or few letters differ.
+pub(super) fn nearest(operator: &str) -> Option<&'static str> {
+    let distance = |name: &'static str| {
+        let short = name.rsplit('.').next().unwrap_or(name);
+        let letters = edit_distance(short, operator);
+        let is_near = begins_with_words_of(operator, short) || begins_with_words_of(short, operator) || letters * 3 <= operator.len();
+        // A common beginning says more than a common ending: ConvTranspose is a kind of Conv.
+        let common = short.bytes().zip(operator.bytes()).take_while(|(a, b)| a == b).count();
+        is_near.then_some((operator.len() + short.len() - 2 * common + letters, name))
+    };
+    supported_operators().filter_map(distance).min().map(|(_, name)| name)
+}
+
+/// Whether `name` is `beginning` and more words.
+fn begins_with_words_of(name: &str, beginning: &str) -> bool {
+    name.strip_prefix(beginning).is_some_and(|rest| beginning.len() > 1 && rest.starts_with(|c: char| !c.is_lowercase()))
 }
 
 /// Letters to insert, delete or replace to make one name the other.
@@ -161,11 +210,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_finds_similar_names() {
-        assert!(OPERATORS.is_sorted_by(|a, b| a.0 < b.0));
-        assert!(OPERATORS.iter().all(|(name, _)| find(name).is_some()));
-        assert_eq!(nearest("ConvTranspose"), "Transpose");
-        assert_eq!(nearest("ReduceMedian"), "ReduceMean");
-        assert!(find("NoSuchOperator").is_none());
+    fn the_tables_are_sorted_and_every_row_is_found() {
+        assert!(OPERATORS.is_sorted_by(|a, b| a.0 < b.0) && ITEM_OPERATORS.is_sorted_by(|a, b| a.0 < b.0));
+        for name in supported_operators() {
+            let (domain, operator) = name.rsplit_once('.').unwrap_or(("", name));
+            assert!(find(domain, operator).is_some(), "{name}");
+        }
+        assert!(find("", "NoSuchOperator").is_none() && find("com.example", "Relu").is_none() && find("ai.onnx", "Relu").is_some());
+    }
+
+    #[test]
+    fn only_similar_names_are_near() {
+        assert_eq!(nearest("ReduceMedian"), Some("ReduceMean"));
+        assert_eq!(nearest("Relux"), Some("Relu"));
+        assert!(nearest("ConvTransposeBackward").is_some_and(|name| name.starts_with("Conv")));
+        assert_eq!(nearest("Quaternion"), None);
     }
 }

@@ -1,0 +1,154 @@
+//! Short names for operators of the tensor graph, for ONNX operators that are made of several.
+
+use super::super::error::{LowerResult, invalid};
+use super::super::lowering::{Lowering, shape_text};
+use super::layout;
+use crate::tensor::Tensor;
+use crate::tensor_graph::{MatMul, Op, PointArg, PointOp, PointProgram, Reduce, ReduceKind, ValueId};
+use atoll_kgraph::{DType, Expr};
+
+/// Builds one ONNX operator out of several; `name` begins the names of all of them.
+pub(super) struct Compose<'l> {
+    pub(super) lowering: &'l mut Lowering,
+    name: String,
+}
+
+impl<'l> Compose<'l> {
+    pub(super) fn new(lowering: &'l mut Lowering, name: &str) -> Compose<'l> {
+        Compose { lowering, name: name.into() }
+    }
+
+    fn named(&self, what: &str) -> String {
+        format!("{}.{what}", self.name)
+    }
+
+    pub(super) fn dtype(&self, x: ValueId) -> DType {
+        self.lowering.dtype(x)
+    }
+
+    pub(super) fn shape(&self, x: ValueId) -> Vec<Expr> {
+        self.lowering.shape(x).to_vec()
+    }
+
+    /// The dimensions of a tensor with `N` of them.
+    pub(super) fn dims<const N: usize>(&self, what: &str, x: ValueId) -> LowerResult<[Expr; N]> {
+        let shape = self.shape(x);
+        shape.try_into().map_or_else(|shape: Vec<Expr>| invalid(format!("{what} of shape {}, which needs {N} dimensions", shape_text(&shape))), Ok)
+    }
+
+    /// One scalar operation on tensors, broadcast to each other; the step computes in the type of the last operand.
+    pub(super) fn point(&mut self, what: &str, op: PointOp, operands: &[ValueId]) -> LowerResult<ValueId> {
+        let ty = operands.last().map_or(DType::F32, |id| self.dtype(*id));
+        let dtype = match op {
+            PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual | PointOp::Equal => DType::Bool,
+            _ => ty,
+        };
+        self.lowering.pointwise(&self.named(what), operands, dtype, |p, args| {
+            p.step(op, ty, args);
+        })
+    }
+
+    pub(super) fn add(&mut self, what: &str, a: ValueId, b: ValueId) -> LowerResult<ValueId> {
+        self.point(what, PointOp::Add, &[a, b])
+    }
+
+    pub(super) fn mul(&mut self, what: &str, a: ValueId, b: ValueId) -> LowerResult<ValueId> {
+        self.point(what, PointOp::Mul, &[a, b])
+    }
+
+    /// `op(x, number)`.
+    pub(super) fn with_number(&mut self, what: &str, op: PointOp, x: ValueId, number: f64) -> LowerResult<ValueId> {
+        let ty = self.dtype(x);
+        self.lowering.pointwise(&self.named(what), &[x], ty, |p, args| {
+            p.step(op, ty, &[args[0], PointArg::Const(number)]);
+        })
+    }
+
+    /// `then` where the condition holds, `other` elsewhere, broadcast to each other.
+    pub(super) fn select(&mut self, what: &str, condition: ValueId, then: ValueId, other: ValueId) -> LowerResult<ValueId> {
+        self.point(what, PointOp::Where, &[condition, then, other])
+    }
+
+    /// `x` where the condition holds, a number elsewhere.
+    pub(super) fn select_or(&mut self, what: &str, condition: ValueId, x: ValueId, number: f64) -> LowerResult<ValueId> {
+        let ty = self.dtype(x);
+        self.lowering.pointwise(&self.named(what), &[condition, x], ty, |p, args| {
+            p.step(PointOp::Where, ty, &[args[0], args[1], PointArg::Const(number)]);
+        })
+    }
+
+    pub(super) fn cast(&mut self, what: &str, x: ValueId, dtype: DType) -> LowerResult<ValueId> {
+        self.lowering.cast(&self.named(what), x, dtype)
+    }
+
+    pub(super) fn constant(&mut self, what: &str, tensor: &Tensor) -> ValueId {
+        self.lowering.constant(&self.named(what), tensor)
+    }
+
+    pub(super) fn fill(&mut self, what: &str, dtype: DType, shape: Vec<Expr>, number: f64) -> LowerResult<ValueId> {
+        self.lowering.fill(&self.named(what), dtype, shape, number)
+    }
+
+    pub(super) fn reshape(&mut self, what: &str, x: ValueId, shape: Vec<Expr>) -> LowerResult<ValueId> {
+        self.lowering.reshape(&self.named(what), x, shape)
+    }
+
+    pub(super) fn transpose(&mut self, what: &str, x: ValueId, permutation: &[usize]) -> LowerResult<ValueId> {
+        self.lowering.transpose(&self.named(what), x, permutation.to_vec())
+    }
+
+    /// The elements from `start` along an axis, `size` of them.
+    pub(super) fn part(&mut self, what: &str, x: ValueId, axis: usize, start: impl Into<Expr>, size: impl Into<Expr>) -> LowerResult<ValueId> {
+        let (start, size) = (start.into(), size.into());
+        if start.as_const() == Some(0) && self.lowering.shape(x)[axis] == size {
+            return Ok(x);
+        }
+        layout::part(self.lowering, &self.named(what), x, axis, start, size)
+    }
+
+    /// Tensors one after the other along an axis.
+    pub(super) fn join(&mut self, what: &str, parts: &[ValueId], axis: usize) -> LowerResult<ValueId> {
+        layout::join(self.lowering, &self.named(what), parts, axis)
+    }
+
+    /// Tensors of one shape, one after the other along a new axis.
+    pub(super) fn stack(&mut self, what: &str, parts: &[ValueId], axis: usize) -> LowerResult<ValueId> {
+        layout::stack(self.lowering, &self.named(what), parts, axis)
+    }
+
+    pub(super) fn gather(&mut self, what: &str, data: ValueId, indices: ValueId, axis: usize) -> LowerResult<ValueId> {
+        let shape = self.lowering.shape(data);
+        let shape = [&shape[..axis], self.lowering.shape(indices), &shape[axis + 1..]].concat();
+        self.lowering.emit_one(&self.named(what), Op::Gather { axis }, &[data, indices], self.dtype(data), shape)
+    }
+
+    /// Matrix product of the two innermost dimensions; the others broadcast. `b` is stored as `[..., N, K]` where `transpose_b`.
+    pub(super) fn matmul(&mut self, what: &str, a: ValueId, b: ValueId, transpose_b: bool) -> LowerResult<ValueId> {
+        let (a_shape, b_shape) = (self.shape(a), self.shape(b));
+        if a_shape.len() < 2 || b_shape.len() < 2 || self.dtype(a) != self.dtype(b) {
+            return invalid(format!("a product of shapes {} and {}", shape_text(&a_shape), shape_text(&b_shape)));
+        }
+        let (a_lead, a_matrix) = a_shape.split_at(a_shape.len() - 2);
+        let (b_lead, b_matrix) = b_shape.split_at(b_shape.len() - 2);
+        let (inner, columns) = if transpose_b { (&b_matrix[1], &b_matrix[0]) } else { (&b_matrix[0], &b_matrix[1]) };
+        self.lowering.equal_dims(a_matrix[1].clone(), inner.clone())?;
+        let mut shape = self.lowering.broadcast_shapes(a_lead, b_lead)?;
+        shape.extend([a_matrix[0].clone(), columns.clone()]);
+        let op = Op::MatMul(MatMul { transpose_a: false, transpose_b, epilogue: PointProgram::default() });
+        self.lowering.emit_one(&self.named(what), op, &[a, b], self.dtype(a), shape)
+    }
+
+    pub(super) fn softmax(&mut self, what: &str, x: ValueId) -> LowerResult<ValueId> {
+        let shape = self.shape(x);
+        self.lowering.emit_one(&self.named(what), Op::Softmax { axis: shape.len() - 1, log: false }, &[x], self.dtype(x), shape)
+    }
+
+    /// A reduction of the last axis, which stays as 1.
+    pub(super) fn reduce_last(&mut self, what: &str, kind: ReduceKind, x: ValueId) -> LowerResult<ValueId> {
+        let mut shape = self.shape(x);
+        let axis = shape.len() - 1;
+        shape[axis] = Expr::Const(1);
+        let op = Op::Reduce(Reduce { kind, axes: vec![axis], keep_dims: true });
+        self.lowering.emit_one(&self.named(what), op, &[x], self.dtype(x), shape)
+    }
+}

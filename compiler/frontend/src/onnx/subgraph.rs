@@ -1,0 +1,365 @@
+//! `If`, `Loop` and `Scan` without control flow at run time.
+//!
+//! A branch whose condition is known at compile time is taken; a loop whose trip count is known is unrolled. What is known only at run time is computed and then selected:
+//! both branches of an `If`, and all iterations of a `Loop` whose condition may end it early. That costs the time of what is not selected, at every run, so it is bounded
+//! by the limits below; beyond them the model is refused.
+
+use super::Import;
+use super::call::{Call, axis_of};
+use super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::lowering::shape_text;
+use super::nodes::{Failure, tensor_of};
+use super::ops::layout;
+use super::proto::{DimensionValue, GraphProto};
+use super::read;
+use super::scope::{Body, Item};
+use crate::size::same_shape;
+use crate::tensor::{Tensor, is_float};
+use crate::tensor_graph::{PointOp, ValueId};
+use atoll_kgraph::DType;
+
+type Items = Result<Vec<Item>, Failure>;
+
+/// Most nodes of both branches of an `If` whose condition is known only at run time.
+const BRANCH_NODES_MAX: usize = 1 << 12;
+/// Most iterations of a loop that is unrolled.
+const ITERATIONS_MAX: i64 = 1 << 12;
+/// Most nodes that a loop becomes.
+const UNROLLED_NODES_MAX: usize = 1 << 15;
+/// Most bytes of constants that a loop computes at compile time.
+const UNROLLED_BYTES_MAX: u64 = 1 << 30;
+
+/// A truth value.
+#[derive(Clone, Copy)]
+enum Truth {
+    Known(bool),
+    /// Computed at run time; a scalar.
+    Computed(ValueId),
+}
+
+fn truth_of(import: &mut Import<'_>, call: &Call<'_>, id: ValueId) -> LowerResult<Truth> {
+    let lowering = &mut import.lowering;
+    if lowering.shape(id).iter().any(|dim| dim.as_const() != Some(1)) {
+        return invalid(format!("a condition of shape {}", shape_text(lowering.shape(id))));
+    }
+    match lowering.known(id).as_deref() {
+        Some([known]) => match known.as_const() {
+            Some(value) => Ok(Truth::Known(value != 0)),
+            None => unsupported(format!("its condition depends on a symbolic size ({known}); give the size a fixed value")),
+        },
+        _ if lowering.dtype(id) != DType::Bool => invalid("a condition that is no Bool"),
+        _ => Ok(Truth::Computed(lowering.reshape(&format!("{}.condition", call.name), id, vec![])?)),
+    }
+}
+
+pub(super) fn if_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
+    let condition = truth_of(import, call, call.input(0)?)?;
+    let condition = match condition {
+        Truth::Known(true) => return branch(import, call, "then_branch"),
+        Truth::Known(false) => return branch(import, call, "else_branch"),
+        Truth::Computed(condition) => condition,
+    };
+    let before = import.lowering.graph.nodes.len();
+    let (then, other) = (branch(import, call, "then_branch")?, branch(import, call, "else_branch")?);
+    let nodes = import.lowering.graph.nodes.len() - before;
+    if nodes > BRANCH_NODES_MAX {
+        let found = format!("{nodes} nodes");
+        let what = "what both branches compute, since the condition is known only at run time,".into();
+        return Err(LowerError::TooLarge { what, found, limit: BRANCH_NODES_MAX.to_string() }.into());
+    }
+    if then.len() != other.len() {
+        return Ok(invalid("its branches have different numbers of results")?);
+    }
+    let pairs = then.iter().zip(&other).enumerate();
+    pairs.map(|(i, (then, other))| Ok(select(import, &format!("{}.{i}", call.name), condition, then, other)?)).collect()
+}
+
+fn branch<'m>(import: &mut Import<'m>, call: &Call<'m>, name: &str) -> Items {
+    let body = Body::of_graph(call.graph(name)?)?;
+    import.lower_body(&body, &format!("{}/{name}", call.name), vec![], None)
+}
+
+/// `then` where the condition holds, `other` elsewhere.
+fn select(import: &mut Import<'_>, name: &str, condition: ValueId, then: &Item, other: &Item) -> LowerResult<Item> {
+    match (then, other) {
+        (Item::Tensor(then), Item::Tensor(other)) => Ok(Item::Tensor(select_tensor(import, name, condition, *then, *other)?)),
+        (Item::Sequence(then), Item::Sequence(other)) if then.len() == other.len() => {
+            let pairs = then.iter().zip(other).enumerate();
+            let elements = pairs.map(|(i, (then, other))| select_tensor(import, &format!("{name}.{i}"), condition, *then, *other));
+            Ok(Item::Sequence(elements.collect::<LowerResult<_>>()?))
+        }
+        (Item::Nothing, Item::Nothing) => Ok(Item::Nothing),
+        _ => unsupported("its condition is known only at run time and decides about a sequence's length or about an optional"),
+    }
+}
+
+fn select_tensor(import: &mut Import<'_>, name: &str, condition: ValueId, then: ValueId, other: ValueId) -> LowerResult<ValueId> {
+    if then == other {
+        return Ok(then);
+    }
+    let lowering = &mut import.lowering;
+    let (dtype, shape) = (lowering.dtype(then), lowering.shape(then).to_vec());
+    if dtype != lowering.dtype(other) {
+        return invalid(format!("results of types {dtype:?} and {:?}", lowering.dtype(other)));
+    }
+    if !same_shape(&shape, lowering.shape(other)) {
+        let (then, other) = (shape_text(&shape), shape_text(lowering.shape(other)));
+        return unsupported(format!("its condition is known only at run time and decides between shapes {then} and {other}"));
+    }
+    lowering.pointwise_to(name, &[condition, then, other], dtype, shape, |p, args| {
+        p.step(PointOp::Where, dtype, args);
+    })
+}
+
+/// Watches how much a loop becomes.
+struct Growth {
+    nodes_before: usize,
+    values_seen: usize,
+    constant_bytes: u64,
+}
+
+impl Growth {
+    fn new(import: &Import<'_>) -> Growth {
+        let graph = &import.lowering.graph;
+        Growth { nodes_before: graph.nodes.len(), values_seen: graph.values.len(), constant_bytes: 0 }
+    }
+
+    fn check(&mut self, import: &mut Import<'_>) -> Result<(), Failure> {
+        import.count_nodes(1)?;
+        let graph = &import.lowering.graph;
+        let new = &graph.values[self.values_seen..];
+        self.constant_bytes += new.iter().filter_map(|value| value.constant.as_ref()).map(|bytes| bytes.len() as u64).sum::<u64>();
+        self.values_seen = graph.values.len();
+        let nodes = graph.nodes.len() - self.nodes_before;
+        let too_large = |found: String, limit: String| Err(LowerError::TooLarge { what: "the unrolled loop".into(), found, limit }.into());
+        if nodes > UNROLLED_NODES_MAX {
+            return too_large(format!("more than {UNROLLED_NODES_MAX} nodes"), UNROLLED_NODES_MAX.to_string());
+        }
+        if self.constant_bytes > UNROLLED_BYTES_MAX {
+            return too_large(format!("{} bytes of constants", self.constant_bytes), UNROLLED_BYTES_MAX.to_string());
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
+    let graph = call.graph("body")?;
+    let body = Body::of_graph(graph)?;
+    let trips = match call.optional(0) {
+        Some(trips) => import.lowering.require_ints(trips, "trip count")?.first().copied(),
+        None => None,
+    };
+    let mut go = match call.optional(1) {
+        Some(condition) => truth_of(import, call, condition)?,
+        None => Truth::Known(true),
+    };
+    let mut carried: Vec<Item> = call.items.iter().skip(2).cloned().collect();
+    let states = carried.len();
+    let Some(scans) = body.outputs.len().checked_sub(1 + states).filter(|_| body.inputs.len() == 2 + states) else {
+        return Ok(invalid(format!("{states} values are carried through a body of {} results", body.outputs.len()))?);
+    };
+    let mut rows: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
+    let mut growth = Growth::new(import);
+    for iteration in (0..).take_while(|iteration| trips.is_none_or(|trips| *iteration < trips)) {
+        if matches!(go, Truth::Known(false)) {
+            break;
+        }
+        check_iteration(iteration, trips, go, scans)?;
+        let name = format!("{}/{iteration}", call.name);
+        let items = [iteration_number(import, &name, iteration), condition_item(import, &name, go)];
+        let mut results = import.lower_body(&body, &name, items.into_iter().chain(carried.iter().cloned()).collect(), None)?;
+        for (row, item) in rows.iter_mut().zip(results.split_off(1 + states)) {
+            row.push(tensor_of(&item, "a scan result")?);
+        }
+        let after = results.split_off(1);
+        carried = match go {
+            Truth::Known(_) => after,
+            Truth::Computed(go) => {
+                let pairs = after.iter().zip(&carried).enumerate();
+                pairs.map(|(i, (new, old))| select(import, &format!("{name}.{i}"), go, new, old)).collect::<LowerResult<_>>()?
+            }
+        };
+        let next = truth_of(import, call, tensor_of(&results[0], "the condition")?)?;
+        go = both(import, &name, go, next)?;
+        growth.check(import)?;
+    }
+    for (index, row) in rows.iter().enumerate() {
+        carried.push(stack(import, &format!("{}.{index}", call.name), row, 0, graph, 1 + states + index)?);
+    }
+    Ok(carried)
+}
+
+/// Refuses loops that cannot be unrolled.
+fn check_iteration(iteration: i64, trips: Option<i64>, go: Truth, scans: usize) -> LowerResult<()> {
+    if matches!(go, Truth::Computed(_)) {
+        if trips.is_none_or(|trips| trips > ITERATIONS_MAX) {
+            return unsupported("how often it runs is decided only at run time");
+        }
+        if scans > 0 {
+            return unsupported("its condition is known only at run time, and so is the length of its scan results");
+        }
+    }
+    if iteration >= ITERATIONS_MAX {
+        let found = trips.map_or_else(|| format!("more than {ITERATIONS_MAX} iterations"), |trips| format!("{trips} iterations"));
+        return Err(LowerError::TooLarge { what: "the loop to unroll".into(), found, limit: ITERATIONS_MAX.to_string() });
+    }
+    Ok(())
+}
+
+fn iteration_number(import: &mut Import<'_>, name: &str, iteration: i64) -> Item {
+    Item::Tensor(import.lowering.constant(&format!("{name}.iteration"), &Tensor::ints(DType::I64, vec![], [iteration])))
+}
+
+fn condition_item(import: &mut Import<'_>, name: &str, truth: Truth) -> Item {
+    Item::Tensor(match truth {
+        Truth::Computed(id) => id,
+        Truth::Known(known) => {
+            import.lowering.constant(&format!("{name}.condition"), &Tensor::ints(DType::Bool, vec![], [i64::from(known)]))
+        }
+    })
+}
+
+/// Whether a loop goes on after an iteration, where it went on before.
+fn both(import: &mut Import<'_>, name: &str, before: Truth, next: Truth) -> LowerResult<Truth> {
+    match (before, next) {
+        (Truth::Known(true), next) | (next, Truth::Known(true)) => Ok(next),
+        (Truth::Known(false), _) | (_, Truth::Known(false)) => Ok(Truth::Known(false)),
+        (Truth::Computed(before), Truth::Computed(next)) => {
+            let and = import.lowering.pointwise(&format!("{name}.goes_on"), &[before, next], DType::Bool, |p, args| {
+                p.step(PointOp::And, DType::Bool, args);
+            })?;
+            Ok(Truth::Computed(and))
+        }
+    }
+}
+
+/// The scan results of all iterations as one tensor; where there was no iteration, the body's result `output` says what is in it.
+fn stack(import: &mut Import<'_>, name: &str, rows: &[ValueId], axis: i64, graph: &GraphProto, output: usize) -> Result<Item, Failure> {
+    if let Some(first) = rows.first() {
+        let axis = axis_of(axis, import.lowering.rank(*first) + 1)?;
+        return Ok(Item::Tensor(layout::stack(&mut import.lowering, name, rows, axis)?));
+    }
+    let tensor = graph.output.get(output).and_then(|o| o.r#type.as_ref()).and_then(|t| t.tensor_type.as_ref());
+    let dtype = tensor.and_then(|t| read::dtype_of(t.elem_type));
+    let dims: Option<Vec<usize>> = tensor.and_then(|t| t.shape.as_ref()).and_then(|shape| {
+        shape
+            .dim
+            .iter()
+            .map(|dim| if let Some(DimensionValue::DimValue(size)) = dim.value { usize::try_from(size).ok() } else { None })
+            .collect()
+    });
+    let (Some(dtype), Some(mut shape)) = (dtype, dims) else {
+        return Ok(unsupported("it has no iteration, and the model does not say what shape a scan result has")?);
+    };
+    shape.insert(axis_of(axis, shape.len() + 1)?, 0);
+    let empty = if is_float(dtype) { Tensor::floats(dtype, shape, []) } else { Tensor::ints(dtype, shape, []) };
+    Ok(Item::Tensor(import.lowering.constant(name, &empty)))
+}
+
+/// How a scan goes through one of its inputs or results.
+#[derive(Clone, Copy)]
+struct Way {
+    axis: i64,
+    is_reverse: bool,
+}
+
+/// Axes and directions of `count` inputs or results.
+fn ways(call: &Call<'_>, axes: &str, directions: &str, count: usize) -> LowerResult<Vec<Way>> {
+    let read = |name: &str| Ok(call.ints(name)?.unwrap_or_else(|| vec![0; count]));
+    let (axes, directions) = (read(axes)?, read(directions)?);
+    if axes.len() != count || directions.len() != count {
+        return invalid(format!("{} axes and {} directions for {count} tensors", axes.len(), directions.len()));
+    }
+    Ok(axes.into_iter().zip(directions).map(|(axis, direction)| Way { axis, is_reverse: direction != 0 }).collect())
+}
+
+/// What is the same for every use of a scan's body.
+struct Scan<'b, 'm> {
+    graph: &'m GraphProto,
+    body: &'b Body<'m>,
+    inputs: Vec<Way>,
+    outputs: Vec<Way>,
+    growth: Growth,
+}
+
+pub(super) fn scan<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
+    let graph = call.graph("body")?;
+    let body = Body::of_graph(graph)?;
+    // Operator set 8 has a batch axis in front, and lengths of the sequences as first operand.
+    let has_batch = call.opset < 9;
+    let items = &call.items[usize::from(has_batch).min(call.items.len())..];
+    let scanned = usize::try_from(call.int("num_scan_inputs", 0)?).ok().filter(|n| (1..=items.len()).contains(n));
+    let Some(scanned) = scanned else { return Ok(invalid(format!("num_scan_inputs with {} operands", items.len()))?) };
+    let states = items.len() - scanned;
+    let Some(scans) = body.outputs.len().checked_sub(states) else {
+        return Ok(invalid(format!("{states} states of a body with {} results", body.outputs.len()))?);
+    };
+    let directions = if has_batch { "directions" } else { "scan_input_directions" };
+    let inputs = ways(call, "scan_input_axes", directions, scanned)?;
+    let outputs = ways(call, "scan_output_axes", "scan_output_directions", scans)?;
+    let tensors = items.iter().map(|item| tensor_of(item, "an operand")).collect::<LowerResult<Vec<ValueId>>>()?;
+    let mut scan = Scan { graph, body: &body, inputs, outputs, growth: Growth::new(import) };
+    if !has_batch {
+        return scan.run(import, &call.name, &tensors[..states], &tensors[states..]);
+    }
+    if call.optional(0).is_some() {
+        return Ok(unsupported("sequence_lens: all sequences of a batch must have the same length")?);
+    }
+    let batch = static_dim(import, tensors[0], 0)?;
+    let mut rows = vec![Vec::new(); body.outputs.len()];
+    for row in 0..batch {
+        let name = format!("{}/{row}", call.name);
+        let of_row = |(i, id): (usize, &ValueId)| layout::element(&mut import.lowering, &format!("{name}.{i}"), *id, 0, row);
+        let tensors = tensors.iter().enumerate().map(of_row).collect::<LowerResult<Vec<ValueId>>>()?;
+        for (rows, item) in rows.iter_mut().zip(scan.run(import, &name, &tensors[..states], &tensors[states..])?) {
+            rows.push(tensor_of(&item, "a result")?);
+        }
+    }
+    let results = rows.iter().enumerate();
+    results.map(|(i, rows)| Ok(Item::Tensor(layout::stack(&mut import.lowering, &format!("{}.{i}", call.name), rows, 0)?))).collect()
+}
+
+/// A dimension that must be a number.
+fn static_dim(import: &Import<'_>, id: ValueId, axis: usize) -> LowerResult<i64> {
+    let dim = &import.lowering.shape(id).get(axis).ok_or_else(|| LowerError::Invalid(format!("no dimension {axis}")))?;
+    dim.as_const().ok_or_else(|| LowerError::Unsupported(format!("its length is a symbolic size ({dim}); give it a fixed value")))
+}
+
+impl<'m> Scan<'_, 'm> {
+    /// Runs the body along the scanned axes.
+    fn run(&mut self, import: &mut Import<'m>, name: &str, states: &[ValueId], scanned: &[ValueId]) -> Items {
+        let axes = scanned.iter().zip(&self.inputs).map(|(id, way)| axis_of(way.axis, import.lowering.rank(*id)));
+        let axes = axes.collect::<LowerResult<Vec<usize>>>()?;
+        let length = static_dim(import, scanned[0], axes[0])?;
+        if length > ITERATIONS_MAX {
+            let (found, limit) = (format!("{length} iterations"), ITERATIONS_MAX.to_string());
+            return Err(LowerError::TooLarge { what: "the scan to unroll".into(), found, limit }.into());
+        }
+        let mut carried: Vec<Item> = states.iter().map(|id| Item::Tensor(*id)).collect();
+        let mut rows: Vec<Vec<ValueId>> = vec![Vec::new(); self.outputs.len()];
+        for iteration in 0..length {
+            let name = format!("{name}/{iteration}");
+            let mut items = carried;
+            for (i, ((id, way), axis)) in scanned.iter().zip(&self.inputs).zip(&axes).enumerate() {
+                if static_dim(import, *id, *axis)? != length {
+                    return Ok(invalid("scanned tensors of different lengths")?);
+                }
+                let at = if way.is_reverse { length - 1 - iteration } else { iteration };
+                items.push(Item::Tensor(layout::element(&mut import.lowering, &format!("{name}.{i}"), *id, *axis, at)?));
+            }
+            let mut results = import.lower_body(self.body, &name, items, None)?;
+            for (row, item) in rows.iter_mut().zip(results.split_off(states.len())) {
+                row.push(tensor_of(&item, "a scan result")?);
+            }
+            carried = results;
+            self.growth.check(import)?;
+        }
+        for (index, (mut row, way)) in rows.into_iter().zip(&self.outputs).enumerate() {
+            if way.is_reverse {
+                row.reverse();
+            }
+            carried.push(stack(import, &format!("{name}.{index}"), &row, way.axis, self.graph, states.len() + index)?);
+        }
+        Ok(carried)
+    }
+}

@@ -1,12 +1,11 @@
 //! Operators that move elements.
 
-use super::super::call::{Call, axes_of, axis_of};
+use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use crate::size::{at_least, bounds, canonical, smaller};
-use crate::tensor::Tensor;
-use crate::tensor_graph::{Op, PadMode, PointArg, PointOp, ValueId};
-use atoll_kgraph::{DType, Expr};
+use crate::tensor_graph::{Op, PadMode, ValueId};
+use atoll_kgraph::Expr;
 
 type Results = LowerResult<Vec<ValueId>>;
 
@@ -18,17 +17,6 @@ pub(super) fn dropout(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         return unsupported("training_mode = 1; export the model in evaluation mode");
     }
     Ok(vec![call.input(0)?])
-}
-
-pub(super) fn gather(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let (data, indices) = (call.input(0)?, call.input(1)?);
-    let shape = lowering.shape(data);
-    let axis = axis_of(call.int("axis", 0)?, shape.len())?;
-    if !matches!(lowering.dtype(indices), DType::I32 | DType::I64) {
-        return invalid(format!("indices of type {:?}", lowering.dtype(indices)));
-    }
-    let shape = [&shape[..axis], lowering.shape(indices), &shape[axis + 1..]].concat();
-    Ok(vec![lowering.emit_one(&call.name, Op::Gather { axis }, &[data, indices], lowering.dtype(data), shape)?])
 }
 
 pub(super) fn transpose(lowering: &mut Lowering, call: &Call<'_>) -> Results {
@@ -330,36 +318,4 @@ pub(super) fn space_to_depth(lowering: &mut Lowering, call: &Call<'_>) -> Result
     let b = Expr::Const(block);
     let split = vec![n.clone(), c.clone(), h.clone(), b.clone(), w.clone(), b];
     rearrange(lowering, call, split, vec![0, 3, 5, 1, 2, 4], vec![n, c * (block * block), h, w])
-}
-
-/// Compares every index with `0..depth`.
-pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let (indices, values) = (call.input(0)?, call.input(2)?);
-    let depth = lowering.require_ints(call.input(1)?, "depth")?.first().copied().unwrap_or(0);
-    let rank = lowering.rank(indices);
-    let axis = axes_of(&[call.int("axis", -1)?], rank + 1)?[0];
-    if !(1..=1 << 20).contains(&depth) {
-        return invalid(format!("a depth of {depth}"));
-    }
-    let (index_ty, ty) = (lowering.dtype(indices), lowering.dtype(values));
-    let values = lowering.require_floats(values, "pair of values")?;
-    let [off, on] = values[..] else { return invalid("the values are no pair") };
-    let mut shape = lowering.shape(indices).to_vec();
-    shape.insert(axis, Expr::Const(1));
-    let indices = lowering.reshape(&format!("{}.indices", call.name), indices, shape)?;
-    let mut classes_shape = vec![1; rank + 1];
-    classes_shape[axis] = depth as usize;
-    let classes = match crate::tensor::is_float(index_ty) {
-        true => Tensor::floats(index_ty, classes_shape, (0..depth).map(|i| i as f64)),
-        false => Tensor::ints(index_ty, classes_shape, 0..depth),
-    };
-    let classes = lowering.constant(&format!("{}.classes", call.name), &classes);
-    let y = lowering.pointwise(&call.name, &[indices, classes], ty, |p, x| {
-        let negative = p.step(PointOp::Less, index_ty, &[x[0], PointArg::Const(0.0)]);
-        let raised = p.step(PointOp::Add, index_ty, &[x[0], PointArg::Const(depth as f64)]);
-        let index = p.step(PointOp::Where, index_ty, &[negative, raised, x[0]]);
-        let hit = p.step(PointOp::Equal, index_ty, &[index, x[1]]);
-        p.step(PointOp::Where, ty, &[hit, PointArg::Const(on), PointArg::Const(off)]);
-    })?;
-    Ok(vec![y])
 }

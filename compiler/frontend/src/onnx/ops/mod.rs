@@ -2,14 +2,24 @@
 
 mod constant;
 mod conv;
+mod det;
+mod dft;
+mod einsum;
+mod gather;
 pub(super) mod layout;
 mod matmul;
 mod norm;
+mod order;
+mod pieces;
 mod pointwise;
 mod recurrent;
 mod reduce;
 mod resize;
+mod scan;
+mod scatter;
+mod select;
 mod shape;
+mod signal;
 
 use super::call::Call;
 use super::error::LowerResult;
@@ -57,8 +67,11 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Abs", pointwise::unary),
     ("Add", pointwise::binary),
     ("And", pointwise::binary),
+    ("ArgMax", order::arg_extreme),
+    ("ArgMin", order::arg_extreme),
     ("AveragePool", conv::average_pool),
     ("BatchNormalization", norm::batch_normalization),
+    ("BlackmanWindow", signal::window),
     ("Cast", pointwise::cast),
     ("CastLike", pointwise::cast_like),
     ("Ceil", pointwise::unary),
@@ -69,9 +82,14 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("ConstantOfShape", constant::constant_of_shape),
     ("Conv", conv::conv),
     ("Cos", pointwise::unary),
+    ("CumProd", scan::cumulate),
+    ("CumSum", scan::cumulate),
+    ("DFT", dft::dft),
     ("DepthToSpace", layout::depth_to_space),
+    ("Det", det::det),
     ("Div", pointwise::binary),
     ("Dropout", layout::dropout),
+    ("Einsum", einsum::einsum),
     ("Elu", pointwise::elu),
     ("Equal", pointwise::binary),
     ("Erf", pointwise::unary),
@@ -80,7 +98,9 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("EyeLike", constant::eye_like),
     ("Flatten", shape::flatten),
     ("Floor", pointwise::unary),
-    ("Gather", layout::gather),
+    ("Gather", gather::gather),
+    ("GatherElements", gather::gather_elements),
+    ("GatherND", gather::gather_nd),
     ("Gelu", pointwise::gelu),
     ("Gemm", matmul::gemm),
     ("GlobalAveragePool", conv::global_pool),
@@ -88,6 +108,8 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Greater", pointwise::binary),
     ("GreaterOrEqual", pointwise::binary),
     ("GroupNormalization", norm::group_normalization),
+    ("HammingWindow", signal::window),
+    ("HannWindow", signal::window),
     ("HardSigmoid", pointwise::hard_sigmoid),
     ("HardSwish", pointwise::hard_swish),
     ("InstanceNormalization", norm::instance_normalization),
@@ -105,13 +127,14 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Max", pointwise::variadic),
     ("MaxPool", conv::max_pool),
     ("Mean", pointwise::variadic),
+    ("MelWeightMatrix", signal::mel_weight_matrix),
     ("Min", pointwise::variadic),
     ("Mish", pointwise::mish),
     ("Mod", pointwise::modulo),
     ("Mul", pointwise::binary),
     ("Neg", pointwise::unary),
     ("Not", pointwise::unary),
-    ("OneHot", layout::one_hot),
+    ("OneHot", select::one_hot),
     ("Or", pointwise::binary),
     ("PRelu", pointwise::prelu),
     ("Pad", layout::pad),
@@ -131,7 +154,12 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Relu", pointwise::unary),
     ("Reshape", shape::reshape),
     ("Resize", resize::resize),
+    ("ReverseSequence", scan::reverse_sequence),
     ("Round", pointwise::unary),
+    ("STFT", signal::stft),
+    ("Scatter", scatter::scatter_elements),
+    ("ScatterElements", scatter::scatter_elements),
+    ("ScatterND", scatter::scatter_nd),
     ("Selu", pointwise::selu),
     ("Shape", shape::shape),
     ("Sigmoid", pointwise::unary),
@@ -150,9 +178,12 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Sum", pointwise::variadic),
     ("Tan", pointwise::tan),
     ("Tanh", pointwise::unary),
+    ("TensorScatter", scatter::tensor_scatter),
     ("ThresholdedRelu", pointwise::thresholded_relu),
     ("Tile", layout::tile),
+    ("TopK", scan::top_k),
     ("Transpose", layout::transpose),
+    ("Trilu", select::trilu),
     ("Unsqueeze", shape::unsqueeze),
     ("Upsample", resize::upsample),
     ("Where", pointwise::select),

@@ -53,7 +53,7 @@ fn unary(lowering: &mut Lowering, name: &str, x: ValueId, op: PointOp) -> LowerR
     })
 }
 
-fn one(lowering: &mut Lowering, name: &str, x: ValueId, reduce: Reduce) -> LowerResult<ValueId> {
+pub(super) fn one(lowering: &mut Lowering, name: &str, x: ValueId, reduce: Reduce) -> LowerResult<ValueId> {
     let shape = lowering.shape(x).iter().enumerate();
     let shape = if reduce.keep_dims {
         shape.map(|(axis, dim)| if reduce.axes.contains(&axis) { Expr::Const(1) } else { dim.clone() }).collect()

@@ -1,0 +1,137 @@
+//! Operators that read where an index tensor says.
+
+use super::super::call::{Call, axis_of};
+use super::super::error::{LowerError, LowerResult, invalid};
+use super::super::lowering::{Lowering, shape_text};
+use crate::nest::{NestArg, NestBuilder};
+use crate::size::at_least;
+use crate::tensor_graph::{Op, PointOp, ValueId};
+use atoll_kgraph::{DType, Expr};
+
+type Results = LowerResult<Vec<ValueId>>;
+
+/// Rows of the data along an axis.
+pub(super) fn gather(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let (data, indices) = (call.input(0)?, call.input(1)?);
+    let shape = lowering.shape(data);
+    let axis = axis_of(call.int("axis", 0)?, shape.len())?;
+    index_type(lowering, indices)?;
+    let shape = [&shape[..axis], lowering.shape(indices), &shape[axis + 1..]].concat();
+    Ok(vec![lowering.emit_one(&call.name, Op::Gather { axis }, &[data, indices], lowering.dtype(data), shape)?])
+}
+
+/// One element of the data for each index, from the index's own place on all axes but one.
+pub(super) fn gather_elements(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let (data, indices) = (call.input(0)?, call.input(1)?);
+    let (data_shape, shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
+    let axis = axis_of(call.int("axis", 0)?, data_shape.len())?;
+    let (dtype, index_ty) = (lowering.dtype(data), index_type(lowering, indices)?);
+    check_within(lowering, &shape, &data_shape, axis)?;
+    let mut nest = NestBuilder::new("gather_elements", shape.clone());
+    let mut place = nest.point();
+    let at = nest.offset(&shape, &place);
+    place[axis] = position(&mut nest, 1, index_ty, &at, &data_shape[axis]);
+    let from = nest.offset(&data_shape, &place);
+    let value = nest.load(0, dtype, &from);
+    nest.store(0, &at, &value);
+    Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[data, indices], dtype, shape)?])
+}
+
+/// Slices of the data, each named by a row of indices.
+pub(super) fn gather_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let (data, indices) = (call.input(0)?, call.input(1)?);
+    let (data_shape, index_shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
+    let batch = usize::try_from(call.int("batch_dims", 0)?).unwrap_or(usize::MAX);
+    let width = index_width(&index_shape)?;
+    if batch >= index_shape.len() || batch + width > data_shape.len() {
+        let (data, indices) = (shape_text(&data_shape), shape_text(&index_shape));
+        return invalid(format!("indices of shape {indices} into data of shape {data} with {batch} batch dimensions"));
+    }
+    for axis in 0..batch {
+        lowering.equal_dims(data_shape[axis].clone(), index_shape[axis].clone())?;
+    }
+    let (dtype, index_ty) = (lowering.dtype(data), index_type(lowering, indices)?);
+    let rows = index_shape.len() - 1;
+    let shape = [&index_shape[..rows], &data_shape[batch + width..]].concat();
+    let mut nest = NestBuilder::new("gather_nd", shape.clone());
+    let point = nest.point();
+    let mut place = point[..batch].to_vec();
+    place.extend(row_of_positions(&mut nest, 1, index_ty, &index_shape, &point[..rows], &data_shape[batch..batch + width]));
+    place.extend_from_slice(&point[rows..]);
+    let from = nest.offset(&data_shape, &place);
+    let value = nest.load(0, dtype, &from);
+    let at = nest.offset(&shape, &point);
+    nest.store(0, &at, &value);
+    Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[data, indices], dtype, shape)?])
+}
+
+/// The type of indices.
+pub(super) fn index_type(lowering: &Lowering, indices: ValueId) -> LowerResult<DType> {
+    match lowering.dtype(indices) {
+        ty @ (DType::I32 | DType::I64) => Ok(ty),
+        other => invalid(format!("indices of type {other:?}")),
+    }
+}
+
+/// How many axes a row of indices names: the last dimension of the index tensor.
+pub(super) fn index_width(shape: &[Expr]) -> LowerResult<usize> {
+    let Some(last) = shape.last() else { return invalid("the indices are a scalar") };
+    let width = last.as_const().ok_or_else(|| LowerError::Unsupported(format!("rows of indices of the symbolic length {last}")))?;
+    usize::try_from(width).ok().filter(|width| *width > 0).ok_or_else(|| LowerError::Invalid(format!("rows of {width} indices")))
+}
+
+/// Indices may be given for a part of the data: on every other axis they are no more than it has.
+pub(super) fn check_within(lowering: &Lowering, indices: &[Expr], data: &[Expr], axis: usize) -> LowerResult<()> {
+    if indices.len() != data.len() {
+        return invalid(format!("indices of shape {} for data of shape {}", shape_text(indices), shape_text(data)));
+    }
+    let others = indices.iter().zip(data).enumerate().filter(|(i, _)| *i != axis);
+    for (_, (index, data)) in others {
+        if !at_least(data, index, &lowering.graph.symbols) {
+            lowering.equal_dims(data.clone(), index.clone())?;
+        }
+    }
+    Ok(())
+}
+
+/// The positions that a row of indices names on axes of the data. `row` are the coordinates of the row.
+pub(super) fn row_of_positions(
+    nest: &mut NestBuilder,
+    operand: u32,
+    ty: DType,
+    shape: &[Expr],
+    row: &[NestArg],
+    extents: &[Expr],
+) -> Vec<NestArg> {
+    let mut place = row.to_vec();
+    place.push(0.into());
+    let first = nest.offset(shape, &place);
+    let mut positions = Vec::with_capacity(extents.len());
+    for (column, extent) in extents.iter().enumerate() {
+        let at = nest.add(&first, &(column as i64).into());
+        positions.push(position(nest, operand, ty, &at, extent));
+    }
+    positions
+}
+
+/// The index at `at` of an operand as a position on an axis of `extent` elements: a negative one counts from the end. One that lies outside is held at the nearest end, so that
+/// nothing outside is touched.
+pub(super) fn position(nest: &mut NestBuilder, operand: u32, ty: DType, at: &NestArg, extent: &Expr) -> NestArg {
+    let index = nest.load(operand, ty, at);
+    let extent = in_type(nest, extent, ty);
+    let negative = nest.compare(PointOp::Less, ty, &index, &0.into());
+    let from_end = nest.step(PointOp::Add, ty, &[index.clone(), extent.clone()]);
+    let index = nest.select(ty, &negative, &from_end, &index);
+    let last = nest.step(PointOp::Sub, ty, &[extent, 1.into()]);
+    let index = nest.step(PointOp::Min, ty, &[index, last]);
+    let index = nest.step(PointOp::Max, ty, &[index, 0.into()]);
+    if ty == DType::I32 { index } else { nest.cast(&index, DType::I32) }
+}
+
+/// A size as a number of a type.
+pub(super) fn in_type(nest: &mut NestBuilder, size: &Expr, ty: DType) -> NestArg {
+    match NestArg::from(size) {
+        NestArg::Size(size) if ty != DType::I32 => nest.cast(&NestArg::Size(size), ty),
+        known => known,
+    }
+}

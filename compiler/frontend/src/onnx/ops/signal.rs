@@ -1,0 +1,157 @@
+//! Windows, mel filters and short-time spectra.
+
+use super::super::call::Call;
+use super::super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::super::lowering::Lowering;
+use super::super::read::dtype_of;
+use super::dft::{Transform, scalar, transform};
+use super::pieces::{point, positions};
+use crate::size::{at_least, canonical};
+use crate::tensor::{Tensor, is_float};
+use crate::tensor_graph::{Op, PointArg, PointOp, ValueId};
+use atoll_kgraph::{DType, Expr};
+use std::f64::consts::TAU;
+
+type Results = LowerResult<Vec<ValueId>>;
+
+/// Most elements of a window or of a filter bank.
+const ELEMENTS_MAX: i64 = 1 << 24;
+
+fn output_type(call: &Call<'_>) -> LowerResult<DType> {
+    let number = call.int("output_datatype", 1)? as i32;
+    dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("element type {number}")))
+}
+
+fn constant(lowering: &mut Lowering, name: &str, dtype: DType, shape: Vec<usize>, values: Vec<f64>) -> ValueId {
+    let tensor = match is_float(dtype) {
+        true => Tensor::floats(dtype, shape, values),
+        false => Tensor::ints(dtype, shape, values.into_iter().map(|v| v as i64)),
+    };
+    lowering.constant(name, &tensor)
+}
+
+/// `HannWindow`, `HammingWindow` and `BlackmanWindow`: sums of cosines.
+pub(super) fn window(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let size = scalar(lowering, call.input(0)?, "size")?;
+    let dtype = output_type(call)?;
+    if !(0..=ELEMENTS_MAX).contains(&size) {
+        return invalid(format!("a window of {size} elements"));
+    }
+    let period = if call.flag("periodic", true)? { size } else { size - 1 };
+    let [constant_term, first, second] = match call.node.op_type.as_str() {
+        "HannWindow" => [0.5, 0.5, 0.0],
+        "HammingWindow" => [25.0 / 46.0, 21.0 / 46.0, 0.0],
+        "BlackmanWindow" => [0.42, 0.5, 0.08],
+        other => return unsupported(other),
+    };
+    let element = |i: i64| {
+        let turn = TAU * i as f64 / period as f64;
+        constant_term - first * turn.cos() + second * (2.0 * turn).cos()
+    };
+    Ok(vec![constant(lowering, &call.name, dtype, vec![size as usize], (0..size).map(element).collect())])
+}
+
+/// Triangular filters, evenly spaced on the mel scale.
+pub(super) fn mel_weight_matrix(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let [bins, length, rate] = ["num_mel_bins", "dft_length", "sample_rate"].map(|what| what.to_owned());
+    let bins = scalar(lowering, call.input(0)?, &bins)?;
+    let length = scalar(lowering, call.input(1)?, &length)?;
+    let rate = scalar(lowering, call.input(2)?, &rate)?;
+    let edge = |index: usize, what: &str| -> LowerResult<f64> {
+        let values = lowering.require_floats(call.input(index)?, what)?;
+        values.first().copied().ok_or_else(|| LowerError::Invalid(format!("the {what} is missing")))
+    };
+    let (low, high) = (edge(3, "lower_edge_hertz")?, edge(4, "upper_edge_hertz")?);
+    let dtype = output_type(call)?;
+    let rows = length / 2 + 1;
+    if bins < 1 || length < 1 || rate < 1 || bins.saturating_mul(rows) > ELEMENTS_MAX {
+        return invalid(format!("{bins} filters for a transform of {length} points at {rate} samples a second"));
+    }
+    let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
+    let step = (mel(high) - mel(low)) / (bins + 2) as f64;
+    let edges: Vec<i64> = (0..bins + 2)
+        .map(|i| {
+            let hertz = 700.0 * (10f64.powf((mel(low) + step * i as f64) / 2595.0) - 1.0);
+            ((length + 1) as f64 * hertz / rate as f64).floor() as i64
+        })
+        .collect();
+    if edges.iter().any(|edge| !(0..rows).contains(edge)) {
+        return invalid(format!("filters from {low} to {high} hertz lie outside the {rows} frequencies of the transform"));
+    }
+    let mut matrix = vec![0.0; (rows * bins) as usize];
+    for (filter, edges) in edges.windows(3).enumerate() {
+        let mut put = |row: i64, value: f64| matrix[(row * bins) as usize + filter] = value;
+        let (left, centre, right) = (edges[0], edges[1], edges[2]);
+        if left == centre {
+            put(centre, 1.0);
+        }
+        (left..=centre).filter(|_| left < centre).for_each(|row| put(row, (row - left) as f64 / (centre - left) as f64));
+        (centre..right).for_each(|row| put(row, (right - row) as f64 / (right - centre) as f64));
+    }
+    Ok(vec![constant(lowering, &call.name, dtype, vec![rows as usize, bins as usize], matrix)])
+}
+
+/// The spectra of overlapping frames: each frame's samples are gathered, weighted and transformed.
+pub(super) fn stft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let x = call.input(0)?;
+    let [batch, length, parts] =
+        lowering.shape(x).to_vec().try_into().map_err(|_| LowerError::Invalid("the signal has other than 3 dimensions".into()))?;
+    let Some(parts) = parts.as_const().filter(|p| (1..=2).contains(p)) else { return invalid(format!("elements of {parts} parts")) };
+    let step = scalar(lowering, call.input(1)?, "frame_step")?;
+    let window = call.optional(2);
+    let points = match (call.optional(3), window) {
+        (Some(length), _) => scalar(lowering, length, "frame_length")?,
+        (None, Some(window)) => window_length(lowering, window)?,
+        (None, None) => length.as_const().ok_or_else(|| LowerError::Unsupported(format!("frames of the symbolic length {length}")))?,
+    };
+    if let Some(window) = window
+        && window_length(lowering, window)? != points
+    {
+        return unsupported(format!("a window that is not as long as a frame ({points})"));
+    }
+    let one_sided = call.flag("onesided", true)?;
+    if step < 1 || points < 1 || (one_sided && parts == 2) {
+        return invalid(format!("frames of {points} elements every {step}, onesided = {one_sided}, elements of {parts} parts"));
+    }
+    if !at_least(&length, &points.into(), &lowering.graph.symbols) {
+        return unsupported(format!("a signal of {length} elements, which may be shorter than a frame of {points}"));
+    }
+    let frames = canonical(&((length - points).floor_div(step) + 1));
+    let framed = frame(lowering, call, x, [batch, frames], step, [points, parts])?;
+    let weighted = match window {
+        Some(window) => {
+            let window = lowering.reshape(&format!("{}.window", call.name), window, vec![points.into(), 1.into()])?;
+            point(lowering, &format!("{}.weighted", call.name), PointOp::Mul, &[framed, window])?
+        }
+        None => framed,
+    };
+    Ok(vec![transform(lowering, &call.name, weighted, 2, Transform { points, given: points, parts, inverse: false, one_sided })?])
+}
+
+fn window_length(lowering: &Lowering, window: ValueId) -> LowerResult<i64> {
+    match lowering.shape(window) {
+        [length] => length.as_const().ok_or_else(|| LowerError::Unsupported(format!("a window of the symbolic length {length}"))),
+        _ => invalid("the window has other than one dimension"),
+    }
+}
+
+/// The frames of a signal as `[batch, frames, points, parts]`.
+fn frame(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    x: ValueId,
+    [batch, frames]: [Expr; 2],
+    step: i64,
+    [points, parts]: [i64; 2],
+) -> LowerResult<ValueId> {
+    let name = |part: &str| format!("{}.{part}", call.name);
+    let ty = DType::I32;
+    let starts = positions(lowering, &name("frame"), ty, 2, 0, &frames)?;
+    let offsets = positions(lowering, &name("sample"), ty, 2, 1, &points.into())?;
+    let indices = lowering.pointwise(&name("indices"), &[starts, offsets], ty, |p, x| {
+        let start = p.step(PointOp::Mul, ty, &[x[0], PointArg::Const(step as f64)]);
+        p.step(PointOp::Add, ty, &[start, x[1]]);
+    })?;
+    let dtype = lowering.dtype(x);
+    lowering.emit_one(&name("framed"), Op::Gather { axis: 1 }, &[x, indices], dtype, vec![batch, frames, points.into(), parts.into()])
+}

@@ -25,6 +25,7 @@ mod idempotence;
 mod interruptions;
 mod isolation;
 mod models;
+mod onnx_nodes;
 mod oracle;
 mod padding;
 mod passes;

@@ -1,0 +1,73 @@
+//! ONNX's own node cases, on the path a model takes: compiled to a bundle, loaded by an engine, run on the host device.
+//!
+//! The cases are those of the `onnx` package in the Python environment: a folder each, with `model.onnx` and `test_data_set_N/{input,output}_K.pb`. A full run takes all of them, and compares the
+//! table of operators in `docs/reference/onnx-operators.md` with what it found (`ATOLL_BLESS=1` writes it). Other runs take one case in sixteen. `ATOLL_ONNX_FILTER` is a regular
+//! expression; only cases whose names match run. A case may be refused; a wrong answer fails.
+
+mod case;
+mod table;
+
+use anyhow::{Context, Result, ensure};
+use atoll_engine::EngineConfig;
+use atoll_tests::{full, python, root, skip};
+use case::{Outcome, Runner};
+use std::path::PathBuf;
+use table::Table;
+
+/// Of how many cases a run that is not full takes one.
+const SAMPLED: u64 = 16;
+
+#[test]
+fn node_cases_run_on_the_host_device() -> Result<()> {
+    let Some(folder) = node_folder() else {
+        skip("the Python environment has no onnx package with node cases");
+        return Ok(());
+    };
+    let filter = std::env::var("ATOLL_ONNX_FILTER").ok();
+    let pattern = regex::Regex::new(filter.as_deref().unwrap_or_default()).context("ATOLL_ONNX_FILTER is no regular expression")?;
+    let mut cases: Vec<PathBuf> = std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    cases.retain(|path| path.join("model.onnx").exists() && pattern.is_match(&name(path)));
+    if filter.is_none() && !full() {
+        cases.retain(|path| hash(&name(path)).is_multiple_of(SAMPLED));
+    }
+    cases.sort();
+    let runner = Runner::start(EngineConfig::default())?;
+    let mut table = Table::default();
+    let mut wrong = Vec::new();
+    for path in &cases {
+        let case = case::read(path).with_context(|| format!("reading {}", name(path)))?;
+        let outcome = runner.run(&case);
+        if let Outcome::Wrong(reason) = &outcome {
+            wrong.push(format!("{}: {reason}", name(path)));
+        }
+        table.add(&case, &outcome);
+    }
+    runner.stop();
+    summarise(&table, cases.len());
+    ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    if filter.is_none() && full() { table.compare(&root().join("docs/reference/onnx-operators.md")) } else { Ok(()) }
+}
+
+#[expect(clippy::print_stderr, reason = "the count of a run is read by people")]
+fn summarise(table: &Table, cases: usize) {
+    eprintln!("ONNX node cases: {} of {cases} run, {} refused", table.run(), table.refused());
+    if std::env::var_os("ATOLL_ONNX_FILTER").is_some() {
+        eprintln!("{}", table.reasons().join("\n"));
+    }
+}
+
+/// Where the `onnx` package keeps its node cases.
+fn node_folder() -> Option<PathBuf> {
+    let libraries = python().parent()?.parent()?.join("lib");
+    let versions = std::fs::read_dir(libraries).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    versions.map(|path| path.join("site-packages/onnx/backend/test/data/node")).find(|path| path.is_dir())
+}
+
+fn name(case: &std::path::Path) -> String {
+    case.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// FNV-1a: the same cases on every machine.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}

@@ -1,0 +1,206 @@
+//! One case: read, compiled, run and compared.
+
+use anyhow::{Context, Result, anyhow};
+use atoll_engine::{Class, EngineConfig, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult};
+use atoll_frontend::onnx::ImportError;
+use atoll_frontend::onnx::proto::{ModelProto, TensorProto};
+use atoll_frontend::onnx::read_tensor_proto;
+use atoll_frontend::tensor::{Data, Tensor};
+use atoll_kgraph::{BufferKind, Bundle};
+use atoll_pipeline::{CompileError, CompileOptions, Silent, Target};
+use prost::Message;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+
+/// Cases that are known to differ, and why.
+const EXCEPTIONS: [(&str, &str); 1] = [(
+    "test_resize_downsample_scales_linear_align_corners",
+    "expects coordinates from an output size of 2.4; ONNX Runtime uses 2, and so does Atoll",
+)];
+
+/// A case as it lies on disk.
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) model: ModelProto,
+    /// Inputs and expected outputs of each data set; `None` where something is no tensor that Atoll has a type for.
+    pub(super) sets: Vec<Option<(Vec<Tensor>, Vec<Tensor>)>>,
+    /// The first inputs of each set as they are in the file, for the variant with constants.
+    raw: Vec<Vec<TensorProto>>,
+}
+
+/// What came of a case.
+pub(super) enum Outcome {
+    /// Right, with all inputs given at run time.
+    Right,
+    /// Right, with all inputs but the first as constants of the model, as real models have them.
+    RightWithConstants,
+    /// Refused when it was compiled, with this reason.
+    Refused(String),
+    /// A wrong answer, or an error where there must be none.
+    Wrong(String),
+}
+
+pub(super) fn read(folder: &Path) -> Result<Case> {
+    let model = ModelProto::decode(&std::fs::read(folder.join("model.onnx"))?[..])?;
+    let mut sets: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
+    sets.retain(|path| path.is_dir());
+    sets.sort();
+    let data = |set: &PathBuf| Some((tensors(set, "input")?, tensors(set, "output")?));
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Case { name, model, sets: sets.iter().map(data).collect(), raw: sets.iter().map(|set| protos(set, "input")).collect() })
+}
+
+fn protos(set: &Path, kind: &str) -> Vec<TensorProto> {
+    let files = (0..).map_while(|i| std::fs::read(set.join(format!("{kind}_{i}.pb"))).ok());
+    files.map_while(|bytes| TensorProto::decode(&bytes[..]).ok()).collect()
+}
+
+fn tensors(set: &Path, kind: &str) -> Option<Vec<Tensor>> {
+    let files = (0..).map_while(|i| std::fs::read(set.join(format!("{kind}_{i}.pb"))).ok());
+    files.map(|bytes| read_tensor_proto(&TensorProto::decode(&bytes[..]).ok()?).ok()).collect()
+}
+
+/// An engine for all cases.
+pub(super) struct Runner {
+    engine: atoll_engine::Engine,
+    folder: tempfile::TempDir,
+}
+
+impl Runner {
+    pub(super) fn start(config: EngineConfig) -> Result<Runner> {
+        let device = atoll_device_host::HostConfig { compute_units: 2, ..Default::default() };
+        let device = atoll_device_host::HostDevice::start(device)?;
+        Ok(Runner { engine: atoll_engine::Engine::start(Box::new(device), config)?, folder: tempfile::tempdir()? })
+    }
+
+    pub(super) fn stop(self) {
+        self.engine.shutdown();
+    }
+
+    pub(super) fn run(&self, case: &Case) -> Outcome {
+        if EXCEPTIONS.iter().any(|(name, _)| *name == case.name) {
+            return Outcome::Refused("the case contradicts ONNX Runtime".into());
+        }
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.all_sets(case)));
+        outcome.unwrap_or_else(|_| Outcome::Wrong("a panic".into()))
+    }
+
+    fn all_sets(&self, case: &Case) -> Outcome {
+        let mut outcome = Outcome::Right;
+        for (index, set) in case.sets.iter().enumerate() {
+            let Some((inputs, expected)) = set else { return Outcome::Refused("an input or output is no tensor of a supported type".into()) };
+            outcome = match self.one_set(&case.model, inputs, expected) {
+                // Cases give axes and sizes as inputs, models have them as constants.
+                Outcome::Refused(reason) if inputs.len() > 1 => match self.one_set(&with_constants(case, index), &inputs[..1], expected) {
+                    Outcome::Right => Outcome::RightWithConstants,
+                    Outcome::Refused(_) => Outcome::Refused(reason),
+                    other => other,
+                },
+                outcome => outcome,
+            };
+            if !matches!(outcome, Outcome::Right | Outcome::RightWithConstants) {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn one_set(&self, model: &ModelProto, inputs: &[Tensor], expected: &[Tensor]) -> Outcome {
+        match self.compile(model) {
+            Ok(bundle) => match self.answer(&bundle, inputs) {
+                Ok(result) => compare(&bundle, &result, expected),
+                Err(error) => Outcome::Wrong(format!("{error:#}")),
+            },
+            Err(error) => refused(&error),
+        }
+    }
+
+    fn compile(&self, model: &ModelProto) -> Result<Arc<Bundle>, CompileError> {
+        let (onnx, bundle) = (self.folder.path().join("model.onnx"), self.folder.path().join("model.kg"));
+        std::fs::write(&onnx, model.encode_to_vec()).expect("the temporary folder takes a model");
+        let options = CompileOptions { targets: vec![Target::this_host()], ..Default::default() };
+        atoll_pipeline::compile(&onnx, &bundle, &options, &Silent)?;
+        Ok(Bundle::open(&bundle)?)
+    }
+
+    fn answer(&self, bundle: &Arc<Bundle>, inputs: &[Tensor]) -> Result<InvocationResult> {
+        let (handle, key) = (self.engine.handle(), FunctionKey::local("case"));
+        let options = FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
+        handle.load(bundle.clone(), options)?;
+        let inputs = inputs.iter().map(|tensor| InputTensor {
+            dtype: Some(tensor.dtype),
+            shape: tensor.shape.iter().map(|d| *d as i64).collect(),
+            bytes: tensor.to_bytes().to_vec(),
+        });
+        let request = InvocationRequest { function: key.clone(), inputs: inputs.collect(), class: None, priority: 0, deadline: None };
+        let (answer, answered) = mpsc::channel();
+        handle.submit_chain(request.into(), Box::new(move |result| drop(answer.send(result))));
+        let result = answered.recv().context("no answer")?;
+        handle.unload(&key)?;
+        result.map_err(|error| anyhow!("{error}"))
+    }
+}
+
+/// The model with all inputs but the first as initialisers.
+fn with_constants(case: &Case, set: usize) -> ModelProto {
+    let mut model = case.model.clone();
+    if let Some(graph) = &mut model.graph {
+        for (input, tensor) in graph.input.iter().zip(&case.raw[set]).skip(1) {
+            graph.initializer.push(TensorProto { name: input.name.clone(), ..tensor.clone() });
+        }
+    }
+    model
+}
+
+/// A refusal has a cause in the model; everything else is a fault of the compiler.
+fn refused(error: &CompileError) -> Outcome {
+    match error {
+        CompileError::Import(ImportError::UnsupportedOperator { operator, domain, .. }) => {
+            Outcome::Refused(format!("no operator {operator} of {domain}"))
+        }
+        CompileError::Import(ImportError::Unsupported { operator, reason, .. }) => Outcome::Refused(format!("{operator}: {reason}")),
+        CompileError::Import(ImportError::DType { dtype, .. }) => Outcome::Refused(format!("the type {dtype}")),
+        CompileError::Import(ImportError::Opset { version, .. }) => Outcome::Refused(format!("opset {version}")),
+        CompileError::Codegen(error) => Outcome::Refused(error.to_string()),
+        other => Outcome::Wrong(other.to_string()),
+    }
+}
+
+fn compare(bundle: &Bundle, result: &InvocationResult, expected: &[Tensor]) -> Outcome {
+    let specs: Vec<_> = bundle.graph().buffers_of(BufferKind::Output).map(|(_, spec)| spec).collect();
+    if specs.len() != expected.len() {
+        return Outcome::Wrong(format!("{} outputs instead of {}", specs.len(), expected.len()));
+    }
+    for ((spec, found), expected) in specs.iter().zip(&result.outputs).zip(expected) {
+        let shape: Vec<usize> = found.shape.iter().map(|d| *d as usize).collect();
+        let Some(found) = Tensor::from_bytes(spec.dtype, &shape, &found.bytes) else {
+            return Outcome::Wrong(format!("output {} has not the bytes of its shape", spec.name));
+        };
+        if let Some(difference) = difference(&found, expected) {
+            return Outcome::Wrong(format!("output {}: {difference}", spec.name));
+        }
+    }
+    Outcome::Right
+}
+
+/// Where two tensors differ; tolerance as in ONNX's own runner, and a unit in the last place or so of small floats.
+fn difference(found: &Tensor, expected: &Tensor) -> Option<String> {
+    if found.shape != expected.shape || found.dtype != expected.dtype {
+        return Some(format!("{} {:?} instead of {} {:?}", found.dtype, found.shape, expected.dtype, expected.shape));
+    }
+    match (&found.data, &expected.data) {
+        (Data::Int(a), Data::Int(b)) => {
+            a.iter().zip(b).position(|(a, b)| a != b).map(|i| format!("element {i}: {} instead of {}", a[i], b[i]))
+        }
+        _ => {
+            let relative = match found.dtype {
+                atoll_kgraph::DType::Bf16 => 1e-2,
+                atoll_kgraph::DType::F16 => 2e-3,
+                _ => 1e-3,
+            };
+            let (a, b) = (found.to_f64(), expected.to_f64());
+            let differs = |(a, b): (&f64, &f64)| !(a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 + relative * b.abs());
+            a.iter().zip(&b).position(differs).map(|i| format!("element {i}: {} instead of {}", a[i], b[i]))
+        }
+    }
+}

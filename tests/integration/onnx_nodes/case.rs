@@ -88,7 +88,9 @@ impl Runner {
     fn all_sets(&self, case: &Case) -> Outcome {
         let mut outcome = Outcome::Right;
         for (index, set) in case.sets.iter().enumerate() {
-            let Some((inputs, expected)) = set else { return Outcome::Refused("an input or output is no tensor of a supported type".into()) };
+            let Some((inputs, expected)) = set else {
+                return Outcome::Refused("an input or output is no tensor of a supported type".into());
+            };
             outcome = match self.one_set(&case.model, inputs, expected) {
                 // Cases give axes and sizes as inputs, models have them as constants.
                 Outcome::Refused(reason) if inputs.len() > 1 => match self.one_set(&with_constants(case, index), &inputs[..1], expected) {

@@ -48,21 +48,21 @@ pub(crate) struct Matrix {
 pub(crate) enum Source {
     /// A matrix.
     Matrix(Matrix),
-    /// The windows of an image: column `(n, y, x)`, k `(channel, tap row, tap column)`.
+    /// The windows of an image: column `(n, spatial…)`, k `(channel, tap…)`.
     Windows(Windows),
 }
 
 /// The input of a convolution as the second operand of a product.
 #[derive(Clone)]
 pub(crate) struct Windows {
-    /// `[N, C, H, W]`
+    /// `[N, C, spatial…]`
     pub(crate) tensor: Tensor,
     /// Strides over the batch dimensions.
     pub(crate) batch: Vec<Expr>,
     /// Images among the columns; 1 where each is a batch.
     pub(crate) images: Expr,
-    /// Height and width.
-    pub(crate) axes: [Axis; 2],
+    /// Spatial axes, outermost first.
+    pub(crate) axes: Vec<Axis>,
 }
 
 /// A tensor with strides over batch, rows and columns.

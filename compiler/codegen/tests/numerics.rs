@@ -27,7 +27,7 @@ macro_rules! families {
     };
 }
 
-families! { functions integers broadcasting movement reductions products convolutions windows recurrence buffers symbolic }
+families! { functions integers broadcasting movement reductions products convolutions volumes windows recurrence buffers symbolic }
 
 #[test]
 fn nests() {

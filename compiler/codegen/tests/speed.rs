@@ -19,7 +19,8 @@ fn conv(name: &str, x: [i64; 4], filters: i64, kernel: i64, stride: u32, groups:
     let mut epilogue = ProgramBuilder::default();
     let sum = epilogue.step(PointOp::Add, F32, &[PointArg::Input(0), PointArg::Input(1)]);
     epilogue.step(PointOp::Relu, F32, &[sum]);
-    let conv = Conv { strides: [stride; 2], pads: [pad; 4], dilations: [1; 2], groups: groups as u32, epilogue: epilogue.finish() };
+    let conv =
+        Conv { strides: vec![stride; 2], pads: vec![pad; 4], dilations: vec![1; 2], groups: groups as u32, epilogue: epilogue.finish() };
     let y = m.f32(Op::Conv(conv), &[input, w, bias], &shape);
     let products = shape.iter().product::<i64>() * x[1] / groups * kernel * kernel;
     (m.output(&[y]), 2.0 * products as f64)

@@ -12,6 +12,7 @@ pub mod nest;
 pub mod onnx;
 pub mod program;
 pub mod reference;
+mod resample;
 pub mod size;
 pub mod tensor;
 pub mod tensor_graph;

@@ -63,7 +63,8 @@ pub enum Op {
     /// A scalar program applied to every element. Inputs are broadcast to the output's shape by NumPy's rule; that shape may be larger than all of them (a broadcast), and
     /// there may be no input at all (a fill).
     Pointwise(PointProgram),
-    /// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, then the epilogue's extra inputs. Output `[N, M, OH, OW]`.
+    /// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, then the epilogue's extra inputs. Output `[N, M, OH, OW]`. With three spatial dimensions the depth
+    /// stands before the height in all of them.
     Conv(Conv),
     /// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the epilogue's extra inputs. Leading dimensions broadcast.
     MatMul(MatMul),
@@ -112,7 +113,7 @@ pub enum Op {
     /// Pads in front; the output's shape says how much follows.
     Pad {
         /// Elements in front per axis; negative crops.
-        before: Vec<i64>,
+        before: Vec<Expr>,
         /// What the new elements are.
         mode: PadMode,
     },
@@ -139,15 +140,15 @@ pub enum Direction {
     Bidirectional,
 }
 
-/// A 2-D convolution.
+/// A convolution over two or three spatial dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conv {
-    /// Height and width.
-    pub strides: [u32; 2],
-    /// Top, left, bottom, right.
-    pub pads: [u32; 4],
-    /// Height and width.
-    pub dilations: [u32; 2],
+    /// One per spatial dimension, outermost first.
+    pub strides: Vec<u32>,
+    /// In front of each spatial dimension, then behind each.
+    pub pads: Vec<u32>,
+    /// One per spatial dimension.
+    pub dilations: Vec<u32>,
     /// Number of groups; depthwise where it equals the channels.
     pub groups: u32,
     /// What happens to each accumulated element before it is stored.
@@ -168,7 +169,7 @@ pub struct MatMul {
 /// A 2-D pooling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// Maximum or average.
+    /// Maximum, sum or average.
     pub kind: PoolKind,
     /// Height and width of the window.
     pub window: [u32; 2],
@@ -185,6 +186,8 @@ pub struct Pool {
 pub enum PoolKind {
     /// Maximum; padding counts as the smallest number.
     Max,
+    /// Sum.
+    Sum,
     /// Average.
     Average {
         /// Padding inside `pads` counts as zeros in the divisor.
@@ -225,6 +228,8 @@ pub enum PadMode {
     Reflect,
     /// The edge repeated.
     Edge,
+    /// What is at the other end, as if the tensor were a ring.
+    Wrap,
 }
 
 /// Resampling of the two innermost axes.

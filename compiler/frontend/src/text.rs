@@ -105,7 +105,7 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
         Op::Transpose { permutation } => write!(f, " {permutation:?}"),
         Op::Reshape => Ok(()),
         Op::Slice { starts, steps } => write!(f, " starts=[{}] steps={steps:?}", list::<Expr>(starts)),
-        Op::Pad { before, mode } => write!(f, " before={before:?} {mode:?}"),
+        Op::Pad { before, mode } => write!(f, " before=[{}] {mode:?}", list::<Expr>(before)),
         Op::Resize(resize) => write!(f, " {:?} {:?} scales={:?}", resize.mode, resize.coordinates, resize.scales),
         Op::Nest(nest) => write!(f, " {nest}"),
         Op::Lstm { hidden, direction } => write!(f, " hidden={hidden} {direction:?}"),

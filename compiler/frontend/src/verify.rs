@@ -300,7 +300,11 @@ impl PointOp {
 
 fn check_conv(conv: &Conv, inputs: &[&Value], out: &Value) -> Check {
     let [x, w] = [inputs[0], inputs[1]];
-    [x, w, out].into_iter().try_for_each(|v| rank(v, 4))?;
+    let spatial = conv.strides.len();
+    ensure((2..=3).contains(&spatial) && conv.dilations.len() == spatial && conv.pads.len() == 2 * spatial, || {
+        "strides, dilations and pads do not fit each other".into()
+    })?;
+    [x, w, out].into_iter().try_for_each(|v| rank(v, spatial + 2))?;
     let groups = i64::from(conv.groups);
     ensure(groups > 0 && same(&x.shape[1], &(w.shape[1].clone() * groups)), || "channels and groups do not fit".into())?;
     ensure(w.shape[0].as_const().is_some_and(|m| m % groups == 0), || "filters and groups do not fit".into())?;

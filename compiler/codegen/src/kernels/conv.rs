@@ -24,10 +24,11 @@ pub(crate) struct Shapes {
     /// Filters and input channels of one group.
     pub(crate) filters: i64,
     pub(crate) channels: i64,
-    pub(crate) axes: [Axis; 2],
+    /// Spatial axes, outermost first.
+    pub(crate) axes: Vec<Axis>,
 }
 
-/// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, then the epilogue's extra inputs. Output `[N, M, OH, OW]`.
+/// Inputs `x [N, C, spatial…]`, `w [M, C/group, window…]`, then the epilogue's extra inputs. Output `[N, M, spatial…]`.
 pub(crate) fn conv(target: &TargetDescription, conv: &Conv, inputs: &[Tensor], output: &Tensor) -> Result<Written, CodegenError> {
     let [x, weights, extras @ ..] = inputs else { return Err(CodegenError::inconsistent("a convolution has two operands")) };
     let shapes = Shapes::new(conv, x, weights, output)?;
@@ -41,25 +42,28 @@ pub(crate) fn conv(target: &TargetDescription, conv: &Conv, inputs: &[Tensor], o
 
 impl Shapes {
     fn new(conv: &Conv, x: &Tensor, weights: &Tensor, output: &Tensor) -> Result<Shapes, CodegenError> {
-        let ([images, _, h, w], [m, c, kh, kw], [_, _, oh, ow]) = (&x.shape[..], &weights.shape[..], &output.shape[..]) else {
-            return Err(CodegenError::unsupported("a convolution of other than two dimensions"));
+        let ([images, _, extents @ ..], [m, c, window @ ..], [_, _, outputs @ ..]) = (&x.shape[..], &weights.shape[..], &output.shape[..])
+        else {
+            return Err(CodegenError::inconsistent("a convolution of tensors without channels"));
         };
         let known = |e: &Expr| e.as_const().ok_or_else(|| CodegenError::unsupported("a convolution with a symbolic filter shape"));
         let groups = i64::from(conv.groups);
-        let axis = |axis: usize, extent: &Expr, output: &Expr, window: i64| Axis {
-            extent: extent.clone(),
-            output: output.clone(),
-            window: window as u32,
-            stride: conv.strides[axis],
-            dilation: conv.dilations[axis],
-            before: conv.pads[axis],
+        let axis = |axis: usize| {
+            Ok(Axis {
+                extent: extents[axis].clone(),
+                output: outputs[axis].clone(),
+                window: known(&window[axis])? as u32,
+                stride: conv.strides[axis],
+                dilation: conv.dilations[axis],
+                before: conv.pads[axis],
+            })
         };
         Ok(Shapes {
             images: images.clone(),
             groups,
             filters: known(m)? / groups.max(1),
             channels: known(c)?,
-            axes: [axis(0, h, oh, known(kh)?), axis(1, w, ow, known(kw)?)],
+            axes: (0..extents.len()).map(axis).collect::<Result<_, CodegenError>>()?,
         })
     }
 
@@ -70,35 +74,36 @@ impl Shapes {
 
     /// Whether every image is a batch, and not only a range of columns.
     fn is_by_image(&self) -> bool {
-        let pixels = self.axes[0].output.clone() * self.axes[1].output.clone();
+        let pixels = Expr::product(self.axes.iter().map(|a| &a.output));
         self.is_pointwise() || self.images == Expr::Const(1) || pixels.as_const().is_some_and(|p| p >= IMAGE_PIXELS_MIN)
     }
 
     /// Products of one output element.
     pub(crate) fn depth(&self) -> i64 {
-        self.channels * i64::from(self.axes[0].window * self.axes[1].window)
+        self.channels * self.taps()
     }
 
-    fn input_plane(&self) -> Expr {
-        self.axes[0].extent.clone() * self.axes[1].extent.clone()
+    /// Taps of a window.
+    pub(crate) fn taps(&self) -> i64 {
+        self.axes.iter().map(|a| i64::from(a.window)).product()
     }
-}
 
-/// Strides of a tensor, broadcast to the output, over (image, group, filter, row, column).
-fn split_strides(tensor: &Tensor, output: &Tensor, shapes: &Shapes) -> [Expr; 5] {
-    let strides = strides::broadcast(&tensor.shape, &output.shape);
-    let group = strides[1].clone() * shapes.filters;
-    [strides[0].clone(), group, strides[1].clone(), strides[2].clone(), strides[3].clone()]
+    /// Elements of one channel of the input.
+    pub(crate) fn input_plane(&self) -> Expr {
+        Expr::product(self.axes.iter().map(|a| &a.extent))
+    }
 }
 
 /// Batches are (image, group) where images are tiled on their own, else the groups.
 fn spread(tensor: &Tensor, output: &Tensor, shapes: &Shapes) -> Spread {
-    let [image, group, row, y, x] = split_strides(tensor, output, shapes);
+    let strides = strides::broadcast(&tensor.shape, &output.shape);
+    let (image, row, pixels) = (strides[0].clone(), strides[1].clone(), &strides[2..]);
+    let group = row.clone() * shapes.filters;
     let tensor = tensor.clone();
     if shapes.is_by_image() {
-        Spread { tensor, batch: vec![image, group], row, columns: vec![y, x] }
+        Spread { tensor, batch: vec![image, group], row, columns: pixels.to_vec() }
     } else {
-        Spread { tensor, batch: vec![group], row, columns: vec![image, y, x] }
+        Spread { tensor, batch: vec![group], row, columns: std::iter::once(image).chain(pixels.iter().cloned()).collect() }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::schedule::Tensor;
 use crate::strides;
 use crate::sweep::{self, Body};
 use crate::target::TargetDescription;
-use crate::window::TAPS_UNROLLED_MAX;
+use crate::window::{Axis, TAPS_UNROLLED_MAX};
 use crate::writer::{Int, Writer, Written, mem};
 use atoll_frontend::tensor_graph::Conv;
 use atoll_kgraph::{DType, Expr};
@@ -29,13 +29,13 @@ pub(crate) fn direct(
         return Err(CodegenError::unsupported(format!("a convolution of {:?} and {:?}", x.dtype, weights.dtype)));
     }
     let at_once = [8, 4, 2, 1].into_iter().find(|count| shapes.filters % count == 0).unwrap_or(1);
-    let [height, width] = [&shapes.axes[0].output, &shapes.axes[1].output];
-    let by_row = width.as_const().is_none_or(|w| w >= PIXEL_ROW_MIN);
-    let blocks = Expr::Const(shapes.groups * shapes.filters / at_once);
-    let dims = match by_row {
-        true => vec![shapes.images.clone(), blocks, height.clone(), width.clone()],
-        false => vec![shapes.images.clone(), blocks, height.clone() * width.clone()],
-    };
+    let pixels = shapes.axes.iter().map(|a| &a.output);
+    let by_row = pixels.clone().next_back().is_some_and(|width| width.as_const().is_none_or(|w| w >= PIXEL_ROW_MIN));
+    let mut dims = vec![shapes.images.clone(), Expr::Const(shapes.groups * shapes.filters / at_once)];
+    match by_row {
+        true => dims.extend(pixels.cloned()),
+        false => dims.push(Expr::product(pixels)),
+    }
     let mut w = Writer::new(if shapes.channels == 1 { "depthwise" } else { "conv_direct" });
     let mut body = Direct {
         conv,
@@ -67,9 +67,9 @@ struct Direct<'a> {
 struct Row {
     image: Int,
     filter: Int,
-    /// The output row, where a warp has one.
-    y: Option<Int>,
-    /// Address of the group's first input plane.
+    /// The output row's index, where a warp has one.
+    line: Vec<Int>,
+    /// Address of the group's first input channel.
     planes: Name,
     /// Address of the first filter.
     weights: Name,
@@ -79,34 +79,64 @@ struct Row {
 
 /// The window of an output element.
 struct Window {
-    top: Int,
-    left: Int,
-    /// Index of its first tap in the plane, maybe outside.
+    /// Position of its first tap on each axis.
+    first: Vec<Int>,
+    /// Index of its first tap in the channel, maybe outside.
     corner: Int,
 }
 
 impl Direct<'_> {
-    fn window(&self, w: &mut Writer, at: &Int, y: &Int, x: &Int) -> Window {
-        let [rows, columns] = &self.shapes.axes;
-        let (top, left) = (rows.first(w, y), columns.first(w, x));
-        let width = w.size(&columns.extent);
-        let corner = if !self.by_row && rows.keeps_size() && columns.keeps_size() {
+    /// The window of the output element at `pixel`, which is the `at`-th of its row, or of its image.
+    fn window(&self, w: &mut Writer, at: &Int, pixel: &[Int]) -> Window {
+        let axes = &self.shapes.axes;
+        let first: Vec<Int> = axes.iter().zip(pixel).map(|(axis, at)| axis.first(w, at)).collect();
+        let along = |w: &mut Writer, positions: &[Int]| {
+            let mut index = positions[0].clone();
+            for (axis, position) in axes.iter().zip(positions).skip(1) {
+                let extent = w.size(&axis.extent);
+                index = w.mad(&extent, &index, position);
+            }
+            index
+        };
+        let corner = if !self.by_row && axes.iter().all(Axis::keeps_size) {
             // Neighbouring pixels have neighbouring windows, across the ends of rows too.
-            let back = w.mad(&width, &rows.before.into(), &columns.before.into());
+            let before: Vec<Int> = axes.iter().map(|a| a.before.into()).collect();
+            let back = along(w, &before);
             w.sub(at, &back)
         } else {
-            w.mad(&top, &width, &left)
+            along(w, &first)
         };
-        Window { top, left, corner }
+        Window { first, corner }
     }
 
-    /// Adds the taps of one channel, whose plane and weights start at the given addresses.
-    fn channel(&self, w: &mut Writer, row: &Row, sums: &[Name], plane: &Name, weights: &Name, at: &Window) {
-        let [rows, columns] = &self.shapes.axes;
+    /// Adds the taps of one channel, which starts at the given address as do its weights.
+    fn channel(&self, w: &mut Writer, row: &Row, sums: &[Name], channel: &Name, weights: &Name, at: &Window) {
+        let bytes = self.dtype.bytes() as u32;
+        let corner = w.at(channel, &at.corner, bytes);
+        let [depth, rows, columns] = &self.shapes.axes[..] else {
+            return self.plane(w, row, sums, [channel, &corner, weights], &at.first);
+        };
+        let plane = w.size(&(rows.extent.clone() * columns.extent.clone()));
+        let extent = w.size(&depth.extent);
+        w.count(&0.into(), &depth.window.into(), &1.into(), |w, tap| {
+            let down = w.mul(tap, &depth.dilation.into());
+            let z = w.add(&down, &at.first[0]);
+            let inside = w.inside(&z, &extent);
+            w.when(inside.as_ref(), |w| {
+                let (start, down) = (w.mul(&z, &plane), w.mul(&down, &plane));
+                let (start, corner) = (w.at(channel, &start, bytes), w.at(&corner, &down, bytes));
+                let first = w.mul(tap, &(rows.window * columns.window).into());
+                let weights = w.at(weights, &first, bytes);
+                self.plane(w, row, sums, [&start, &corner, &weights], &at.first[1..]);
+            });
+        });
+    }
+
+    /// Adds the taps of one plane: `[its address, that of the window's corner, that of the weights]`.
+    fn plane(&self, w: &mut Writer, row: &Row, sums: &[Name], [plane, corner, weights]: [&Name; 3], first: &[Int]) {
+        let [.., rows, columns] = &self.shapes.axes[..] else { return };
         let bytes = self.dtype.bytes() as u32;
         let width = w.size(&columns.extent);
-        let first = [&at.top, &at.left];
-        let corner = w.at(plane, &at.corner, bytes);
         let filter_bytes = self.shapes.depth() * i64::from(bytes);
         let multiply = |w: &mut Writer, x: &Operand, weights: &Name, tap: u32| {
             for (i, sum) in sums.iter().enumerate() {
@@ -118,11 +148,11 @@ impl Direct<'_> {
             }
         };
         if rows.window * columns.window <= TAPS_UNROLLED_MAX {
-            let inside_columns: Vec<Option<Name>> = (0..columns.window).map(|tap| columns.inside(w, first[1], tap)).collect();
+            let inside_columns: Vec<Option<Name>> = (0..columns.window).map(|tap| columns.inside(w, &first[1], tap)).collect();
             for tap_row in 0..rows.window {
-                let inside_row = rows.inside(w, first[0], tap_row);
+                let inside_row = rows.inside(w, &first[0], tap_row);
                 let down = w.mul(&width, &(tap_row * rows.dilation).into());
-                let line = w.at(&corner, &down, bytes);
+                let line = w.at(corner, &down, bytes);
                 for (tap, inside_column) in inside_columns.iter().enumerate() {
                     let guard = w.both(inside_row.as_ref(), inside_column.as_ref());
                     let x = self.pixel(w, guard.as_ref(), &line, i64::from(tap as u32 * columns.dilation * bytes));
@@ -133,10 +163,10 @@ impl Direct<'_> {
         }
         let height = w.size(&rows.extent);
         w.count(&0.into(), &rows.window.into(), &1.into(), |w, tap_row| {
-            let y = w.mad(tap_row, &rows.dilation.into(), first[0]);
+            let y = w.mad(tap_row, &rows.dilation.into(), &first[0]);
             let inside_row = w.inside(&y, &height);
             w.count(&0.into(), &columns.window.into(), &1.into(), |w, tap| {
-                let x = w.mad(tap, &columns.dilation.into(), first[1]);
+                let x = w.mad(tap, &columns.dilation.into(), &first[1]);
                 let inside_column = w.inside(&x, &width);
                 let guard = w.both(inside_row.as_ref(), inside_column.as_ref());
                 let at = w.mad(&y, &width, &x);
@@ -168,16 +198,15 @@ impl Direct<'_> {
         }
     }
 
-    /// Output indices of an element: image, filter, row, column.
-    fn indices(&self, w: &mut Writer, row: &Row, at: &Int) -> [Int; 4] {
-        let (y, x) = match &row.y {
-            Some(y) => (y.clone(), at.clone()),
-            None => {
-                let width = w.size(&self.shapes.axes[1].output);
-                w.div_rem(at, &width)
+    /// The output pixel of an element.
+    fn pixel_at(&self, w: &mut Writer, row: &Row, at: &Int) -> Vec<Int> {
+        match self.by_row {
+            true => row.line.iter().chain([at]).cloned().collect(),
+            false => {
+                let outputs: Vec<Expr> = self.shapes.axes.iter().map(|a| a.output.clone()).collect();
+                sweep::unravel(w, at, &outputs)
             }
-        };
-        [row.image.clone(), row.filter.clone(), y, x]
+        }
     }
 }
 
@@ -190,36 +219,36 @@ impl Body for Direct<'_> {
         let filter = w.mul(&outer[1], &self.at_once.into());
         let filter = Int::Reg(w.variable(&filter));
         let group = w.div(&filter, &Int::Known(shapes.filters));
-        let plane = w.size(&(shapes.axes[0].extent.clone() * shapes.axes[1].extent.clone()));
+        let plane = w.size(&shapes.input_plane());
         let first = w.mad(&outer[0], &Int::Known(shapes.groups), &group);
         let first = w.mul(&first, &Int::Known(shapes.channels));
         let first = w.mul(&first, &plane);
         let planes = w.at(&self.x, &first, bytes);
         let weights = w.mul(&filter, &Int::Known(shapes.depth()));
         let weights = w.at(&self.weights, &weights, bytes);
-        let is_small = self.at_once == 1 && shapes.channels == 1 && shapes.depth() <= i64::from(TAPS_UNROLLED_MAX) / 2;
+        let is_small =
+            self.at_once == 1 && shapes.axes.len() == 2 && shapes.channels == 1 && shapes.depth() <= i64::from(TAPS_UNROLLED_MAX) / 2;
         let taps = if is_small {
             (0..shapes.depth()).map(|tap| w.load_f32(self.dtype, &weights, tap * i64::from(bytes))).collect()
         } else {
             Vec::new()
         };
-        let y = self.by_row.then(|| outer[2].clone());
-        Ok(Row { image: outer[0].clone(), filter, y, planes, weights, taps })
+        Ok(Row { image: outer[0].clone(), filter, line: outer[2..].to_vec(), planes, weights, taps })
     }
 
     fn element(&mut self, w: &mut Writer, row: &Row, at: &Int) -> Result<(), CodegenError> {
         let shapes = self.shapes;
         let bytes = self.dtype.bytes() as u32;
-        let indices = self.indices(w, row, at);
-        let window = self.window(w, at, &indices[2], &indices[3]);
+        let pixel = self.pixel_at(w, row, at);
+        let window = self.window(w, at, &pixel);
         let sums: Vec<Name> = (0..self.at_once).map(|_| w.f32_variable(0.0)).collect();
         if shapes.channels == 1 {
             self.channel(w, row, &sums, &row.planes, &row.weights, &window);
         } else {
             let plane = w.cursor(&row.planes);
             let weights = w.cursor(&row.weights);
-            let plane_size = w.size(&(shapes.axes[0].extent.clone() * shapes.axes[1].extent.clone()));
-            let taps = shapes.depth() / shapes.channels;
+            let plane_size = w.size(&shapes.input_plane());
+            let taps = shapes.taps();
             w.count(&0.into(), &Int::Known(shapes.channels), &1.into(), |w, _| {
                 self.channel(w, row, &sums, &plane, &weights, &window);
                 w.advance(&plane, &plane_size, bytes);
@@ -227,8 +256,8 @@ impl Body for Direct<'_> {
             });
         }
         for (i, sum) in sums.iter().enumerate() {
-            let mut indices = indices.clone();
-            indices[1] = w.add(&indices[1], &Int::Known(i as i64));
+            let filter = w.add(&row.filter, &Int::Known(i as i64));
+            let indices: Vec<Int> = [row.image.clone(), filter].into_iter().chain(pixel.iter().cloned()).collect();
             let mut values = vec![Scalar::f32(sum.into())];
             for (base, strides, dtype) in &self.tensors[1..] {
                 let at = sweep::offset(w, &indices, strides);

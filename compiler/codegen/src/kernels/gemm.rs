@@ -49,7 +49,11 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
 
 /// The target's tile with as many warps as suit the product.
 fn fitted(target: &TargetDescription, product: &Product<'_>) -> GemmTile {
-    let tile = target.gemm;
+    let mut tile = target.gemm;
+    if target.registers.is_some() && matches!(&product.b, Source::Windows(windows) if windows.axes.len() > 2) {
+        // A position on a third axis for every column is more than the registers hold.
+        tile.columns = (tile.columns / 2).max(1);
+    }
     let most = if is_worth_more_warps(target, product) { target.gather_warps } else { tile.warps };
     let needed = product.rows.as_const().map_or(tile.warps, |rows| (rows as u32).div_ceil(tile.rows).max(1));
     // Blocks of equal height waste least: 9 warps' worth of rows is 5 + 4, not 8 + 1.

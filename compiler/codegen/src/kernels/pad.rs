@@ -6,12 +6,13 @@ use crate::sweep::{self, Body};
 use crate::target::TargetDescription;
 use crate::writer::{Int, Writer, Written};
 use atoll_frontend::tensor_graph::PadMode;
+use atoll_kgraph::Expr;
 use atoll_ptx::{Name, ScalarType};
 
 /// Pads `before` elements in front of each axis; the output's shape says how many follow.
 pub(crate) fn pad(
     target: &TargetDescription,
-    before: &[i64],
+    before: &[Expr],
     mode: PadMode,
     input: &Tensor,
     output: &Tensor,
@@ -24,7 +25,7 @@ pub(crate) fn pad(
 struct Pad<'a> {
     from: Name,
     to: Name,
-    before: &'a [i64],
+    before: &'a [Expr],
     mode: PadMode,
     input: &'a Tensor,
     output: &'a Tensor,
@@ -43,11 +44,12 @@ impl Pad<'_> {
     /// Position on an input axis of an output index, and whether there is one.
     fn position(&self, w: &mut Writer, axis: usize, at: &Int) -> (Int, Option<Name>) {
         let extent = w.size(&self.input.shape[axis]);
-        let unmoved = self.before[axis] == 0 && self.input.shape[axis] == self.output.shape[axis];
+        let unmoved = self.before[axis] == Expr::Const(0) && self.input.shape[axis] == self.output.shape[axis];
         if unmoved {
             return (at.clone(), None);
         }
-        let moved = w.sub(at, &Int::Known(self.before[axis]));
+        let before = w.size(&self.before[axis]);
+        let moved = w.sub(at, &before);
         let last = w.sub(&extent, &Int::Known(1));
         match self.mode {
             PadMode::Constant(_) => {
@@ -59,8 +61,18 @@ impl Pad<'_> {
                 (w.min(&low, &last), None)
             }
             PadMode::Reflect => (reflect(w, &moved, &last), None),
+            PadMode::Wrap => (wrap(w, &moved, &extent), None),
         }
     }
+}
+
+/// The remainder that is not negative.
+fn wrap(w: &mut Writer, at: &Int, extent: &Int) -> Int {
+    let (at, extent) = (w.variable(at), w.in_register(&extent.operand(), ScalarType::S32));
+    let rest = w.make(ScalarType::S32, "rem.s32", [at.into(), extent.clone()]);
+    let is_negative = w.compare("lt.s32", &Int::Reg(rest.clone()), &Int::Known(0));
+    let turned = w.make(ScalarType::S32, "add.s32", [(&rest).into(), extent]);
+    Int::Reg(w.make(ScalarType::S32, "selp.s32", [turned.into(), rest.into(), is_negative.into()]))
 }
 
 /// Mirrors an index at 0 and at `last`, as often as it takes.

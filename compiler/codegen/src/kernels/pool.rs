@@ -51,11 +51,11 @@ struct Row {
 }
 
 impl Pooling {
-    /// How many taps along an axis an average counts.
+    /// How many taps along an axis an average counts; 1 for what does not divide.
     fn counted(&self, w: &mut Writer, axis: usize, first: &Int) -> Int {
         let extent = w.size(&self.axes[axis].extent);
         match self.kind {
-            PoolKind::Max => Int::Known(1),
+            PoolKind::Max | PoolKind::Sum => Int::Known(1),
             PoolKind::Average { count_include_pad: false } => self.axes[axis].taps_inside(w, first, &Int::Known(0), &extent),
             PoolKind::Average { count_include_pad: true } => {
                 let end = w.add(&extent, &self.after[axis].into());
@@ -146,7 +146,7 @@ impl Body for Pooling {
         let accumulator = w.f32_variable(self.neutral());
         self.window(w, &accumulator, row, &left)?;
         let mut value = Operand::from(&accumulator);
-        if self.kind != PoolKind::Max {
+        if matches!(self.kind, PoolKind::Average { .. }) {
             let columns = self.counted(w, 1, &left);
             let count = w.mul(&row.rows, &columns);
             let count = w.int_to_f32(&count);

@@ -70,9 +70,9 @@ impl Scheduler<'_> {
         let mut x = self.tensor(node.inputs[0])?;
         x.shape = vec![x.shape[0].clone(), weights.shape[0].clone()];
         let mut extras = self.tensors(&node.inputs[2..])?;
-        // The two innermost dimensions of all others are 1.
+        // The spatial dimensions of all others are 1.
         for tensor in extras.iter_mut().chain(&mut outputs) {
-            tensor.shape.truncate(tensor.shape.len().saturating_sub(2));
+            tensor.shape.truncate(tensor.shape.len().saturating_sub(conv.strides.len()));
         }
         let product = MatMul { transpose_a: false, transpose_b: false, epilogue: conv.epilogue.clone() };
         let inputs = [x, weights].into_iter().chain(extras).collect();
@@ -162,10 +162,10 @@ impl Scheduler<'_> {
 
 /// Filters and products per filter of a convolution whose window is the whole image.
 fn whole_image(conv: &Conv, inputs: &[&[Expr]], outputs: &[Tensor]) -> Option<[Expr; 2]> {
-    let ([_, c, h, w], [filters, _, kernel_h, kernel_w]) = (*inputs.first()?, *inputs.get(1)?) else { return None };
+    let ([_, channels, image @ ..], [filters, _, window @ ..]) = (*inputs.first()?, *inputs.get(1)?) else { return None };
     let is_single = outputs.first()?.shape[2..].iter().all(|d| *d == Expr::Const(1));
-    let is_whole = (h, w) == (kernel_h, kernel_w) && conv.pads == [0; 4] && conv.groups == 1;
-    (is_single && is_whole).then(|| [filters.clone(), c.clone() * h.clone() * w.clone()])
+    let is_whole = image == window && conv.pads.iter().all(|pad| *pad == 0) && conv.groups == 1;
+    (is_single && is_whole).then(|| [filters.clone(), channels.clone() * Expr::product(image)])
 }
 
 /// Exchanges rows and columns of every matrix in `content`.

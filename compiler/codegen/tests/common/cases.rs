@@ -41,6 +41,7 @@ pub fn all() -> Vec<Model> {
         reductions(),
         products(),
         convolutions(),
+        volumes(),
         windows(),
         recurrence(),
         buffers(),
@@ -230,16 +231,21 @@ pub fn movement() -> Vec<Model> {
     let x = m.input(I64, &[3, 70]);
     let y = m.op(Op::Concat { axis: 1 }, &[x, x], I64, dims(&[3, 140]));
     models.push(m.output(&[y]));
-    for (name, mode) in [("pad_constant", PadMode::Constant(1.5)), ("pad_reflect", PadMode::Reflect), ("pad_edge", PadMode::Edge)] {
+    for (name, mode) in [
+        ("pad_constant", PadMode::Constant(1.5)),
+        ("pad_reflect", PadMode::Reflect),
+        ("pad_edge", PadMode::Edge),
+        ("pad_wrap", PadMode::Wrap),
+    ] {
         let mut m = Model::new(name);
         let (x, thin) = (m.x(&[2, 6, 30]), m.x(&[5, 4]));
-        let y = m.f32(Op::Pad { before: vec![0, 2, 3], mode }, &[x], &[2, 11, 37]);
-        let z = m.f32(Op::Pad { before: vec![1, -1], mode }, &[thin], &[7, 3]);
+        let y = m.f32(Op::Pad { before: dims(&[0, 2, 3]), mode }, &[x], &[2, 11, 37]);
+        let z = m.f32(Op::Pad { before: dims(&[1, -1]), mode }, &[thin], &[7, 3]);
         models.push(m.output(&[y, z]));
     }
     let mut m = Model::new("pad_wide_reflection");
     let x = m.x(&[3, 4]);
-    let y = m.f32(Op::Pad { before: vec![0, 7], mode: PadMode::Reflect }, &[x], &[3, 40]);
+    let y = m.f32(Op::Pad { before: dims(&[0, 7]), mode: PadMode::Reflect }, &[x], &[3, 40]);
     models.push(m.output(&[y]));
     for (name, data, axis, indices) in [
         ("gather_rows", vec![20, 64], 0, vec![3, 5]),
@@ -448,8 +454,51 @@ pub fn convolutions() -> Vec<Model> {
             let (bias, residual) = (m.weights(&[c.filters, 1, 1]), m.x(&shape));
             let epilogue =
                 steps(F32, &[(PointOp::Add, &[Input(0), Input(1)]), (PointOp::Add, &[Step(0), Input(2)]), (PointOp::Relu, &[Step(1)])]);
-            let conv = Conv { strides: c.strides, pads: c.pads, dilations: c.dilations, groups: c.groups as u32, epilogue };
+            let conv = Conv {
+                strides: c.strides.to_vec(),
+                pads: c.pads.to_vec(),
+                dilations: c.dilations.to_vec(),
+                groups: c.groups as u32,
+                epilogue,
+            };
             let y = m.f32(Op::Conv(conv), &[x, w, bias, residual], &shape);
+            m.output(&[y])
+        })
+        .collect()
+}
+
+/// Convolutions over volumes.
+pub fn volumes() -> Vec<Model> {
+    let cases: &[(&str, [i64; 5], i64, i64, [i64; 3], [u32; 3], [u32; 6], [u32; 3])] = &[
+        ("conv3d", [1, 5, 6, 9, 10], 16, 1, [3, 3, 3], [1; 3], [1; 6], [1; 3]),
+        ("conv3d_small_images", [2, 6, 4, 5, 6], 12, 1, [3, 2, 3], [1, 2, 1], [1, 0, 1, 0, 1, 1], [1; 3]),
+        ("conv3d_dilated", [1, 3, 9, 8, 20], 8, 1, [3, 3, 2], [2, 1, 1], [2, 1, 0, 2, 1, 1], [2, 1, 1]),
+        ("conv3d_pointwise", [2, 10, 3, 4, 5], 9, 1, [1; 3], [1; 3], [0; 6], [1; 3]),
+        ("conv3d_grouped", [1, 8, 5, 6, 7], 32, 2, [2, 3, 3], [1; 3], [1, 1, 1, 0, 1, 1], [1; 3]),
+        ("conv3d_depthwise", [1, 6, 7, 6, 30], 6, 6, [3, 3, 3], [1; 3], [1; 6], [1; 3]),
+        ("conv3d_depthwise_stride", [2, 3, 9, 8, 9], 6, 3, [5, 3, 2], [2, 2, 1], [2, 1, 0, 2, 1, 1], [1, 1, 2]),
+        ("conv3d_few_filters", [1, 4, 5, 6, 26], 3, 1, [3, 9, 9], [1; 3], [1, 4, 4, 1, 4, 4], [1; 3]),
+        ("conv3d_whole_volume", [2, 4, 2, 3, 3], 20, 1, [2, 3, 3], [1; 3], [0; 6], [1; 3]),
+    ];
+    cases
+        .iter()
+        .map(|(name, x, filters, groups, kernel, strides, pads, dilations)| {
+            let mut m = Model::new(name);
+            let out = |axis: usize| {
+                let padded = x[2 + axis] + i64::from(pads[axis] + pads[3 + axis]);
+                (padded - i64::from(dilations[axis]) * (kernel[axis] - 1) - 1) / i64::from(strides[axis]) + 1
+            };
+            let shape = [x[0], *filters, out(0), out(1), out(2)];
+            let weights = [*filters, x[1] / groups, kernel[0], kernel[1], kernel[2]];
+            let (x, w, bias) = (m.x(x), m.weights(&weights), m.weights(&[*filters, 1, 1, 1]));
+            let conv = Conv {
+                strides: strides.to_vec(),
+                pads: pads.to_vec(),
+                dilations: dilations.to_vec(),
+                groups: *groups as u32,
+                epilogue: bias_relu(),
+            };
+            let y = m.f32(Op::Conv(conv), &[x, w, bias], &shape);
             m.output(&[y])
         })
         .collect()
@@ -458,7 +507,8 @@ pub fn convolutions() -> Vec<Model> {
 /// Pooling and resizing.
 pub fn windows() -> Vec<Model> {
     let mut models = Vec::new();
-    let kinds = [PoolKind::Max, PoolKind::Average { count_include_pad: true }, PoolKind::Average { count_include_pad: false }];
+    let kinds =
+        [PoolKind::Max, PoolKind::Sum, PoolKind::Average { count_include_pad: true }, PoolKind::Average { count_include_pad: false }];
     let pools: &[(&str, [i64; 4], [u32; 2], [u32; 2], [u32; 4], [u32; 2], [i64; 2])] = &[
         ("pool2", [1, 5, 20, 60], [2, 2], [2, 2], [0; 4], [1, 1], [10, 30]),
         ("pool3", [2, 5, 13, 13], [3, 3], [2, 2], [1; 4], [1, 1], [7, 7]),
@@ -589,13 +639,14 @@ pub fn symbolic() -> Vec<Model> {
         let (w, bias) = (m.weights(&[16, 3, 3, 3]), m.weights(&[16, 1, 1]));
         let half = |e: &Expr| (e.clone() - 1).floor_div(2) + 1;
         let (h2, w2) = (half(&height), half(&width));
-        let conv = Conv { strides: [2, 2], pads: [1; 4], dilations: [1, 1], groups: 1, epilogue: bias_relu() };
+        let conv = Conv { strides: vec![2, 2], pads: vec![1; 4], dilations: vec![1, 1], groups: 1, epilogue: bias_relu() };
         let y = m.op(Op::Conv(conv), &[x, w, bias], F32, of(16, &h2, &w2));
         let w = m.weights(&[20, 16, 1, 1]);
-        let one = Conv { strides: [1, 1], pads: [0; 4], dilations: [1, 1], groups: 1, epilogue: PointProgram::default() };
+        let one = Conv { strides: vec![1, 1], pads: vec![0; 4], dilations: vec![1, 1], groups: 1, epilogue: PointProgram::default() };
         let y = m.op(Op::Conv(one), &[y, w], F32, of(20, &h2, &w2));
         let w = m.weights(&[20, 1, 3, 3]);
-        let depthwise = Conv { strides: [1, 1], pads: [1; 4], dilations: [1, 1], groups: 20, epilogue: PointProgram::default() };
+        let depthwise =
+            Conv { strides: vec![1, 1], pads: vec![1; 4], dilations: vec![1, 1], groups: 20, epilogue: PointProgram::default() };
         let y = m.op(Op::Conv(depthwise), &[y, w], F32, of(20, &h2, &w2));
         let (h4, w4) = (h2.clone() * 2, w2.clone() * 2);
         let resize = Resize { mode: ResizeMode::Linear, coordinates: CoordinateMode::HalfPixel, scales: [2.0, 2.0] };

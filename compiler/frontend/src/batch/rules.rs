@@ -65,7 +65,7 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
             _ => mixes("it puts rows behind each other, or one value beside all rows"),
         },
         Op::Pad { before, .. } => match first {
-            Rows::Axis(rows) if before[rows] == 0 => Ok(first),
+            Rows::Axis(rows) if before[rows].as_const() == Some(0) => Ok(first),
             _ => mixes("it adds rows"),
         },
         Op::Lstm { .. } => return lstm(&operands),
@@ -106,7 +106,7 @@ impl Application<'_> {
     /// Whether numbers of the operator itself depend on the number of rows.
     fn numbers_mention_rows(&self) -> bool {
         match &self.node.op {
-            Op::Slice { starts, .. } => starts.iter().any(|start| start.depends_on(self.symbol)),
+            Op::Slice { starts: numbers, .. } | Op::Pad { before: numbers, .. } => numbers.iter().any(|n| n.depends_on(self.symbol)),
             Op::Nest(nest) => nest.sizes().iter().any(|size| size.depends_on(self.symbol)),
             _ => false,
         }

@@ -198,7 +198,7 @@ impl Lowering {
         }
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|id| self.tensor(*id)).collect();
         let numbers_known = match op {
-            Op::Slice { starts, .. } => starts.iter().all(|s| s.as_const().is_some()),
+            Op::Slice { starts: numbers, .. } | Op::Pad { before: numbers, .. } => numbers.iter().all(|n| n.as_const().is_some()),
             Op::Nest(nest) => nest.sizes().iter().all(|s| s.as_const().is_some()),
             _ => true,
         };

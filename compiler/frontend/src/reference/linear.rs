@@ -1,7 +1,7 @@
 //! Convolution and matrix product.
 
 use super::pointwise::{Operands, Scalar, collect};
-use super::{broadcast_indices, strides};
+use super::{broadcast_indices, for_each_index, strides};
 use crate::tensor::Tensor;
 use crate::tensor_graph::{Conv, MatMul, PointProgram};
 use atoll_kgraph::DType;
@@ -14,27 +14,44 @@ fn finish(epilogue: &PointProgram, sums: &[f64], extras: &[&Tensor], dtype: DTyp
 
 pub(super) fn conv(conv: &Conv, x: &Tensor, w: &Tensor, extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Tensor {
     let (input, weights) = (x.to_f64(), w.to_f64());
-    let [channels, height, width] = [x.shape[1], x.shape[2], x.shape[3]];
-    let [filters, per_group, kernel_h, kernel_w] = [w.shape[0], w.shape[1], w.shape[2], w.shape[3]];
-    let [out_h, out_w] = [shape[2], shape[3]];
+    let (channels, extents, kernel) = (x.shape[1], &x.shape[2..], &w.shape[2..]);
+    let (filters, per_group) = (w.shape[0], w.shape[1]);
+    let (image_size, kernel_size) = (extents.iter().product::<usize>(), kernel.iter().product::<usize>());
     let filters_per_group = filters / conv.groups as usize;
     let mut sums = vec![0.0; shape.iter().product()];
-    for (plane, sums) in sums.chunks_mut((out_h * out_w).max(1)).enumerate() {
+    for (plane, sums) in sums.chunks_mut(shape[2..].iter().product::<usize>().max(1)).enumerate() {
         let (image, filter) = (plane / filters, plane % filters);
         let group = filter / filters_per_group;
         for c in 0..per_group {
-            let source = &input[(image * channels + group * per_group + c) * height * width..][..height * width];
-            let kernel = &weights[(filter * per_group + c) * kernel_h * kernel_w..][..kernel_h * kernel_w];
-            for (tap, weight) in kernel.iter().enumerate() {
-                let columns = axis(conv, 1, tap % kernel_w);
-                for (oh, row) in sums.chunks_mut(out_w.max(1)).enumerate() {
-                    let Some(ih) = axis(conv, 0, tap / kernel_w).source(oh, height) else { continue };
-                    add_row(row, *weight, &source[ih * width..][..width], columns);
-                }
-            }
+            let source = &input[(image * channels + group * per_group + c) * image_size..][..image_size];
+            let factors = &weights[(filter * per_group + c) * kernel_size..][..kernel_size];
+            add_channel(conv, sums, &shape[2..], source, extents, factors, kernel);
         }
     }
     finish(&conv.epilogue, &sums, extras, dtype, shape)
+}
+
+/// Adds one channel's products to the sums of one filter, row by row and tap by tap.
+fn add_channel(conv: &Conv, sums: &mut [f64], shape: &[usize], source: &[f64], extents: &[usize], factors: &[f64], kernel: &[usize]) {
+    let last = shape.len() - 1;
+    let (row_size, width) = (shape[last].max(1), extents[last]);
+    let rows: Vec<Vec<usize>> = all_indices(&shape[..last]);
+    for (tap, factor) in all_indices(kernel).iter().zip(factors) {
+        let along = |i: usize| axis(conv, i, tap[i]);
+        for (row, sums) in rows.iter().zip(sums.chunks_mut(row_size)) {
+            let line = (0..last).try_fold(0, |line, i| Some(line * extents[i] + along(i).source(row[i], extents[i])?));
+            if let Some(line) = line {
+                add_row(sums, *factor, &source[line * width..][..width], along(last));
+            }
+        }
+    }
+}
+
+/// All indices of a shape in order.
+fn all_indices(shape: &[usize]) -> Vec<Vec<usize>> {
+    let mut indices = Vec::new();
+    for_each_index(shape, |index| indices.push(index.to_vec()));
+    indices
 }
 
 /// How output positions map to input positions along one axis, for one tap of the window.

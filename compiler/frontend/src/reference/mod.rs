@@ -79,7 +79,7 @@ pub fn evaluate(op: &Op, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[
         Op::Reshape => input(0)?.reshaped(shape.clone()),
         Op::Slice { starts, steps } => movement::slice(&sizes(starts, symbols, "a slice")?, steps, input(0)?, shape),
         Op::Concat { axis } => movement::concat(*axis, inputs, shape),
-        Op::Pad { before, mode } => movement::pad(before, *mode, input(0)?, shape),
+        Op::Pad { before, mode } => movement::pad(&sizes(before, symbols, "a pad")?, *mode, input(0)?, shape),
         Op::Nest(nest) => return nest::run(nest, inputs, outputs, symbols),
         Op::Lstm { hidden, direction } => return recurrent::lstm(*hidden, *direction, inputs, outputs),
     }])

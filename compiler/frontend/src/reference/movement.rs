@@ -79,6 +79,7 @@ pub(super) fn pad(before: &[i64], mode: PadMode, input: &Tensor, shape: &[usize]
                 PadMode::Constant(_) => Some(at).filter(|at| (0..extent).contains(at))?,
                 PadMode::Edge => at.clamp(0, extent - 1),
                 PadMode::Reflect => reflect(at, extent),
+                PadMode::Wrap => at.rem_euclid(extent),
             };
             source += at as usize * own[axis];
         }

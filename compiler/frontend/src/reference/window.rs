@@ -1,8 +1,9 @@
 //! Pooling and resampling.
 
 use super::for_each_index;
+use crate::resample;
 use crate::tensor::Tensor;
-use crate::tensor_graph::{CoordinateMode, Pool, PoolKind, Resize, ResizeMode};
+use crate::tensor_graph::{Pool, PoolKind, Resize};
 
 pub(super) fn pool(pool: &Pool, x: &Tensor, shape: &[usize]) -> Tensor {
     let values = x.to_f64();
@@ -14,6 +15,7 @@ pub(super) fn pool(pool: &Pool, x: &Tensor, shape: &[usize]) -> Tensor {
         let inside = rows.inside.iter().flat_map(|r| columns.inside.iter().map(move |c| plane[r * extents[1] + c]));
         results.push(match pool.kind {
             PoolKind::Max => inside.fold(f64::NEG_INFINITY, f64::max),
+            PoolKind::Sum => inside.sum(),
             PoolKind::Average { count_include_pad: true } => inside.sum::<f64>() / (rows.with_padding * columns.with_padding) as f64,
             PoolKind::Average { count_include_pad: false } => inside.sum::<f64>() / (rows.inside.len() * columns.inside.len()) as f64,
         });
@@ -47,36 +49,13 @@ pub(super) fn resize(resize: &Resize, x: &Tensor, shape: &[usize]) -> Tensor {
     let mut results = Vec::with_capacity(shape.iter().product());
     for_each_index(shape, |index| {
         let plane = &values[(index[0] * x.shape[1] + index[1]) * extents[0] * extents[1]..];
-        let [rows, columns] = [0, 1].map(|axis| neighbours(resize, axis, index[2 + axis], extents[axis], shape[2 + axis]));
+        let [rows, columns] = [0, 1].map(|axis| {
+            let (extent, out_extent) = (extents[axis], shape[2 + axis]);
+            let coordinate = resample::coordinate(resize.coordinates, resize.scales[axis], index[2 + axis], extent, out_extent);
+            resample::neighbours(resize.mode, coordinate, extent)
+        });
         let weighted = rows.iter().flat_map(|(r, wr)| columns.iter().map(move |(c, wc)| plane[r * extents[1] + c] * wr * wc));
         results.push(weighted.sum());
     });
     Tensor::floats(x.dtype, shape.to_vec(), results)
-}
-
-/// Input positions and their weights. Coordinates are computed in `f32`, as kernels do.
-fn neighbours(resize: &Resize, axis: usize, output: usize, extent: usize, out_extent: usize) -> Vec<(usize, f64)> {
-    let scale = resize.scales[axis];
-    let at = output as f32;
-    let coordinate = match resize.coordinates {
-        CoordinateMode::Asymmetric => at / scale,
-        CoordinateMode::PytorchHalfPixel if out_extent <= 1 => 0.0,
-        CoordinateMode::HalfPixel | CoordinateMode::PytorchHalfPixel => (at + 0.5) / scale - 0.5,
-        CoordinateMode::AlignCorners if out_extent <= 1 => 0.0,
-        CoordinateMode::AlignCorners => at * (extent as f32 - 1.0) / (out_extent as f32 - 1.0),
-    };
-    let last = extent.saturating_sub(1) as f32;
-    let nearest = |position: f32| vec![(position.clamp(0.0, last) as usize, 1.0)];
-    match resize.mode {
-        ResizeMode::NearestFloor => nearest(coordinate.floor()),
-        ResizeMode::NearestCeil => nearest(coordinate.ceil()),
-        ResizeMode::NearestRoundPreferFloor => nearest((coordinate - 0.5).ceil()),
-        ResizeMode::NearestRoundPreferCeil => nearest((coordinate + 0.5).floor()),
-        ResizeMode::Linear => {
-            let clamped = coordinate.clamp(0.0, last);
-            let low = clamped.floor();
-            let part = f64::from(clamped - low);
-            vec![(low as usize, 1.0 - part), ((low + 1.0).min(last) as usize, part)]
-        }
-    }
 }

@@ -52,7 +52,7 @@ fn fold(graph: &mut TensorGraph, producer: usize, index: usize, applied: &Applie
     let conv_node = graph.nodes[producer].clone();
     let Op::Conv(conv) = &conv_node.op else { return None };
     let weights = reference::constant(graph, conv_node.inputs[1]).filter(|w| is_float(w.dtype))?;
-    let affine = evaluate(graph, applied, weights.shape[0])?;
+    let affine = evaluate(graph, applied, weights.shape[0], weights.shape.len())?;
     let dtype = weights.dtype;
     let mut inputs = vec![conv_node.inputs[0], conv_node.inputs[1]];
     if affine.a.iter().any(|a| *a != 1.0) {
@@ -60,7 +60,9 @@ fn fold(graph: &mut TensorGraph, producer: usize, index: usize, applied: &Applie
     }
     let mut epilogue = PointProgram::default();
     if affine.b.iter().any(|b| *b != 0.0) {
-        let bias = Tensor::floats(dtype, vec![1, affine.b.len(), 1, 1], affine.b);
+        let mut shape = vec![1; weights.shape.len()];
+        shape[1] = affine.b.len();
+        let bias = Tensor::floats(dtype, shape, affine.b);
         inputs.push(add_constant(graph, &format!("{}.bias", conv_node.name), &bias));
         epilogue = PointProgram::single(PointOp::Add, dtype, 2);
     }
@@ -108,10 +110,10 @@ impl Affine {
     }
 }
 
-fn evaluate(graph: &TensorGraph, applied: &Applied, channels: usize) -> Option<Affine> {
+fn evaluate(graph: &TensorGraph, applied: &Applied, channels: usize, rank: usize) -> Option<Affine> {
     let mut inputs = vec![Affine { a: vec![1.0; channels], b: vec![0.0; channels] }];
     for id in &applied.inputs[1..] {
-        inputs.push(Affine::constant(channel_values(graph, *id, channels)?));
+        inputs.push(Affine::constant(channel_values(graph, *id, channels, rank)?));
     }
     let mut results: Vec<Affine> = Vec::new();
     for step in &applied.program.steps {
@@ -135,15 +137,16 @@ fn evaluate(graph: &TensorGraph, applied: &Applied, channels: usize) -> Option<A
     result.a.iter().chain(&result.b).all(|v| v.is_finite()).then_some(result)
 }
 
-/// The values of a constant that broadcasts as `[1, C, 1, 1]`, one per channel.
-fn channel_values(graph: &TensorGraph, id: ValueId, channels: usize) -> Option<Vec<f64>> {
+/// The values of a constant that broadcasts along the channels of a tensor `[N, C, spatial…]` of `rank` dimensions, one per channel.
+fn channel_values(graph: &TensorGraph, id: ValueId, channels: usize, rank: usize) -> Option<Vec<f64>> {
     let tensor = reference::constant(graph, id)?;
-    let mut shape = vec![1; 4usize.checked_sub(tensor.shape.len())?];
+    let mut shape = vec![1; rank.checked_sub(tensor.shape.len())?];
     shape.extend_from_slice(&tensor.shape);
     let Data::Float(values) = tensor.data else { return None };
-    match shape[..] {
-        [1, 1, 1, 1] => Some(vec![values[0]; channels]),
-        [1, c, 1, 1] if c == channels => Some(values),
+    let of_channels = shape.iter().enumerate().all(|(axis, dim)| axis == 1 || *dim == 1);
+    match shape[1] {
+        1 if of_channels => Some(vec![values[0]; channels]),
+        c if of_channels && c == channels => Some(values),
         _ => None,
     }
 }

@@ -4,6 +4,7 @@
 use super::{Block, load_guarded};
 use crate::product::{Matrix, Product, Source, Windows};
 use crate::sweep;
+use crate::window::Axis;
 use crate::writer::{Int, LANES, Writer, mem};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, ScalarType};
@@ -39,9 +40,8 @@ enum From<'a> {
 struct Window {
     /// Address of its first tap in the first channel, maybe outside the image.
     corner: Name,
-    /// Position of its first tap.
-    top: Int,
-    left: Int,
+    /// Position of its first tap on each axis.
+    first: Vec<Int>,
 }
 
 impl<'a> Columns<'a> {
@@ -140,64 +140,99 @@ fn stage_matrix(
 
 /// Finds the window of this thread's column `part`.
 fn window(w: &mut Writer, block: &Block, windows: &Windows, part: u32) -> Window {
-    let [height, width] = &windows.axes;
+    let axes = &windows.axes;
     let column = block.column(w, part);
     let guard = block.column_guard(w, &column);
-    let dims = [windows.images.clone(), height.output.clone(), width.output.clone()];
+    let dims: Vec<Expr> = std::iter::once(&windows.images).chain(axes.iter().map(|a| &a.output)).cloned().collect();
     let indices = sweep::unravel(w, &column, &dims);
-    let top = height.first(w, &indices[1]);
-    let left = width.first(w, &indices[2]);
+    let mut first: Vec<Int> = axes.iter().zip(&indices[1..]).map(|(axis, index)| axis.first(w, index)).collect();
     let image = Expr::product(&windows.tensor.shape[1..]);
-    let (image, line) = (w.size(&image), w.size(&width.extent));
+    let image = w.size(&image);
+    let extents: Vec<Int> = axes.iter().map(|a| w.size(&a.extent)).collect();
     let batch = sweep::offset(w, &block.batch, &windows.batch);
     let base = w.base(&windows.tensor);
     let bytes = windows.tensor.element_bytes();
     let base = w.at(&base, &batch, bytes);
-    let corner = if windows.images == Expr::Const(1) && height.keeps_size() && width.keeps_size() {
+    let corner = if windows.images == Expr::Const(1) && axes.iter().all(Axis::keeps_size) {
         // Neighbouring columns have neighbouring windows, across the ends of rows too.
-        let back = w.mad(&line, &height.before.into(), &width.before.into());
+        let mut back = Int::from(axes[0].before);
+        for (axis, extent) in axes.iter().zip(&extents).skip(1) {
+            back = w.mad(extent, &back, &axis.before.into());
+        }
         let back = w.sub(&Int::Known(0), &back);
         let shifted = w.at(&base, &back, bytes);
         w.at(&shifted, &column, bytes)
     } else {
         let start = w.mul(&indices[0], &image);
-        let start = w.mad(&top, &line, &start);
-        let start = w.add(&start, &left);
-        w.at(&base, &start, bytes)
+        let mut line = first[0].clone();
+        for at in 1..axes.len() {
+            // The image's start is added with the last row.
+            let is_last = at + 1 == axes.len();
+            line = if is_last { w.mad(&line, &extents[at], &start) } else { w.mul(&line, &extents[at]) };
+            line = w.add(&line, &first[at]);
+        }
+        w.at(&base, &line, bytes)
     };
     // A column that does not exist has its window outside the image.
-    let top = match guard {
-        Some(guard) => Int::Reg(w.make(ScalarType::S32, "selp.s32", [top.operand(), WINDOW_OUTSIDE.into(), guard.into()])),
-        None => top,
-    };
-    Window { corner, top, left }
+    if let Some(guard) = guard {
+        first[0] = Int::Reg(w.make(ScalarType::S32, "selp.s32", [first[0].operand(), WINDOW_OUTSIDE.into(), guard.into()]));
+    }
+    Window { corner, first }
 }
 
 /// Gathers one line: the tap and channel of `k` for every column.
 fn stage_windows(w: &mut Writer, windows: &Windows, columns: &[Window], inside: Option<&Name>, k: &Int, place: &Name, to: i64) {
-    let [height, width] = &windows.axes;
+    let axes = &windows.axes;
     let bytes = windows.tensor.element_bytes();
-    let (rows, line) = (w.size(&height.extent), w.size(&width.extent));
-    let (channel, tap) = w.div_rem(k, &(height.window * width.window).into());
-    let (tap_row, tap_column) = w.div_rem(&tap, &width.window.into());
-    let mut down = w.mul(&tap_row, &height.dilation.into());
-    let right = w.mul(&tap_column, &width.dilation.into());
-    let plane = w.mul(&rows, &line);
-    let offset = w.mul(&channel, &plane);
-    let offset = w.mad(&down, &line, &offset);
-    let offset = w.add(&offset, &right);
+    let extents: Vec<Int> = axes.iter().map(|a| w.size(&a.extent)).collect();
+    let (channel, taps) = channel_and_taps(w, axes, k);
+    let mut steps: Vec<Int> = axes.iter().zip(&taps).map(|(axis, tap)| w.mul(tap, &axis.dilation.into())).collect();
+    // One channel after the other, in each one plane, row and column after the other.
+    let mut offset = channel;
+    let mut size = Int::Known(1);
+    for extent in &extents {
+        size = w.mul(&size, extent);
+    }
+    offset = w.mul(&offset, &size);
+    let inner: Vec<Int> = inner_sizes(w, &extents);
+    for (step, size) in steps.iter().zip(&inner) {
+        offset = w.mad(step, size, &offset);
+    }
     if let Some(inside) = inside {
         // A product that does not exist has its tap outside every image.
-        down = Int::Reg(w.make(ScalarType::S32, "selp.s32", [down.operand(), TAP_OUTSIDE.into(), inside.into()]));
+        steps[0] = Int::Reg(w.make(ScalarType::S32, "selp.s32", [steps[0].operand(), TAP_OUTSIDE.into(), inside.into()]));
     }
     for (part, column) in columns.iter().enumerate() {
-        let y = w.add(&column.top, &down);
-        let x = w.add(&column.left, &right);
-        let inside_rows = w.inside(&y, &rows);
-        let inside_columns = w.inside(&x, &line);
-        let guard = w.both(inside_rows.as_ref(), inside_columns.as_ref());
+        let positions: Vec<Int> = column.first.iter().zip(&steps).map(|(first, step)| w.add(first, step)).collect();
+        let mut guard = None;
+        for (position, extent) in positions.iter().zip(&extents) {
+            let inside = w.inside(position, extent);
+            guard = w.both(guard.as_ref(), inside.as_ref());
+        }
         let address = w.at(&column.corner, &offset, bytes);
         let value = load_guarded(w, windows.tensor.dtype, guard.as_ref(), &address, 0);
         w.emit("st.shared.f32", [mem(place, to + part as i64 * i64::from(LANES) * 4), value]);
     }
+}
+
+/// Elements that one step along each axis passes.
+fn inner_sizes(w: &mut Writer, extents: &[Int]) -> Vec<Int> {
+    let mut sizes = vec![Int::Known(1); extents.len()];
+    for axis in (1..extents.len()).rev() {
+        sizes[axis - 1] = w.mul(&extents[axis], &sizes[axis]);
+    }
+    sizes
+}
+
+/// The channel of `k` and its tap on each axis.
+fn channel_and_taps(w: &mut Writer, axes: &[Axis], k: &Int) -> (Int, Vec<Int>) {
+    let mut rest = k.clone();
+    let mut indices = Vec::with_capacity(axes.len());
+    for axis in 0..=axes.len() {
+        let behind: u32 = axes[axis..].iter().map(|a| a.window).product();
+        let (index, inner) = w.div_rem(&rest, &behind.into());
+        indices.push(index);
+        rest = inner;
+    }
+    (indices.remove(0), indices)
 }

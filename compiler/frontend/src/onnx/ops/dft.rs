@@ -205,7 +205,7 @@ fn padded(lowering: &mut Lowering, name: &str, x: ValueId, rows: &Expr, t: Trans
     if t.given == t.points {
         return Ok(x);
     }
-    let op = crate::tensor_graph::Op::Pad { before: vec![0; 3], mode: crate::tensor_graph::PadMode::Constant(0.0) };
+    let op = crate::tensor_graph::Op::Pad { before: vec![Expr::Const(0); 3], mode: crate::tensor_graph::PadMode::Constant(0.0) };
     lowering.emit_one(&format!("{name}.padded"), op, &[x], lowering.dtype(x), vec![rows.clone(), t.points.into(), t.parts.into()])
 }
 

@@ -4,7 +4,7 @@ use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use crate::size::{at_least, bounds, canonical, smaller};
-use crate::tensor_graph::{Op, PadMode, ValueId};
+use crate::tensor_graph::{Op, ValueId};
 use atoll_kgraph::Expr;
 
 type Results = LowerResult<Vec<ValueId>>;
@@ -219,41 +219,6 @@ impl Range {
         let span = not_negative(canonical(&(start.clone() - end)));
         Ok(Range { start, count: canonical(&span.ceil_div(-step)) })
     }
-}
-
-/// Pads are an attribute before opset 11 and an operand from there on; axes since opset 18.
-pub(super) fn pad(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let x = call.input(0)?;
-    let shape = lowering.shape(x).to_vec();
-    let (pads, fill) = if call.opset < 11 {
-        (call.required_ints("pads")?, f64::from(call.float("value", 0.0)?))
-    } else {
-        let fill = call.optional(2).map(|id| lowering.require_floats(id, "fill value")).transpose()?;
-        (lowering.require_ints(call.input(1)?, "list of pads")?, fill.and_then(|v| v.first().copied()).unwrap_or(0.0))
-    };
-    let axes: Vec<usize> = match call.optional(3) {
-        Some(axes) => lowering.require_ints(axes, "list of axes")?.iter().map(|a| axis_of(*a, shape.len())).collect::<LowerResult<_>>()?,
-        None => (0..shape.len()).collect(),
-    };
-    let mode = match call.string("mode", "constant")?.as_str() {
-        "constant" => PadMode::Constant(fill),
-        "reflect" => PadMode::Reflect,
-        "edge" => PadMode::Edge,
-        other => return unsupported(format!("mode = {other:?}")),
-    };
-    if pads.len() != 2 * axes.len() || pads.iter().any(|p| p.abs() > super::super::DIMENSION_MAX) {
-        return invalid(format!("pads {pads:?} for {} axes", axes.len()));
-    }
-    let mut before = vec![0; shape.len()];
-    let mut result = shape.clone();
-    for (index, axis) in axes.iter().enumerate() {
-        before[*axis] = pads[index];
-        result[*axis] = canonical(&(shape[*axis].clone() + (pads[index] + pads[index + axes.len()])));
-    }
-    if pads.iter().all(|p| *p == 0) {
-        return Ok(vec![x]);
-    }
-    Ok(vec![lowering.emit_one(&call.name, Op::Pad { before, mode }, &[x], lowering.dtype(x), result)?])
 }
 
 /// Repeats along each axis: a new axis before it, expanded, and both made one.

@@ -1,25 +1,36 @@
 //! The table of ONNX operators and how each becomes operators of the tensor graph. One file per family.
 
+mod col2im;
 mod constant;
 mod conv;
+mod conv_transpose;
+mod deform;
 mod det;
 mod dft;
 mod einsum;
 mod gather;
+mod grid;
 pub(super) mod layout;
 mod matmul;
 mod norm;
 mod order;
+mod pad;
 mod pieces;
 mod pointwise;
+mod pool;
+mod real;
 mod recurrent;
 mod reduce;
+mod resample;
 mod resize;
+mod roi;
 mod scan;
 mod scatter;
 mod select;
 mod shape;
 mod signal;
+mod unpool;
+mod window;
 
 use super::call::Call;
 use super::error::LowerResult;
@@ -66,25 +77,30 @@ static ITEM_OPERATORS: &[(&str, LowerItems)] = &[
 static OPERATORS: &[(&str, Lower)] = &[
     ("Abs", pointwise::unary),
     ("Add", pointwise::binary),
+    ("AffineGrid", grid::affine_grid),
     ("And", pointwise::binary),
     ("ArgMax", order::arg_extreme),
     ("ArgMin", order::arg_extreme),
-    ("AveragePool", conv::average_pool),
+    ("AveragePool", pool::average_pool),
     ("BatchNormalization", norm::batch_normalization),
     ("BlackmanWindow", signal::window),
     ("Cast", pointwise::cast),
     ("CastLike", pointwise::cast_like),
     ("Ceil", pointwise::unary),
     ("Celu", pointwise::celu),
+    ("CenterCropPad", pad::center_crop_pad),
     ("Clip", pointwise::clip),
+    ("Col2Im", col2im::col2im),
     ("Concat", layout::concat),
     ("Constant", constant::constant),
     ("ConstantOfShape", constant::constant_of_shape),
     ("Conv", conv::conv),
+    ("ConvTranspose", conv_transpose::conv_transpose),
     ("Cos", pointwise::unary),
     ("CumProd", scan::cumulate),
     ("CumSum", scan::cumulate),
     ("DFT", dft::dft),
+    ("DeformConv", deform::deform_conv),
     ("DepthToSpace", layout::depth_to_space),
     ("Det", det::det),
     ("Div", pointwise::binary),
@@ -103,10 +119,12 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("GatherND", gather::gather_nd),
     ("Gelu", pointwise::gelu),
     ("Gemm", matmul::gemm),
-    ("GlobalAveragePool", conv::global_pool),
-    ("GlobalMaxPool", conv::global_pool),
+    ("GlobalAveragePool", pool::global_pool),
+    ("GlobalLpPool", pool::global_pool),
+    ("GlobalMaxPool", pool::global_pool),
     ("Greater", pointwise::binary),
     ("GreaterOrEqual", pointwise::binary),
+    ("GridSample", grid::grid_sample),
     ("GroupNormalization", norm::group_normalization),
     ("HammingWindow", signal::window),
     ("HannWindow", signal::window),
@@ -123,9 +141,12 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Log", pointwise::unary),
     ("LogSoftmax", norm::softmax),
     ("LpNormalization", norm::lp_normalization),
+    ("LpPool", pool::lp_pool),
     ("MatMul", matmul::matmul),
     ("Max", pointwise::variadic),
-    ("MaxPool", conv::max_pool),
+    ("MaxPool", pool::max_pool),
+    ("MaxRoiPool", roi::max_roi_pool),
+    ("MaxUnpool", unpool::max_unpool),
     ("Mean", pointwise::variadic),
     ("MelWeightMatrix", signal::mel_weight_matrix),
     ("Min", pointwise::variadic),
@@ -137,7 +158,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("OneHot", select::one_hot),
     ("Or", pointwise::binary),
     ("PRelu", pointwise::prelu),
-    ("Pad", layout::pad),
+    ("Pad", pad::pad),
     ("Pow", pointwise::pow),
     ("Range", constant::range),
     ("Reciprocal", pointwise::unary),
@@ -155,6 +176,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Reshape", shape::reshape),
     ("Resize", resize::resize),
     ("ReverseSequence", scan::reverse_sequence),
+    ("RoiAlign", roi::roi_align),
     ("Round", pointwise::unary),
     ("STFT", signal::stft),
     ("Scatter", scatter::scatter_elements),

@@ -1,12 +1,26 @@
-//! Resampling of the two innermost axes.
+//! Resizing: what the attributes say of each axis. Two inner axes of floats are one kernel that computes coordinates; all else goes axis by axis, by tables where
+//! sizes are known.
 
-use super::super::call::{Call, axis_of};
-use super::super::error::{LowerResult, invalid, unsupported};
+use super::super::call::Call;
+use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
+use super::pad::axes_in_order;
+use super::resample::{self, Coordinates, Interpolation, Line, Sampling};
+use crate::size::{canonical, elements, same};
+use crate::tensor::is_float;
 use crate::tensor_graph::{CoordinateMode, Op, Resize, ResizeMode, ValueId};
-use atoll_kgraph::Expr;
+use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
+
+/// What every dimension becomes.
+struct Target {
+    /// Output by input, as the model gives it.
+    scales: Vec<f64>,
+    sizes: Vec<Expr>,
+    /// Start and end of the region, as parts of the input.
+    regions: Vec<[f32; 2]>,
+}
 
 /// `Upsample` (opset 7 to 9) and `Resize` of opset 10: scales only, coordinates divided by them.
 pub(super) fn upsample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
@@ -18,63 +32,97 @@ pub(super) fn upsample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         "nearest" if scales.iter().all(|s| *s >= 1.0) => ResizeMode::NearestFloor,
         "nearest" => ResizeMode::NearestCeil,
         "linear" | "bilinear" => ResizeMode::Linear,
-        other => return unsupported(format!("mode = {other:?}")),
+        other => return invalid(format!("mode = {other:?}")),
     };
-    let sizes = scaled_sizes(lowering, call.input(0)?, &scales)?;
-    resample(lowering, call, mode, CoordinateMode::Asymmetric, &scales, sizes)
+    let x = call.input(0)?;
+    let sizes = scaled_sizes(lowering, x, &scales)?;
+    let sampling = Sampling {
+        interpolation: Interpolation::Simple(mode),
+        coordinates: Coordinates::Plain(CoordinateMode::Asymmetric),
+        antialias: false,
+        exclude_outside: false,
+        extrapolation: 0.0,
+    };
+    let regions = vec![[0.0, 1.0]; scales.len()];
+    resize_to(lowering, call, x, &Target { scales, sizes, regions }, sampling)
 }
 
 pub(super) fn resize(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if call.opset < 11 {
         return upsample(lowering, call);
     }
-    if call.flag("antialias", false)? {
-        return unsupported("antialias = 1");
-    }
-    let policy = call.string("keep_aspect_ratio_policy", "stretch")?;
-    if policy != "stretch" {
-        return unsupported(format!("keep_aspect_ratio_policy = {policy:?}"));
-    }
     let x = call.input(0)?;
     let axes = match call.ints("axes")? {
-        Some(axes) => axes.iter().map(|axis| axis_of(*axis, lowering.rank(x))).collect::<LowerResult<Vec<usize>>>()?,
+        Some(axes) => axes_in_order(&axes, lowering.rank(x))?,
         None => (0..lowering.rank(x)).collect(),
     };
-    let (scales, sizes) = read_target(lowering, call, x, &axes)?;
-    resample(lowering, call, read_mode(call)?, read_coordinates(call)?, &scales, sizes)
+    let sampling = Sampling {
+        interpolation: read_interpolation(call)?,
+        coordinates: read_coordinates(call)?,
+        antialias: call.flag("antialias", false)?,
+        exclude_outside: call.flag("exclude_outside", false)?,
+        extrapolation: call.float("extrapolation_value", 0.0)?.into(),
+    };
+    let target = read_target(lowering, call, x, &axes, sampling.coordinates)?;
+    resize_to(lowering, call, x, &target, sampling)
 }
 
 /// Scale and size of every dimension, from `scales` or from `sizes`.
-fn read_target(lowering: &Lowering, call: &Call<'_>, x: ValueId, axes: &[usize]) -> LowerResult<(Vec<f64>, Vec<Expr>)> {
+fn read_target(lowering: &Lowering, call: &Call<'_>, x: ValueId, axes: &[usize], coordinates: Coordinates) -> LowerResult<Target> {
     let shape = lowering.shape(x).to_vec();
-    let on_all = |given: Vec<f64>| {
-        let mut all = vec![1.0; shape.len()];
-        axes.iter().zip(given).for_each(|(axis, value)| all[*axis] = value);
-        all
-    };
     // An empty list stands for an operand that is left out.
     let given = |index: usize| call.optional(index).filter(|id| lowering.shape(*id) != [Expr::Const(0)]);
-    if let Some(scales) = given(2) {
-        let scales = lowering.require_floats(scales, "list of scales")?;
-        if scales.len() != axes.len() {
-            return invalid(format!("{} scales for {} axes", scales.len(), axes.len()));
-        }
-        let scales = on_all(scales);
-        let sizes = scaled_sizes(lowering, x, &scales)?;
-        return Ok((scales, sizes));
-    }
-    let Some(sizes) = given(3) else { return invalid("neither scales nor sizes") };
-    let sizes = lowering.require_known(sizes, "list of sizes")?;
-    if sizes.len() != axes.len() {
-        return invalid(format!("{} sizes for {} axes", sizes.len(), axes.len()));
-    }
-    let mut result = shape.clone();
     let mut scales = vec![1.0; shape.len()];
-    for (axis, size) in axes.iter().zip(sizes) {
-        scales[*axis] = ratio(&size, &shape[*axis])?;
-        result[*axis] = size;
+    let mut sizes = shape.clone();
+    if let Some(id) = given(2) {
+        let list = lowering.require_floats(id, "list of scales")?;
+        if list.len() != axes.len() {
+            return invalid(format!("{} scales for {} axes", list.len(), axes.len()));
+        }
+        axes.iter().zip(list).for_each(|(axis, scale)| scales[*axis] = scale);
+        sizes = scaled_sizes(lowering, x, &scales)?;
+    } else if let Some(id) = given(3) {
+        let list = lowering.require_known(id, "list of sizes")?;
+        if list.len() != axes.len() {
+            return invalid(format!("{} sizes for {} axes", list.len(), axes.len()));
+        }
+        for (axis, size) in axes.iter().zip(list) {
+            scales[*axis] = ratio(&size, &shape[*axis])?;
+            sizes[*axis] = size;
+        }
+        keep_aspect_ratio(call, &shape, axes, &mut scales, &mut sizes)?;
+    } else {
+        return invalid("neither scales nor sizes");
     }
-    Ok((scales, result))
+    let mut regions = vec![[0.0, 1.0]; shape.len()];
+    if coordinates == Coordinates::TfCropAndResize {
+        let roi = given(1).ok_or_else(|| LowerError::Invalid("no region for tf_crop_and_resize".into()))?;
+        let roi = lowering.require_floats(roi, "region")?;
+        if roi.len() != 2 * axes.len() {
+            return invalid(format!("a region of {} numbers for {} axes", roi.len(), axes.len()));
+        }
+        axes.iter().enumerate().for_each(|(i, axis)| regions[*axis] = [roi[i] as f32, roi[i + axes.len()] as f32]);
+    }
+    Ok(Target { scales, sizes, regions })
+}
+
+/// Makes one scale of all, the smallest or the largest.
+fn keep_aspect_ratio(call: &Call<'_>, shape: &[Expr], axes: &[usize], scales: &mut [f64], sizes: &mut [Expr]) -> LowerResult<()> {
+    let all = axes.iter().map(|axis| scales[*axis]);
+    let scale = match call.string("keep_aspect_ratio_policy", "stretch")?.as_str() {
+        "stretch" => return Ok(()),
+        "not_larger" => all.fold(f64::INFINITY, f64::min),
+        "not_smaller" => all.fold(0.0, f64::max),
+        other => return invalid(format!("keep_aspect_ratio_policy = {other:?}")),
+    };
+    for axis in axes {
+        let Some(dim) = shape[*axis].as_const() else {
+            return unsupported("an aspect ratio that is kept, on a symbolic dimension");
+        };
+        scales[*axis] = scale;
+        sizes[*axis] = Expr::Const((scale * dim as f64 + 0.5).floor() as i64);
+    }
+    Ok(())
 }
 
 fn ratio(output: &Expr, input: &Expr) -> LowerResult<f64> {
@@ -101,61 +149,118 @@ fn scaled_sizes(lowering: &Lowering, x: ValueId, scales: &[f64]) -> LowerResult<
     scaled.collect()
 }
 
-fn read_mode(call: &Call<'_>) -> LowerResult<ResizeMode> {
-    match (call.string("mode", "nearest")?.as_str(), call.string("nearest_mode", "round_prefer_floor")?.as_str()) {
-        ("linear", _) => Ok(ResizeMode::Linear),
-        ("nearest", "round_prefer_floor") => Ok(ResizeMode::NearestRoundPreferFloor),
-        ("nearest", "round_prefer_ceil") => Ok(ResizeMode::NearestRoundPreferCeil),
-        ("nearest", "floor") => Ok(ResizeMode::NearestFloor),
-        ("nearest", "ceil") => Ok(ResizeMode::NearestCeil),
-        (mode, nearest) => unsupported(format!("mode = {mode:?}, nearest_mode = {nearest:?}")),
-    }
+fn read_interpolation(call: &Call<'_>) -> LowerResult<Interpolation> {
+    let simple = match (call.string("mode", "nearest")?.as_str(), call.string("nearest_mode", "round_prefer_floor")?.as_str()) {
+        ("cubic", _) => return Ok(Interpolation::Cubic { a: call.float("cubic_coeff_a", -0.75)?.into() }),
+        ("linear", _) => ResizeMode::Linear,
+        ("nearest", "round_prefer_floor") => ResizeMode::NearestRoundPreferFloor,
+        ("nearest", "round_prefer_ceil") => ResizeMode::NearestRoundPreferCeil,
+        ("nearest", "floor") => ResizeMode::NearestFloor,
+        ("nearest", "ceil") => ResizeMode::NearestCeil,
+        (mode, nearest) => return invalid(format!("mode = {mode:?}, nearest_mode = {nearest:?}")),
+    };
+    Ok(Interpolation::Simple(simple))
 }
 
-fn read_coordinates(call: &Call<'_>) -> LowerResult<CoordinateMode> {
-    match call.string("coordinate_transformation_mode", "half_pixel")?.as_str() {
-        "half_pixel" => Ok(CoordinateMode::HalfPixel),
-        "pytorch_half_pixel" => Ok(CoordinateMode::PytorchHalfPixel),
-        "align_corners" => Ok(CoordinateMode::AlignCorners),
-        "asymmetric" => Ok(CoordinateMode::Asymmetric),
-        other => unsupported(format!("coordinate_transformation_mode = {other:?}")),
-    }
+fn read_coordinates(call: &Call<'_>) -> LowerResult<Coordinates> {
+    Ok(Coordinates::Plain(match call.string("coordinate_transformation_mode", "half_pixel")?.as_str() {
+        "half_pixel" => CoordinateMode::HalfPixel,
+        "pytorch_half_pixel" => CoordinateMode::PytorchHalfPixel,
+        "align_corners" => CoordinateMode::AlignCorners,
+        "asymmetric" => CoordinateMode::Asymmetric,
+        "half_pixel_symmetric" => return Ok(Coordinates::HalfPixelSymmetric),
+        "tf_crop_and_resize" => return Ok(Coordinates::TfCropAndResize),
+        other => return invalid(format!("coordinate_transformation_mode = {other:?}")),
+    }))
 }
 
-/// Emits the resize over `[N, C, H, W]`; with one spatial dimension the height is 1, with fewer leading ones they are 1.
-fn resample(
-    lowering: &mut Lowering,
-    call: &Call<'_>,
-    mode: ResizeMode,
-    coordinates: CoordinateMode,
-    scales: &[f64],
-    sizes: Vec<Expr>,
-) -> Results {
-    let x = call.input(0)?;
-    let dtype = lowering.dtype(x);
-    let rank = lowering.rank(x);
-    if sizes == lowering.shape(x) && scales.iter().all(|s| *s == 1.0) {
+/// Resizes by the kernel that computes coordinates where it can, by tables where sizes are known.
+fn resize_to(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, target: &Target, sampling: Sampling) -> Results {
+    let shape = lowering.shape(x).to_vec();
+    let mut sampling = sampling;
+    if sampling.coordinates == Coordinates::HalfPixelSymmetric && is_whole(&shape, target) {
+        sampling.coordinates = Coordinates::Plain(CoordinateMode::HalfPixel);
+    }
+    let is_crop = |axis: usize| sampling.coordinates == Coordinates::TfCropAndResize && target.regions[axis] != [0.0, 1.0];
+    let changes = |axis: usize| !same(&shape[axis], &target.sizes[axis]) || target.scales[axis] != 1.0 || is_crop(axis);
+    let axes: Vec<usize> = (0..shape.len()).filter(|axis| changes(*axis)).collect();
+    if axes.is_empty() {
         return Ok(vec![x]);
     }
-    let spatial = match rank {
-        2 | 3 if scales[0] == 1.0 && (rank == 2 || scales[1] == 1.0) => 1,
-        2 => 2,
-        4 if scales[..2] == [1.0, 1.0] => 2,
-        _ => return unsupported(format!("scales {scales:?}: only the two innermost axes of at most four")),
+    let by_formula = match (sampling.interpolation, sampling.coordinates) {
+        (Interpolation::Simple(mode), Coordinates::Plain(coordinates)) if !sampling.antialias => Some((mode, coordinates)),
+        _ => None,
+    };
+    let is_planar = matches!(axes[..], [_]) || (axes.len() == 2 && axes[0] + 2 == shape.len());
+    if let Some((mode, coordinates)) = by_formula.filter(|_| is_planar && is_small_float(lowering.dtype(x))) {
+        return Ok(vec![resize_plane(lowering, &call.name, x, mode, coordinates, &axes, target)?]);
+    }
+    let mut done = x;
+    for axis in &axes {
+        let name = format!("{}.axis{axis}", call.name);
+        let line = shape[*axis].as_const().zip(target.sizes[*axis].as_const());
+        done = match (line, by_formula) {
+            (Some((from @ 1.., to)), _) => {
+                let (scale, region) = (target.scales[*axis] as f32, target.regions[*axis]);
+                let line = Line { axis: *axis, scale, from: from as usize, to: to as usize, region };
+                resample::along(lowering, &name, done, line, &sampling)?
+            }
+            (None, Some((mode, coordinates))) if is_small_float(lowering.dtype(x)) => {
+                resize_plane(lowering, &name, done, mode, coordinates, &[*axis], target)?
+            }
+            _ => {
+                let (from, to) = (&shape[*axis], &target.sizes[*axis]);
+                return unsupported(format!("a resize of {:?} from {from} to {to} elements in this mode", lowering.dtype(x)));
+            }
+        };
+    }
+    Ok(vec![done])
+}
+
+/// Whether the kernel that computes coordinates is exact enough.
+fn is_small_float(dtype: DType) -> bool {
+    is_float(dtype) && dtype != DType::F64
+}
+
+/// Whether every output has just the size that its scale asks for.
+fn is_whole(shape: &[Expr], target: &Target) -> bool {
+    shape.iter().zip(&target.sizes).zip(&target.scales).all(|((from, to), scale)| match (from.as_const(), to.as_const()) {
+        (Some(from), Some(to)) => from as f32 * *scale as f32 == to as f32,
+        _ => scale.fract() == 0.0 && same(&canonical(&(from.clone() * *scale as i64)), to),
+    })
+}
+
+/// Resizes one axis or the two innermost ones, with all others as planes or as columns beside each other.
+fn resize_plane(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    mode: ResizeMode,
+    coordinates: CoordinateMode,
+    axes: &[usize],
+    target: &Target,
+) -> LowerResult<ValueId> {
+    let shape = lowering.shape(x).to_vec();
+    let mut result = shape.clone();
+    axes.iter().for_each(|axis| result[*axis] = target.sizes[*axis].clone());
+    let scale = |axis: usize| target.scales[axis] as f32;
+    let first = axes[0];
+    let is_last = first + 1 == shape.len();
+    let scales = match axes {
+        [a, b] => [scale(*a), scale(*b)],
+        _ if is_last => [1.0, scale(first)],
+        _ => [scale(first), 1.0],
     };
     let planar = |shape: &[Expr]| {
-        let (lead, inner) = shape.split_at(rank - spatial);
-        let mut planar = vec![Expr::Const(1); 2 - lead.len()];
-        planar.extend_from_slice(lead);
-        planar.extend(vec![Expr::Const(1); 2 - spatial]);
-        planar.extend_from_slice(inner);
-        planar
+        let batch = if first == 0 { Expr::Const(1) } else { shape[0].clone() };
+        let channels = elements(&shape[first.min(1)..first]);
+        match is_last {
+            true => vec![batch, channels, Expr::Const(1), shape[first].clone()],
+            false => vec![batch, channels, shape[first].clone(), elements(&shape[first + 1..])],
+        }
     };
-    let (from, to) = (planar(lowering.shape(x)), planar(&sizes));
-    let height_scale = if spatial == 2 { scales[rank - 2] } else { 1.0 };
-    let x = lowering.reshape(&format!("{}.x", call.name), x, from)?;
-    let op = Op::Resize(Resize { mode, coordinates, scales: [height_scale as f32, scales[rank - 1] as f32] });
-    let y = lowering.emit_one(&call.name, op, &[x], dtype, to)?;
-    let y = lowering.reshape(&format!("{}.y", call.name), y, sizes)?;
-    Ok(vec![y])
+    let x = lowering.reshape(&format!("{name}.x"), x, planar(&shape))?;
+    let op = Op::Resize(Resize { mode, coordinates, scales });
+    let y = lowering.emit_one(name, op, &[x], lowering.dtype(x), planar(&result))?;
+    lowering.reshape(&format!("{name}.y"), y, result)
 }

@@ -53,7 +53,7 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
     let written = match &work.kind {
         WorkKind::Copy => return Ok(None),
         WorkKind::ConcatPart { axis, first } => kernels::concat::concat(target, *axis, first, inputs, output),
-        WorkKind::Recurrence { hidden, direction } => kernels::recurrence::recurrence(target, *hidden, *direction, inputs, &work.outputs),
+        WorkKind::Recurrence(layer) => kernels::recurrence::recurrence(target, *layer, inputs, &work.outputs),
         WorkKind::Op(op) => match op {
             Op::Pointwise(program) => kernels::pointwise::pointwise(target, program, inputs, output),
             Op::Conv(conv) => kernels::conv::conv(target, conv, inputs, output),
@@ -69,7 +69,7 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
             Op::Resize(resize) => kernels::resize::resize(target, resize, input(0)?, output),
             Op::Nest(nest) => kernels::nest::nest(target, nest, inputs, &work.outputs),
             // Scheduling made other work of these.
-            Op::Reshape | Op::Concat { .. } | Op::Lstm { .. } => Err(CodegenError::inconsistent("an operator that is scheduled away")),
+            Op::Reshape | Op::Concat { .. } | Op::Recurrent { .. } => Err(CodegenError::inconsistent("an operator that is scheduled away")),
         },
     };
     written.map(Some)

@@ -9,7 +9,7 @@ mod storage;
 use crate::error::CodegenError;
 use crate::strides;
 use atoll_frontend::batch::{self, Batch};
-use atoll_frontend::tensor_graph::{Direction, Op, TensorGraph, ValueId};
+use atoll_frontend::tensor_graph::{Cell, Direction, Op, TensorGraph, ValueId};
 use atoll_kgraph::{BatchAxis, BufferId, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind};
 use std::sync::Arc;
 use storage::Storage;
@@ -61,13 +61,20 @@ pub enum WorkKind {
         /// Index on the axis of the first element.
         first: Expr,
     },
-    /// The recurrence of an LSTM. Inputs `gates [T, B, D * 4H]` (input products), `r [D, H, 4H]`, `bias [D, 8H]`, `h0`, `c0`; outputs `y`, `h`, `c`.
-    Recurrence {
-        /// H.
-        hidden: usize,
-        /// Which way it runs.
-        direction: Direction,
-    },
+    /// The recurrence of a layer. Inputs `gates [T, B, D * G H]` (input products), `r [D, H, G H]`, `bias [D, 2 G H]`, `h0`, and `c0` where the cell keeps one; outputs `y`, `h`, and
+    /// `c`.
+    Recurrence(Recurrence),
+}
+
+/// What a recurrence computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recurrence {
+    /// A step.
+    pub cell: Cell,
+    /// H.
+    pub hidden: usize,
+    /// Which way it runs.
+    pub direction: Direction,
 }
 
 /// An operand of a node: elements in a buffer, dense and in row-major order.

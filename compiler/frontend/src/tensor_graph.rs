@@ -119,9 +119,11 @@ pub enum Op {
     },
     /// Input `x [N, C, H, W]`, output `[N, C, OH, OW]`.
     Resize(Resize),
-    /// Inputs `x [T, B, I]`, `w [D, 4H, I]`, `r [D, 4H, H]`, `bias [D, 8H]`, `h0 [D, B, H]`, `c0 [D, B, H]` (gate order i, o, f, c as in ONNX). Outputs
-    /// `y [T, D, B, H]`, `h [D, B, H]`, `c [D, B, H]`.
-    Lstm {
+    /// Inputs `x [T, B, I]`, `w [D, G H, I]`, `r [D, G H, H]`, `bias [D, 2 G H]`, `h0 [D, B, H]`, and `c0 [D, B, H]` where the cell keeps one; G gates in ONNX's order. Outputs
+    /// `y [T, D, B, H]`, `h [D, B, H]`, and `c [D, B, H]` where the cell keeps one.
+    Recurrent {
+        /// What a step computes.
+        cell: Cell,
         /// H.
         hidden: usize,
         /// Which way it runs; D is 2 for `Bidirectional`, else 1.
@@ -129,6 +131,33 @@ pub enum Op {
     },
     /// Loops over scalars, for what none of the others expresses; operands and results are what the body says.
     Nest(Nest),
+}
+
+/// A recurrent cell with ONNX's default activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// `tanh` of one gate.
+    Rnn,
+    /// Gates update, reset, hidden. The reset gate applies to the product of the state (`linear_before_reset`).
+    Gru,
+    /// Gates input, output, forget, cell; keeps a second state.
+    Lstm,
+}
+
+impl Cell {
+    /// Number of gates.
+    pub fn gates(self) -> usize {
+        match self {
+            Cell::Rnn => 1,
+            Cell::Gru => 3,
+            Cell::Lstm => 4,
+        }
+    }
+
+    /// States that go from step to step.
+    pub fn states(self) -> usize {
+        if self == Cell::Lstm { 2 } else { 1 }
+    }
 }
 
 /// Direction of a recurrent cell.

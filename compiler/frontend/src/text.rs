@@ -108,7 +108,7 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
         Op::Pad { before, mode } => write!(f, " before=[{}] {mode:?}", list::<Expr>(before)),
         Op::Resize(resize) => write!(f, " {:?} {:?} scales={:?}", resize.mode, resize.coordinates, resize.scales),
         Op::Nest(nest) => write!(f, " {nest}"),
-        Op::Lstm { hidden, direction } => write!(f, " hidden={hidden} {direction:?}"),
+        Op::Recurrent { hidden, direction, .. } => write!(f, " hidden={hidden} {direction:?}"),
     }
 }
 

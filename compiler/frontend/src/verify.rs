@@ -7,7 +7,7 @@
 //! - Scalar programs read only inputs and earlier steps that exist.
 
 use crate::size::{canonical, elements, same, same_shape, static_shape};
-use crate::tensor_graph::{Conv, Direction, MatMul, Op, PointArg, PointOp, PointProgram, TensorGraph, TensorNode, Value, ValueId};
+use crate::tensor_graph::{Cell, Conv, Direction, MatMul, Op, PointArg, PointOp, PointProgram, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::{DType, Expr};
 use std::collections::HashSet;
 use std::fmt;
@@ -93,7 +93,7 @@ impl TensorGraph {
         let inputs: Vec<&Value> = node.inputs.iter().map(|id| self.value(*id)).collect();
         let outputs: Vec<&Value> = node.outputs.iter().map(|id| self.value(*id)).collect();
         let results = match node.op {
-            Op::Lstm { .. } => 3..=3,
+            Op::Recurrent { cell, .. } => 1 + cell.states()..=1 + cell.states(),
             Op::Nest(_) => 1..=usize::MAX,
             _ => 1..=1,
         };
@@ -133,7 +133,7 @@ impl Op {
         match self {
             Op::Pointwise(_) | Op::Nest(_) => 0,
             Op::Conv(_) | Op::MatMul(_) | Op::LayerNorm { .. } | Op::Gather { .. } => 2,
-            Op::Lstm { .. } => 6,
+            Op::Recurrent { cell, .. } => 4 + cell.states(),
             _ => 1,
         }
     }
@@ -155,7 +155,9 @@ impl Op {
             Op::Concat { .. } => "concat",
             Op::Pad { .. } => "pad",
             Op::Resize(_) => "resize",
-            Op::Lstm { .. } => "lstm",
+            Op::Recurrent { cell: Cell::Rnn, .. } => "rnn",
+            Op::Recurrent { cell: Cell::Gru, .. } => "gru",
+            Op::Recurrent { cell: Cell::Lstm, .. } => "lstm",
             Op::Nest(_) => "nest",
         }
     }
@@ -208,7 +210,7 @@ fn check_op(op: &Op, inputs: &[&Value], outputs: &[&Value]) -> Check {
             shape(out, &inputs[0].shape)
         }
         Op::Nest(nest) => nest.check(inputs, outputs),
-        Op::Lstm { hidden, direction } => check_lstm(*hidden as i64, *direction, inputs, outputs),
+        Op::Recurrent { cell, hidden, direction } => check_recurrent(*cell, *hidden as i64, *direction, inputs, outputs),
         _ => check_movement(op, inputs, out),
     }
 }
@@ -330,17 +332,18 @@ fn check_matmul(matmul: &MatMul, inputs: &[&Value], out: &Value) -> Check {
     check_program(&matmul.epilogue, &inputs[2..], Some(a.dtype), out)
 }
 
-fn check_lstm(hidden: i64, direction: Direction, inputs: &[&Value], outputs: &[&Value]) -> Check {
-    let [x, w, r, bias, h0, c0] = inputs else { return Err("an LSTM has six operands".into()) };
+fn check_recurrent(cell: Cell, hidden: i64, direction: Direction, inputs: &[&Value], outputs: &[&Value]) -> Check {
+    let [x, w, r, bias, states @ ..] = inputs else { return Err("a recurrent cell has at least four operands".into()) };
+    ensure(states.len() == cell.states(), || format!("{} states", states.len()))?;
     rank(x, 3)?;
     let d = Expr::Const(if direction == Direction::Bidirectional { 2 } else { 1 });
     let [steps, batch, width] = [0, 1, 2].map(|i| x.shape[i].clone());
     let h = Expr::Const(hidden);
-    let gates = Expr::Const(4 * hidden);
-    shape(w, &[d.clone(), gates.clone(), width])?;
-    shape(r, &[d.clone(), gates, h.clone()])?;
-    shape(bias, &[d.clone(), Expr::Const(8 * hidden)])?;
+    let gates = cell.gates() as i64 * hidden;
+    shape(w, &[d.clone(), gates.into(), width])?;
+    shape(r, &[d.clone(), gates.into(), h.clone()])?;
+    shape(bias, &[d.clone(), Expr::Const(2 * gates)])?;
     let state = [d.clone(), batch.clone(), h.clone()];
-    [h0, c0, outputs[1], outputs[2]].into_iter().try_for_each(|v| shape(v, &state))?;
+    states.iter().chain(&outputs[1..]).try_for_each(|v| shape(v, &state))?;
     shape(outputs[0], &[steps, d, batch, h])
 }

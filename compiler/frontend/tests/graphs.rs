@@ -141,3 +141,16 @@ fn sequences_stay_inside_of_the_model() {
     m.node("SequenceAt", "y", &["s", &position], vec![]);
     assert!(refused(&m).contains("position 2 of 2 tensors"), "{}", refused(&m));
 }
+
+#[test]
+fn an_unusual_layer_needs_a_known_number_of_steps() {
+    let mut m = Model::new(17);
+    m.input("x", DataType::Float, &[Dim::S("steps"), Dim::N(1), Dim::N(2)]);
+    let (w, r) = (m.floats("w", &[1, 3, 2], &[0.5; 6]), m.floats("r", &[1, 3, 1], &[0.5; 3]));
+    m.node("GRU", "y", &["x", &w, &r], vec![int("hidden_size", 1)]);
+    m.output("y");
+    let text = refused(&m);
+    assert!(text.contains("linear_before_reset = 0") && text.contains("symbolic number of steps"), "{text}");
+    m.graph().node[0].attribute.push(int("linear_before_reset", 1));
+    assert_eq!(m.import().unwrap().nodes.len(), 1);
+}

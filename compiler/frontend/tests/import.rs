@@ -319,7 +319,7 @@ fn trained_models_are_imported_and_transformed() {
         }
         let graph = transform(import(&path, &ImportOptions::default()).unwrap()).unwrap();
         assert!(graph.nodes.len() <= nodes_max, "{}: {} nodes", path.display(), graph.nodes.len());
-        assert_eq!(graph.nodes.iter().filter(|n| matches!(n.op, Op::Lstm { .. })).count(), lstms);
+        assert_eq!(graph.nodes.iter().filter(|n| matches!(n.op, Op::Recurrent { .. })).count(), lstms);
         assert!(
             graph
                 .nodes

@@ -1,13 +1,13 @@
-//! The recurrence of an LSTM: one block per direction and batch element, all steps in one launch.
+//! The recurrence of an RNN, a GRU or an LSTM: one block per direction and batch element, all steps in one launch.
 //!
-//! The state `h` is in shared memory twice, the step before and this one, so that one barrier per step is enough. A thread owns some hidden units: it computes their four gates
-//! from the rows of `r [H, 4H]`, which neighbouring lanes read contiguously, and keeps their cells in shared memory that only it touches.
+//! The state `h` is in shared memory twice, the step before and this one, so that one barrier per step is enough. A thread owns some hidden units: it computes their gates
+//! from the rows of `r [H, G H]`, which neighbouring lanes read contiguously. An LSTM keeps its cells in shared memory too, each touched by one thread only.
 
 use crate::error::CodegenError;
-use crate::schedule::Tensor;
+use crate::schedule::{Recurrence, Tensor};
 use crate::target::TargetDescription;
 use crate::writer::{Int, LANES, Writer, Written, mem};
-use atoll_frontend::tensor_graph::Direction;
+use atoll_frontend::tensor_graph::{Cell as Kind, Direction};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
@@ -16,32 +16,42 @@ const UNROLL: u32 = 4;
 /// Most warps of a block: with more, threads would have fewer than one unit on common sizes.
 const WARPS_MAX: u32 = 8;
 
-/// Inputs `gates [T, B, D * 4H]`, `r [D, H, 4H]`, `bias [D, 8H]`, `h0`, `c0`; outputs `y [T, D, B, H]`, `h`, `c [D, B, H]`.
+/// Inputs `gates [T, B, D * G H]`, `r [D, H, G H]`, `bias [D, 2 G H]`, `h0`, and an LSTM's `c0`; outputs `y [T, D, B, H]`, `h [D, B, H]`, and an LSTM's `c [D, B, H]`.
 pub(crate) fn recurrence(
     target: &TargetDescription,
-    hidden: usize,
-    direction: Direction,
+    layer: Recurrence,
     inputs: &[Tensor],
     outputs: &[Tensor],
 ) -> Result<Written, CodegenError> {
-    let ([gates, r, bias, h0, c0], [y, h, c]) = (inputs, outputs) else {
-        return Err(CodegenError::inconsistent("an LSTM has five operands and three results"));
+    let ([gates, r, bias, states_before @ ..], [y, states_after @ ..]) = (inputs, outputs) else {
+        return Err(CodegenError::inconsistent("a recurrent layer has more operands and results"));
     };
-    if gates.dtype != DType::F32 {
-        return Err(CodegenError::unsupported("an LSTM of other than f32"));
+    if states_before.len() != layer.cell.states() || states_after.len() != layer.cell.states() {
+        return Err(CodegenError::inconsistent("a recurrent layer has other states"));
     }
-    let hidden = hidden as u32;
+    if gates.dtype != DType::F32 {
+        return Err(CodegenError::unsupported("a recurrent layer of other than f32"));
+    }
+    let (hidden, direction, gate_count) = (layer.hidden as u32, layer.direction, layer.cell.gates() as u32);
     let warps = hidden.div_ceil(LANES).clamp(1, WARPS_MAX);
     let state_bytes = hidden.next_multiple_of(4) * 4;
-    if 3 * state_bytes > target.shared_bytes_max {
-        return Err(CodegenError::unsupported(format!("an LSTM of {hidden} hidden units: its state does not fit shared memory")));
+    let shared_bytes = (1 + layer.cell.states() as u32) * state_bytes;
+    if shared_bytes > target.shared_bytes_max {
+        return Err(CodegenError::unsupported(format!("a recurrent layer of {hidden} hidden units: its state does not fit shared memory")));
     }
-    let mut w = Writer::new("lstm");
-    let [gates_at, r_at, bias_at, h0_at, c0_at, y_at, h_at, c_at] = [gates, r, bias, h0, c0, y, h, c].map(|t| w.base(t));
+    let mut w = Writer::new(match layer.cell {
+        Kind::Rnn => "rnn",
+        Kind::Gru => "gru",
+        Kind::Lstm => "lstm",
+    });
+    let [gates_at, r_at, bias_at] = [gates, r, bias].map(|t| w.base(t));
+    let before_at: Vec<Name> = states_before.iter().map(|t| w.base(t)).collect();
+    let y_at = w.base(y);
+    let after_at: Vec<Name> = states_after.iter().map(|t| w.base(t)).collect();
     let (steps, batch) = (y.shape[0].clone(), y.shape[2].clone());
     let directions = y.shape[1].clone();
 
-    let shared = w.shared("state", 3 * state_bytes);
+    let shared = w.shared("state", shared_bytes);
     let batch_count = w.size(&batch);
     let block = w.special("%ctaid.x");
     let (d, b) = w.div_rem(&block, &batch_count);
@@ -51,6 +61,7 @@ pub(crate) fn recurrence(
     let hidden_int = Int::from(hidden);
     let line = w.mul(&block, &hidden_int);
     let cell = Cell {
+        kind: layer.cell,
         hidden,
         threads: warps * LANES,
         thread,
@@ -63,7 +74,7 @@ pub(crate) fn recurrence(
     // The state before the first step.
     cell.units(&mut w, |w, unit| {
         let at = w.add(&line, unit);
-        for (base, place) in [(&h0_at, &shared), (&c0_at, &cell.cells)] {
+        for (base, place) in before_at.iter().zip([&shared, &cell.cells]) {
             let from = w.at(base, &at, 4);
             let value = w.load(DType::F32, &from, 0).operand;
             let to = shared_at(w, place, unit);
@@ -81,7 +92,7 @@ pub(crate) fn recurrence(
         let t = time(w, direction, &d, step, &last);
         let row = w.mad(&t, &batch_count, &b);
         let row = w.mad(&row, &directions_count, &d);
-        let gates_row = w.mul(&row, &Int::from(4 * hidden));
+        let gates_row = w.mul(&row, &Int::from(gate_count * hidden));
         let gates_row = w.at(&gates_at, &gates_row, 4);
         let y_row = w.mad(&t, &directions_count, &d);
         let y_row = w.mad(&y_row, &batch_count, &b);
@@ -103,7 +114,7 @@ pub(crate) fn recurrence(
 
     cell.units(&mut w, |w, unit| {
         let at = w.add(&line, unit);
-        for (base, place) in [(&h_at, &before), (&c_at, &cell.cells)] {
+        for (base, place) in after_at.iter().zip([&before, &cell.cells]) {
             let from = shared_at(w, place, unit);
             let value = w.f32("ld.shared.f32", [mem(&from, 0)]);
             let to = w.at(base, &at, 4);
@@ -133,13 +144,14 @@ fn shared_at(w: &mut Writer, base: &Name, unit: &Int) -> Name {
 
 /// What all steps have in common.
 struct Cell {
+    kind: Kind,
     hidden: u32,
     threads: u32,
     thread: Int,
     r: Name,
     bias: Name,
     direction: Int,
-    /// Shared address of the cells.
+    /// Shared address of an LSTM's cells.
     cells: Name,
 }
 
@@ -155,25 +167,65 @@ impl Cell {
         });
     }
 
-    /// One step of one unit: the new `h`; the cell is updated in place.
+    /// One step of one unit: the new `h`; an LSTM's cell is updated in place.
     fn step(&self, w: &mut Writer, unit: &Int, gates_row: &Name, before: &Name) -> Operand {
-        let hidden = self.hidden;
+        let (of_input, sums) = self.start(w, unit, gates_row);
+        self.products(w, unit, before, &sums);
+        let sum = |gate: usize| Operand::from(&sums[gate]);
+        match self.kind {
+            Kind::Rnn => w.tanh(&sum(0)),
+            Kind::Gru => {
+                let [update, reset] = [0, 1].map(|gate| w.sigmoid(&sum(gate)));
+                let candidate = w.fma(&reset, &sum(2), &of_input[2]);
+                let candidate = w.tanh(&candidate);
+                let at = shared_at(w, before, unit);
+                let old = w.f32("ld.shared.f32", [mem(&at, 0)]);
+                // (1 - update) * candidate + update * old
+                let negated = w.f32("neg.f32", [candidate.clone()]);
+                let difference = w.fadd(&old, &negated);
+                w.fma(&update, &difference, &candidate)
+            }
+            Kind::Lstm => {
+                let [input, output, forget] = [0, 1, 2].map(|gate| w.sigmoid(&sum(gate)));
+                let candidate = w.tanh(&sum(3));
+                let cell = shared_at(w, &self.cells, unit);
+                let old = w.f32("ld.shared.f32", [mem(&cell, 0)]);
+                let kept = w.fmul(&forget, &old);
+                let new = w.fma(&input, &candidate, &kept);
+                w.emit("st.shared.f32", [mem(&cell, 0), new.clone()]);
+                let bounded = w.tanh(&new);
+                w.fmul(&output, &bounded)
+            }
+        }
+    }
+
+    /// What comes from the input, and the sums of the gates before the products with the state. A GRU's last sum is of the state alone: the reset gate applies to it.
+    fn start(&self, w: &mut Writer, unit: &Int, gates_row: &Name) -> (Vec<Operand>, Vec<Name>) {
+        let (hidden, gates) = (self.hidden, self.kind.gates() as i64);
         let gate_bytes = i64::from(hidden) * 4;
         let from = w.at(gates_row, unit, 4);
-        let bias = w.mul(&self.direction, &Int::from(8 * hidden));
+        let bias = w.mul(&self.direction, &Int::from(2 * gates as u32 * hidden));
         let bias = w.add(&bias, unit);
         let bias = w.at(&self.bias, &bias, 4);
-        let sums: Vec<Name> = (0..4)
-            .map(|gate| {
-                let input = w.load(DType::F32, &from, gate * gate_bytes).operand;
-                let of_input = w.load(DType::F32, &bias, gate * gate_bytes).operand;
-                let of_state = w.load(DType::F32, &bias, (4 + gate) * gate_bytes).operand;
-                let bias = w.fadd(&of_input, &of_state);
-                w.make(ScalarType::F32, "add.f32", [input, bias])
-            })
-            .collect();
+        let gate = |gate: i64| {
+            let input = w.load(DType::F32, &from, gate * gate_bytes).operand;
+            let of_input = w.load(DType::F32, &bias, gate * gate_bytes).operand;
+            let of_state = w.load(DType::F32, &bias, (gates + gate) * gate_bytes).operand;
+            if self.kind == Kind::Gru && gate == 2 {
+                let sum = w.make(ScalarType::F32, "mov.f32", [of_state]);
+                return (w.fadd(&input, &of_input), sum);
+            }
+            let bias = w.fadd(&of_input, &of_state);
+            (input.clone(), w.make(ScalarType::F32, "add.f32", [input, bias]))
+        };
+        (0..gates).map(gate).unzip()
+    }
 
-        let r = w.mul(&self.direction, &Int::from(4 * hidden * hidden));
+    /// Adds the products of the state with the rows of `r`.
+    fn products(&self, w: &mut Writer, unit: &Int, before: &Name, sums: &[Name]) {
+        let (hidden, gates) = (self.hidden, self.kind.gates() as u32);
+        let gate_bytes = i64::from(hidden) * 4;
+        let r = w.mul(&self.direction, &Int::from(gates * hidden * hidden));
         let r = w.add(&r, unit);
         let r = w.at(&self.r, &r, 4);
         let r = w.cursor(&r);
@@ -182,26 +234,17 @@ impl Cell {
             for k in 0..count {
                 let h = w.f32("ld.shared.f32", [mem(&state, i64::from(k) * 4)]);
                 for (gate, sum) in sums.iter().enumerate() {
-                    let weight = w.load(DType::F32, &r, (i64::from(k) * 4 + gate as i64) * gate_bytes).operand;
+                    let at = (i64::from(k) * i64::from(gates) + gate as i64) * gate_bytes;
+                    let weight = w.load(DType::F32, &r, at).operand;
                     w.emit("fma.rn.f32", [sum.into(), h.clone(), weight, sum.into()]);
                 }
             }
             w.emit("add.s32", [(&state).into(), (&state).into(), (4 * count).into()]);
-            w.advance(&r, &Int::from(4 * hidden * count), 4);
+            w.advance(&r, &Int::from(gates * hidden * count), 4);
         };
         w.count(&Int::Known(0), &Int::from(hidden / UNROLL), &Int::Known(1), |w, _| products(w, UNROLL));
         if !hidden.is_multiple_of(UNROLL) {
             products(w, hidden % UNROLL);
         }
-
-        let [input, output, forget] = [0, 1, 2].map(|gate: usize| w.sigmoid(&(&sums[gate]).into()));
-        let candidate = w.tanh(&(&sums[3]).into());
-        let cell = shared_at(w, &self.cells, unit);
-        let old = w.f32("ld.shared.f32", [mem(&cell, 0)]);
-        let kept = w.fmul(&forget, &old);
-        let new = w.fma(&input, &candidate, &kept);
-        w.emit("st.shared.f32", [mem(&cell, 0), new.clone()]);
-        let bounded = w.tanh(&new);
-        w.fmul(&output, &bounded)
     }
 }

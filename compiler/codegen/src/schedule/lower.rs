@@ -1,6 +1,6 @@
 //! What becomes of each operator: mostly one kernel node; the exceptions are here.
 
-use super::{Scheduler, Tensor, WorkKind};
+use super::{Recurrence, Scheduler, Tensor, WorkKind};
 use crate::error::CodegenError;
 use crate::strides;
 use atoll_frontend::tensor_graph::{Conv, Direction, MatMul, Op, PointProgram, TensorNode, ValueId};
@@ -18,7 +18,9 @@ impl Scheduler<'_> {
             Op::MatMul(product) => self.matmul(node, product),
             Op::Conv(conv) => self.conv(node, conv),
             Op::Concat { axis } => self.concat(node, *axis),
-            Op::Lstm { hidden, direction } => self.lstm(node, *hidden, *direction),
+            Op::Recurrent { cell, hidden, direction } => {
+                self.recurrence(node, Recurrence { cell: *cell, hidden: *hidden, direction: *direction })
+            }
             op => {
                 let (inputs, outputs) = (self.tensors(&node.inputs)?, self.tensors(&node.outputs)?);
                 self.push_kernel(&node.name, WorkKind::Op(op.clone()), inputs, outputs);
@@ -106,18 +108,20 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// LSTM: the input products of all steps and directions as one matrix product, then the recurrence.
-    fn lstm(&mut self, node: &TensorNode, hidden: usize, direction: Direction) -> Result<(), CodegenError> {
-        let [x, w, r, bias, h0, c0] = <[ValueId; 6]>::try_from(&node.inputs[..])
-            .map_err(|_| CodegenError::inconsistent(format!("an LSTM has six operands, not {}", node.inputs.len())))?;
+    /// A recurrent layer: the input products of all steps and directions as one matrix product, then the recurrence.
+    fn recurrence(&mut self, node: &TensorNode, layer: Recurrence) -> Result<(), CodegenError> {
+        let [x, w, r, ref others @ ..] = node.inputs[..] else {
+            return Err(CodegenError::inconsistent(format!("a recurrent layer has more than {} operands", node.inputs.len())));
+        };
+        let (hidden, direction) = (layer.hidden, layer.direction);
         let outputs = self.tensors(&node.outputs)?;
         let x = self.tensor(x)?;
         let directions = if direction == Direction::Bidirectional { 2 } else { 1 };
 
         let (steps, batch, features) = (x.shape[0].clone(), x.shape[1].clone(), x.shape[2].clone());
 
-        // [D, 4H, I] read as one matrix [D * 4H, I].
-        let rows = Expr::Const(directions * 4 * hidden as i64);
+        // [D, G H, I] read as one matrix [D * G H, I].
+        let rows = Expr::Const(directions * (layer.cell.gates() * hidden) as i64);
         let gates_shape = vec![steps * batch, rows.clone()];
         let gates_name = format!("{}/gates", node.name);
         let gates = Tensor {
@@ -143,8 +147,8 @@ impl Scheduler<'_> {
                 self.transpose_node(&format!("{}/r", node.name), &r)
             }
         };
-        let inputs = [vec![gates, r], self.tensors(&[bias, h0, c0])?].concat();
-        self.push_kernel(&node.name, WorkKind::Recurrence { hidden, direction }, inputs, outputs);
+        let inputs = [vec![gates, r], self.tensors(others)?].concat();
+        self.push_kernel(&node.name, WorkKind::Recurrence(layer), inputs, outputs);
         Ok(())
     }
 

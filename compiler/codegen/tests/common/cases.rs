@@ -552,31 +552,33 @@ pub fn windows() -> Vec<Model> {
 /// Recurrent cells.
 pub fn recurrence() -> Vec<Model> {
     let mut models = Vec::new();
-    for (name, direction, steps, batch, width, hidden) in [
-        ("lstm", Direction::Forward, 5, 1, 20, 32),
-        ("lstm_reverse", Direction::Reverse, 4, 3, 10, 33),
-        ("lstm_both", Direction::Bidirectional, 3, 2, 7, 50),
-        ("lstm_wide", Direction::Forward, 2, 1, 8, 300),
+    for (name, cell, direction, steps, batch, width, hidden) in [
+        ("lstm", Cell::Lstm, Direction::Forward, 5, 1, 20, 32),
+        ("lstm_reverse", Cell::Lstm, Direction::Reverse, 4, 3, 10, 33),
+        ("lstm_both", Cell::Lstm, Direction::Bidirectional, 3, 2, 7, 50),
+        ("lstm_wide", Cell::Lstm, Direction::Forward, 2, 1, 8, 300),
+        ("gru", Cell::Gru, Direction::Forward, 5, 2, 9, 32),
+        ("gru_both", Cell::Gru, Direction::Bidirectional, 3, 2, 7, 45),
+        ("rnn_reverse", Cell::Rnn, Direction::Reverse, 4, 2, 6, 35),
     ] {
         let mut m = Model::new(name);
         let d = if direction == Direction::Bidirectional { 2 } else { 1 };
-        let inputs = [
-            m.x(&[steps, batch, width]),
-            m.weights(&[d, 4 * hidden, width]),
-            m.weights(&[d, 4 * hidden, hidden]),
-            m.weights(&[d, 8 * hidden]),
-            m.x(&[d, batch, hidden]),
-            m.x(&[d, batch, hidden]),
-        ];
+        let rows = cell.gates() as i64 * hidden;
+        let mut inputs =
+            vec![m.x(&[steps, batch, width]), m.weights(&[d, rows, width]), m.weights(&[d, rows, hidden]), m.weights(&[d, 2 * rows])];
         let state = dims(&[d, batch, hidden]);
-        let op = Op::Lstm { hidden: hidden as usize, direction };
-        let outputs = m.ops(op, &inputs, F32, vec![dims(&[steps, d, batch, hidden]), state.clone(), state]);
+        let mut shapes = vec![dims(&[steps, d, batch, hidden])];
+        for _ in 0..cell.states() {
+            inputs.push(m.x(&[d, batch, hidden]));
+            shapes.push(state.clone());
+        }
+        let outputs = m.ops(Op::Recurrent { cell, hidden: hidden as usize, direction }, &inputs, F32, shapes);
         models.push(m.output(&outputs));
     }
     let mut m = Model::new("lstm_of_inputs");
     let inputs = [m.x(&[3, 1, 6]), m.x(&[1, 40, 6]), m.x(&[1, 40, 10]), m.x(&[1, 80]), m.x(&[1, 1, 10]), m.x(&[1, 1, 10])];
     let shapes = vec![dims(&[3, 1, 1, 10]), dims(&[1, 1, 10]), dims(&[1, 1, 10])];
-    let outputs = m.ops(Op::Lstm { hidden: 10, direction: Direction::Forward }, &inputs, F32, shapes);
+    let outputs = m.ops(Op::Recurrent { cell: Cell::Lstm, hidden: 10, direction: Direction::Forward }, &inputs, F32, shapes);
     models.push(m.output(&outputs));
     models
 }

@@ -68,17 +68,22 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
             Rows::Axis(rows) if before[rows].as_const() == Some(0) => Ok(first),
             _ => mixes("it adds rows"),
         },
-        Op::Lstm { .. } => return lstm(&operands),
+        Op::Recurrent { .. } => return recurrent(&operands),
         Op::Nest(_) => mixes("nothing is known of what its loops read"),
     };
     Ok(vec![found?])
 }
 
 /// `x [T, B, I]` and the states `[D, B, H]` have their rows in the middle, the weights are the same for all.
-fn lstm(operands: &[Rows]) -> Result<Vec<Rows>, Dependence> {
+fn recurrent(operands: &[Rows]) -> Result<Vec<Rows>, Dependence> {
     let middle = Rows::Axis(1);
-    let right = matches!(operands, [x, w, r, bias, h, c] if [x, h, c].iter().all(|rows| **rows == middle) && [w, r, bias].iter().all(|rows| **rows == Rows::Same));
-    if right { Ok(vec![Rows::Axis(2), middle, middle]) } else { mixes("its steps go over rows, or its weights differ by row") }
+    let why = "its steps go over rows, or its weights differ by row";
+    let [x, w, r, bias, states @ ..] = operands else { return mixes(why) };
+    let moves = [x].into_iter().chain(states).all(|rows| *rows == middle);
+    if !moves || [w, r, bias].iter().any(|rows| **rows != Rows::Same) {
+        return mixes(why);
+    }
+    Ok([Rows::Axis(2)].into_iter().chain(states.iter().map(|_| middle)).collect())
 }
 
 fn reduced(reduce: &Reduce, rows: Rows) -> Found {

@@ -81,7 +81,7 @@ pub fn evaluate(op: &Op, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[
         Op::Concat { axis } => movement::concat(*axis, inputs, shape),
         Op::Pad { before, mode } => movement::pad(&sizes(before, symbols, "a pad")?, *mode, input(0)?, shape),
         Op::Nest(nest) => return nest::run(nest, inputs, outputs, symbols),
-        Op::Lstm { hidden, direction } => return recurrent::lstm(*hidden, *direction, inputs, outputs),
+        Op::Recurrent { cell, hidden, direction } => return recurrent::run(*cell, *hidden, *direction, inputs, outputs),
     }])
 }
 

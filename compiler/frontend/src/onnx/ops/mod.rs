@@ -1,7 +1,12 @@
 //! The table of ONNX operators and how each becomes operators of the tensor graph. One file per family.
 
+mod attention;
+mod builder;
+mod cells;
 mod col2im;
 mod constant;
+mod contrib;
+mod contrib_attention;
 mod conv;
 mod conv_transpose;
 mod deform;
@@ -14,6 +19,7 @@ pub(super) mod layout;
 mod matmul;
 mod norm;
 mod order;
+mod packed;
 mod pad;
 mod pieces;
 mod pointwise;
@@ -81,6 +87,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("And", pointwise::binary),
     ("ArgMax", order::arg_extreme),
     ("ArgMin", order::arg_extreme),
+    ("Attention", attention::attention),
     ("AveragePool", pool::average_pool),
     ("BatchNormalization", norm::batch_normalization),
     ("BlackmanWindow", signal::window),
@@ -114,6 +121,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("EyeLike", constant::eye_like),
     ("Flatten", shape::flatten),
     ("Floor", pointwise::unary),
+    ("GRU", recurrent::gru),
     ("Gather", gather::gather),
     ("GatherElements", gather::gather_elements),
     ("GatherND", gather::gather_nd),
@@ -160,6 +168,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("PRelu", pointwise::prelu),
     ("Pad", pad::pad),
     ("Pow", pointwise::pow),
+    ("RNN", recurrent::rnn),
     ("Range", constant::range),
     ("Reciprocal", pointwise::unary),
     ("ReduceL1", reduce::reduce),
@@ -177,6 +186,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Resize", resize::resize),
     ("ReverseSequence", scan::reverse_sequence),
     ("RoiAlign", roi::roi_align),
+    ("RotaryEmbedding", attention::rotary_embedding),
     ("Round", pointwise::unary),
     ("STFT", signal::stft),
     ("Scatter", scatter::scatter_elements),
@@ -186,6 +196,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Shape", shape::shape),
     ("Sigmoid", pointwise::unary),
     ("Sign", pointwise::unary),
+    ("SimplifiedLayerNormalization", contrib::simplified_layer_normalization),
     ("Sin", pointwise::unary),
     ("Size", shape::size),
     ("Slice", layout::slice),
@@ -210,6 +221,21 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Upsample", resize::upsample),
     ("Where", pointwise::select),
     ("Xor", pointwise::binary),
+    ("com.microsoft.Attention", contrib_attention::attention),
+    ("com.microsoft.BiasGelu", contrib::gelu),
+    ("com.microsoft.DynamicQuantizeLSTM", contrib::requantized),
+    ("com.microsoft.EmbedLayerNormalization", contrib::embed_layer_normalization),
+    ("com.microsoft.FastGelu", contrib::fast_gelu),
+    ("com.microsoft.FusedMatMul", contrib::fused_matmul),
+    ("com.microsoft.Gelu", contrib::gelu),
+    ("com.microsoft.GroupQueryAttention", contrib_attention::group_query_attention),
+    ("com.microsoft.MatMulNBits", contrib::matmul_n_bits),
+    ("com.microsoft.MultiHeadAttention", contrib_attention::multi_head_attention),
+    ("com.microsoft.QAttention", contrib::requantized),
+    ("com.microsoft.QuickGelu", contrib::quick_gelu),
+    ("com.microsoft.RotaryEmbedding", contrib_attention::rotary_embedding),
+    ("com.microsoft.SkipLayerNormalization", contrib::skip_layer_normalization),
+    ("com.microsoft.SkipSimplifiedLayerNormalization", contrib::skip_simplified_layer_normalization),
 ];
 
 /// Names of all operators that can be imported.

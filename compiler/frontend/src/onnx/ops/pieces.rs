@@ -15,19 +15,26 @@ const POSITIONS_MAX: i64 = 1 << 24;
 pub(super) fn positions(lowering: &mut Lowering, name: &str, ty: DType, rank: usize, axis: usize, dim: &Expr) -> LowerResult<ValueId> {
     let mut shape = vec![Expr::Const(1); rank];
     shape[axis] = dim.clone();
-    if let Some(count) = dim.as_const().filter(|count| (0..=POSITIONS_MAX).contains(count)) {
-        let shape = shape.iter().filter_map(Expr::as_const).map(|d| d as usize).collect();
+    let numbers = positions_from(lowering, name, ty, &Expr::Const(0), dim)?;
+    lowering.reshape(name, numbers, shape)
+}
+
+/// `start, start + 1, ...`, `count` numbers.
+pub(super) fn positions_from(lowering: &mut Lowering, name: &str, ty: DType, start: &Expr, count: &Expr) -> LowerResult<ValueId> {
+    if let (Some(count), Some(start)) = (count.as_const().filter(|count| (0..=POSITIONS_MAX).contains(count)), start.as_const()) {
+        let (shape, numbers) = (vec![count as usize], start..start + count);
         let tensor = match is_float(ty) {
-            true => Tensor::floats(ty, shape, (0..count).map(|i| i as f64)),
-            false => Tensor::ints(ty, shape, 0..count),
+            true => Tensor::floats(ty, shape, numbers.map(|i| i as f64)),
+            false => Tensor::ints(ty, shape, numbers),
         };
         return Ok(lowering.constant(name, &tensor));
     }
-    let mut nest = NestBuilder::new("positions", vec![dim.clone()]);
+    let mut nest = NestBuilder::new("positions", vec![count.clone()]);
     let at = nest.point()[0].clone();
-    let value = if ty == DType::I32 { nest.variable(ty, &at) } else { nest.cast(&at, ty) };
+    let moved = nest.add(&at, &start.into());
+    let value = if ty == DType::I32 { nest.variable(ty, &moved) } else { nest.cast(&moved, ty) };
     nest.store(0, &at, &value);
-    lowering.emit_one(name, Op::Nest(nest.finish()), &[], ty, shape)
+    lowering.emit_one(name, Op::Nest(nest.finish()), &[], ty, vec![count.clone()])
 }
 
 /// One reduction.

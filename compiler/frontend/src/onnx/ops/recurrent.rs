@@ -1,21 +1,99 @@
-//! Recurrent cells.
+//! Recurrent layers: `RNN`, `GRU` and `LSTM`.
+//!
+//! A layer as exporters of trained models write it is one operator of the tensor graph, with a kernel of its own. Any other (activations, clipping, peepholes, lengths by
+//! sequence, a reset gate before the product) is unrolled over its steps, whose number must then be known (`cells`).
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::{Lowering, shape_text};
+use super::builder::Builder;
+use super::cells::{self, Activation};
 use crate::size::same_shape;
-use crate::tensor_graph::{Direction, Op, ValueId};
+use crate::tensor_graph::{Cell, Direction, Op, ValueId};
 use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
+/// Most steps of a layer that is unrolled.
+const UNROLLED_STEPS_MAX: i64 = 1 << 9;
+
+/// A layer with its operands, time first.
+pub(super) struct Layer {
+    pub(super) cell: Cell,
+    pub(super) direction: Direction,
+    pub(super) directions: i64,
+    pub(super) hidden: i64,
+    pub(super) batch: Expr,
+    /// `[T, B, I]`
+    pub(super) x: ValueId,
+    /// `[D, G H, I]`
+    pub(super) w: ValueId,
+    /// `[D, G H, H]`
+    pub(super) r: ValueId,
+    /// `[D, 2 G H]`
+    pub(super) bias: ValueId,
+    /// `[D, B, H]` each, as many as the cell keeps.
+    pub(super) states: Vec<ValueId>,
+    /// `[D, 3 H]`
+    pub(super) peepholes: Option<ValueId>,
+    /// `[B]`
+    pub(super) lengths: Option<ValueId>,
+    /// Of all gates of the first direction, then of the second.
+    pub(super) activations: Vec<Activation>,
+    pub(super) clip: Option<f32>,
+    /// LSTM: the forget gate is what the input gate leaves.
+    pub(super) input_forget: bool,
+    /// GRU: the reset gate applies to the product.
+    pub(super) reset_after: bool,
+}
+
+pub(super) fn rnn(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    lower(lowering, call, Cell::Rnn)
+}
+
+pub(super) fn gru(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    lower(lowering, call, Cell::Gru)
+}
+
 pub(super) fn lstm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    lower(lowering, call, Cell::Lstm)
+}
+
+fn lower(lowering: &mut Lowering, call: &Call<'_>, cell: Cell) -> Results {
+    // With layout 1 the batch comes first in operands and results.
+    let batch_first = call.int("layout", 0)? != 0;
+    let layer = read(lowering, call, cell, batch_first)?;
+    let mut results = match unusual(lowering, &layer) {
+        None => one_operator(lowering, call, &layer)?,
+        Some(unusual) => match lowering.shape(layer.x)[0].as_const() {
+            Some(steps) if steps <= UNROLLED_STEPS_MAX => cells::unroll(&mut Builder::new(lowering, &call.name), &layer, steps)?,
+            Some(steps) => {
+                let (what, found) = (format!("the number of steps, with {unusual},"), steps.to_string());
+                return Err(LowerError::TooLarge { what, found, limit: UNROLLED_STEPS_MAX.to_string() });
+            }
+            None => return unsupported(format!("{unusual}, with a symbolic number of steps; give it a fixed value")),
+        },
+    };
+    if batch_first {
+        let b = &mut Builder::new(lowering, &call.name);
+        for (index, result) in results.iter_mut().enumerate() {
+            *result = b.transpose("batch_first", *result, if index == 0 { &[2, 0, 1, 3] } else { &[1, 0, 2] })?;
+        }
+    }
+    Ok(results)
+}
+
+fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool) -> LowerResult<Layer> {
     let (direction, directions) = read_direction(call)?;
-    refuse_variants(call, directions)?;
-    let (x, w, r) = (call.input(0)?, call.input(1)?, call.input(2)?);
+    let (mut x, w, r) = (call.input(0)?, call.input(1)?, call.input(2)?);
     let dtype = lowering.dtype(x);
-    let [steps, batch, width] = lowering.shape(x) else { return invalid(format!("X of shape {}", shape_text(lowering.shape(x)))) };
-    let (steps, batch, width) = (steps.clone(), batch.clone(), width.clone());
+    if lowering.rank(x) != 3 {
+        return invalid(format!("X of shape {}", shape_text(lowering.shape(x))));
+    }
+    if batch_first {
+        x = lowering.transpose(&format!("{}.time_first", call.name), x, vec![1, 0, 2])?;
+    }
+    let (batch, width) = (lowering.shape(x)[1].clone(), lowering.shape(x)[2].clone());
     let hidden = match lowering.shape(r).get(2).and_then(Expr::as_const) {
         Some(hidden) if hidden > 0 => hidden,
         _ => return invalid(format!("R of shape {}", shape_text(lowering.shape(r)))),
@@ -24,15 +102,82 @@ pub(super) fn lstm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         return invalid("hidden_size differs from R");
     }
     let (d, h) = (Expr::Const(directions), Expr::Const(hidden));
-    let rows = Expr::Const(4 * hidden);
-    expect_shape(lowering, "W", w, &[d.clone(), rows.clone(), width])?;
-    expect_shape(lowering, "R", r, &[d.clone(), rows, h.clone()])?;
-    let state = vec![d.clone(), batch.clone(), h.clone()];
-    let bias = operand_or_zeros(lowering, call, 3, "B", dtype, vec![d.clone(), Expr::Const(8 * hidden)])?;
-    let h0 = operand_or_zeros(lowering, call, 5, "initial_h", dtype, state.clone())?;
-    let c0 = operand_or_zeros(lowering, call, 6, "initial_c", dtype, state.clone())?;
-    let outputs = vec![(dtype, vec![steps, d, batch, h]), (dtype, state.clone()), (dtype, state)];
-    lowering.emit(&call.name, Op::Lstm { hidden: hidden as usize, direction }, &[x, w, r, bias, h0, c0], outputs)
+    let rows = cell.gates() as i64 * hidden;
+    expect_shape(lowering, "W", w, &[d.clone(), rows.into(), width])?;
+    expect_shape(lowering, "R", r, &[d.clone(), rows.into(), h.clone()])?;
+    let bias = operand_or_zeros(lowering, call, 3, "B", dtype, vec![d.clone(), Expr::Const(2 * rows)])?;
+    let mut states = Vec::with_capacity(cell.states());
+    for (index, name) in [(5, "initial_h"), (6, "initial_c")].into_iter().take(cell.states()) {
+        let mut shape = vec![d.clone(), batch.clone(), h.clone()];
+        if batch_first {
+            shape.swap(0, 1);
+        }
+        let state = operand_or_zeros(lowering, call, index, name, dtype, shape)?;
+        states.push(if batch_first { lowering.transpose(&format!("{}.{name}", call.name), state, vec![1, 0, 2])? } else { state });
+    }
+    let is_lstm = cell == Cell::Lstm;
+    let peepholes = call.optional(7).filter(|_| is_lstm);
+    if let Some(peepholes) = peepholes {
+        expect_shape(lowering, "P", peepholes, &[d, Expr::Const(3 * hidden)])?;
+    }
+    let lengths = call.optional(4);
+    if let Some(lengths) = lengths {
+        expect_shape(lowering, "sequence_lens", lengths, std::slice::from_ref(&batch))?;
+    }
+    let clip = if call.has("clip") { Some(call.float("clip", 0.0)?) } else { None };
+    let (input_forget, reset_after) = (is_lstm && call.flag("input_forget", false)?, call.flag("linear_before_reset", false)?);
+    let activations = cells::read_activations(call, cell, directions)?;
+    Ok(Layer {
+        cell,
+        direction,
+        directions,
+        hidden,
+        batch,
+        x,
+        w,
+        r,
+        bias,
+        states,
+        peepholes,
+        lengths,
+        activations,
+        clip: clip.filter(|clip| *clip > 0.0),
+        input_forget,
+        reset_after,
+    })
+}
+
+/// What the operator of the tensor graph does not have.
+fn unusual(lowering: &Lowering, layer: &Layer) -> Option<String> {
+    let usual = cells::usual_activations(layer.cell, layer.directions);
+    let dtype = lowering.dtype(layer.x);
+    if layer.lengths.is_some() {
+        Some("sequence_lens".into())
+    } else if layer.peepholes.is_some() {
+        Some("peepholes".into())
+    } else if layer.activations != usual {
+        Some("activations other than the default".into())
+    } else if layer.clip.is_some() {
+        Some("clip".into())
+    } else if layer.input_forget {
+        Some("input_forget".into())
+    } else if layer.cell == Cell::Gru && !layer.reset_after {
+        Some("linear_before_reset = 0".into())
+    } else if dtype != DType::F32 {
+        Some(format!("elements of type {dtype:?}"))
+    } else {
+        None
+    }
+}
+
+fn one_operator(lowering: &mut Lowering, call: &Call<'_>, layer: &Layer) -> Results {
+    let dtype = lowering.dtype(layer.x);
+    let (steps, d, h) = (lowering.shape(layer.x)[0].clone(), Expr::Const(layer.directions), Expr::Const(layer.hidden));
+    let state = (dtype, vec![d.clone(), layer.batch.clone(), h.clone()]);
+    let mut outputs = vec![(dtype, vec![steps, d, layer.batch.clone(), h])];
+    outputs.extend(vec![state; layer.cell.states()]);
+    let op = Op::Recurrent { cell: layer.cell, hidden: layer.hidden as usize, direction: layer.direction };
+    lowering.emit(&call.name, op, &[&[layer.x, layer.w, layer.r, layer.bias], &layer.states[..]].concat(), outputs)
 }
 
 fn read_direction(call: &Call<'_>) -> LowerResult<(Direction, i64)> {
@@ -41,27 +186,6 @@ fn read_direction(call: &Call<'_>) -> LowerResult<(Direction, i64)> {
         "reverse" => Ok((Direction::Reverse, 1)),
         "bidirectional" => Ok((Direction::Bidirectional, 2)),
         other => invalid(format!("direction = {other:?}")),
-    }
-}
-
-/// What exporters of trained models do not write.
-fn refuse_variants(call: &Call<'_>, directions: i64) -> LowerResult<()> {
-    if call.optional(4).is_some() {
-        return unsupported("sequence_lens: all sequences of a batch must have the same length");
-    }
-    if call.optional(7).is_some() {
-        return unsupported("peephole weights");
-    }
-    if call.int("layout", 0)? != 0 {
-        return unsupported("layout = 1");
-    }
-    if call.has("clip") || call.flag("input_forget", false)? {
-        return unsupported("clip or input_forget");
-    }
-    let usual = ["Sigmoid", "Tanh", "Tanh"].repeat(directions as usize);
-    match call.strings("activations")? {
-        Some(activations) if activations != usual => unsupported(format!("activations {activations:?}")),
-        _ => Ok(()),
     }
 }
 

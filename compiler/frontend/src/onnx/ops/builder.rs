@@ -1,21 +1,23 @@
-//! Short names for operators of the tensor graph, for ONNX operators that are made of several.
+//! Short names for operators of the tensor graph, for ONNX operators that are made of several of them.
 
 use super::super::error::{LowerResult, invalid};
 use super::super::lowering::{Lowering, shape_text};
 use super::layout;
+use crate::nest::{NestArg, NestBuilder};
+use crate::program::ProgramBuilder;
 use crate::tensor::Tensor;
-use crate::tensor_graph::{MatMul, Op, PointArg, PointOp, PointProgram, Reduce, ReduceKind, ValueId};
+use crate::tensor_graph::{MatMul, Op, PointArg, PointOp, PointProgram, PointStep, Reduce, ReduceKind, ValueId};
 use atoll_kgraph::{DType, Expr};
 
 /// Builds one ONNX operator out of several; `name` begins the names of all of them.
-pub(super) struct Compose<'l> {
+pub(super) struct Builder<'l> {
     pub(super) lowering: &'l mut Lowering,
     name: String,
 }
 
-impl<'l> Compose<'l> {
-    pub(super) fn new(lowering: &'l mut Lowering, name: &str) -> Compose<'l> {
-        Compose { lowering, name: name.into() }
+impl<'l> Builder<'l> {
+    pub(super) fn new(lowering: &'l mut Lowering, name: &str) -> Builder<'l> {
+        Builder { lowering, name: name.into() }
     }
 
     fn named(&self, what: &str) -> String {
@@ -33,19 +35,28 @@ impl<'l> Compose<'l> {
     /// The dimensions of a tensor with `N` of them.
     pub(super) fn dims<const N: usize>(&self, what: &str, x: ValueId) -> LowerResult<[Expr; N]> {
         let shape = self.shape(x);
-        shape.try_into().map_or_else(|shape: Vec<Expr>| invalid(format!("{what} of shape {}, which needs {N} dimensions", shape_text(&shape))), Ok)
+        shape
+            .try_into()
+            .map_or_else(|shape: Vec<Expr>| invalid(format!("{what} of shape {}, which needs {N} dimensions", shape_text(&shape))), Ok)
     }
 
     /// One scalar operation on tensors, broadcast to each other; the step computes in the type of the last operand.
     pub(super) fn point(&mut self, what: &str, op: PointOp, operands: &[ValueId]) -> LowerResult<ValueId> {
         let ty = operands.last().map_or(DType::F32, |id| self.dtype(*id));
-        let dtype = match op {
-            PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual | PointOp::Equal => DType::Bool,
-            _ => ty,
-        };
-        self.lowering.pointwise(&self.named(what), operands, dtype, |p, args| {
+        self.program(what, operands, result_type(op, ty), |p, args| {
             p.step(op, ty, args);
         })
+    }
+
+    /// A scalar program on tensors, broadcast to each other.
+    pub(super) fn program(
+        &mut self,
+        what: &str,
+        operands: &[ValueId],
+        dtype: DType,
+        build: impl FnOnce(&mut ProgramBuilder, &[PointArg]),
+    ) -> LowerResult<ValueId> {
+        self.lowering.pointwise(&self.named(what), operands, dtype, build)
     }
 
     pub(super) fn add(&mut self, what: &str, a: ValueId, b: ValueId) -> LowerResult<ValueId> {
@@ -59,7 +70,7 @@ impl<'l> Compose<'l> {
     /// `op(x, number)`.
     pub(super) fn with_number(&mut self, what: &str, op: PointOp, x: ValueId, number: f64) -> LowerResult<ValueId> {
         let ty = self.dtype(x);
-        self.lowering.pointwise(&self.named(what), &[x], ty, |p, args| {
+        self.program(what, &[x], result_type(op, ty), |p, args| {
             p.step(op, ty, &[args[0], PointArg::Const(number)]);
         })
     }
@@ -72,7 +83,7 @@ impl<'l> Compose<'l> {
     /// `x` where the condition holds, a number elsewhere.
     pub(super) fn select_or(&mut self, what: &str, condition: ValueId, x: ValueId, number: f64) -> LowerResult<ValueId> {
         let ty = self.dtype(x);
-        self.lowering.pointwise(&self.named(what), &[condition, x], ty, |p, args| {
+        self.program(what, &[condition, x], ty, |p, args| {
             p.step(PointOp::Where, ty, &[args[0], args[1], PointArg::Const(number)]);
         })
     }
@@ -98,12 +109,24 @@ impl<'l> Compose<'l> {
     }
 
     /// The elements from `start` along an axis, `size` of them.
-    pub(super) fn part(&mut self, what: &str, x: ValueId, axis: usize, start: impl Into<Expr>, size: impl Into<Expr>) -> LowerResult<ValueId> {
+    pub(super) fn part(
+        &mut self,
+        what: &str,
+        x: ValueId,
+        axis: usize,
+        start: impl Into<Expr>,
+        size: impl Into<Expr>,
+    ) -> LowerResult<ValueId> {
         let (start, size) = (start.into(), size.into());
         if start.as_const() == Some(0) && self.lowering.shape(x)[axis] == size {
             return Ok(x);
         }
         layout::part(self.lowering, &self.named(what), x, axis, start, size)
+    }
+
+    /// The element at `index` of an axis, without that axis.
+    pub(super) fn element(&mut self, what: &str, x: ValueId, axis: usize, index: i64) -> LowerResult<ValueId> {
+        layout::element(self.lowering, &self.named(what), x, axis, index)
     }
 
     /// Tensors one after the other along an axis.
@@ -151,4 +174,81 @@ impl<'l> Compose<'l> {
         let op = Op::Reduce(Reduce { kind, axes: vec![axis], keep_dims: true });
         self.lowering.emit_one(&self.named(what), op, &[x], self.dtype(x), shape)
     }
+
+    /// Normalises the last axis.
+    pub(super) fn layer_norm(
+        &mut self,
+        what: &str,
+        x: ValueId,
+        scale: ValueId,
+        bias: Option<ValueId>,
+        epsilon: f32,
+    ) -> LowerResult<ValueId> {
+        let shape = self.shape(x);
+        let inputs: Vec<ValueId> = [x, scale].into_iter().chain(bias).collect();
+        let op = Op::LayerNorm { axis: shape.len() - 1, epsilon };
+        self.lowering.emit_one(&self.named(what), op, &inputs, self.dtype(x), shape)
+    }
+
+    /// `1 / sqrt(mean(x) + epsilon)` over the last axis, which stays as 1.
+    pub(super) fn inverse_root(&mut self, what: &str, x: ValueId, epsilon: f32) -> LowerResult<ValueId> {
+        let mean = self.reduce_last("mean", ReduceKind::Mean, x)?;
+        let ty = self.dtype(x);
+        self.program(what, &[mean], ty, |p, x| {
+            let sum = p.step(PointOp::Add, ty, &[x[0], PointArg::Const(epsilon.into())]);
+            let root = p.step(PointOp::Sqrt, ty, &[sum]);
+            p.step(PointOp::Reciprocal, ty, &[root]);
+        })
+    }
+
+    /// `past [B, N, P, D]` and `new [B, N, S, D]` in a tensor of `columns` rows: sequence `b` has `before[b]` rows of the past, then the new ones, then zeros.
+    pub(super) fn placed(
+        &mut self,
+        what: &str,
+        past: Option<ValueId>,
+        new: ValueId,
+        before: ValueId,
+        columns: &Expr,
+    ) -> LowerResult<ValueId> {
+        let ty = self.dtype(new);
+        let new_shape = self.shape(new);
+        let past_shape = past.map(|past| self.shape(past));
+        let mut shape = new_shape.clone();
+        shape[2] = columns.clone();
+        let mut nest = NestBuilder::new("placed", shape.clone());
+        let point = nest.point();
+        let wide = nest.load(1, DType::I64, &point[0]);
+        let count = nest.cast(&wide, DType::I32);
+        let element = nest.variable(ty, &NestArg::Const(0.0));
+        let row = nest.sub(&point[2], &count);
+        let is_new = nest.inside(&row, &(&new_shape[2]).into());
+        nest.when(&is_new, |nest| {
+            let at = nest.offset(&new_shape, &[point[0].clone(), point[1].clone(), row.clone(), point[3].clone()]);
+            let loaded = nest.load(0, ty, &at);
+            nest.set(&element, &loaded);
+        });
+        if let Some(past_shape) = past_shape {
+            let is_before = nest.compare(PointOp::Less, DType::I32, &point[2], &count);
+            let is_there = nest.inside(&point[2], &(&past_shape[2]).into());
+            let is_past = nest.both(&is_before, &is_there);
+            nest.when(&is_past, |nest| {
+                let at = nest.offset(&past_shape, &point);
+                let loaded = nest.load(2, ty, &at);
+                nest.set(&element, &loaded);
+            });
+        }
+        let at = nest.offset(&shape, &point);
+        nest.store(0, &at, &element);
+        let operands: Vec<ValueId> = [new, before].into_iter().chain(past).collect();
+        self.lowering.emit_one(&self.named(what), Op::Nest(nest.finish()), &operands, ty, shape)
+    }
+
+    /// `start, start + 1, ...`, `count` numbers of type I64.
+    pub(super) fn positions(&mut self, what: &str, count: &Expr, start: &Expr) -> LowerResult<ValueId> {
+        super::pieces::positions_from(self.lowering, &self.named(what), DType::I64, start, count)
+    }
+}
+
+fn result_type(op: PointOp, ty: DType) -> DType {
+    PointStep { op, ty, args: Vec::new() }.result_type()
 }

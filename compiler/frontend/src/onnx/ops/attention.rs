@@ -48,22 +48,8 @@ pub(super) struct Attended {
 
 pub(super) fn attend(b: &mut Builder<'_>, attention: &Attention) -> LowerResult<Attended> {
     let Attention { q, k, v, scale, softcap, ref masks, precision } = *attention;
-    let [batch, heads, rows, size] = b.dims("the query", q)?;
-    let [_, key_heads, columns, value_size] = b.dims("the value", v)?;
-    // Heads that share a key are rows of one group: no key is copied.
-    let group = divide_exact(&heads, &key_heads).ok_or_else(|| LowerError::Invalid(format!("{heads} heads share {key_heads} keys")))?;
-    let is_grouped = group.as_const() != Some(1);
     let dtype = b.dtype(q);
-    let q = b.with_number("scaled", PointOp::Mul, q, scale)?;
-    let scores_shape = vec![batch.clone(), heads.clone(), rows.clone(), columns.clone()];
-    let grouped = |x: &Expr, inner: &Expr| vec![batch.clone(), key_heads.clone(), group.clone() * x.clone(), inner.clone()];
-    let scores = if is_grouped {
-        let q = b.reshape("groups", q, grouped(&rows, &size))?;
-        let scores = b.matmul("scores", q, k, true)?;
-        b.reshape("scores_of_heads", scores, scores_shape)?
-    } else {
-        b.matmul("scores", q, k, true)?
-    };
+    let scores = scores_of(b, q, k, scale)?;
     let capped = if softcap > 0.0 {
         let x = b.with_number("uncapped", PointOp::Div, scores, softcap)?;
         let x = b.point("bent", PointOp::Tanh, &[x])?;
@@ -81,14 +67,34 @@ pub(super) fn attend(b: &mut Builder<'_>, attention: &Attention) -> LowerResult<
     let weights = b.cast("precise", masked, precision)?;
     let weights = b.softmax("weights", weights)?;
     let weights = b.cast("rounded", weights, dtype)?;
-    let y = if is_grouped {
-        let groups = b.reshape("weights_of_groups", weights, grouped(&rows, &columns))?;
-        let y = b.matmul("grouped", groups, v, false)?;
-        b.reshape("attended", y, vec![batch, heads, rows, value_size])?
-    } else {
-        b.matmul("attended", weights, v, false)?
-    };
+    let y = weighted(b, weights, v)?;
     Ok(Attended { y, scores, capped, masked, weights })
+}
+
+/// How many heads share a key. They are rows of one group, so that no key is copied.
+fn group_of(heads: &Expr, key_heads: &Expr) -> LowerResult<Expr> {
+    divide_exact(heads, key_heads).ok_or_else(|| LowerError::Invalid(format!("{heads} heads share {key_heads} keys")))
+}
+
+/// `scale * q k'`, `[batch, heads, rows, columns]`.
+pub(super) fn scores_of(b: &mut Builder<'_>, q: ValueId, k: ValueId, scale: f64) -> LowerResult<ValueId> {
+    let [batch, heads, rows, size] = b.dims("the query", q)?;
+    let [_, key_heads, columns, _] = b.dims("the key", k)?;
+    let group = group_of(&heads, &key_heads)?;
+    let q = b.with_number("scaled", PointOp::Mul, q, scale)?;
+    let q = b.reshape("groups", q, vec![batch.clone(), key_heads, group * rows.clone(), size])?;
+    let scores = b.matmul("scores", q, k, true)?;
+    b.reshape("scores_of_heads", scores, vec![batch, heads, rows, columns])
+}
+
+/// `weights v`, `[batch, heads, rows, value size]`.
+pub(super) fn weighted(b: &mut Builder<'_>, weights: ValueId, v: ValueId) -> LowerResult<ValueId> {
+    let [batch, heads, rows, columns] = b.dims("the weights", weights)?;
+    let [_, key_heads, _, size] = b.dims("the value", v)?;
+    let group = group_of(&heads, &key_heads)?;
+    let weights = b.reshape("weights_of_groups", weights, vec![batch.clone(), key_heads, group * rows.clone(), columns])?;
+    let y = b.matmul("attended", weights, v, false)?;
+    b.reshape("attended_of_heads", y, vec![batch, heads, rows, size])
 }
 
 /// `[batch, sequence, heads * size]` as `[batch, heads, sequence, size]`.

@@ -13,6 +13,7 @@ mod deform;
 mod det;
 mod dft;
 mod einsum;
+mod flex_attention;
 mod gather;
 mod grid;
 pub(super) mod layout;
@@ -35,6 +36,7 @@ mod scatter;
 mod select;
 mod shape;
 mod signal;
+mod state_space;
 mod unpool;
 mod window;
 
@@ -77,6 +79,7 @@ static ITEM_OPERATORS: &[(&str, LowerItems)] = &[
     ("SequenceLength", sequence::sequence_length),
     ("SequenceMap", sequence::sequence_map),
     ("SplitToSequence", sequence::split_to_sequence),
+    ("ai.onnx.preview.FlexAttention", flex_attention::flex_attention),
 ];
 
 /// All operators on tensors, sorted by name. The name of an operator outside the default domain begins with its domain, as in ONNX's text format.
@@ -93,6 +96,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("BlackmanWindow", signal::window),
     ("Cast", pointwise::cast),
     ("CastLike", pointwise::cast_like),
+    ("CausalConvWithState", state_space::causal_conv_with_state),
     ("Ceil", pointwise::unary),
     ("Celu", pointwise::celu),
     ("CenterCropPad", pad::center_crop_pad),
@@ -146,6 +150,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("LeakyRelu", pointwise::leaky_relu),
     ("Less", pointwise::binary),
     ("LessOrEqual", pointwise::binary),
+    ("LinearAttention", state_space::linear_attention),
     ("Log", pointwise::unary),
     ("LogSoftmax", norm::softmax),
     ("LpNormalization", norm::lp_normalization),

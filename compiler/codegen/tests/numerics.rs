@@ -33,3 +33,8 @@ families! { functions integers broadcasting movement reductions products convolu
 fn nests() {
     run(common::nests::nests());
 }
+
+#[test]
+fn indexing() {
+    run(common::indexing::indexing());
+}

@@ -9,6 +9,7 @@
 
 pub mod cases;
 pub mod device;
+pub mod indexing;
 pub mod nests;
 
 use atoll_frontend::tensor::Tensor;
@@ -45,7 +46,7 @@ impl Model {
         (self.random.next_u64() >> 40) as f64 / f64::from(1 << 23) - 1.0
     }
 
-    fn random(&mut self, dtype: DType, shape: &[i64]) -> Tensor {
+    pub fn random(&mut self, dtype: DType, shape: &[i64]) -> Tensor {
         let shape: Vec<usize> = shape.iter().map(|&d| d as usize).collect();
         let count = shape.iter().product();
         match dtype {

@@ -16,7 +16,7 @@ type Results = LowerResult<Vec<ValueId>>;
 const RANGE_MAX: i64 = 1 << 20;
 
 /// A tensor in an attribute; it has no external data.
-fn attribute_tensor(tensor: &TensorProto, name: &str) -> LowerResult<Literal> {
+pub(super) fn attribute_tensor(tensor: &TensorProto, name: &str) -> LowerResult<Literal> {
     read_tensor(tensor, name, None).map_err(|error| match error {
         ImportError::DType { dtype, .. } => LowerError::Unsupported(format!("element type {dtype}")),
         error => LowerError::Invalid(error.to_string()),

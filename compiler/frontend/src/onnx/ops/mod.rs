@@ -18,6 +18,7 @@ mod gather;
 mod grid;
 pub(super) mod layout;
 mod matmul;
+mod ml;
 mod norm;
 mod order;
 mod packed;
@@ -226,6 +227,19 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Upsample", resize::upsample),
     ("Where", pointwise::select),
     ("Xor", pointwise::binary),
+    ("ai.onnx.ml.ArrayFeatureExtractor", ml::array_feature_extractor),
+    ("ai.onnx.ml.Binarizer", ml::binarizer),
+    ("ai.onnx.ml.FeatureVectorizer", ml::feature_vectorizer),
+    ("ai.onnx.ml.Imputer", ml::imputer),
+    ("ai.onnx.ml.LabelEncoder", ml::label_encoder),
+    ("ai.onnx.ml.LinearClassifier", ml::linear_classifier),
+    ("ai.onnx.ml.LinearRegressor", ml::linear_regressor),
+    ("ai.onnx.ml.Normalizer", ml::normalizer),
+    ("ai.onnx.ml.OneHotEncoder", ml::one_hot_encoder),
+    ("ai.onnx.ml.Scaler", ml::scaler),
+    ("ai.onnx.ml.TreeEnsemble", ml::tree_ensemble),
+    ("ai.onnx.ml.TreeEnsembleClassifier", ml::tree_ensemble_classifier),
+    ("ai.onnx.ml.TreeEnsembleRegressor", ml::tree_ensemble_regressor),
     ("com.microsoft.Attention", contrib_attention::attention),
     ("com.microsoft.BiasGelu", contrib::gelu),
     ("com.microsoft.DynamicQuantizeLSTM", contrib::requantized),

@@ -1,0 +1,100 @@
+//! Tables from one value to another.
+
+use super::super::super::call::Call;
+use super::super::super::error::{LowerError, LowerResult, invalid};
+use super::super::super::lowering::Lowering;
+use super::super::constant::attribute_tensor;
+use super::refuse_strings;
+use crate::nest::{NestArg, NestBuilder};
+use crate::tensor::{Tensor, is_float};
+use crate::tensor_graph::{Op, PointOp, ValueId};
+use atoll_kgraph::DType;
+
+type Results = LowerResult<Vec<ValueId>>;
+
+/// Each element is looked up among the keys; the first that is equal gives its value. From version 4 on a NaN is equal to a NaN.
+pub(in super::super) fn label_encoder(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    refuse_strings(call, &["keys_strings", "values_strings", "classes_strings"])?;
+    let x = call.input(0)?;
+    let (keys, values) = (table(call, "keys")?, table(call, "values")?);
+    let key_ty = lowering.dtype(x);
+    if keys.dtype != key_ty || keys.len() != values.len() {
+        return invalid(format!(
+            "{} keys of type {:?} and {} values for elements of type {key_ty:?}",
+            keys.len(),
+            keys.dtype,
+            values.len()
+        ));
+    }
+    let (count, dtype, shape) = (keys.len() as i64, values.dtype, lowering.shape(x).to_vec());
+    let other = default(call, dtype)?;
+    let operands = [("keys", keys), ("values", values), ("default", other)]
+        .map(|(what, tensor)| lowering.constant(&format!("{}.{what}", call.name), &tensor));
+    let mut nest = NestBuilder::new("label_encoder", shape.clone());
+    let point = nest.point();
+    let at = nest.offset(&shape, &point);
+    let x_value = nest.load(0, key_ty, &at);
+    let first = nest.load(3, dtype, &0.into());
+    let result = nest.variable(dtype, &first);
+    let searching = nest.variable(DType::Bool, &NestArg::Const(1.0));
+    nest.count_while(&0.into(), &count.into(), &searching, |nest, i| {
+        let key = nest.load(1, key_ty, i);
+        let is_key = same(nest, key_ty, &x_value, &key, call.opset >= 4);
+        nest.when(&is_key, |nest| {
+            let value = nest.load(2, dtype, i);
+            nest.set(&result, &value);
+            nest.set(&searching, &NestArg::Const(0.0));
+        });
+    });
+    nest.store(0, &at, &result);
+    let inputs = [&[x][..], &operands].concat();
+    Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &inputs, dtype, shape)?])
+}
+
+fn same(nest: &mut NestBuilder, ty: DType, a: &NestArg, b: &NestArg, nan_is_nan: bool) -> NestArg {
+    let equal = nest.compare(PointOp::Equal, ty, a, b);
+    if !is_float(ty) || !nan_is_nan {
+        return equal;
+    }
+    let [a_is_nan, b_is_nan] = [a, b].map(|x| {
+        let is_number = nest.compare(PointOp::Equal, ty, x, x);
+        nest.step(PointOp::Not, DType::Bool, &[is_number])
+    });
+    let both = nest.both(&a_is_nan, &b_is_nan);
+    nest.step(PointOp::Or, DType::Bool, &[equal, both])
+}
+
+/// Keys or values, in whichever attribute they stand.
+fn table(call: &Call<'_>, what: &str) -> LowerResult<Tensor> {
+    if let Some(tensor) = call.tensor(&format!("{what}_tensor"))? {
+        return tensor_of(attribute_tensor(tensor, &call.name)?);
+    }
+    if let Some(values) = call.ints(&format!("{what}_int64s"))? {
+        return Ok(Tensor::ints(DType::I64, vec![values.len()], values));
+    }
+    match call.floats(&format!("{what}_floats"))? {
+        Some(values) => Ok(Tensor::floats(DType::F32, vec![values.len()], values.into_iter().map(f64::from))),
+        None => invalid(format!("there are no {what}")),
+    }
+}
+
+fn tensor_of(literal: super::super::super::read::Literal) -> LowerResult<Tensor> {
+    let tensor = Tensor::from_bytes(literal.dtype, &literal.shape, &literal.bytes);
+    tensor.ok_or_else(|| LowerError::Invalid("the tensor's bytes do not fit its shape".into()))
+}
+
+/// What an element without a key becomes.
+fn default(call: &Call<'_>, dtype: DType) -> LowerResult<Tensor> {
+    if let Some(tensor) = call.tensor("default_tensor")? {
+        let tensor = tensor_of(attribute_tensor(tensor, &call.name)?)?;
+        return if tensor.dtype == dtype && tensor.len() == 1 {
+            Ok(tensor)
+        } else {
+            invalid("the default is not one value of the values' type")
+        };
+    }
+    Ok(match is_float(dtype) {
+        true => Tensor::floats(dtype, vec![1], [f64::from(call.float("default_float", -0.0)?)]),
+        false => Tensor::ints(dtype, vec![1], [call.int("default_int64", -1)?]),
+    })
+}

@@ -13,6 +13,9 @@ use atoll_ptx::{Name, Operand, ScalarType};
 /// Input `[N, C, H, W]`, output `[N, C, OH, OW]`.
 pub(crate) fn pool(target: &TargetDescription, pool: &Pool, input: &Tensor, output: &Tensor) -> Result<Written, CodegenError> {
     let [n, c, oh, ow] = &output.shape[..] else { return Err(CodegenError::unsupported("pooling of other than two dimensions")) };
+    if input.dtype == DType::F64 {
+        return Err(CodegenError::unsupported("pooling of F64 by the kernel for smaller floats"));
+    }
     let mut w = Writer::new("pool");
     let (from, to) = (w.base(input), w.base(output));
     let axes = [0, 1].map(|axis| Axis {

@@ -12,6 +12,9 @@ use atoll_ptx::{Name, Operand, ScalarType};
 /// Input `[N, C, H, W]`, output `[N, C, OH, OW]`.
 pub(crate) fn resize(target: &TargetDescription, resize: &Resize, input: &Tensor, output: &Tensor) -> Result<Written, CodegenError> {
     let [n, c, oh, ow] = &output.shape[..] else { return Err(CodegenError::unsupported("resizing of other than two dimensions")) };
+    if input.dtype == DType::F64 {
+        return Err(CodegenError::unsupported("resizing of F64 by the kernel for smaller floats"));
+    }
     let mut w = Writer::new("resize");
     let (from, to) = (w.base(input), w.base(output));
     let dims = [n.clone() * c.clone(), oh.clone(), ow.clone()];

@@ -3,10 +3,11 @@
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
+use super::taps;
 use super::window::Window;
 use crate::program::ProgramBuilder;
 use crate::tensor_graph::{Conv, Op, PointArg, PointOp, ValueId};
-use atoll_kgraph::Expr;
+use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
@@ -31,15 +32,29 @@ pub(super) struct Convolution {
 
 /// Adds the node.
 pub(super) fn emit(lowering: &mut Lowering, name: &str, convolution: Convolution) -> LowerResult<ValueId> {
-    let Convolution { x, weights, bias, strides, pads, dilations, groups, output } = convolution;
-    let dtype = lowering.dtype(x);
-    let filters = lowering.shape(weights)[0].clone();
+    let dtype = lowering.dtype(convolution.x);
+    let filters = lowering.shape(convolution.weights)[0].clone();
+    let mut bias = None;
+    if let Some(list) = convolution.bias {
+        let mut shape = vec![Expr::Const(1); convolution.output.len() + 2];
+        shape[1] = filters.clone();
+        bias = Some(lowering.reshape(&format!("{name}.bias"), list, shape)?);
+    }
+    if dtype == DType::F64 {
+        // The kernels compute in f32.
+        let y = taps::convolve(lowering, &format!("{name}.sums"), &convolution)?;
+        return match bias {
+            Some(bias) => lowering.pointwise(name, &[y, bias], dtype, |p, x| {
+                p.step(PointOp::Add, dtype, x);
+            }),
+            None => Ok(y),
+        };
+    }
+    let Convolution { x, weights, strides, pads, dilations, groups, output, .. } = convolution;
     let mut inputs = vec![x, weights];
     let mut epilogue = ProgramBuilder::default();
     if let Some(bias) = bias {
-        let mut shape = vec![Expr::Const(1); output.len() + 2];
-        shape[1] = filters.clone();
-        inputs.push(lowering.reshape(&format!("{name}.bias"), bias, shape)?);
+        inputs.push(bias);
         epilogue.step(PointOp::Add, dtype, &[PointArg::Input(0), PointArg::Input(1)]);
     }
     let shape = [lowering.shape(x)[0].clone(), filters].into_iter().chain(output).collect();

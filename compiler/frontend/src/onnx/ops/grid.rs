@@ -188,6 +188,8 @@ impl Axis {
         let real = self.real;
         match self.padding {
             Padding::Zeros => x.clone(),
+            // The four positions of a cubic are each brought to the border instead, as ONNX Runtime and PyTorch have it.
+            Padding::Border if self.mode == Mode::Cubic => x.clone(),
             Padding::Reflection => self.reflected(nest, x),
             Padding::Border => {
                 let (low, high) = self.borders(nest);

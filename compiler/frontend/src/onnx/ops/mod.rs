@@ -38,6 +38,7 @@ mod select;
 mod shape;
 mod signal;
 mod state_space;
+mod taps;
 mod unpool;
 mod window;
 

@@ -203,7 +203,7 @@ pub(super) fn local_response_normalization(lowering: &mut Lowering, call: &Call<
     let (ty, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
     let size = call.int("size", 0)?;
     let (alpha, beta, bias) = (call.float("alpha", 1e-4)?, call.float("beta", 0.75)?, call.float("bias", 1.0)?);
-    if shape.len() < 3 || !(1..=1 << 16).contains(&size) {
+    if shape.len() < 2 || !(1..=1 << 16).contains(&size) {
         return invalid(format!("size = {size} over {} dimensions", shape.len()));
     }
     let square = lowering.pointwise(&format!("{}.square", call.name), &[x], ty, |p, x| {

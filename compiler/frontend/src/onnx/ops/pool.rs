@@ -4,6 +4,7 @@
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
+use super::taps::{self, Divisor};
 use super::unpool;
 use super::window::Window;
 use crate::size::elements;
@@ -17,7 +18,8 @@ pub(super) fn max_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let dtype = lowering.dtype(x);
     let window = Window::read(lowering, call, x, &call.required_ints("kernel_shape")?)?;
-    if call.node.output.get(1).is_some_and(|name| !name.is_empty()) {
+    // The kernel computes in f32.
+    if dtype == DType::F64 || call.node.output.get(1).is_some_and(|name| !name.is_empty()) {
         let by_column = call.int("storage_order", 0)? != 0;
         return unpool::max_with_indices(lowering, call, x, &window, by_column);
     }
@@ -92,6 +94,13 @@ fn pool(lowering: &mut Lowering, name: &str, kind: PoolKind, window: &Window, x:
     let dtype = lowering.dtype(x);
     if !is_float(dtype) {
         return unsupported(format!("pooling of {dtype:?}"));
+    }
+    match kind {
+        PoolKind::Sum if dtype == DType::F64 => return taps::pool(lowering, name, Divisor::One, window, x),
+        PoolKind::Average { count_include_pad } if dtype == DType::F64 => {
+            return taps::pool(lowering, name, Divisor::Taps { count_include_pad }, window, x);
+        }
+        _ => {}
     }
     let output = window.output(lowering, &lowering.shape(x)[2..])?;
     let mut done = x;

@@ -4,6 +4,7 @@ use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use super::pad::{self, Margins};
+use super::taps::Taps;
 use super::window::Window;
 use crate::nest::{NestArg, NestBuilder};
 use crate::size::{canonical, elements, same_shape};
@@ -28,63 +29,25 @@ pub(super) fn max_with_indices(lowering: &mut Lowering, call: &Call<'_>, x: Valu
         DType::U8 => 0.0,
         _ => f64::NEG_INFINITY,
     };
-    let mut search = Search {
-        shape: shape.clone(),
-        dtype,
-        best: nest.variable(dtype, &NestArg::Const(lowest)),
-        place: nest.variable(DType::I32, &(-1).into()),
-        indices: point[..2].to_vec(),
-    };
-    search.axis(&mut nest, window, &point);
+    let best = nest.variable(dtype, &NestArg::Const(lowest));
+    let place = nest.variable(DType::I32, &(-1).into());
+    Taps::of_window(window, &shape[2..]).visit(&mut nest, &point[2..], &mut |nest, positions, _| {
+        let at = nest.offset(&shape, &[&point[..2], positions].concat());
+        let value = nest.load(0, dtype, &at);
+        let is_first = nest.compare(PointOp::Less, DType::I32, &place, &0.into());
+        let is_larger = nest.compare(PointOp::Greater, dtype, &value, &best);
+        let is_better = nest.step(PointOp::Or, DType::Bool, &[is_first, is_larger]);
+        nest.when(&is_better, |nest| {
+            nest.set(&best, &value);
+            nest.set(&place, &at);
+        });
+    });
     let at = nest.offset(&result, &point);
-    nest.store(0, &at, &search.best);
-    let place = if by_column { by_columns(&mut nest, &shape, &search.place) } else { search.place };
+    nest.store(0, &at, &best);
+    let place = if by_column { by_columns(&mut nest, &shape, &place) } else { place };
     let place = nest.cast(&place, DType::I64);
     nest.store(1, &at, &place);
     lowering.emit(&call.name, Op::Nest(nest.finish()), &[x], vec![(dtype, result.clone()), (DType::I64, result)])
-}
-
-struct Search {
-    shape: Vec<Expr>,
-    dtype: DType,
-    best: NestArg,
-    place: NestArg,
-    /// Indices of the element so far.
-    indices: Vec<NestArg>,
-}
-
-impl Search {
-    /// Goes along the next axis of the window; behind the last one looks at the element.
-    fn axis(&mut self, nest: &mut NestBuilder, window: &Window, point: &[NestArg]) {
-        let axis = self.indices.len() - 2;
-        if axis == window.size.len() {
-            return self.look(nest);
-        }
-        let start = nest.mul(&point[axis + 2], &i64::from(window.strides[axis]).into());
-        let start = nest.sub(&start, &i64::from(window.pads[axis]).into());
-        nest.count(&0.into(), &i64::from(window.size[axis]).into(), |nest, tap| {
-            let step = nest.mul(tap, &i64::from(window.dilations[axis]).into());
-            let at = nest.add(&start, &step);
-            let inside = nest.inside(&at, &NestArg::from(&self.shape[axis + 2]));
-            nest.when(&inside, |nest| {
-                self.indices.push(at.clone());
-                self.axis(nest, window, point);
-                self.indices.pop();
-            });
-        });
-    }
-
-    fn look(&self, nest: &mut NestBuilder) {
-        let at = nest.offset(&self.shape, &self.indices);
-        let value = nest.load(0, self.dtype, &at);
-        let is_first = nest.compare(PointOp::Less, DType::I32, &self.place, &0.into());
-        let is_larger = nest.compare(PointOp::Greater, self.dtype, &value, &self.best);
-        let is_better = nest.step(PointOp::Or, DType::Bool, &[is_first, is_larger]);
-        nest.when(&is_better, |nest| {
-            nest.set(&self.best, &value);
-            nest.set(&self.place, &at);
-        });
-    }
 }
 
 /// The same place, counted with the first spatial dimension as the fastest.

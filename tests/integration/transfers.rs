@@ -199,7 +199,7 @@ fn what_the_engine_does_not_run_yet_is_refused_by_its_name() -> Result<()> {
     })?;
     refused("it reads sizes back from the device, which this engine does not do", &|graph, _| {
         graph.symbols[0].min = 8;
-        graph.symbols.push(SymbolSpec { name: "found".into(), min: 0, max: 4 });
+        graph.symbols.push(SymbolSpec::new("found", 0, 4));
         let value = Scalar { buffer: graph.nodes[0].writes[0], ..scalar };
         graph.read_backs = vec![ReadBack { symbol: SymbolId(1), after: NodeId(0), value }];
     })

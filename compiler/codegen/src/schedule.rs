@@ -176,6 +176,8 @@ impl Scheduler<'_> {
             buffers,
             nodes: self.nodes,
             batch,
+            elements: self.graph.elements.clone(),
+            conditions: self.graph.conditions.clone(),
             ..KernelGraph::default()
         };
         Ok(Schedule { graph, weights, weights_bytes, work: self.work })

@@ -1,5 +1,6 @@
 //! Dimensions and strides: how a kernel walks several tensors at once.
 
+use atoll_frontend::size::same;
 use atoll_kgraph::Expr;
 
 /// Row-major strides in elements.
@@ -11,16 +12,20 @@ pub(crate) fn dense(shape: &[Expr]) -> Vec<Expr> {
     strides
 }
 
-/// Strides with which a tensor of `shape` is read at an index of `output`, by NumPy's rule: 0 on an axis that is repeated.
+/// Strides with which a tensor of `shape` is read at an index of `output`, by NumPy's rule: 0 on an axis that is repeated. Where only an invocation tells whether one is, its
+/// extent decides.
 pub(crate) fn broadcast(shape: &[Expr], output: &[Expr]) -> Vec<Expr> {
     let missing = output.len().saturating_sub(shape.len());
     let own = dense(shape);
-    (0..output.len())
-        .map(|axis| match axis.checked_sub(missing) {
-            Some(at) if shape[at] != Expr::Const(1) => own[at].clone(),
-            _ => Expr::Const(0),
-        })
-        .collect()
+    let stride = |axis: usize| {
+        let Some(at) = axis.checked_sub(missing) else { return Expr::Const(0) };
+        match &shape[at] {
+            Expr::Const(1) => Expr::Const(0),
+            dim if dim.as_const().is_some() || same(dim, &output[axis]) => own[at].clone(),
+            dim => own[at].clone() * (dim.clone() - 1).max(0).min(1),
+        }
+    };
+    (0..output.len()).map(stride).collect()
 }
 
 /// `items[permutation[i]]` for every i.
@@ -79,6 +84,14 @@ mod tests {
         let walk = Walk::collapsed(&output, &[dense(&output), broadcast(&dims(&[8, 1, 1]), &output)]);
         assert_eq!(walk.dims, dims(&[2, 8, 35]));
         assert_eq!(walk.strides, vec![dims(&[280, 35, 1]), dims(&[0, 1, 0])]);
+    }
+
+    #[test]
+    fn the_extent_decides_where_nothing_else_does() {
+        let [s, t] = [0, 1].map(|id| Expr::from(SymbolId(id)));
+        let strides = broadcast(&[s.clone(), t.clone()], &[s.clone().max(t.clone()), t]);
+        let of = |values: [i64; 2]| strides.iter().map(|stride| stride.eval(&values).unwrap()).collect::<Vec<_>>();
+        assert_eq!((of([1, 5]), of([5, 5])), (vec![0, 1], vec![5, 1]));
     }
 
     #[test]

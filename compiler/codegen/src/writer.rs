@@ -112,7 +112,7 @@ impl Writer {
             return Int::Reg(register.clone());
         }
         let register = self.builder.load_param(ScalarType::U32, "size");
-        self.args.push(Argument::Int { dtype: DType::U32, value: size.clone() });
+        self.args.push(Argument::Int { dtype: DType::I32, value: size.clone() });
         self.sizes.insert(size.clone(), register.clone());
         Int::Reg(register)
     }

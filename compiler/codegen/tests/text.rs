@@ -93,7 +93,7 @@ fn launches_fit_their_kernels() {
                     })
                     .collect();
                 let declared: Vec<DType> =
-                    function.params.iter().map(|p| if p.ty.bytes() == 4 { DType::U32 } else { DType::U64 }).collect();
+                    function.params.iter().map(|p| if p.ty.bytes() == 4 { DType::I32 } else { DType::U64 }).collect();
                 assert_eq!(types, declared, "{}: {}", model.graph.name, function.name);
             }
         }

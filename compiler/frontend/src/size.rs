@@ -3,8 +3,17 @@
 //! [`Expr`] keeps what it does not fold as written: `s + 2 - 2` is not `s`. Shape inference needs to know that it is. Here an expression becomes a polynomial with
 //! integer coefficients over *atoms* (symbols, and quotients, minima and maxima that cannot be taken apart), and goes back to an [`Expr`] in one fixed order.
 //! Equality of normal forms is sound (equal forms are equal for all symbol values) but not complete.
+//!
+//! What the ranges of the symbols decide beyond that is in `ranges`: signs, minima, maxima, and conditions that an invocation is checked for. `solve` goes the other way: which
+//! values of a symbol make two sizes equal.
 
-use atoll_kgraph::{Expr, SymbolSpec};
+mod ranges;
+mod solve;
+
+pub use ranges::{Facts, at_least, bounds, larger, simplified, smaller};
+pub(crate) use solve::{equal_up_to, narrowed, not_negative_from, only_value};
+
+use atoll_kgraph::Expr;
 use std::collections::BTreeMap;
 
 /// A product of atoms, sorted; none is the constant 1.
@@ -71,45 +80,6 @@ pub fn as_monomial(expr: &Expr) -> Option<(i64, Vec<Expr>)> {
     let polynomial = Polynomial::of(expr)?;
     let (monomial, coefficient) = polynomial.single_term()?;
     Some((coefficient, monomial.clone()))
-}
-
-/// Smallest and largest value for all legal symbol values; `None` where it is not known or does not fit.
-pub fn bounds(expr: &Expr, symbols: &[SymbolSpec]) -> Option<(i64, i64)> {
-    let both = |a: &Expr, b: &Expr| Some((bounds(a, symbols)?, bounds(b, symbols)?));
-    match expr {
-        Expr::Const(value) => Some((*value, *value)),
-        Expr::Symbol(id) => symbols.get(id.0 as usize).map(|s| (s.min, s.max)),
-        Expr::Add(a, b) => both(a, b).and_then(|(a, b)| Some((a.0.checked_add(b.0)?, a.1.checked_add(b.1)?))),
-        Expr::Sub(a, b) => both(a, b).and_then(|(a, b)| Some((a.0.checked_sub(b.1)?, a.1.checked_sub(b.0)?))),
-        Expr::Mul(a, b) => both(a, b).and_then(|(a, b)| corners(a, b, i64::checked_mul)),
-        Expr::FloorDiv(a, b) => both(a, b).filter(|(_, b)| b.0 > 0).and_then(|(a, b)| corners(a, b, |x, y| Some(x.div_euclid(y)))),
-        Expr::CeilDiv(a, b) => {
-            both(a, b).filter(|(_, b)| b.0 > 0).and_then(|(a, b)| corners(a, b, |x, y| x.checked_neg().map(|x| -x.div_euclid(y))))
-        }
-        Expr::Max(a, b) => both(a, b).map(|(a, b)| (a.0.max(b.0), a.1.max(b.1))),
-        Expr::Min(a, b) => both(a, b).map(|(a, b)| (a.0.min(b.0), a.1.min(b.1))),
-    }
-}
-
-/// Whether `a >= b` for all legal symbol values; `false` where it cannot be shown.
-pub fn at_least(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> bool {
-    bounds(&canonical(&(a.clone() - b.clone())), symbols).is_some_and(|(low, _)| low >= 0)
-}
-
-/// The smaller of two sizes, decided where it can be.
-pub fn smaller(a: Expr, b: Expr, symbols: &[SymbolSpec]) -> Expr {
-    if at_least(&b, &a, symbols) {
-        a
-    } else if at_least(&a, &b, symbols) {
-        b
-    } else {
-        a.min(b)
-    }
-}
-
-fn corners(a: (i64, i64), b: (i64, i64), f: impl Fn(i64, i64) -> Option<i64>) -> Option<(i64, i64)> {
-    let values = [f(a.0, b.0)?, f(a.0, b.1)?, f(a.1, b.0)?, f(a.1, b.1)?];
-    Some((values.into_iter().min()?, values.into_iter().max()?))
 }
 
 /// `monomial` without the factors of `by`; `None` where one is missing.
@@ -238,7 +208,7 @@ fn symmetric(a: Expr, b: Expr, make: fn(Expr, Expr) -> Expr) -> Polynomial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atoll_kgraph::SymbolId;
+    use atoll_kgraph::{SymbolId, SymbolSpec};
     use proptest::prelude::*;
 
     fn s(id: u32) -> Expr {
@@ -257,7 +227,7 @@ mod tests {
 
     #[test]
     fn bounds_decide_minima() {
-        let symbols = [SymbolSpec { name: "n".into(), min: 4, max: 100 }];
+        let symbols = [SymbolSpec::new("n", 4, 100)];
         assert_eq!(smaller(s(0), Expr::Const(3), &symbols), Expr::Const(3));
         assert_eq!(smaller(s(0), Expr::Const(100), &symbols), s(0));
         assert!(matches!(smaller(s(0), Expr::Const(50), &symbols), Expr::Min(..)));
@@ -286,9 +256,20 @@ mod tests {
 
         #[test]
         fn bounds_hold(expr in any_expr(), values in prop::array::uniform3(1i64..9)) {
-            let symbols: Vec<_> = (0..3).map(|i| SymbolSpec { name: i.to_string(), min: 1, max: 8 }).collect();
+            let symbols: Vec<_> = (0..3).map(|i| SymbolSpec::new(i.to_string(), 1, 8)).collect();
             if let (Some((low, high)), Ok(value)) = (bounds(&expr, &symbols), expr.eval(&values)) {
                 prop_assert!(low <= value && value <= high);
+            }
+        }
+
+        #[test]
+        fn ranges_simplify_without_changing_the_value(expr in any_expr(), values in prop::array::uniform3(1i64..9)) {
+            let symbols: Vec<_> = (0..3).map(|i| SymbolSpec::new(i.to_string(), 1, 8)).collect();
+            if let Ok(value) = expr.eval(&values) {
+                prop_assert_eq!(simplified(&expr, &symbols).eval(&values), Ok(value));
+                if at_least(&expr, &Expr::Const(0), &symbols) {
+                    prop_assert!(value >= 0);
+                }
             }
         }
     }

@@ -7,7 +7,8 @@
 //! fit the operator.
 
 use crate::nest::Nest;
-use atoll_kgraph::{DType, Expr, SymbolSpec};
+use crate::size::Facts;
+use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolSpec};
 use std::sync::Arc;
 
 /// Index of a value in [`TensorGraph::values`].
@@ -21,6 +22,10 @@ pub struct TensorGraph {
     pub name: String,
     /// Symbols of the shapes.
     pub symbols: Vec<SymbolSpec>,
+    /// Symbols that are elements of inputs.
+    pub elements: Vec<InputElement>,
+    /// What an invocation is checked for, and the operators may take for granted.
+    pub conditions: Vec<Condition>,
     /// Every tensor.
     pub values: Vec<Value>,
     /// Operators in topological order.
@@ -380,6 +385,11 @@ impl TensorGraph {
     /// The value of an id.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.0 as usize]
+    }
+
+    /// What may be taken for granted about sizes.
+    pub fn facts(&self) -> Facts<'_> {
+        Facts { symbols: &self.symbols, conditions: &self.conditions }
     }
 
     /// Adds a value.

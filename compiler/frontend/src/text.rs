@@ -13,6 +13,12 @@ impl fmt::Display for TensorGraph {
         for (index, symbol) in self.symbols.iter().enumerate() {
             writeln!(f, "  size s{index} = {:?} in {}..={}", symbol.name, symbol.min, symbol.max)?;
         }
+        for element in &self.elements {
+            writeln!(f, "  size s{} is element {} of input {}", element.symbol.0, element.index, element.input)?;
+        }
+        for condition in &self.conditions {
+            writeln!(f, "  check {}  // {}", condition.text(&self.symbols), condition.place)?;
+        }
         for id in &self.inputs {
             writeln!(f, "  input {} {:?}: {}", Id(*id), self.value(*id).name, Type(self.value(*id)))?;
         }

@@ -6,7 +6,7 @@
 //! - Operands and results of each node fit its operator in number, type and shape, for all symbol values.
 //! - Scalar programs read only inputs and earlier steps that exist.
 
-use crate::size::{canonical, elements, same, same_shape, static_shape};
+use crate::size::{Facts, canonical, elements, static_shape};
 use crate::tensor_graph::{Cell, Conv, Direction, MatMul, Op, PointArg, PointOp, PointProgram, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::{DType, Expr};
 use std::collections::HashSet;
@@ -99,7 +99,7 @@ impl TensorGraph {
         };
         ensure(results.contains(&outputs.len()), || format!("{} results, the operator has {}", outputs.len(), results.start()))?;
         ensure(inputs.len() >= node.op.operands_min(), || format!("{} operands are too few", inputs.len()))?;
-        check_op(&node.op, &inputs, &outputs)
+        check_op(self.facts(), &node.op, &inputs, &outputs)
     }
 
     /// The node that produces each value.
@@ -167,26 +167,26 @@ fn rank(value: &Value, rank: usize) -> Check {
     ensure(value.shape.len() == rank, || format!("{} has {} dimensions, not {rank}", value.name, value.shape.len()))
 }
 
-fn shape(value: &Value, expected: &[Expr]) -> Check {
-    ensure(same_shape(&value.shape, expected), || format!("{} is {:?}, expected {expected:?}", value.name, value.shape))
+fn shape(facts: Facts<'_>, value: &Value, expected: &[Expr]) -> Check {
+    ensure(facts.same_shape(&value.shape, expected), || format!("{} is {:?}, expected {expected:?}", value.name, value.shape))
 }
 
-fn check_op(op: &Op, inputs: &[&Value], outputs: &[&Value]) -> Check {
+fn check_op(facts: Facts<'_>, op: &Op, inputs: &[&Value], outputs: &[&Value]) -> Check {
     let out = outputs[0];
     let same_type =
         |values: &[&Value]| ensure(values.iter().all(|v| v.dtype == out.dtype), || "operands and result of different types".into());
     match op {
         Op::Pointwise(program) => {
-            check_broadcast(inputs, out)?;
+            check_broadcast(facts, inputs, out)?;
             check_program(program, inputs, None, out)
         }
-        Op::Conv(conv) => check_conv(conv, inputs, out),
-        Op::MatMul(matmul) => check_matmul(matmul, inputs, out),
+        Op::Conv(conv) => check_conv(facts, conv, inputs, out),
+        Op::MatMul(matmul) => check_matmul(facts, matmul, inputs, out),
         Op::Pool(_) | Op::Resize(_) => {
             rank(inputs[0], 4)?;
             rank(out, 4)?;
             same_type(inputs)?;
-            ensure(same_shape(&inputs[0].shape[..2], &out.shape[..2]), || "batch and channels change".into())
+            ensure(facts.same_shape(&inputs[0].shape[..2], &out.shape[..2]), || "batch and channels change".into())
         }
         Op::Reduce(reduce) => {
             ensure(reduce.axes.is_sorted_by(|a, b| a < b) && reduce.axes.iter().all(|a| *a < inputs[0].shape.len()), || "bad axes".into())?;
@@ -196,41 +196,41 @@ fn check_op(op: &Op, inputs: &[&Value], outputs: &[&Value]) -> Check {
                 false => dims.filter(|(reduced, _)| !reduced).map(|(_, d)| d).collect(),
             };
             same_type(inputs)?;
-            shape(out, &expected)
+            shape(facts, out, &expected)
         }
         Op::Softmax { axis, .. } => {
             ensure(*axis < out.shape.len(), || "bad axis".into())?;
             same_type(inputs)?;
-            shape(out, &inputs[0].shape)
+            shape(facts, out, &inputs[0].shape)
         }
         Op::LayerNorm { axis, .. } => {
             ensure(*axis < out.shape.len() && inputs.len() <= 3, || "bad axis or operands".into())?;
-            inputs[1..].iter().try_for_each(|v| shape(v, &out.shape[*axis..]))?;
+            inputs[1..].iter().try_for_each(|v| shape(facts, v, &out.shape[*axis..]))?;
             same_type(inputs)?;
-            shape(out, &inputs[0].shape)
+            shape(facts, out, &inputs[0].shape)
         }
         Op::Nest(nest) => nest.check(inputs, outputs),
-        Op::Recurrent { cell, hidden, direction } => check_recurrent(*cell, *hidden as i64, *direction, inputs, outputs),
-        _ => check_movement(op, inputs, out),
+        Op::Recurrent { cell, hidden, direction } => check_recurrent(facts, *cell, *hidden as i64, *direction, inputs, outputs),
+        _ => check_movement(facts, op, inputs, out),
     }
 }
 
-fn check_movement(op: &Op, inputs: &[&Value], out: &Value) -> Check {
+fn check_movement(facts: Facts<'_>, op: &Op, inputs: &[&Value], out: &Value) -> Check {
     let x = inputs[0];
     ensure(x.dtype == out.dtype, || "the type changes".into())?;
     match op {
         Op::Gather { axis } => {
             ensure(*axis < x.shape.len(), || "bad axis".into())?;
             ensure(matches!(inputs[1].dtype, DType::I32 | DType::I64), || "indices are no integers".into())?;
-            shape(out, &[&x.shape[..*axis], &inputs[1].shape, &x.shape[axis + 1..]].concat())
+            shape(facts, out, &[&x.shape[..*axis], &inputs[1].shape, &x.shape[axis + 1..]].concat())
         }
         Op::Transpose { permutation } => {
             let mut sorted = permutation.clone();
             sorted.sort_unstable();
             ensure(sorted.into_iter().eq(0..x.shape.len()), || "no permutation".into())?;
-            shape(out, &permutation.iter().map(|p| x.shape[*p].clone()).collect::<Vec<_>>())
+            shape(facts, out, &permutation.iter().map(|p| x.shape[*p].clone()).collect::<Vec<_>>())
         }
-        Op::Reshape => ensure(same(&elements(&x.shape), &elements(&out.shape)), || "the number of elements changes".into()),
+        Op::Reshape => ensure(facts.same(&elements(&x.shape), &elements(&out.shape)), || "the number of elements changes".into()),
         Op::Slice { starts, steps } => {
             rank(out, x.shape.len())?;
             ensure(starts.len() == x.shape.len() && steps.len() == x.shape.len() && !steps.contains(&0), || "bad starts or steps".into())
@@ -241,7 +241,7 @@ fn check_movement(op: &Op, inputs: &[&Value], out: &Value) -> Check {
             let total = inputs.iter().fold(Expr::Const(0), |sum, v| sum + v.shape[*axis].clone());
             let mut expected = x.shape.clone();
             expected[*axis] = canonical(&total);
-            shape(out, &expected)
+            shape(facts, out, &expected)
         }
         Op::Pad { before, .. } => {
             rank(out, x.shape.len())?;
@@ -252,10 +252,10 @@ fn check_movement(op: &Op, inputs: &[&Value], out: &Value) -> Check {
 }
 
 /// Every operand broadcasts to the result's shape.
-fn check_broadcast(inputs: &[&Value], out: &Value) -> Check {
+fn check_broadcast(facts: Facts<'_>, inputs: &[&Value], out: &Value) -> Check {
     inputs.iter().try_for_each(|value| {
         let fits = value.shape.len() <= out.shape.len()
-            && value.shape.iter().rev().zip(out.shape.iter().rev()).all(|(d, o)| d.as_const() == Some(1) || same(d, o));
+            && value.shape.iter().rev().zip(out.shape.iter().rev()).all(|(d, o)| facts.broadcasts(d, o));
         ensure(fits, || format!("{} {:?} does not broadcast to {:?}", value.name, value.shape, out.shape))
     })
 }
@@ -300,7 +300,7 @@ impl PointOp {
     }
 }
 
-fn check_conv(conv: &Conv, inputs: &[&Value], out: &Value) -> Check {
+fn check_conv(facts: Facts<'_>, conv: &Conv, inputs: &[&Value], out: &Value) -> Check {
     let [x, w] = [inputs[0], inputs[1]];
     let spatial = conv.strides.len();
     ensure((2..=3).contains(&spatial) && conv.dilations.len() == spatial && conv.pads.len() == 2 * spatial, || {
@@ -308,15 +308,15 @@ fn check_conv(conv: &Conv, inputs: &[&Value], out: &Value) -> Check {
     })?;
     [x, w, out].into_iter().try_for_each(|v| rank(v, spatial + 2))?;
     let groups = i64::from(conv.groups);
-    ensure(groups > 0 && same(&x.shape[1], &(w.shape[1].clone() * groups)), || "channels and groups do not fit".into())?;
+    ensure(groups > 0 && facts.same(&x.shape[1], &(w.shape[1].clone() * groups)), || "channels and groups do not fit".into())?;
     ensure(w.shape[0].as_const().is_some_and(|m| m % groups == 0), || "filters and groups do not fit".into())?;
-    ensure(same(&out.shape[0], &x.shape[0]) && same(&out.shape[1], &w.shape[0]), || "batch or filters do not fit".into())?;
+    ensure(facts.same(&out.shape[0], &x.shape[0]) && facts.same(&out.shape[1], &w.shape[0]), || "batch or filters do not fit".into())?;
     ensure(x.dtype == w.dtype, || "operands of different types".into())?;
-    check_broadcast(&inputs[2..], out)?;
+    check_broadcast(facts, &inputs[2..], out)?;
     check_program(&conv.epilogue, &inputs[2..], Some(x.dtype), out)
 }
 
-fn check_matmul(matmul: &MatMul, inputs: &[&Value], out: &Value) -> Check {
+fn check_matmul(facts: Facts<'_>, matmul: &MatMul, inputs: &[&Value], out: &Value) -> Check {
     let [a, b] = [inputs[0], inputs[1]];
     ensure([a, b, out].iter().all(|v| v.shape.len() >= 2), || "an operand is no matrix".into())?;
     let matrix = |v: &Value, transposed: bool| {
@@ -324,15 +324,17 @@ fn check_matmul(matmul: &MatMul, inputs: &[&Value], out: &Value) -> Check {
         if transposed { [columns, rows] } else { [rows, columns] }
     };
     let ([m, k], [k2, n], [rows, columns]) = (matrix(a, matmul.transpose_a), matrix(b, matmul.transpose_b), matrix(out, false));
-    ensure(same(&m, &rows) && same(&k, &k2) && same(&n, &columns), || format!("{m}x{k} times {k2}x{n} is not {rows}x{columns}"))?;
+    ensure(facts.same(&m, &rows) && facts.same(&k, &k2) && facts.same(&n, &columns), || {
+        format!("{m}x{k} times {k2}x{n} is not {rows}x{columns}")
+    })?;
     let lead = |v: &Value| Value { shape: v.shape[..v.shape.len() - 2].to_vec(), ..v.clone() };
-    check_broadcast(&[&lead(a), &lead(b)], &lead(out))?;
+    check_broadcast(facts, &[&lead(a), &lead(b)], &lead(out))?;
     ensure(a.dtype == b.dtype, || "operands of different types".into())?;
-    check_broadcast(&inputs[2..], out)?;
+    check_broadcast(facts, &inputs[2..], out)?;
     check_program(&matmul.epilogue, &inputs[2..], Some(a.dtype), out)
 }
 
-fn check_recurrent(cell: Cell, hidden: i64, direction: Direction, inputs: &[&Value], outputs: &[&Value]) -> Check {
+fn check_recurrent(facts: Facts<'_>, cell: Cell, hidden: i64, direction: Direction, inputs: &[&Value], outputs: &[&Value]) -> Check {
     let [x, w, r, bias, states @ ..] = inputs else { return Err("a recurrent cell has at least four operands".into()) };
     ensure(states.len() == cell.states(), || format!("{} states", states.len()))?;
     rank(x, 3)?;
@@ -340,10 +342,10 @@ fn check_recurrent(cell: Cell, hidden: i64, direction: Direction, inputs: &[&Val
     let [steps, batch, width] = [0, 1, 2].map(|i| x.shape[i].clone());
     let h = Expr::Const(hidden);
     let gates = cell.gates() as i64 * hidden;
-    shape(w, &[d.clone(), gates.into(), width])?;
-    shape(r, &[d.clone(), gates.into(), h.clone()])?;
-    shape(bias, &[d.clone(), Expr::Const(2 * gates)])?;
+    shape(facts, w, &[d.clone(), gates.into(), width])?;
+    shape(facts, r, &[d.clone(), gates.into(), h.clone()])?;
+    shape(facts, bias, &[d.clone(), Expr::Const(2 * gates)])?;
     let state = [d.clone(), batch.clone(), h.clone()];
-    states.iter().chain(&outputs[1..]).try_for_each(|v| shape(v, &state))?;
-    shape(outputs[0], &[steps, d, batch, h])
+    states.iter().chain(&outputs[1..]).try_for_each(|v| shape(facts, v, &state))?;
+    shape(facts, outputs[0], &[steps, d, batch, h])
 }

@@ -17,7 +17,7 @@ fn kernel_graph(symbols: Vec<SymbolSpec>, buffers: Vec<BufferSpec>, nodes: Vec<N
 }
 
 fn symbols() -> Vec<SymbolSpec> {
-    ["batch", "length"].map(|name| SymbolSpec { name: name.into(), min: 1, max: 8 }).into()
+    ["batch", "length"].map(|name| SymbolSpec::new(name, 1, 8)).into()
 }
 
 fn buffer(index: usize, kind: BufferKind, shape: Vec<Expr>) -> BufferSpec {

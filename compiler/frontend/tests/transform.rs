@@ -208,7 +208,7 @@ fn the_hook_sees_every_pass_and_the_text_is_stable() {
     let mut seen = Vec::new();
     let graph = transform_with(m.import().unwrap(), |pass, _| seen.push(pass)).unwrap();
     assert_eq!(seen, PASSES.iter().map(|p| p.name).collect::<Vec<_>>());
-    let expected = "graph \"test\" {\n  size s0 = \"batch\" in 1..=1024\n  input %0 \"x\": f32[s0, 4]\n  const %1 \"w\": f32[4, 1] = [0.5, 0.5, 0.5, 0.5]\n  \
+    let expected = "graph \"test\" {\n  size s0 = \"batch\" in 1..=65536\n  input %0 \"x\": f32[s0, 4]\n  const %1 \"w\": f32[4, 1] = [0.5, 0.5, 0.5, 0.5]\n  \
                     %2: f32[s0, 1] = matmul(%0, %1) epilogue { t0 = relu.f32 x0 }  // product\n  output %2 \"y\"\n}\n";
     assert_eq!(graph.to_string(), expected);
 }

@@ -31,6 +31,10 @@ pub enum Feature {
     BytesArgument,
     /// [`crate::PackedConstant`]
     PackedConstants,
+    /// [`crate::InputElement`]
+    InputElements,
+    /// [`crate::Condition`]
+    Conditions,
 }
 
 impl Feature {
@@ -48,6 +52,8 @@ impl Feature {
             Feature::Variants => "kernel variants",
             Feature::BytesArgument => "arguments that are bytes",
             Feature::PackedConstants => "constants packed for the target",
+            Feature::InputElements => "sizes that are elements of an input",
+            Feature::Conditions => "conditions on sizes",
         }
     }
 }
@@ -63,6 +69,8 @@ pub fn of_graph(graph: &KernelGraph) -> BTreeSet<Feature> {
     let mut found = BTreeSet::new();
     found.extend(graph.batch.is_some().then_some(Feature::BatchAxis));
     found.extend((!graph.read_backs.is_empty()).then_some(Feature::ReadBack));
+    found.extend((!graph.elements.is_empty()).then_some(Feature::InputElements));
+    found.extend((!graph.conditions.is_empty()).then_some(Feature::Conditions));
     let has_state =
         graph.buffers_of(BufferKind::State).next().is_some() || !graph.plan.states.is_empty() || graph.plan.state_bytes.is_some();
     found.extend(has_state.then_some(Feature::State));

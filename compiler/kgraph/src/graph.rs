@@ -1,6 +1,7 @@
 //! The target-independent skeleton: symbols, buffers, nodes, memory plan.
 
 use crate::batch::BatchAxis;
+use crate::condition::{Condition, InputElement};
 use crate::expr::{Expr, SymbolId};
 use crate::segment::{Scalar, Segment};
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,12 @@ pub struct KernelGraph {
     /// Which nodes run, by conditions and in loops. Without any, all nodes run in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
+    /// Symbols whose values are elements of inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elements: Vec<InputElement>,
+    /// What sizes must satisfy beyond the ranges of the symbols.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
 }
 
 /// A symbol whose value is read from the device when a node is complete, as the number of elements that a selection left.
@@ -61,10 +68,29 @@ pub struct ReadBack {
 pub struct SymbolSpec {
     /// The model's own name for it (`batch`, `sequence_length`).
     pub name: String,
-    /// Smallest legal value.
+    /// Smallest legal value; negative only for an element of an input.
     pub min: i64,
     /// Largest legal value.
     pub max: i64,
+    /// What set the range, for messages: an option, or a node of the model. Empty for the usual range.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+impl SymbolSpec {
+    /// A symbol with a range that nothing in particular set.
+    pub fn new(name: impl Into<String>, min: i64, max: i64) -> SymbolSpec {
+        SymbolSpec { name: name.into(), min, max, reason: String::new() }
+    }
+
+    /// Its range, and what set it: `` `seq` is 1 to 512 (node slice needs it) ``.
+    pub fn range_text(&self) -> String {
+        let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
+        match self.min == self.max {
+            true => format!("`{}` is {}{reason}", self.name, self.min),
+            false => format!("`{}` is {} to {}{reason}", self.name, self.min, self.max),
+        }
+    }
 }
 
 /// Index of a buffer.

@@ -2,8 +2,9 @@
 //!
 //! This is the one place where inputs are checked: every way to a function, in this process or over the network, leads through [`bind_symbols`].
 
+use crate::condition::{Condition, InputElement};
 use crate::expr::Expr;
-use crate::graph::{BufferKind, BufferSpec, DType, KernelGraph};
+use crate::graph::{BufferKind, DType, KernelGraph, SymbolSpec};
 use std::fmt;
 
 /// An input as it is given: all that is checked of it.
@@ -15,6 +16,8 @@ pub struct InputForm<'a> {
     pub shape: &'a [i64],
     /// How many bytes it has.
     pub bytes: u64,
+    /// Its elements, little-endian; `None` where they are not in the host's memory.
+    pub data: Option<&'a [u8]>,
 }
 
 /// Why inputs do not fit a graph. The text is for whoever made the inputs.
@@ -55,6 +58,55 @@ pub enum InputError {
     /// No dimension of an input is this symbol.
     #[error("no input's shape determines `{0}`")]
     Undetermined(String),
+    /// An element that is a size is outside of its range.
+    #[error("element {index} of input `{name}` is {found}; {range}")]
+    Element {
+        /// The input.
+        name: String,
+        /// Which element.
+        index: u32,
+        /// What it is.
+        found: i64,
+        /// What it may be, and why.
+        range: String,
+    },
+    /// Elements are sizes, and they are on a device.
+    #[error("elements of input `{0}` are sizes; give it from the client, not from another function")]
+    Elsewhere(String),
+    /// Sizes do not fit each other.
+    #[error("the inputs' shapes do not fit the model: {place} needs {needs}; {found}")]
+    Condition {
+        /// What needs it.
+        place: String,
+        /// What it needs.
+        needs: String,
+        /// What the sizes are.
+        found: String,
+    },
+}
+
+/// What a graph takes: enough of it to find the values of the symbols.
+#[derive(Clone, Debug)]
+pub struct Signature<'a> {
+    /// The symbols.
+    pub symbols: &'a [SymbolSpec],
+    /// The inputs in their order.
+    pub inputs: Vec<InputSpec<'a>>,
+    /// Symbols that are elements of inputs.
+    pub elements: &'a [InputElement],
+    /// What sizes must satisfy.
+    pub conditions: &'a [Condition],
+}
+
+/// An input of a graph.
+#[derive(Clone, Copy, Debug)]
+pub struct InputSpec<'a> {
+    /// The model's name.
+    pub name: &'a str,
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions.
+    pub shape: &'a [Expr],
 }
 
 /// `f32 [4, 3]`.
@@ -67,112 +119,172 @@ impl fmt::Display for InputForm<'_> {
     }
 }
 
-/// A symbol that no input's shape determines; such a graph cannot be invoked.
+/// A symbol that neither an input's shape nor an element determines; such a graph cannot be invoked.
 pub fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
     let is_dimension = |id: usize| {
         let symbol = |dimension: &Expr| matches!(dimension, Expr::Symbol(s) if s.0 as usize == id);
         graph.buffers_of(BufferKind::Input).any(|(_, buffer)| buffer.shape.iter().any(symbol))
     };
-    let free = graph.symbols.iter().enumerate().find(|(id, symbol)| symbol.min != symbol.max && !is_dimension(*id));
+    let is_element = |id: usize| graph.elements.iter().any(|element| element.symbol.0 as usize == id);
+    let is_free = |id: usize, symbol: &SymbolSpec| symbol.min != symbol.max && !is_dimension(id) && !is_element(id);
+    let free = graph.symbols.iter().enumerate().find(|(id, symbol)| is_free(*id, symbol));
     free.map(|(_, symbol)| symbol.name.as_str())
 }
 
-/// Checks inputs, in the order of the graph's input buffers: their number, types, shapes and bytes. Returns the values of the symbols, in their order.
+/// Checks inputs, in the order of the graph's input buffers: their number, types, shapes and bytes, and what the sizes must satisfy. Returns the values of the symbols, in their
+/// order.
 ///
 /// # Errors
 /// What is wrong with the inputs.
 pub fn bind_symbols(graph: &KernelGraph, inputs: &[InputForm<'_>]) -> Result<Vec<i64>, InputError> {
-    let specs: Vec<&BufferSpec> = graph.buffers_of(BufferKind::Input).map(|(_, buffer)| buffer).collect();
-    if specs.len() != inputs.len() {
-        return Err(InputError::Count { given: inputs.len(), takes: specs.iter().map(|spec| spec.name.clone()).collect() });
-    }
-    let mut values: Vec<Option<i64>> = graph.symbols.iter().map(|symbol| (symbol.min == symbol.max).then_some(symbol.min)).collect();
-    for (spec, input) in specs.iter().zip(inputs) {
-        if input.dtype != Some(spec.dtype) {
-            return Err(mismatch(graph, spec, input, ""));
+    Signature::of(graph).bind(inputs)
+}
+
+impl<'a> Signature<'a> {
+    /// What a kernel graph takes.
+    pub fn of(graph: &'a KernelGraph) -> Signature<'a> {
+        let spec =
+            |(_, buffer): (_, &'a crate::graph::BufferSpec)| InputSpec { name: &buffer.name, dtype: buffer.dtype, shape: &buffer.shape };
+        Signature {
+            symbols: &graph.symbols,
+            inputs: graph.buffers_of(BufferKind::Input).map(spec).collect(),
+            elements: &graph.elements,
+            conditions: &graph.conditions,
         }
-        bind_dimensions(graph, spec, input, &mut values)?;
     }
-    if let Some(unbound) = values.iter().position(Option::is_none) {
-        return Err(InputError::Undetermined(graph.symbols[unbound].name.clone()));
-    }
-    let symbols: Vec<i64> = values.into_iter().flatten().collect();
-    for (spec, input) in specs.iter().zip(inputs) {
-        check_derived(graph, spec, input, &symbols)?;
-        check_bytes(spec, input)?;
-    }
-    Ok(symbols)
-}
 
-fn mismatch(graph: &KernelGraph, spec: &BufferSpec, input: &InputForm<'_>, why: &str) -> InputError {
-    let takes = format!("{} {}", spec.dtype, shape_text(graph, &spec.shape));
-    InputError::Form { name: spec.name.clone(), found: input.to_string(), takes, why: why.into() }
-}
-
-/// Binds dimensions that are symbols, and checks those that are numbers.
-fn bind_dimensions(graph: &KernelGraph, spec: &BufferSpec, input: &InputForm<'_>, values: &mut [Option<i64>]) -> Result<(), InputError> {
-    if spec.shape.len() != input.shape.len() {
-        return Err(mismatch(graph, spec, input, ""));
-    }
-    for (expected, &actual) in spec.shape.iter().zip(input.shape) {
-        match expected {
-            Expr::Const(size) if *size != actual => return Err(mismatch(graph, spec, input, "")),
-            Expr::Symbol(id) => {
-                let symbol = &graph.symbols[id.0 as usize];
-                if !(symbol.min..=symbol.max).contains(&actual) {
-                    let why = format!("; `{}` is {} to {}", symbol.name, symbol.min, symbol.max);
-                    return Err(mismatch(graph, spec, input, &why));
-                }
-                let value = values[id.0 as usize].get_or_insert(actual);
-                if *value != actual {
-                    let why = format!("; `{}` is {value} by the inputs before it", symbol.name);
-                    return Err(mismatch(graph, spec, input, &why));
-                }
+    /// As [`bind_symbols`].
+    ///
+    /// # Errors
+    /// What is wrong with the inputs.
+    pub fn bind(&self, inputs: &[InputForm<'_>]) -> Result<Vec<i64>, InputError> {
+        if self.inputs.len() != inputs.len() {
+            let takes = self.inputs.iter().map(|spec| spec.name.to_owned()).collect();
+            return Err(InputError::Count { given: inputs.len(), takes });
+        }
+        let mut values: Vec<Option<i64>> = self.symbols.iter().map(|symbol| (symbol.min == symbol.max).then_some(symbol.min)).collect();
+        for (spec, input) in self.inputs.iter().zip(inputs) {
+            if input.dtype != Some(spec.dtype) {
+                return Err(self.mismatch(spec, input, ""));
             }
-            _ => {}
+            self.bind_dimensions(spec, input, &mut values)?;
+            check_bytes(spec, input)?;
         }
+        for element in self.elements {
+            self.bind_element(element, inputs, &mut values)?;
+        }
+        if let Some(unbound) = values.iter().position(Option::is_none) {
+            return Err(InputError::Undetermined(self.symbols[unbound].name.clone()));
+        }
+        let symbols: Vec<i64> = values.into_iter().flatten().collect();
+        for (spec, input) in self.inputs.iter().zip(inputs) {
+            self.check_derived(spec, input, &symbols)?;
+        }
+        self.conditions.iter().try_for_each(|condition| self.check(condition, &symbols))?;
+        Ok(symbols)
     }
-    Ok(())
+
+    fn mismatch(&self, spec: &InputSpec<'_>, input: &InputForm<'_>, why: &str) -> InputError {
+        let shape: Vec<String> = spec.shape.iter().map(|dimension| dimension.named(self.symbols).to_string()).collect();
+        let takes = format!("{} [{}]", spec.dtype, shape.join(", "));
+        InputError::Form { name: spec.name.into(), found: input.to_string(), takes, why: why.into() }
+    }
+
+    /// Binds dimensions that are symbols, and checks those that are numbers.
+    fn bind_dimensions(&self, spec: &InputSpec<'_>, input: &InputForm<'_>, values: &mut [Option<i64>]) -> Result<(), InputError> {
+        if spec.shape.len() != input.shape.len() {
+            return Err(self.mismatch(spec, input, ""));
+        }
+        for (expected, &actual) in spec.shape.iter().zip(input.shape) {
+            match expected {
+                Expr::Const(size) if *size != actual => return Err(self.mismatch(spec, input, "")),
+                Expr::Symbol(id) => {
+                    let symbol = &self.symbols[id.0 as usize];
+                    if !(symbol.min..=symbol.max).contains(&actual) {
+                        return Err(self.mismatch(spec, input, &format!("; {}", symbol.range_text())));
+                    }
+                    let value = values[id.0 as usize].get_or_insert(actual);
+                    if *value != actual {
+                        let why = format!("; `{}` is {value} by the inputs before it", symbol.name);
+                        return Err(self.mismatch(spec, input, &why));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads an element of an input whose bytes fit its shape.
+    fn bind_element(&self, element: &InputElement, inputs: &[InputForm<'_>], values: &mut [Option<i64>]) -> Result<(), InputError> {
+        let (spec, input) = (&self.inputs[element.input as usize], &inputs[element.input as usize]);
+        let symbol = &self.symbols[element.symbol.0 as usize];
+        let data = input.data.ok_or_else(|| InputError::Elsewhere(spec.name.into()))?;
+        let outside = |found: i64| InputError::Element { name: spec.name.into(), index: element.index, found, range: symbol.range_text() };
+        let value = integer(spec.dtype, data, element.index as usize).ok_or_else(|| outside(i64::MAX))?;
+        if !(symbol.min..=symbol.max).contains(&value) {
+            return Err(outside(value));
+        }
+        values[element.symbol.0 as usize] = Some(value);
+        Ok(())
+    }
+
+    /// Checks dimensions that are computed from symbols.
+    fn check_derived(&self, spec: &InputSpec<'_>, input: &InputForm<'_>, symbols: &[i64]) -> Result<(), InputError> {
+        for (expected, &actual) in spec.shape.iter().zip(input.shape) {
+            let value = expected.eval(symbols).map_err(|e| self.mismatch(spec, input, &format!("; {e}")))?;
+            if value != actual || value < 0 {
+                return Err(self.mismatch(spec, input, &format!("; {value} would be expected in place of {actual}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, condition: &Condition, symbols: &[i64]) -> Result<(), InputError> {
+        if condition.holds(symbols) == Ok(true) {
+            return Ok(());
+        }
+        let size = |side: &Expr| {
+            let value = side.eval(symbols).map_or_else(|error| error.to_string(), |value| value.to_string());
+            if side.as_const().is_some() { None } else { Some(format!("{} is {value}", side.named(self.symbols))) }
+        };
+        let found: Vec<String> = [&condition.left, &condition.right].into_iter().filter_map(size).collect();
+        let needs = condition.text(self.symbols);
+        Err(InputError::Condition { place: condition.place.clone(), needs, found: found.join(", ") })
+    }
 }
 
-/// Checks dimensions that are computed from symbols.
-fn check_derived(graph: &KernelGraph, spec: &BufferSpec, input: &InputForm<'_>, symbols: &[i64]) -> Result<(), InputError> {
-    for (expected, &actual) in spec.shape.iter().zip(input.shape) {
-        let value = expected.eval(symbols).map_err(|e| mismatch(graph, spec, input, &format!("; {e}")))?;
-        if value != actual || value < 0 {
-            return Err(mismatch(graph, spec, input, &format!("; {} would be expected in place of {actual}", value)));
-        }
-    }
-    Ok(())
-}
-
-fn check_bytes(spec: &BufferSpec, input: &InputForm<'_>) -> Result<(), InputError> {
+fn check_bytes(spec: &InputSpec<'_>, input: &InputForm<'_>) -> Result<(), InputError> {
     let elements = input.shape.iter().try_fold(1_u64, |product, &d| product.checked_mul(u64::try_from(d).ok()?));
     let expected = elements.and_then(|n| n.checked_mul(spec.dtype.bytes()));
     if expected == Some(input.bytes) {
         return Ok(());
     }
     let expected = expected.map_or("more bytes than can be counted".into(), |n| format!("{n} bytes"));
-    Err(InputError::Bytes { name: spec.name.clone(), bytes: input.bytes, form: input.to_string(), expected })
+    Err(InputError::Bytes { name: spec.name.into(), bytes: input.bytes, form: input.to_string(), expected })
 }
 
-/// `[batch, 3, (s0 * 2)]`.
-fn shape_text(graph: &KernelGraph, shape: &[Expr]) -> String {
-    let dimensions: Vec<String> = shape
-        .iter()
-        .map(|dimension| match dimension {
-            Expr::Symbol(id) => graph.symbols[id.0 as usize].name.clone(),
-            other => other.to_string(),
-        })
-        .collect();
-    format!("[{}]", dimensions.join(", "))
+/// An element of a tensor of integers; `None` where there is none, or none that fits.
+fn integer(dtype: DType, data: &[u8], index: usize) -> Option<i64> {
+    let bytes = dtype.bytes() as usize;
+    let element = data.get(index.checked_mul(bytes)?..)?.get(..bytes)?;
+    let mut wide = [0_u8; 8];
+    wide[..bytes].copy_from_slice(element);
+    let unsigned = u64::from_le_bytes(wide);
+    let unused = 64 - 8 * bytes as u32;
+    match dtype {
+        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 => i64::try_from(unsigned).ok(),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(((unsigned << unused) as i64) >> unused),
+        DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::condition::Relation;
     use crate::expr::SymbolId;
-    use crate::graph::{FORMAT_VERSION, SymbolSpec};
+    use crate::graph::{BufferSpec, FORMAT_VERSION};
 
     fn graph() -> KernelGraph {
         let [n, m] = [0, 1].map(|id| Expr::from(SymbolId(id)));
@@ -183,7 +295,7 @@ mod tests {
             shape,
             weights_offset: None,
         };
-        let symbol = |name: &str| SymbolSpec { name: name.into(), min: 1, max: 8 };
+        let symbol = |name: &str| SymbolSpec::new(name, 1, 8);
         KernelGraph {
             format: FORMAT_VERSION,
             name: "toy".into(),
@@ -194,7 +306,7 @@ mod tests {
     }
 
     fn form<'a>(shape: &'a [i64], dtype: DType) -> InputForm<'a> {
-        InputForm { dtype: Some(dtype), shape, bytes: shape.iter().product::<i64>() as u64 * dtype.bytes() }
+        InputForm { dtype: Some(dtype), shape, bytes: shape.iter().product::<i64>() as u64 * dtype.bytes(), data: None }
     }
 
     fn bind(shapes: [&[i64]; 2]) -> Result<Vec<i64>, InputError> {
@@ -212,13 +324,13 @@ mod tests {
         let of_type = |dtype| bind_symbols(&graph(), &[InputForm { dtype, ..form(&[4, 3], DType::F32) }, form(&[2, 5], DType::F32)]);
         let bytes = InputForm { bytes: 39, ..form(&[2, 5], DType::F32) };
         let refusals = [
-            (bind([&[4, 3, 1], &[2, 5]]), "input `a` is f32 [4, 3, 1]; the model takes f32 [(s0 * 2), 3]"),
-            (bind([&[4, 2], &[2, 5]]), "input `a` is f32 [4, 2]; the model takes f32 [(s0 * 2), 3]"),
-            (bind([&[5, 3], &[2, 5]]), "input `a` is f32 [5, 3]; the model takes f32 [(s0 * 2), 3]; 4 would be expected in place of 5"),
+            (bind([&[4, 3, 1], &[2, 5]]), "input `a` is f32 [4, 3, 1]; the model takes f32 [(n * 2), 3]"),
+            (bind([&[4, 2], &[2, 5]]), "input `a` is f32 [4, 2]; the model takes f32 [(n * 2), 3]"),
+            (bind([&[5, 3], &[2, 5]]), "input `a` is f32 [5, 3]; the model takes f32 [(n * 2), 3]; 4 would be expected in place of 5"),
             (bind([&[4, 3], &[2, 9]]), "input `b` is f32 [2, 9]; the model takes f32 [n, m]; `m` is 1 to 8"),
-            (of_type(Some(DType::I32)), "input `a` is i32 [4, 3]; the model takes f32 [(s0 * 2), 3]"),
-            (of_type(Some(DType::F16)), "input `a` is f16 [4, 3]; the model takes f32 [(s0 * 2), 3]"),
-            (of_type(None), "input `a` is strings [4, 3]; the model takes f32 [(s0 * 2), 3]"),
+            (of_type(Some(DType::I32)), "input `a` is i32 [4, 3]; the model takes f32 [(n * 2), 3]"),
+            (of_type(Some(DType::F16)), "input `a` is f16 [4, 3]; the model takes f32 [(n * 2), 3]"),
+            (of_type(None), "input `a` is strings [4, 3]; the model takes f32 [(n * 2), 3]"),
             (bind_symbols(&graph(), &[]), "0 inputs are given; the model takes 2: a, b"),
             (bind_symbols(&graph(), &[form(&[4, 3], DType::F32), bytes]), "input `b` has 39 bytes; f32 [2, 5] takes 40 bytes"),
         ];
@@ -234,5 +346,45 @@ mod tests {
         assert_eq!(undetermined_symbol(&graph), Some("n"), "n stands in a product only");
         graph.symbols[0].max = 1;
         assert_eq!(undetermined_symbol(&graph), Some("m"));
+    }
+    #[test]
+    fn elements_of_an_input_are_sizes_within_a_range() {
+        let mut graph = graph();
+        let spec = BufferSpec { name: "shape".into(), dtype: DType::I32, shape: vec![Expr::Const(2)], ..graph.buffers[1].clone() };
+        graph.buffers.push(spec);
+        graph.symbols.push(SymbolSpec { reason: "node cut needs it".into(), ..SymbolSpec::new("shape[1]", -1, 9) });
+        graph.elements.push(InputElement { symbol: SymbolId(2), input: 2, index: 1 });
+        assert_eq!(undetermined_symbol(&graph), None);
+        let bind = |data: Option<&[u8]>| {
+            let last = InputForm { data, ..form(&[2], DType::I32) };
+            bind_symbols(&graph, &[form(&[4, 3], DType::F32), form(&[2, 5], DType::F32), last])
+        };
+        let bytes = |value: i32| [7_i32, value].map(i32::to_le_bytes).concat();
+        assert_eq!(bind(Some(&bytes(-1))), Ok(vec![2, 5, -1]));
+        let text = bind(Some(&bytes(10))).expect_err("a refusal").to_string();
+        assert_eq!(text, "element 1 of input `shape` is 10; `shape[1]` is -1 to 9 (node cut needs it)");
+        assert_eq!(bind(None), Err(InputError::Elsewhere("shape".into())));
+    }
+
+    #[test]
+    fn conditions_are_checked_with_the_sizes_in_the_message() {
+        let mut graph = graph();
+        let [n, m] = [0, 1].map(|id| Expr::from(SymbolId(id)));
+        let condition = |relation, left: &Expr, right: Expr| Condition { place: "node add".into(), relation, left: left.clone(), right };
+        let bind = |graph: &KernelGraph| bind_symbols(graph, &[form(&[4, 3], DType::F32), form(&[2, 5], DType::F32)]);
+        for (relation, right, holds) in [
+            (Relation::Equal, m.clone() - 3, true),
+            (Relation::Equal, m.clone(), false),
+            (Relation::Broadcasts, Expr::Const(2), true),
+            (Relation::Broadcasts, m.clone(), false),
+            (Relation::AtLeast, Expr::Const(2), true),
+            (Relation::AtLeast, Expr::Const(3), false),
+        ] {
+            graph.conditions = vec![condition(relation, &n, right)];
+            assert_eq!(bind(&graph).is_ok(), holds, "{:?}", graph.conditions);
+        }
+        graph.conditions = vec![condition(Relation::Broadcasts, &n, m.clone())];
+        let text = bind(&graph).expect_err("a refusal").to_string();
+        assert_eq!(text, "the inputs' shapes do not fit the model: node add needs n to be 1 or m; n is 2, m is 5");
     }
 }

@@ -10,6 +10,7 @@
 
 mod batch;
 pub mod bundle;
+mod condition;
 pub mod constants;
 mod dependencies;
 pub mod disk_cache;
@@ -26,20 +27,23 @@ mod pieces;
 pub mod profile;
 pub mod rerun;
 mod segment;
+mod size_range;
 pub mod target;
 pub mod validate;
 
 pub use batch::BatchAxis;
 pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bundle};
+pub use condition::{Condition, InputElement, Relation};
 pub use constants::{Constant, ConstantDigest};
 pub use dependencies::dependencies;
 pub use disk_cache::{DiskCache, digest_of};
 pub use expr::{Expr, SymbolId};
 pub use features::Feature;
 pub use graph::*;
-pub use inputs::{InputError, InputForm, bind_symbols, undetermined_symbol};
+pub use inputs::{InputError, InputForm, InputSpec, Signature, bind_symbols, undetermined_symbol};
 pub use layout::{InvocationLayout, LaunchLayout, LayoutError, Place, invocation_bytes};
 pub use profile::{LoadPoint, NodeProfile, Profile, ProfileError, ShapeProfile};
 pub use rerun::{DisjointPair, NotAgain, RerunFact, kernel_may_run_again, node_may_run_again};
 pub use segment::{Scalar, Segment};
+pub use size_range::{NoSizeRange, SizeRange, SizeRanges, size_ranges};
 pub use target::*;

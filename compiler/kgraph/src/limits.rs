@@ -6,6 +6,8 @@ pub const NODES_MAX: usize = 200_000;
 pub const BUFFERS_MAX: usize = 1_000_000;
 /// Most symbols: models name a handful.
 pub const SYMBOLS_MAX: usize = 256;
+/// Most conditions on sizes: each node may have a few.
+pub const CONDITIONS_MAX: usize = 1_000_000;
 /// Most dimensions of a tensor.
 pub const RANK_MAX: usize = 16;
 /// Largest block of any device.

@@ -16,7 +16,7 @@ fn graph() -> KernelGraph {
     KernelGraph {
         format: FORMAT_VERSION,
         name: "toy".into(),
-        symbols: vec![SymbolSpec { name: "batch".into(), min: 1, max: 64 }],
+        symbols: vec![SymbolSpec::new("batch", 1, 64)],
         buffers: vec![
             buffer("in", BufferKind::Input, None),
             buffer("w", BufferKind::Const, Some(256)),

@@ -40,7 +40,7 @@ fn graph() -> KernelGraph {
     KernelGraph {
         format: FORMAT_VERSION,
         name: "everything".into(),
-        symbols: vec![SymbolSpec { name: "n".into(), min: 1, max: 64 }, SymbolSpec { name: "found".into(), min: 0, max: 8 }],
+        symbols: vec![SymbolSpec::new("n", 1, 64), SymbolSpec::new("found", 0, 8)],
         buffers: vec![
             buffer("x", BufferKind::Input, DType::F32, &[n.clone(), Expr::Const(4)], None),
             buffer("w", BufferKind::Const, DType::F32, &[Expr::Const(8)], Some(0)),
@@ -67,8 +67,10 @@ fn graph() -> KernelGraph {
         segments: vec![
             nodes(0, 2),
             Segment::If { condition, then: vec![nodes(2, 3)], otherwise: vec![] },
-            Segment::Loop { trips: Some(n), condition: Some(condition), trips_max: 64, body: vec![nodes(3, 4)] },
+            Segment::Loop { trips: Some(n.clone()), condition: Some(condition), trips_max: 64, body: vec![nodes(3, 4)] },
         ],
+        elements: vec![],
+        conditions: vec![Condition { place: "node work".into(), relation: Relation::AtLeast, left: n, right: Expr::Const(1) }],
     }
 }
 
@@ -119,7 +121,11 @@ fn everything_is_written_and_read() {
     assert_eq!((bundle.format(), bundle.graph()), (FORMAT_VERSION, &graph()));
     let read = bundle.target("amd-gfx90a").unwrap();
     assert_eq!(TargetImage { source: None, ..read.clone() }, image());
-    assert_eq!(features::of_graph(&graph()).len() + features::of_target(&graph(), &image()).len(), 11, "every feature there is");
+    assert_eq!(
+        features::of_graph(&graph()).len() + features::of_target(&graph(), &image()).len(),
+        12,
+        "every feature there is, but for elements of inputs: they have no rows"
+    );
     let layout = InvocationLayout::new(&graph(), &image(), &[1, 3]).unwrap();
     assert_eq!((layout.launches[3].unwrap().variant, layout.state_bytes, layout.buffer(CACHE).bytes), (Some(0), 256, 256));
     assert_eq!(InvocationLayout::new(&graph(), &image(), &[2, 3]).unwrap().launches[3].unwrap().variant, None);
@@ -226,6 +232,25 @@ fn wrong_segments_and_sizes_are_refused() {
     refused("count is launched with it and comes before it is read", |_, image| {
         image.launches[1].as_mut().unwrap().grid[0] = SymbolId(1).into()
     });
+}
+
+#[test]
+fn wrong_elements_and_conditions_are_refused() {
+    fn element(input: u32, index: u32) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
+        move |graph, _| {
+            graph.symbols.push(SymbolSpec::new("x[0]", -1, 9));
+            graph.elements.push(InputElement { symbol: SymbolId(2), input, index });
+        }
+    }
+    refused("input 1 does not exist", element(1, 0));
+    refused("no element 0 whatever its shape is", element(0, 0));
+    refused("its elements are no integers", |graph, image| {
+        graph.batch = None;
+        graph.buffers[0].shape = vec![Expr::Const(4)];
+        element(0, 3)(graph, image);
+    });
+    refused("range is empty or negative", |graph, _| graph.symbols[0].min = -1);
+    refused("symbol 7 does not exist", |graph, _| graph.conditions[0].right = Expr::from(SymbolId(7)));
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn graph() -> KernelGraph {
     KernelGraph {
         format: FORMAT_VERSION,
         name: "toy".into(),
-        symbols: vec![SymbolSpec { name: "n".into(), min: 0, max: 64 }],
+        symbols: vec![SymbolSpec::new("n", 0, 64)],
         buffers: vec![buffer("in", BufferKind::Input), buffer("tmp", BufferKind::Temp), buffer("out", BufferKind::Output)],
         nodes: vec![
             node("double", NodeKind::Kernel, input, temp),

@@ -55,7 +55,7 @@ impl Stage {
     fn output_form(&self, output: usize) -> Option<InputForm<'_>> {
         let (_, spec) = self.function.graph().buffers_of(BufferKind::Output).nth(output)?;
         let made = self.binding.outputs.get(output)?;
-        Some(InputForm { dtype: Some(spec.dtype), shape: &made.shape, bytes: made.place.bytes })
+        Some(InputForm { dtype: Some(spec.dtype), shape: &made.shape, bytes: made.place.bytes, data: None })
     }
 }
 

@@ -151,9 +151,14 @@ fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
         Feature::If => Some("it has an if segment, which this engine does not run"),
         Feature::Loop => Some("it has a loop segment, which this engine does not run"),
         Feature::PackedConstants => Some("it has constants packed for its target, which this engine does not load"),
-        Feature::BatchAxis | Feature::Fill | Feature::CopyOffset | Feature::QueuedTransfer | Feature::Variants | Feature::BytesArgument => {
-            None
-        }
+        Feature::BatchAxis
+        | Feature::Fill
+        | Feature::CopyOffset
+        | Feature::QueuedTransfer
+        | Feature::Variants
+        | Feature::BytesArgument
+        | Feature::InputElements
+        | Feature::Conditions => None,
     };
     let mut used = features::of_graph(graph).into_iter().chain(features::of_target(graph, image));
     used.find_map(why).map(Into::into)

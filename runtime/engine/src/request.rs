@@ -89,7 +89,7 @@ pub struct InputTensor {
 impl InputTensor {
     /// What is checked of it.
     pub fn form(&self) -> InputForm<'_> {
-        InputForm { dtype: self.dtype, shape: &self.shape, bytes: self.bytes.len() as u64 }
+        InputForm { dtype: self.dtype, shape: &self.shape, bytes: self.bytes.len() as u64, data: Some(&self.bytes) }
     }
 }
 

@@ -48,7 +48,7 @@ fn bundle(path: &Path) {
     let graph = KernelGraph {
         format: FORMAT_VERSION,
         name: "toy".into(),
-        symbols: vec![SymbolSpec { name: "batch".into(), min: 1, max: 64 }],
+        symbols: vec![SymbolSpec::new("batch", 1, 64)],
         buffers: vec![buffer("x <in>", BufferKind::Input), buffer("y", BufferKind::Output), buffer("z", BufferKind::Output)],
         nodes: vec![copy("one", 0, 1, &[]), copy("two", 1, 2, &[0])],
         plan: MemoryPlan { restore_points: vec![NodeId(0), NodeId(1)], ..MemoryPlan::default() },

@@ -4,10 +4,11 @@
 use super::{Model, dims};
 use DType::{Bf16, Bool, F16, F32, F64, I8, I32, I64, U8};
 use PointArg::{Const, Input, Step};
+use atoll_frontend::nest::{NestArg, NestBuilder};
 use atoll_frontend::program::ProgramBuilder;
 use atoll_frontend::tensor::Tensor;
 use atoll_frontend::tensor_graph::*;
-use atoll_kgraph::{DType, Expr};
+use atoll_kgraph::{Condition, DType, Expr, Relation};
 
 /// A program of steps in one type.
 fn steps(ty: DType, steps: &[(PointOp, &[PointArg])]) -> PointProgram {
@@ -658,5 +659,43 @@ pub fn symbolic() -> Vec<Model> {
         let mean = m.op(mean, &[joined], F32, dims(&[1, 40, 1, 1]));
         models.push(m.output(&[joined, mean]));
     }
+    models.extend([[1, 70, 5, 1], [6, 70, 1, 70], [6, 1, 6, 70], [1, 1, 1, 1]].map(|[a, b, c, d]| broadcast_at_run_time([a, b], [c, d])));
+    models.extend([0, 1, 9].map(reversed_and_cut));
     models
+}
+
+/// Two operands of which each dimension may be 1 or that of the other.
+fn broadcast_at_run_time(left: [i64; 2], right: [i64; 2]) -> Model {
+    let name = left.iter().chain(&right).map(i64::to_string).collect::<Vec<String>>().join("_");
+    let mut m = Model::new(&format!("broadcast_at_run_time_{name}"));
+    let [a, b] = [["n", "k"], ["rows", "columns"]].map(|names| names.map(|name| m.symbol(name)));
+    let result: Vec<Expr> = a.iter().zip(&b).map(|(a, b)| a.clone().max(b.clone())).collect();
+    for (dim, to) in a.iter().zip(&result).chain(b.iter().zip(&result)) {
+        let condition = Condition { place: "test".into(), relation: Relation::Broadcasts, left: dim.clone(), right: to.clone() };
+        m.graph.conditions.push(condition);
+    }
+    let (x, y) = (m.x_of(a.to_vec(), &left), m.x_of(b.to_vec(), &right));
+    let sum = m.op(binary(PointOp::Add, F32), &[x, y], F32, result);
+    m.output(&[sum])
+}
+
+/// A slice backwards within a dimension that lies behind a symbolic one, sizes stored as a tensor, and a part that may have no elements.
+fn reversed_and_cut(extent: i64) -> Model {
+    let mut m = Model::new(&format!("reversed_and_cut_{extent}"));
+    let n = m.symbol("n");
+    m.graph.symbols[0].min = 0;
+    let x = m.x_of(vec![n.clone(), n.clone() + 2, Expr::Const(3)], &[extent, extent + 2, 3]);
+    let (zero, last) = (Expr::Const(0), n.clone() + 1);
+    let slice =
+        |starts: &[&Expr], steps: [i64; 3]| Op::Slice { starts: starts.iter().map(|s| (*s).clone()).collect(), steps: steps.to_vec() };
+    let back = m.op(slice(&[&zero, &last, &zero], [1, -1, 1]), &[x], F32, vec![n.clone(), n.clone() + 2, Expr::Const(3)]);
+    let few = n.clone().min(1);
+    let cut = m.op(slice(&[&zero, &zero, &zero], [1, 2, 1]), &[back], F32, vec![few, (n.clone() + 2).ceil_div(2), Expr::Const(3)]);
+    let mut nest = NestBuilder::new("sizes", Vec::new());
+    for (index, size) in [n.clone(), n.clone() * 2 - 7].iter().enumerate() {
+        let value = nest.cast(&NestArg::from(size), DType::I64);
+        nest.store(0, &NestArg::from(index as i64), &value);
+    }
+    let sizes = m.op(Op::Nest(nest.finish()), &[], DType::I64, dims(&[2]));
+    m.output(&[back, cut, sizes])
 }

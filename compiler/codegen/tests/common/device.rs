@@ -184,8 +184,8 @@ impl Session {
                     let address = self.buffers[buffer.0 as usize].address().wrapping_add_signed(value(offset));
                     bytes.extend_from_slice(&address.to_le_bytes());
                 }
-                Argument::Int { dtype: DType::U32, value: e } => {
-                    bytes.extend_from_slice(&u32::try_from(value(e)).expect("a size").to_le_bytes())
+                Argument::Int { dtype: DType::I32, value: e } => {
+                    bytes.extend_from_slice(&i32::try_from(value(e)).expect("a size or a stride").to_le_bytes())
                 }
                 other => panic!("an argument no kernel of ours takes: {other:?}"),
             }

@@ -61,7 +61,7 @@ impl Model {
 
     /// A symbol.
     pub fn symbol(&mut self, name: &str) -> Expr {
-        self.graph.symbols.push(SymbolSpec { name: name.to_owned(), min: 1, max: 1 << 16 });
+        self.graph.symbols.push(SymbolSpec::new(name, 1, 1 << 16));
         SymbolId(self.graph.symbols.len() as u32 - 1).into()
     }
 

@@ -80,6 +80,10 @@ fn prove(graph: &TensorGraph, symbol: SymbolId) -> Result<Vec<Option<usize>>, Re
     if graph.inputs.is_empty() || graph.outputs.is_empty() {
         return Err((graph.name.clone(), "there is no input or no output".into()));
     }
+    let conditioned = graph.conditions.iter().find(|condition| condition.left.depends_on(symbol) || condition.right.depends_on(symbol));
+    if let Some(condition) = conditioned {
+        return Err((condition.place.clone(), "it needs something of the number of rows".into()));
+    }
     for &id in &graph.inputs {
         let axis = axis_of(&graph.value(id).shape, symbol).ok_or_else(|| at(id, "the input has not exactly one dimension that is it"))?;
         rows.insert(id, Rows::Axis(axis));

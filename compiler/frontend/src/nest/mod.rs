@@ -46,7 +46,7 @@ pub enum NestArg {
     Slot(Slot),
     /// A number of the type that the statement works in.
     Const(f64),
-    /// A size, I32; never negative.
+    /// A size, I32.
     Size(Expr),
 }
 

@@ -1,5 +1,6 @@
 //! What can be wrong with a model, and whose fault it is.
 
+use crate::tensor_graph::ValueId;
 use crate::verify::VerifyErrors;
 use atoll_kgraph::SymbolId;
 use std::path::PathBuf;
@@ -111,15 +112,23 @@ pub enum ImportError {
         /// Why.
         reason: String,
     },
-    /// Two sizes that carry different names must be equal.
-    #[error("node {node} needs {left} = {right}; give them one value in the import options (for instance {left}={right})")]
-    SizesDiffer {
-        /// The node.
-        node: String,
-        /// One.
-        left: String,
-        /// The other.
-        right: String,
+    /// No value of a symbol fits what a node needs.
+    #[error("{needs}, but {range}; give `{symbol}` another range, as `--symbol {symbol}=1..8`")]
+    Range {
+        /// The symbol.
+        symbol: String,
+        /// What the node needs.
+        needs: String,
+        /// The symbol's range, and what set it.
+        range: String,
+    },
+    /// An option names a size that the model does not have.
+    #[error("no input has a dimension `{symbol}`; {known}")]
+    UnknownSymbol {
+        /// The name in the options.
+        symbol: String,
+        /// Those that there are.
+        known: String,
     },
     /// The importer made an invalid graph: a mistake of ours.
     #[error("internal error, please report: the imported graph is not valid: {0}")]
@@ -135,8 +144,26 @@ pub(crate) enum LowerError {
     Invalid(String),
     /// Larger than a limit.
     TooLarge { what: String, found: String, limit: String },
-    /// A symbol must equal another size.
-    MustEqual(SymbolId, atoll_kgraph::Expr),
+    /// Something about symbols that the import begins again with.
+    Learned(Lesson),
+}
+
+/// What a node teaches about the symbols.
+#[derive(Debug)]
+pub(crate) enum Lesson {
+    /// Two are one.
+    Same(SymbolId, SymbolId),
+    /// No other values are possible.
+    Range {
+        /// The symbol.
+        symbol: SymbolId,
+        /// Smallest value.
+        min: i64,
+        /// Largest value.
+        max: i64,
+    },
+    /// The elements of an input are sizes.
+    Elements(ValueId),
 }
 
 impl LowerError {
@@ -148,7 +175,7 @@ impl LowerError {
             LowerError::TooLarge { what, found, limit } => {
                 ImportError::TooLarge { what: format!("{what} of node {node} ({operator})"), found, limit }
             }
-            LowerError::MustEqual(..) => ImportError::Invalid { place: node.into(), reason: "two sizes differ".into() },
+            LowerError::Learned(_) => ImportError::Invalid { place: node.into(), reason: "sizes do not fit each other".into() },
         }
     }
 }

@@ -4,15 +4,17 @@
 //! arithmetic on it); they exist at compile time only. All others are computed at run time by a node. [`Lowering::emit`] decides: constants give constants, sizes give
 //! sizes, and only what is left becomes a node.
 
-use super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::error::{Lesson, LowerError, LowerResult, invalid};
 use super::read::{Literal, RANK_MAX, TENSOR_BYTES_MAX};
 use super::sizes;
+use crate::nest::{NestArg, NestBuilder};
 use crate::program::ProgramBuilder;
 use crate::reference;
-use crate::size::{bounds, canonical, elements, same, same_shape, static_shape};
+use crate::size::{Facts, bounds, simplified, static_shape};
 use crate::tensor::{Data, Tensor};
 use crate::tensor_graph::{Op, PointArg, PointProgram, TensorGraph, TensorNode, Value, ValueId};
-use atoll_kgraph::{DType, Expr, SymbolId};
+use atoll_kgraph::{Condition, DType, Expr};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -23,11 +25,19 @@ pub(crate) type Type = (DType, Vec<Expr>);
 const FOLDED_BYTES_MAX: u64 = 64 << 20;
 /// Most elements of a tensor of sizes; a shape has a dozen.
 const SIZES_MAX: usize = 1024;
+/// Most elements of an input that is a list of sizes: each becomes a symbol.
+const INPUT_SIZES_MAX: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Lowering {
     pub(crate) graph: TensorGraph,
+    /// The node that is lowered, for messages.
+    pub(crate) place: String,
+    /// What sizes must satisfy, found so far.
+    pub(super) conditions: RefCell<Vec<Condition>>,
     sizes: HashMap<ValueId, Vec<Expr>>,
+    /// Where sizes are that a node needs at run time.
+    stored: HashMap<ValueId, ValueId>,
     node_names: HashSet<String>,
 }
 
@@ -42,6 +52,16 @@ impl Lowering {
 
     pub(crate) fn rank(&self, id: ValueId) -> usize {
         self.shape(id).len()
+    }
+
+    /// Asks something about sizes, with all that is known of them.
+    pub(super) fn with_facts<T>(&self, ask: impl FnOnce(Facts<'_>) -> T) -> T {
+        ask(Facts { symbols: &self.graph.symbols, conditions: &self.conditions.borrow() })
+    }
+
+    /// The elements of an input are these sizes.
+    pub(super) fn name_elements(&mut self, id: ValueId, symbols: Vec<Expr>) {
+        self.sizes.insert(id, symbols);
     }
 
     fn is_constant(&self, id: ValueId) -> bool {
@@ -73,7 +93,7 @@ impl Lowering {
 
     /// Adds a tensor of sizes: a constant where all are numbers.
     pub(crate) fn add_sizes(&mut self, name: &str, dtype: DType, shape: Vec<usize>, values: Vec<Expr>) -> ValueId {
-        let values: Vec<Expr> = values.iter().map(canonical).collect();
+        let values: Vec<Expr> = values.iter().map(|value| simplified(value, &self.graph.symbols)).collect();
         let numbers: Option<Vec<i64>> = values.iter().map(Expr::as_const).collect();
         if let Some(numbers) = numbers {
             let tensor = match crate::tensor::is_float(dtype) {
@@ -107,14 +127,21 @@ impl Lowering {
         }
     }
 
-    /// As [`Lowering::known`]; an error where it is not.
+    /// As [`Lowering::known`]. Elements of an input become symbols when they are first asked for; an error where there is no way to know.
     pub(crate) fn require_known(&self, id: ValueId, what: &str) -> LowerResult<Vec<Expr>> {
-        self.known(id).ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))
+        self.known(id).ok_or_else(|| {
+            let count = static_shape(self.shape(id)).map(|shape| shape.iter().product::<usize>());
+            let is_short = count.is_some_and(|count| count <= INPUT_SIZES_MAX) && !crate::tensor::is_float(self.dtype(id));
+            match self.graph.inputs.contains(&id) && is_short {
+                true => LowerError::Learned(Lesson::Elements(id)),
+                false => LowerError::Unsupported(format!("its {what} is known only at run time")),
+            }
+        })
     }
 
     /// Plain numbers known at compile time.
     pub(crate) fn require_ints(&self, id: ValueId, what: &str) -> LowerResult<Vec<i64>> {
-        let known = self.require_known(id, what)?;
+        let known = self.known(id).ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))?;
         known
             .iter()
             .map(|e| e.as_const().ok_or_else(|| LowerError::Unsupported(format!("its {what} depends on a symbolic size"))))
@@ -132,8 +159,12 @@ impl Lowering {
         if let Some(folded) = self.fold(name, &op, inputs, &outputs)? {
             return Ok(folded);
         }
+        let mut inputs = inputs.to_vec();
         if inputs.iter().any(|id| self.sizes.contains_key(id)) {
-            return self.emit_sizes(name, &op, inputs, &outputs);
+            if let Some(sizes) = self.emit_sizes(name, &op, &inputs, &outputs) {
+                return Ok(vec![sizes]);
+            }
+            inputs = inputs.into_iter().map(|id| self.computed(id)).collect::<LowerResult<Vec<ValueId>>>()?;
         }
         let name = self.unique_name(name);
         let results: Vec<ValueId> = outputs
@@ -144,7 +175,7 @@ impl Lowering {
                 self.graph.add_value(Value { name: value_name, dtype, shape, constant: None })
             })
             .collect();
-        self.graph.nodes.push(TensorNode { name, op, inputs: inputs.to_vec(), outputs: results.clone() });
+        self.graph.nodes.push(TensorNode { name, op, inputs, outputs: results.clone() });
         Ok(results)
     }
 
@@ -155,7 +186,7 @@ impl Lowering {
 
     /// Normal form of a result's shape, within the limits.
     fn check_type(&self, dtype: DType, shape: Vec<Expr>) -> LowerResult<Type> {
-        let shape: Vec<Expr> = shape.iter().map(canonical).collect();
+        let shape: Vec<Expr> = shape.iter().map(|dim| simplified(dim, &self.graph.symbols)).collect();
         if shape.len() > RANK_MAX {
             return Err(LowerError::TooLarge {
                 what: "a result".into(),
@@ -166,6 +197,7 @@ impl Lowering {
         let mut bytes = dtype.bytes();
         for dim in &shape {
             // The smallest legal size decides: whether a larger one fits is for the invocation to see.
+            self.require_at_least(dim, &Expr::Const(0))?;
             let low = match bounds(dim, &self.graph.symbols) {
                 Some((_, high)) if high < 0 => return invalid(format!("a dimension of a result would be {dim}")),
                 Some((low, _)) => low.max(0) as u64,
@@ -211,18 +243,13 @@ impl Lowering {
     }
 
     /// Evaluates an operator on sizes.
-    fn emit_sizes(&mut self, name: &str, op: &Op, inputs: &[ValueId], outputs: &[Type]) -> LowerResult<Vec<ValueId>> {
+    fn emit_sizes(&mut self, name: &str, op: &Op, inputs: &[ValueId], outputs: &[Type]) -> Option<ValueId> {
         let operands: Option<Vec<sizes::Operand>> =
             inputs.iter().map(|id| Some(sizes::Operand { shape: static_shape(self.shape(*id))?, values: self.known(*id)? })).collect();
         let shape = outputs.first().and_then(|(_, shape)| static_shape(shape)).filter(|s| s.iter().product::<usize>() <= SIZES_MAX);
         let folded =
             operands.zip(shape).and_then(|(operands, shape)| Some((sizes::evaluate(op, &operands, &shape, &self.graph.symbols)?, shape)));
-        match folded {
-            Some((values, shape)) => Ok(vec![self.add_sizes(name, outputs[0].0, shape, values)]),
-            None => {
-                unsupported("it computes with symbolic sizes in a way that cannot be resolved at compile time; give the sizes fixed values")
-            }
-        }
+        folded.map(|(values, shape)| self.add_sizes(name, outputs[0].0, shape, values))
     }
 
     /// Applies a scalar program to operands, broadcast to each other. One-element constants become numbers of the program.
@@ -246,6 +273,7 @@ impl Lowering {
         shape: Vec<Expr>,
         build: impl FnOnce(&mut ProgramBuilder, &[PointArg]),
     ) -> LowerResult<ValueId> {
+        let inputs = inputs.iter().map(|id| self.fit(name, *id, &shape)).collect::<LowerResult<Vec<ValueId>>>()?;
         let fold_all = inputs.iter().all(|id| self.is_constant(*id));
         let mut operands: Vec<ValueId> = Vec::new();
         let args: Vec<PointArg> = inputs
@@ -277,41 +305,6 @@ impl Lowering {
         }
     }
 
-    /// The shape that operands broadcast to.
-    pub(crate) fn broadcast(&self, inputs: &[ValueId]) -> LowerResult<Vec<Expr>> {
-        let mut shape = Vec::new();
-        for id in inputs {
-            shape = self.broadcast_shapes(&shape, self.shape(*id))?;
-        }
-        Ok(shape)
-    }
-
-    /// The shape that two shapes broadcast to.
-    pub(crate) fn broadcast_shapes(&self, a: &[Expr], b: &[Expr]) -> LowerResult<Vec<Expr>> {
-        let rank = a.len().max(b.len());
-        let dim = |shape: &[Expr], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(Expr::Const(1), |i| shape[i].clone());
-        (0..rank).map(|axis| self.broadcast_dims(dim(a, axis), dim(b, axis))).collect()
-    }
-
-    fn broadcast_dims(&self, a: Expr, b: Expr) -> LowerResult<Expr> {
-        match (a.as_const(), b.as_const()) {
-            (_, Some(1)) => Ok(a),
-            (Some(1), _) => Ok(b),
-            _ => self.equal_dims(a, b),
-        }
-    }
-
-    /// Two dimensions that must be the same.
-    pub(crate) fn equal_dims(&self, a: Expr, b: Expr) -> LowerResult<Expr> {
-        if same(&a, &b) {
-            return Ok(a);
-        }
-        match (&a, &b) {
-            (Expr::Symbol(symbol), other) | (other, Expr::Symbol(symbol)) => Err(LowerError::MustEqual(SymbolId(symbol.0), other.clone())),
-            _ => invalid(format!("sizes {a} and {b} do not fit each other")),
-        }
-    }
-
     /// Casts, where the type is another.
     pub(crate) fn cast(&mut self, name: &str, id: ValueId, dtype: DType) -> LowerResult<ValueId> {
         if self.dtype(id) == dtype {
@@ -324,28 +317,6 @@ impl Lowering {
     fn pointwise_of_inputs(&mut self, name: &str, inputs: &[ValueId], dtype: DType, program: PointProgram) -> LowerResult<ValueId> {
         let shape = self.broadcast(inputs)?;
         self.emit_one(name, Op::Pointwise(program), inputs, dtype, shape)
-    }
-
-    /// The same elements under another shape.
-    pub(crate) fn reshape(&mut self, name: &str, id: ValueId, shape: Vec<Expr>) -> LowerResult<ValueId> {
-        if same_shape(self.shape(id), &shape) {
-            return Ok(id);
-        }
-        let (from, to) = (elements(self.shape(id)), elements(&shape));
-        if !same(&from, &to) {
-            // With symbols the difference may just not be provable; with numbers it is a mistake of the model.
-            let text = format!("{} elements cannot be reshaped to {}", from, shape_text(&shape));
-            return if from.as_const().is_some() && to.as_const().is_some() { invalid(text) } else { unsupported(text) };
-        }
-        self.emit_one(name, Op::Reshape, &[id], self.dtype(id), shape)
-    }
-
-    /// The operand expanded to a shape.
-    pub(crate) fn expand(&mut self, name: &str, id: ValueId, shape: Vec<Expr>) -> LowerResult<ValueId> {
-        if same_shape(self.shape(id), &shape) {
-            return Ok(id);
-        }
-        self.emit_one(name, Op::Pointwise(PointProgram::default()), &[id], self.dtype(id), shape)
     }
 
     /// A tensor of one number.
@@ -377,9 +348,21 @@ impl Lowering {
         copy
     }
 
-    /// Whether a value exists at compile time only.
-    pub(crate) fn is_size(&self, id: ValueId) -> bool {
-        self.sizes.contains_key(&id)
+    /// A value that exists at run time: sizes are stored by a node.
+    pub(crate) fn computed(&mut self, id: ValueId) -> LowerResult<ValueId> {
+        let Some(sizes) = self.sizes.get(&id).filter(|_| !self.graph.inputs.contains(&id)).cloned() else { return Ok(id) };
+        if let Some(stored) = self.stored.get(&id) {
+            return Ok(*stored);
+        }
+        let Value { name, dtype, shape, .. } = self.graph.value(id).clone();
+        let mut nest = NestBuilder::new("sizes", Vec::new());
+        for (index, size) in sizes.iter().enumerate() {
+            let value = nest.cast(&NestArg::from(size), dtype);
+            nest.store(0, &NestArg::from(index as i64), &value);
+        }
+        let stored = self.emit_one(&format!("{name}.stored"), Op::Nest(nest.finish()), &[], dtype, shape)?;
+        self.stored.insert(id, stored);
+        Ok(stored)
     }
 }
 

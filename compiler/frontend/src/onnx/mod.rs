@@ -8,7 +8,9 @@
 
 mod call;
 mod error;
+mod fit;
 mod functions;
+mod knowledge;
 mod lowering;
 mod nodes;
 mod ops;
@@ -25,14 +27,16 @@ pub use ops::supported_operators;
 pub use read::{MODEL_BYTES_MAX, RANK_MAX, TENSOR_BYTES_MAX};
 
 use crate::tensor_graph::{TensorGraph, ValueId};
-use atoll_kgraph::{Expr, SymbolId, SymbolSpec};
+use atoll_kgraph::{Expr, SizeRanges};
+use error::Lesson;
 use functions::Functions;
+use knowledge::Knowledge;
 use lowering::Lowering;
 use nodes::Failure;
 use prost::bytes::Bytes;
-use proto::{DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use proto::{Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use scope::{Body, Found, Item, Scope, Scopes};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// Oldest operator set that is read: the first with today's broadcasting.
@@ -43,30 +47,25 @@ pub const OPSET_MAX: i64 = 27;
 pub const NODES_MAX: usize = 1 << 18;
 /// Largest dimension that an input may have: sizes then stay far from overflowing.
 pub const DIMENSION_MAX: i64 = (1 << 31) - 1;
-/// Largest value of a symbol unless the options say otherwise. Generous for a batch or a sequence, and small enough for 32-bit indices in most models.
-pub const SYMBOL_MAX: i64 = 1024;
-
-/// Legal values of a named dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SymbolRange {
-    /// Smallest.
-    pub min: i64,
-    /// Largest; equal to `min` to fix the dimension.
-    pub max: i64,
-}
+/// Largest value of a symbol unless the options or the model say otherwise.
+pub const SYMBOL_MAX: i64 = 65_536;
+/// What exporters write for a dimension that they give no name.
+const NO_NAMES: [&str; 4] = ["", "?", "-1", "None"];
 
 /// What the user decides about an import.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// Ranges of named dimensions (`dim_param`, or `<input>_dim_<axis>` where the model gives no name). The others are `1..=symbol_max`.
-    pub symbols: BTreeMap<String, SymbolRange>,
+    /// Ranges of named dimensions (`dim_param`, or `<input>_dim_<axis>` where the model gives no name). The others are `1..=symbol_max`, or what of it the model allows.
+    pub symbols: SizeRanges,
+    /// The same for names that the model need not have.
+    pub common: SizeRanges,
     /// Largest value of a dimension that `symbols` does not name.
     pub symbol_max: i64,
 }
 
 impl Default for ImportOptions {
     fn default() -> ImportOptions {
-        ImportOptions { symbols: BTreeMap::new(), symbol_max: SYMBOL_MAX }
+        ImportOptions { symbols: SizeRanges::new(), common: SizeRanges::new(), symbol_max: SYMBOL_MAX }
     }
 }
 
@@ -90,17 +89,16 @@ pub fn import_model(model: &ModelProto, name: &str, folder: Option<&Path>, optio
     if let Some(version) = opset_of(model) {
         check_opset(version)?;
     }
-    // Lowering may find that two symbols must be one; then it starts again with that knowledge. Each round removes a symbol.
-    let mut aliases = BTreeMap::new();
+    let mut knowledge = Knowledge::new(options);
     loop {
         let mut import = Import::new(model, graph, folder);
-        match import.run(name, options, &aliases)? {
+        match import.run(name, &mut knowledge)? {
             Outcome::Done(graph) => {
                 graph.verify()?;
                 return Ok(graph);
             }
-            Outcome::OneSymbol { name, is } => aliases.insert(name, is),
-        };
+            Outcome::Learned { place, lesson } => knowledge.learn(&import.lowering.graph, &place, lesson)?,
+        }
     }
 }
 
@@ -127,7 +125,11 @@ fn is_default_domain(domain: &str) -> bool {
 
 enum Outcome {
     Done(TensorGraph),
-    OneSymbol { name: String, is: String },
+    /// What a node taught, and the node.
+    Learned {
+        place: String,
+        lesson: Lesson,
+    },
 }
 
 struct Import<'m> {
@@ -148,7 +150,7 @@ impl<'m> Import<'m> {
         Import { graph, folder, functions, lowering: Lowering::default(), scopes, literals: HashMap::new(), nodes: 0 }
     }
 
-    fn run(&mut self, name: &str, options: &ImportOptions, aliases: &BTreeMap<String, String>) -> Result<Outcome, ImportError> {
+    fn run(&mut self, name: &str, knowledge: &mut Knowledge<'_>) -> Result<Outcome, ImportError> {
         let model_name = if self.graph.name.is_empty() { name } else { &self.graph.name };
         self.lowering.graph.name = model_name.to_owned();
         let body = Body::of_graph(self.graph)?;
@@ -156,40 +158,46 @@ impl<'m> Import<'m> {
             return Err(ImportError::Malformed { reason: "the graph has no outputs".into() });
         }
         self.scopes.enter(Scope { initializers: body.initializers.clone(), ..Scope::default() })?;
-        self.bind_inputs(options, aliases)?;
+        self.bind_inputs(knowledge)?;
         match self.lower_nodes(&body).and_then(|()| self.bind_outputs()) {
             Ok(()) => {}
             Err(Failure::Import(error)) => return Err(error),
             Err(Failure::Lower(error)) => return Err(error.at("of an output", "Identity")),
-            Err(Failure::MustEqual { node, symbol, other }) => return self.unify(&node, symbol, &other),
+            Err(Failure::Learned { place, lesson }) => return Ok(Outcome::Learned { place, lesson }),
         }
         let mut graph = std::mem::take(&mut self.lowering.graph);
+        graph.conditions = self.lowering.conditions.take();
         crate::transform::eliminate_dead(&mut graph);
         Ok(Outcome::Done(graph))
     }
 
-    fn bind_inputs(&mut self, options: &ImportOptions, aliases: &BTreeMap<String, String>) -> Result<(), ImportError> {
+    fn bind_inputs(&mut self, knowledge: &mut Knowledge<'_>) -> Result<(), ImportError> {
         let graph = self.graph;
-        for input in &graph.input {
-            if self.scopes.find(&input.name).is_some_and(|found| matches!(found, Found::Initializer(_))) {
-                continue;
-            }
-            let (dtype, shape) = self.input_type(input, options, aliases)?;
+        let is_constant =
+            |input: &&ValueInfoProto| self.scopes.find(&input.name).is_some_and(|found| matches!(found, Found::Initializer(_)));
+        let inputs: Vec<&ValueInfoProto> = graph.input.iter().filter(|input| !is_constant(input)).collect();
+        let params: HashSet<&str> = inputs.iter().flat_map(|input| dimensions(input)).filter_map(named).collect();
+        for (position, input) in inputs.into_iter().enumerate() {
+            let (dtype, shape) = self.input_type(input, knowledge, &params)?;
+            let count = crate::size::static_shape(&shape).map_or(0, |shape| shape.iter().product());
             let value = crate::tensor_graph::Value { name: input.name.clone(), dtype, shape, constant: None };
             let id = self.lowering.graph.add_value(value);
             self.lowering.graph.inputs.push(id);
+            if let Some(sizes) = knowledge.elements(&mut self.lowering.graph, position as u32, &input.name, count) {
+                self.lowering.name_elements(id, sizes);
+            }
             if self.scopes.define(&input.name, Item::Tensor(id)).is_some() {
                 return Err(ImportError::Invalid { place: format!("input {}", input.name), reason: "two inputs have this name".into() });
             }
         }
-        Ok(())
+        knowledge.check_options(&self.lowering.graph)
     }
 
     fn input_type(
         &mut self,
         input: &ValueInfoProto,
-        options: &ImportOptions,
-        aliases: &BTreeMap<String, String>,
+        knowledge: &mut Knowledge<'_>,
+        params: &HashSet<&str>,
     ) -> Result<lowering::Type, ImportError> {
         let place = || format!("input {}", input.name);
         let invalid = |reason: String| ImportError::Invalid { place: place(), reason };
@@ -210,44 +218,16 @@ impl<'m> Import<'m> {
                 Some(DimensionValue::DimValue(value)) if *value > DIMENSION_MAX => {
                     return Err(read::too_large(&place(), format!("{value} in dimension {axis}"), DIMENSION_MAX.to_string()));
                 }
-                // Some exporters write -1 or 0 for "any".
                 Some(DimensionValue::DimValue(value)) if *value > 0 => Expr::Const(*value),
-                Some(DimensionValue::DimParam(name)) if !name.is_empty() => self.symbol(name, options, aliases)?,
-                _ => self.symbol(&format!("{}_dim_{axis}", input.name), options, aliases)?,
+                value => {
+                    // Exporters write -1 for any size, and some write 0, which also is a size: what of it is possible, the nodes teach.
+                    let least = i64::from(!matches!(value, Some(DimensionValue::DimValue(0))));
+                    let name = named(dim).map_or_else(|| own_name(input, axis, params), str::to_owned);
+                    knowledge.dimension(&mut self.lowering.graph, &name, least)?
+                }
             });
         }
         Ok((dtype, dims))
-    }
-
-    /// The size a named dimension has.
-    fn symbol(&mut self, name: &str, options: &ImportOptions, aliases: &BTreeMap<String, String>) -> Result<Expr, ImportError> {
-        let mut name = name;
-        while let Some(other) = aliases.get(name) {
-            name = other;
-        }
-        let range = options.symbols.get(name).copied().unwrap_or(SymbolRange { min: 1, max: options.symbol_max });
-        if range.min < 1 || range.max < range.min || range.max > DIMENSION_MAX {
-            let reason = format!("its range {}..={} is not within 1..={DIMENSION_MAX}", range.min, range.max);
-            return Err(ImportError::Invalid { place: format!("size {name}"), reason });
-        }
-        if range.min == range.max {
-            return Ok(Expr::Const(range.min));
-        }
-        let symbols = &mut self.lowering.graph.symbols;
-        let known = symbols.iter().position(|s| s.name == name);
-        let index = known.unwrap_or_else(|| {
-            symbols.push(SymbolSpec { name: name.into(), min: range.min, max: range.max });
-            symbols.len() - 1
-        });
-        Ok(Expr::Symbol(SymbolId(index as u32)))
-    }
-
-    fn unify(&self, node: &str, symbol: SymbolId, other: &Expr) -> Result<Outcome, ImportError> {
-        let name = |id: SymbolId| self.lowering.graph.symbols[id.0 as usize].name.clone();
-        match other {
-            Expr::Symbol(other) => Ok(Outcome::OneSymbol { name: name(*other.max(&symbol)), is: name(*other.min(&symbol)) }),
-            other => Err(ImportError::SizesDiffer { node: node.into(), left: name(symbol), right: other.to_string() }),
-        }
     }
 
     /// Makes every output a value of its own, computed by a node and named as in the model.
@@ -260,10 +240,7 @@ impl<'m> Import<'m> {
                 Item::Sequence(_) => return Err(ImportError::DType { what: place, dtype: "sequence".into() }.into()),
                 Item::Nothing => return Err(ImportError::DType { what: place, dtype: "optional".into() }.into()),
             };
-            if self.lowering.is_size(id) {
-                let (node, operator) = (place, "Shape".into());
-                return Err(ImportError::Unsupported { node, operator, reason: "a symbolic size as a result".into() }.into());
-            }
+            let id = self.lowering.computed(id)?;
             let graph = &self.lowering.graph;
             let is_own = graph.value(id).constant.is_none() && !graph.inputs.contains(&id) && !graph.outputs.contains(&id);
             let id = if is_own { id } else { self.lowering.copy(&output.name, id) };
@@ -277,4 +254,26 @@ impl<'m> Import<'m> {
 /// The node's name, or its operator and place.
 fn node_name(node: &NodeProto, index: usize) -> String {
     if node.name.is_empty() { format!("{}_{index}", node.op_type) } else { node.name.clone() }
+}
+
+fn dimensions(input: &ValueInfoProto) -> &[Dimension] {
+    let shape = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).and_then(|t| t.shape.as_ref());
+    shape.map_or(&[], |shape| &shape.dim)
+}
+
+/// The name of a dimension, where the model gives one.
+fn named(dim: &Dimension) -> Option<&str> {
+    match &dim.value {
+        Some(DimensionValue::DimParam(name)) if !NO_NAMES.contains(&name.as_str()) => Some(name),
+        _ => None,
+    }
+}
+
+/// A name for a dimension without one, which no other has.
+fn own_name(input: &ValueInfoProto, axis: usize, params: &HashSet<&str>) -> String {
+    let mut name = format!("{}_dim_{axis}", input.name);
+    while params.contains(name.as_str()) {
+        name.push('_');
+    }
+    name
 }

@@ -1,12 +1,11 @@
 //! Lowering of nodes, one after the other: those of the graph, of subgraphs and of functions.
 
 use super::call::Call;
-use super::error::{LowerError, LowerResult};
+use super::error::{Lesson, LowerError, LowerResult};
 use super::ops::{self, Operator};
 use super::proto::NodeProto;
 use super::scope::{Body, Found, Frame, Item, Scope};
 use super::{Import, ImportError, NODES_MAX, functions, is_default_domain, node_name, read};
-use atoll_kgraph::{Expr, SymbolId};
 
 /// Operators of this domain compute gradients and change weights.
 const TRAINING_DOMAIN: &str = "ai.onnx.preview.training";
@@ -17,8 +16,8 @@ pub(super) enum Failure {
     Import(ImportError),
     /// The node being lowered is at fault; which one that is, [`Import::lower_nodes`] adds.
     Lower(LowerError),
-    /// A symbol must equal another size.
-    MustEqual { node: String, symbol: SymbolId, other: Expr },
+    /// A node taught something about symbols.
+    Learned { place: String, lesson: Lesson },
 }
 
 impl From<ImportError> for Failure {
@@ -56,8 +55,9 @@ impl<'m> Import<'m> {
             let node = &body.nodes[*index];
             let name = format!("{}{}", self.scopes.prefix(), node_name(node, *index));
             self.count_nodes(1)?;
+            self.lowering.place = place(&name, node);
             self.lower_node(node, &name, body).map_err(|failure| match failure {
-                Failure::Lower(LowerError::MustEqual(symbol, other)) => Failure::MustEqual { node: name, symbol, other },
+                Failure::Lower(LowerError::Learned(lesson)) => Failure::Learned { place: place(&name, node), lesson },
                 Failure::Lower(error) => Failure::Import(error.at(&name, &node.op_type)),
                 failure => failure,
             })?;
@@ -144,6 +144,11 @@ impl<'m> Import<'m> {
             }
         }
     }
+}
+
+/// The node, for a message about sizes.
+fn place(name: &str, node: &NodeProto) -> String {
+    format!("node {name} ({})", node.op_type)
 }
 
 /// An operand that must be a tensor.

@@ -1,7 +1,7 @@
 //! Operators on tensors of sizes: the arithmetic that exporters do on shapes, over symbols instead of numbers.
 
 use crate::reference;
-use crate::size::{at_least, bounds, canonical, divide_exact, same};
+use crate::size::{at_least, canonical, divide_exact, larger, same, smaller};
 use crate::tensor::{Data, Tensor, is_float};
 use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, PointStep, Reduce, ReduceKind};
 use atoll_kgraph::{DType, Expr, SymbolSpec};
@@ -80,22 +80,21 @@ fn argument(arg: &PointArg, inputs: &[&Expr], results: &[Expr]) -> Option<Expr> 
     }
 }
 
-/// One step. Float steps are allowed while the values stay integers, as in `Cast(float) -> Mul(2.0) -> Floor -> Cast(int64)`.
+/// One step. Float steps are allowed while the values stay integers, as in `Cast(float) -> Mul(2.0) -> Floor -> Cast(int64)`. Booleans are 0 and 1.
 fn run_step(step: &PointStep, args: Vec<Expr>, symbols: &[SymbolSpec]) -> Option<Expr> {
-    let truth = |known: Option<bool>| known.map(|t| Expr::Const(i64::from(t)));
+    let zero = || Expr::Const(0);
     let mut operands = args.into_iter();
     let a = operands.next()?;
-    let unary = match step.op {
-        PointOp::Identity | PointOp::Floor | PointOp::Ceil | PointOp::Round => Some(a.clone()),
-        PointOp::Cast if step.ty != DType::Bool => Some(a.clone()),
-        PointOp::Cast => return truth(equal(&a, &Expr::Const(0), symbols).map(|zero| !zero)),
-        PointOp::Neg => Some(Expr::Const(0) - a.clone()),
-        PointOp::Abs | PointOp::Relu if at_least(&a, &Expr::Const(0), symbols) => Some(a.clone()),
-        PointOp::Not => return truth(a.as_const().map(|v| v == 0)),
-        _ => None,
-    };
-    if unary.is_some() {
-        return unary;
+    match step.op {
+        PointOp::Identity | PointOp::Floor | PointOp::Ceil | PointOp::Round => return Some(a),
+        PointOp::Cast if step.ty == DType::Bool => return Some(Expr::Const(1) - equal(&a, &zero(), symbols)),
+        PointOp::Cast => return Some(a),
+        PointOp::Neg => return Some(zero() - a),
+        PointOp::Abs => return Some(larger(a.clone(), zero() - a, symbols)),
+        PointOp::Relu => return Some(larger(a, zero(), symbols)),
+        PointOp::Sign => return Some(positive(&a, symbols) - positive(&(zero() - a), symbols)),
+        PointOp::Not => return Some(Expr::Const(1) - a),
+        _ => {}
     }
     let b = operands.next()?;
     match step.op {
@@ -103,26 +102,28 @@ fn run_step(step: &PointStep, args: Vec<Expr>, symbols: &[SymbolSpec]) -> Option
         PointOp::Sub => Some(a - b),
         PointOp::Mul => Some(a * b),
         PointOp::Div => divide(a, b, step.ty, symbols),
-        PointOp::Mod if is_positive(&b) => Some(a.clone() - a.floor_div(b.clone()) * b),
-        PointOp::Min => Some(a.min(b)),
-        PointOp::Max => Some(a.max(b)),
-        PointOp::Equal => truth(equal(&a, &b, symbols)),
-        PointOp::Less => truth(less(&a, &b, symbols)),
-        PointOp::Greater => truth(less(&b, &a, symbols)),
-        PointOp::LessOrEqual => truth(less(&b, &a, symbols).map(|t| !t)),
-        PointOp::GreaterOrEqual => truth(less(&a, &b, symbols).map(|t| !t)),
-        PointOp::And => truth(a.as_const().zip(b.as_const()).map(|(a, b)| a != 0 && b != 0)),
-        PointOp::Or => truth(a.as_const().zip(b.as_const()).map(|(a, b)| a != 0 || b != 0)),
-        PointOp::Where => match a.as_const()? {
-            0 => operands.next(),
-            _ => Some(b),
-        },
+        PointOp::Mod if at_least(&b, &Expr::Const(1), symbols) => Some(a.clone() - a.floor_div(b.clone()) * b),
+        PointOp::Min => Some(smaller(a, b, symbols)),
+        PointOp::Max => Some(larger(a, b, symbols)),
+        PointOp::Clip => Some(smaller(larger(a, b, symbols), operands.next()?, symbols)),
+        PointOp::Equal => Some(equal(&a, &b, symbols)),
+        PointOp::Less => Some(positive(&(b - a), symbols)),
+        PointOp::Greater => Some(positive(&(a - b), symbols)),
+        PointOp::LessOrEqual => Some(Expr::Const(1) - positive(&(a - b), symbols)),
+        PointOp::GreaterOrEqual => Some(Expr::Const(1) - positive(&(b - a), symbols)),
+        PointOp::And => Some(a * b),
+        PointOp::Or => Some(larger(a, b, symbols)),
+        PointOp::Xor => Some(equal(&(a + b), &Expr::Const(1), symbols)),
+        PointOp::Where => {
+            let otherwise = operands.next()?;
+            Some(match a.as_const() {
+                Some(0) => otherwise,
+                Some(_) => b,
+                None => a.clone() * b + (Expr::Const(1) - a) * otherwise,
+            })
+        }
         _ => None,
     }
-}
-
-fn is_positive(e: &Expr) -> bool {
-    e.as_const().is_some_and(|v| v > 0)
 }
 
 /// ONNX truncates; that is rounding down where nothing is negative. A quotient of floats must be exact.
@@ -134,21 +135,15 @@ fn divide(a: Expr, b: Expr, ty: DType, symbols: &[SymbolSpec]) -> Option<Expr> {
     (positive && !is_float(ty)).then(|| a.floor_div(b))
 }
 
-fn equal(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<bool> {
-    if same(a, b) {
-        return Some(true);
-    }
-    let (low, high) = bounds(&canonical(&(a.clone() - b.clone())), symbols)?;
-    (low > 0 || high < 0).then_some(false)
+/// 1 where a size is above 0, else 0.
+fn positive(size: &Expr, symbols: &[SymbolSpec]) -> Expr {
+    smaller(larger(canonical(size), Expr::Const(0), symbols), Expr::Const(1), symbols)
 }
 
-fn less(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<bool> {
-    let (low, high) = bounds(&canonical(&(a.clone() - b.clone())), symbols)?;
-    if high < 0 {
-        Some(true)
-    } else if low >= 0 {
-        Some(false)
-    } else {
-        None
+/// 1 where two sizes are the same, else 0.
+fn equal(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Expr {
+    if same(a, b) {
+        return Expr::Const(1);
     }
+    Expr::Const(1) - positive(&(a.clone() - b.clone()), symbols) - positive(&(b.clone() - a.clone()), symbols)
 }

@@ -13,29 +13,14 @@ mod window;
 use crate::tensor::Tensor;
 use crate::tensor_graph::{Op, TensorGraph, TensorNode, ValueId};
 use atoll_kgraph::expr::EvalError;
-use atoll_kgraph::{DType, Expr};
+use atoll_kgraph::{DType, Expr, InputError, InputForm, InputSpec, Signature};
 
 /// Why a graph or an operator could not be evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReferenceError {
-    /// The caller gave another number of inputs.
-    #[error("the graph has {expected} inputs, {found} were given")]
-    InputCount {
-        /// How many the graph has.
-        expected: usize,
-        /// How many came.
-        found: usize,
-    },
-    /// The caller gave an input of another type or shape.
-    #[error("input {name} is {found}, the graph wants {expected}")]
-    Input {
-        /// Name of the input.
-        name: String,
-        /// What the graph wants.
-        expected: String,
-        /// What came.
-        found: String,
-    },
+    /// The inputs do not fit the graph.
+    #[error(transparent)]
+    Input(#[from] InputError),
     /// A shape has no value for the given inputs.
     #[error("the shape of {value} cannot be computed: {source}")]
     Size {
@@ -150,31 +135,33 @@ pub(crate) fn constant(graph: &TensorGraph, id: ValueId) -> Option<Tensor> {
     Tensor::from_bytes(value.dtype, &shape, value.constant.as_ref()?)
 }
 
-/// Symbol values from the inputs' shapes. A symbol that no input dimension *is* (only contains) cannot be bound and gets its minimum.
+/// Symbol values from the inputs, which are checked as an invocation's are.
 fn bind_symbols(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<i64>, ReferenceError> {
-    if inputs.len() != graph.inputs.len() {
-        return Err(ReferenceError::InputCount { expected: graph.inputs.len(), found: inputs.len() });
-    }
-    let mut symbols: Vec<i64> = graph.symbols.iter().map(|s| s.min).collect();
-    for (id, tensor) in graph.inputs.iter().zip(inputs) {
-        for (dim, extent) in graph.value(*id).shape.iter().zip(&tensor.shape) {
-            if let Expr::Symbol(symbol) = dim {
-                symbols[symbol.0 as usize] = *extent as i64;
-            }
-        }
-    }
-    for (id, tensor) in graph.inputs.iter().zip(inputs) {
+    let spec = |id: &ValueId| {
         let value = graph.value(*id);
-        let expected = sizes_of(graph, *id, &symbols)?;
-        if expected != tensor.shape || value.dtype != tensor.dtype {
-            return Err(ReferenceError::Input {
-                name: value.name.clone(),
-                expected: format!("{:?} {expected:?}", value.dtype),
-                found: format!("{:?} {:?}", tensor.dtype, tensor.shape),
-            });
-        }
-    }
-    Ok(symbols)
+        InputSpec { name: &value.name, dtype: value.dtype, shape: &value.shape }
+    };
+    let signature = Signature {
+        symbols: &graph.symbols,
+        inputs: graph.inputs.iter().map(spec).collect(),
+        elements: &graph.elements,
+        conditions: &graph.conditions,
+    };
+    let shapes: Vec<Vec<i64>> = inputs.iter().map(|tensor| tensor.shape.iter().map(|dim| *dim as i64).collect()).collect();
+    let is_read = |input: usize| graph.elements.iter().any(|element| element.input as usize == input);
+    let data: Vec<Option<_>> = inputs.iter().enumerate().map(|(i, tensor)| is_read(i).then(|| tensor.to_bytes())).collect();
+    let forms: Vec<InputForm<'_>> = inputs
+        .iter()
+        .zip(&shapes)
+        .zip(&data)
+        .map(|((tensor, shape), data)| InputForm {
+            dtype: Some(tensor.dtype),
+            shape,
+            bytes: tensor.len() as u64 * tensor.dtype.bytes(),
+            data: data.as_deref(),
+        })
+        .collect();
+    Ok(signature.bind(&forms)?)
 }
 
 fn sizes_of(graph: &TensorGraph, id: ValueId, symbols: &[i64]) -> Result<Vec<usize>, ReferenceError> {

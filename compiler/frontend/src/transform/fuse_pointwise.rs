@@ -5,7 +5,7 @@
 
 use super::uses::{FUSED_INPUTS_MAX, FUSED_STEPS_MAX, Uses};
 use crate::program::{Applied, inline};
-use crate::size::same_shape;
+use crate::size::{same, same_shape};
 use crate::tensor_graph::{Op, TensorGraph, ValueId};
 
 /// Works from front to back, so that producers are as long as they can be when their consumer is looked at.
@@ -36,7 +36,17 @@ fn fuse_one(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<Applied> {
 
 fn may_fuse(graph: &TensorGraph, uses: &Uses, producer: &Applied, at: ValueId, result: ValueId) -> bool {
     let same_size = same_shape(&graph.value(at).shape, &graph.value(result).shape);
-    producer.program.is_identity() || (uses.is_single(at) && same_size)
+    (producer.program.is_identity() && is_certain(graph, producer, at)) || (uses.is_single(at) && same_size)
+}
+
+/// Whether it is certain which dimensions are broadcast. Where only the invocation tells, one node expands the operand, so that all others read it in a row.
+fn is_certain(graph: &TensorGraph, producer: &Applied, at: ValueId) -> bool {
+    let to = &graph.value(at).shape;
+    let fits = |id: &ValueId| {
+        let own = graph.value(*id).shape.iter().rev();
+        own.zip(to.iter().rev()).all(|(dim, to)| dim.as_const() == Some(1) || same(dim, to))
+    };
+    producer.inputs.iter().all(fits)
 }
 
 /// A pointwise node's program and inputs.

@@ -1,13 +1,14 @@
 //! The border check of graphs and targets: after it, ids index, names are unique, layouts fit.
 
 mod batch;
+mod conditions;
 mod segments;
 mod target;
 
 use crate::expr::Expr;
 use crate::features::Feature;
 use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, KernelGraph, Node, NodeId, NodeKind, TempPlacement};
-use crate::limits::{BUFFERS_MAX, RANK_MAX, SYMBOLS_MAX};
+use crate::limits::{BUFFERS_MAX, CONDITIONS_MAX, RANK_MAX, SYMBOLS_MAX};
 pub use crate::limits::{NODES_MAX, PARAMS_BYTES_MAX};
 use std::collections::HashSet;
 pub use target::{params_layout, target};
@@ -46,17 +47,14 @@ pub fn graph(graph: &KernelGraph, weights_bytes: u64) -> Result<(), Invalid> {
         ("symbols", graph.symbols.len(), SYMBOLS_MAX),
         ("buffers", graph.buffers.len(), BUFFERS_MAX),
         ("nodes", graph.nodes.len(), NODES_MAX),
+        ("conditions", graph.conditions.len(), CONDITIONS_MAX),
     ] {
         if count > most {
             return Err(invalid("graph", format!("{count} {what}, at most {most} are allowed")));
         }
     }
-    for symbol in &graph.symbols {
-        if symbol.min < 0 || symbol.max < symbol.min {
-            return Err(invalid(&symbol.name, "a symbol's range is empty or negative"));
-        }
-    }
     buffers(graph, weights_bytes)?;
+    conditions::check(graph)?;
     let mut names = HashSet::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         if !names.insert(&node.name) {

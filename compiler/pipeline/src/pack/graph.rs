@@ -38,7 +38,7 @@ pub(super) fn build(manifest: &Manifest, kernels: &mut KernelSet, constants: &[C
     builder.steps(&manifest.steps, "step", 0)?;
     builder.check_outputs()?;
     let Builder { specs, nodes, launches, .. } = builder;
-    let symbols = manifest.symbols.iter().map(|(name, range)| SymbolSpec { name: name.clone(), min: range.min, max: range.max });
+    let symbols = manifest.symbols.iter().map(|(name, range)| SymbolSpec::new(name.clone(), range.min, range.max));
     let mut graph = KernelGraph {
         format: FORMAT_VERSION,
         name: manifest.name.clone(),

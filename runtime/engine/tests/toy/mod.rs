@@ -96,7 +96,7 @@ fn graph(constants: &Constants) -> KernelGraph {
     KernelGraph {
         format: FORMAT_VERSION,
         name: "toy".into(),
-        symbols: vec![SymbolSpec { name: "n".into(), min: 0, max: 1 << 20 }],
+        symbols: vec![SymbolSpec::new("n", 0, 1 << 20)],
         buffers,
         plan: MemoryPlan {
             arena_bytes: Some(n * 4),

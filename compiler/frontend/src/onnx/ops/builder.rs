@@ -156,6 +156,9 @@ impl<'l> Builder<'l> {
         let (inner, columns) = if transpose_b { (&b_matrix[1], &b_matrix[0]) } else { (&b_matrix[0], &b_matrix[1]) };
         self.lowering.equal_dims(a_matrix[1].clone(), inner.clone())?;
         let mut shape = self.lowering.broadcast_shapes(a_lead, b_lead)?;
+        let (name, fitting) = (self.named(what), [[&shape, a_matrix].concat(), [&shape, b_matrix].concat()]);
+        let a = self.lowering.fit(&format!("{name}.a"), a, &fitting[0])?;
+        let b = self.lowering.fit(&format!("{name}.b"), b, &fitting[1])?;
         shape.extend([a_matrix[0].clone(), columns.clone()]);
         let op = Op::MatMul(MatMul { transpose_a: false, transpose_b, epilogue: PointProgram::default() });
         self.lowering.emit_one(&self.named(what), op, &[a, b], self.dtype(a), shape)
@@ -186,6 +189,11 @@ impl<'l> Builder<'l> {
     ) -> LowerResult<ValueId> {
         let shape = self.shape(x);
         let inputs: Vec<ValueId> = [x, scale].into_iter().chain(bias).collect();
+        let row = &shape[shape.len() - 1];
+        for operand in &inputs[1..] {
+            let own = self.shape(*operand).last().cloned().unwrap_or(Expr::Const(1));
+            self.lowering.equal_dims(own, row.clone())?;
+        }
         let op = Op::LayerNorm { axis: shape.len() - 1, epsilon };
         self.lowering.emit_one(&self.named(what), op, &inputs, self.dtype(x), shape)
     }

@@ -1,9 +1,9 @@
 //! Operators that move elements.
 
 use super::super::call::{Call, axis_of};
-use super::super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
-use crate::size::{at_least, bounds, canonical, smaller};
+use crate::size::canonical;
 use crate::tensor_graph::{Op, ValueId};
 use atoll_kgraph::Expr;
 
@@ -51,7 +51,7 @@ pub(super) fn split(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     };
     let sizes = match given {
         Some(sizes) => sizes,
-        None => equal_parts(&shape[axis], call.int("num_outputs", call.node.output.len() as i64)?, call.has("num_outputs"))?,
+        None => equal_parts(lowering, &shape[axis], call.int("num_outputs", call.node.output.len() as i64)?, call.has("num_outputs"))?,
     };
     let total = sizes.iter().cloned().fold(Expr::Const(0), |a, b| a + b);
     lowering.equal_dims(shape[axis].clone(), total)?;
@@ -121,104 +121,17 @@ pub(in super::super) fn join(lowering: &mut Lowering, name: &str, parts: &[Value
 }
 
 /// Without `num_outputs` the parts must be equal; with it the last may be smaller.
-fn equal_parts(dim: &Expr, count: i64, uneven: bool) -> LowerResult<Vec<Expr>> {
+fn equal_parts(lowering: &Lowering, dim: &Expr, count: i64, uneven: bool) -> LowerResult<Vec<Expr>> {
     if !(1..=1 << 16).contains(&count) {
         return invalid(format!("{count} parts"));
     }
-    if let Some(part) = crate::size::divide_exact(dim, &Expr::Const(count)) {
-        return Ok(vec![part; count as usize]);
+    if !uneven {
+        return Ok(vec![lowering.divided(dim, &Expr::Const(count))?; count as usize]);
     }
-    let Some(dim) = dim.as_const().filter(|_| uneven) else { return invalid(format!("{dim} elements in {count} equal parts")) };
-    let part = (dim + count - 1) / count;
-    let last = dim - part * (count - 1);
-    if last < 0 {
-        return invalid(format!("{dim} elements in {count} parts"));
-    }
-    Ok((0..count).map(|i| Expr::Const(if i + 1 < count { part } else { last })).collect())
-}
-
-/// Starts, ends, axes and steps are attributes before opset 10 and operands from there on.
-pub(super) fn slice(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let x = call.input(0)?;
-    let shape = lowering.shape(x).to_vec();
-    let numbers = |values: Vec<i64>| values.into_iter().map(Expr::Const).collect::<Vec<Expr>>();
-    let (from, to, axes, by);
-    if call.opset < 10 {
-        (from, to) = (numbers(call.required_ints("starts")?), numbers(call.required_ints("ends")?));
-        (axes, by) = (call.ints("axes")?, None);
-    } else {
-        from = lowering.require_known(call.input(1)?, "list of starts")?;
-        to = lowering.require_known(call.input(2)?, "list of ends")?;
-        axes = call.optional(3).map(|id| lowering.require_ints(id, "list of axes")).transpose()?;
-        by = call.optional(4).map(|id| lowering.require_ints(id, "list of steps")).transpose()?;
-    }
-    let axes = axes.unwrap_or_else(|| (0..from.len() as i64).collect());
-    let by = by.unwrap_or_else(|| vec![1; from.len()]);
-    if [to.len(), axes.len(), by.len()] != [from.len(); 3] {
-        return invalid("starts, ends, axes and steps of different lengths");
-    }
-    let mut starts = vec![Expr::Const(0); shape.len()];
-    let mut steps = vec![1; shape.len()];
-    let mut result = shape.clone();
-    for (index, axis) in axes.iter().enumerate() {
-        let axis = axis_of(*axis, shape.len())?;
-        let range = Range::resolve(lowering, &shape[axis], &from[index], &to[index], by[index])?;
-        (starts[axis], steps[axis], result[axis]) = (range.start, by[index], range.count);
-    }
-    if result == shape && steps.iter().all(|s| *s == 1) {
-        return Ok(vec![x]);
-    }
-    Ok(vec![lowering.emit_one(&call.name, Op::Slice { starts, steps }, &[x], lowering.dtype(x), result)?])
-}
-
-/// A resolved slice of one axis.
-struct Range {
-    start: Expr,
-    count: Expr,
-}
-
-impl Range {
-    /// NumPy's rules: negative counts from the end, both ends are clamped.
-    fn resolve(lowering: &Lowering, dim: &Expr, from: &Expr, to: &Expr, step: i64) -> LowerResult<Range> {
-        let symbols = &lowering.graph.symbols;
-        let undecided =
-            || LowerError::Unsupported(format!("a slice {from}:{to} of a dimension {dim}, which cannot be resolved for all sizes"));
-        let from_end = |e: &Expr| match bounds(e, symbols) {
-            Some((low, _)) if low >= 0 => Ok(e.clone()),
-            Some((_, high)) if high < 0 => Ok(canonical(&(e.clone() + dim.clone()))),
-            _ => Err(undecided()),
-        };
-        let zero = Expr::Const(0);
-        let not_negative = |e: Expr| if at_least(&e, &zero, symbols) { e } else { e.max(0) };
-        if step > 0 {
-            let start = smaller(not_negative(from_end(from)?), dim.clone(), symbols);
-            // "To the end" is written as some huge number.
-            let end = match to.as_const() {
-                Some(to) if to > super::super::DIMENSION_MAX => dim.clone(),
-                _ => smaller(not_negative(from_end(to)?), dim.clone(), symbols),
-            };
-            let span = not_negative(canonical(&(end - start.clone())));
-            return Ok(Range { start, count: canonical(&span.ceil_div(step)) });
-        }
-        if step == 0 || step == i64::MIN {
-            return invalid(format!("a step of {step}"));
-        }
-        let last = canonical(&(dim.clone() - 1));
-        let start = match from.as_const() {
-            Some(from) if from > super::super::DIMENSION_MAX => last,
-            _ => smaller(from_end(from)?, last, symbols),
-        };
-        // An end below -dim means: up to and with the first element.
-        let end = match to.as_const() {
-            Some(to) if to < -super::super::DIMENSION_MAX => Expr::Const(-1),
-            _ => {
-                let end = from_end(to)?;
-                if at_least(&end, &Expr::Const(-1), symbols) { end } else { end.max(-1) }
-            }
-        };
-        let span = not_negative(canonical(&(start.clone() - end)));
-        Ok(Range { start, count: canonical(&span.ceil_div(-step)) })
-    }
+    let part = dim.clone().ceil_div(count);
+    let last = canonical(&(dim.clone() - part.clone() * (count - 1)));
+    lowering.require_at_least(&last, &Expr::Const(0))?;
+    Ok((0..count).map(|i| if i + 1 < count { part.clone() } else { last.clone() }).collect())
 }
 
 /// Repeats along each axis: a new axis before it, expanded, and both made one.
@@ -261,13 +174,9 @@ fn blocks(lowering: &Lowering, call: &Call<'_>) -> LowerResult<([Expr; 4], i64)>
     }
 }
 
-fn divided(dim: &Expr, by: i64) -> LowerResult<Expr> {
-    crate::size::divide_exact(dim, &Expr::Const(by)).ok_or_else(|| LowerError::Invalid(format!("{dim} does not divide by {by}")))
-}
-
 pub(super) fn depth_to_space(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let ([n, c, h, w], block) = blocks(lowering, call)?;
-    let depth = divided(&c, block * block)?;
+    let depth = lowering.divided(&c, &Expr::Const(block * block))?;
     let b = Expr::Const(block);
     let join = vec![n.clone(), depth.clone(), h.clone() * block, w.clone() * block];
     match call.string("mode", "DCR")?.as_str() {
@@ -279,8 +188,8 @@ pub(super) fn depth_to_space(lowering: &mut Lowering, call: &Call<'_>) -> Result
 
 pub(super) fn space_to_depth(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let ([n, c, h, w], block) = blocks(lowering, call)?;
-    let (h, w) = (divided(&h, block)?, divided(&w, block)?);
     let b = Expr::Const(block);
+    let (h, w) = (lowering.divided(&h, &b)?, lowering.divided(&w, &b)?);
     let split = vec![n.clone(), c.clone(), h.clone(), b.clone(), w.clone(), b];
     rearrange(lowering, call, split, vec![0, 3, 5, 1, 2, 4], vec![n, c * (block * block), h, w])
 }

@@ -31,6 +31,9 @@ pub(super) fn matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (b_lead, b_matrix) = b_shape.split_at(b_shape.len() - 2);
     lowering.equal_dims(a_matrix[1].clone(), b_matrix[0].clone())?;
     let mut shape = lowering.broadcast_shapes(a_lead, b_lead)?;
+    let (a_fitting, b_fitting) = ([&shape, a_matrix].concat(), [&shape, b_matrix].concat());
+    let a = lowering.fit(&format!("{}.a", call.name), a, &a_fitting)?;
+    let b = lowering.fit(&format!("{}.b", call.name), b, &b_fitting)?;
     shape.extend([a_matrix[0].clone(), b_matrix[1].clone()]);
     let op = Op::MatMul(MatMul { transpose_a: false, transpose_b: false, epilogue: PointProgram::default() });
     let y = lowering.emit_one(&call.name, op, &[a, b], dtype, shape.clone())?;
@@ -66,10 +69,7 @@ pub(super) fn gemm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         sum = epilogue.step(PointOp::Mul, dtype, &[sum, PointArg::Const(alpha.into())]);
     }
     if let Some(c) = call.optional(2).filter(|_| beta != 0.0) {
-        if lowering.broadcast_shapes(&shape, lowering.shape(c))? != shape {
-            return invalid(format!("C of shape {} does not broadcast to {}", shape_text(lowering.shape(c)), shape_text(&shape)));
-        }
-        inputs.push(c);
+        inputs.push(lowering.fit(&format!("{}.c", call.name), c, &shape)?);
         let mut extra = PointArg::Input(1);
         if beta != 1.0 {
             extra = epilogue.step(PointOp::Mul, dtype, &[extra, PointArg::Const(beta.into())]);

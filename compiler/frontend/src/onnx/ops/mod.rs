@@ -37,6 +37,7 @@ mod scatter;
 mod select;
 mod shape;
 mod signal;
+mod slice;
 mod state_space;
 mod taps;
 mod unpool;
@@ -206,7 +207,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("SimplifiedLayerNormalization", contrib::simplified_layer_normalization),
     ("Sin", pointwise::unary),
     ("Size", shape::size),
-    ("Slice", layout::slice),
+    ("Slice", slice::slice),
     ("Softmax", norm::softmax),
     ("Softplus", pointwise::unary),
     ("Softsign", pointwise::softsign),

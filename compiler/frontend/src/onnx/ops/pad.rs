@@ -1,9 +1,9 @@
 //! Padding and cropping.
 
 use super::super::call::{Call, axis_of};
-use super::super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
-use crate::size::{at_least, canonical};
+use crate::size::{canonical, larger};
 use crate::tensor::is_float;
 use crate::tensor_graph::{Op, PadMode, ValueId};
 use atoll_kgraph::{DType, Expr};
@@ -83,8 +83,8 @@ pub(super) fn apply(lowering: &mut Lowering, name: &str, x: ValueId, margins: Ma
     let mut starts = vec![zero.clone(); shape.len()];
     let mut padded = Margins::none(shape.len());
     for axis in 0..shape.len() {
-        let (before, before_crop) = parts(lowering, &margins.before[axis])?;
-        let (after, after_crop) = parts(lowering, &margins.after[axis])?;
+        let (before, before_crop) = parts(lowering, &margins.before[axis]);
+        let (after, after_crop) = parts(lowering, &margins.after[axis]);
         cropped[axis] = canonical(&(shape[axis].clone() - before_crop.clone() - after_crop));
         (starts[axis], padded.before[axis], padded.after[axis]) = (before_crop, before, after);
     }
@@ -95,22 +95,21 @@ pub(super) fn apply(lowering: &mut Lowering, name: &str, x: ValueId, margins: Ma
     if !matches!(mode, PadMode::Constant(_)) && cropped.contains(&zero) {
         return invalid("there is no element that padding could repeat");
     }
+    for axis in (0..shape.len()).filter(|_| !matches!(mode, PadMode::Constant(_))) {
+        if [&padded.before[axis], &padded.after[axis]].iter().any(|pad| **pad != zero) {
+            lowering.require_at_least(&cropped[axis], &Expr::Const(1))?;
+        }
+    }
     let total = |axis: usize| canonical(&(padded.before[axis].clone() + cropped[axis].clone() + padded.after[axis].clone()));
     let result = (0..shape.len()).map(total).collect();
     lowering.emit_one(name, Op::Pad { before: padded.before, mode }, &[x], lowering.dtype(x), result)
 }
 
 /// How much a margin pads and how much it crops.
-fn parts(lowering: &Lowering, margin: &Expr) -> LowerResult<(Expr, Expr)> {
-    let margin = canonical(margin);
+fn parts(lowering: &Lowering, margin: &Expr) -> (Expr, Expr) {
     let zero = Expr::Const(0);
-    if at_least(&margin, &zero, &lowering.graph.symbols) {
-        Ok((margin, zero))
-    } else if at_least(&zero, &margin, &lowering.graph.symbols) {
-        Ok((zero.clone(), canonical(&(zero - margin))))
-    } else {
-        Err(LowerError::Unsupported(format!("a pad of {margin}, which pads or crops by the size of the input")))
-    }
+    let part = |size: Expr| larger(canonical(&size), zero.clone(), &lowering.graph.symbols);
+    (part(margin.clone()), part(zero.clone() - margin.clone()))
 }
 
 /// `size` elements from `starts` on along every axis.
@@ -136,7 +135,7 @@ pub(super) fn center_crop_pad(lowering: &mut Lowering, call: &Call<'_>) -> Resul
     }
     let mut margins = Margins::none(shape.len());
     for (axis, size) in axes.into_iter().zip(wanted) {
-        let (pad, crop) = parts(lowering, &(size - shape[axis].clone()))?;
+        let (pad, crop) = parts(lowering, &(size - shape[axis].clone()));
         // Where the number is odd, one more goes behind.
         let half = |e: &Expr| e.clone().floor_div(2);
         margins.before[axis] = canonical(&(half(&pad) - half(&crop)));

@@ -199,7 +199,7 @@ fn expect_shape(lowering: &Lowering, what: &str, id: ValueId, shape: &[Expr]) ->
     for (found, wanted) in lowering.shape(id).iter().zip(shape).filter(|_| same_rank) {
         lowering.equal_dims(found.clone(), wanted.clone())?;
     }
-    Err(LowerError::Invalid(text))
+    if same_rank { Ok(()) } else { Err(LowerError::Invalid(text)) }
 }
 
 fn operand_or_zeros(

@@ -1,9 +1,9 @@
 //! Operators on shapes: what they compute is known at compile time, what they do to data is a [`Op::Reshape`](crate::tensor_graph::Op::Reshape) or nothing.
 
 use super::super::call::{Call, axes_of, axis_of};
-use super::super::error::{LowerError, LowerResult, invalid, unsupported};
-use super::super::lowering::{Lowering, shape_text};
-use crate::size::{divide_exact, elements};
+use super::super::error::{LowerError, LowerResult, invalid};
+use super::super::lowering::Lowering;
+use crate::size::{at_least, elements, larger, same, simplified, smaller};
 use crate::tensor_graph::ValueId;
 use atoll_kgraph::{DType, Expr};
 
@@ -28,34 +28,72 @@ pub(super) fn reshape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let wanted = lowering.require_known(call.input(1)?, "shape")?;
     let allow_zero = call.flag("allowzero", false)?;
-    let mut shape = Vec::with_capacity(wanted.len());
-    let mut rest = None;
+    let rests = wanted.iter().filter(|dim| dim.as_const() == Some(-1)).count();
+    let mut dims = Vec::with_capacity(wanted.len());
     for (axis, dim) in wanted.into_iter().enumerate() {
-        match dim.as_const() {
-            Some(0) if !allow_zero => match lowering.shape(x).get(axis) {
-                Some(dim) => shape.push(dim.clone()),
-                None => return invalid(format!("the shape keeps dimension {axis}, the input has {}", lowering.rank(x))),
-            },
-            Some(-1) if rest.replace(axis).is_some() => return invalid("the shape has two -1"),
-            Some(-1) => shape.push(Expr::Const(1)),
-            Some(negative) if negative < 0 => return invalid(format!("dimension {negative}")),
-            _ => shape.push(dim),
-        }
+        dims.push(wanted_dim(lowering, x, axis, dim, allow_zero, rests > 0)?);
     }
-    if let Some(axis) = rest {
-        shape[axis] = rest_of(&elements(lowering.shape(x)), &elements(&shape))?;
+    if rests > 1 {
+        return invalid("the shape has two -1");
+    }
+    // Of several dimensions that may be -1 one is.
+    let count = dims.iter().filter_map(|dim| dim.is_rest.clone()).fold(Expr::Const(0), |sum, is_rest| sum + is_rest);
+    lowering.require_at_least(&Expr::Const(1), &simplified(&count, &lowering.graph.symbols))?;
+    let others: Vec<Expr> = dims.iter().map(|dim| dim.size.clone() + dim.is_rest.clone().unwrap_or(Expr::Const(0))).collect();
+    let mut shape: Vec<Expr> = dims.iter().map(|dim| dim.size.clone()).collect();
+    if count != Expr::Const(0) {
+        let rest = rest_of(lowering, &elements(lowering.shape(x)), &elements(&others), count == Expr::Const(1))?;
+        for (size, dim) in shape.iter_mut().zip(dims) {
+            *size = size.clone() + dim.is_rest.map_or(Expr::Const(0), |is_rest| is_rest * rest.clone());
+        }
     }
     Ok(vec![lowering.reshape(&call.name, x, shape)?])
 }
 
-/// The dimension that -1 stands for.
-fn rest_of(all: &Expr, others: &Expr) -> LowerResult<Expr> {
+/// A dimension of a wanted shape.
+struct Wanted {
+    /// What it is, where it is not what is left; else 0.
+    size: Expr,
+    /// 1 where it is what is left, else 0; `None` is 0.
+    is_rest: Option<Expr>,
+}
+
+/// What a number in the wanted shape means; a symbolic one may mean each of the three things.
+fn wanted_dim(lowering: &Lowering, x: ValueId, axis: usize, dim: Expr, allow_zero: bool, has_rest: bool) -> LowerResult<Wanted> {
+    let symbols = &lowering.graph.symbols;
+    let zero = || Expr::Const(0);
+    let kept = lowering.shape(x).get(axis).cloned();
+    match dim.as_const() {
+        Some(0) if !allow_zero => {
+            return match kept {
+                Some(size) => Ok(Wanted { size, is_rest: None }),
+                None => invalid(format!("the shape keeps dimension {axis}, the input has {}", lowering.rank(x))),
+            };
+        }
+        Some(-1) => return Ok(Wanted { size: zero(), is_rest: Some(Expr::Const(1)) }),
+        Some(negative) if negative < 0 => return invalid(format!("dimension {negative}")),
+        Some(_) => return Ok(Wanted { size: dim, is_rest: None }),
+        None => {}
+    }
+    if at_least(&dim, &Expr::Const(1), symbols) || kept.as_ref().is_some_and(|kept| same(kept, &dim)) {
+        return Ok(Wanted { size: dim, is_rest: None });
+    }
+    lowering.require_at_least(&dim, &Expr::Const(if has_rest { 0 } else { -1 }))?;
+    let is_rest = larger(zero() - dim.clone(), zero(), symbols);
+    let mut size = larger(dim.clone(), zero(), symbols);
+    if let Some(kept) = kept.filter(|_| !allow_zero) {
+        let is_zero = Expr::Const(1) - smaller(larger(dim.clone(), zero() - dim, symbols), Expr::Const(1), symbols);
+        size = size + is_zero * kept;
+    }
+    Ok(Wanted { size, is_rest: (is_rest != zero()).then_some(is_rest) })
+}
+
+/// The dimension that -1 stands for. Where it is not certain that there is one, nothing need divide.
+fn rest_of(lowering: &Lowering, all: &Expr, others: &Expr, is_certain: bool) -> LowerResult<Expr> {
     match (all.as_const(), others.as_const()) {
         (Some(0), Some(0)) => Ok(Expr::Const(0)),
-        _ => divide_exact(all, others).ok_or_else(|| {
-            let text = format!("{all} elements do not divide into {others}");
-            if all.as_const().is_some() && others.as_const().is_some() { LowerError::Invalid(text) } else { LowerError::Unsupported(text) }
-        }),
+        _ if is_certain => lowering.divided(all, others),
+        _ => Ok(all.clone().floor_div(others.clone().max(1))),
     }
 }
 
@@ -82,11 +120,16 @@ pub(super) fn squeeze(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let shape = lowering.shape(x).to_vec();
     let axes = match read_axes(lowering, call)? {
         Some(axes) => axes_of(&axes, shape.len())?,
-        None if shape.iter().any(|d| d.as_const().is_none()) => return unsupported("no axes and a symbolic dimension"),
-        None => (0..shape.len()).filter(|i| shape[*i] == Expr::Const(1)).collect(),
+        None => {
+            // How many dimensions the result has must not depend on the invocation.
+            for dim in shape.iter().filter(|dim| dim.as_const().is_none()) {
+                lowering.require_at_least(dim, &Expr::Const(2))?;
+            }
+            (0..shape.len()).filter(|i| shape[*i] == Expr::Const(1)).collect()
+        }
     };
-    if let Some(axis) = axes.iter().find(|axis| shape[**axis] != Expr::Const(1)) {
-        return invalid(format!("dimension {axis} of {} is not 1", shape_text(&shape)));
+    for axis in &axes {
+        lowering.equal_dims(shape[*axis].clone(), Expr::Const(1))?;
     }
     let kept = shape.into_iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| d).collect();
     Ok(vec![lowering.reshape(&call.name, x, kept)?])
@@ -107,5 +150,6 @@ pub(super) fn expand(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let wanted = lowering.require_known(call.input(1)?, "shape")?;
     let shape = lowering.broadcast_shapes(lowering.shape(x), &wanted)?;
+    lowering.require_broadcast(&wanted, &shape)?;
     Ok(vec![lowering.expand(&call.name, x, shape)?])
 }

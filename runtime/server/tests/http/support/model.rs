@@ -27,7 +27,7 @@ fn write(path: &Path, name: &str) {
     let graph = KernelGraph {
         format: FORMAT_VERSION,
         name: name.into(),
-        symbols: vec![SymbolSpec { name: "batch".into(), min: 1, max: 64 }],
+        symbols: vec![SymbolSpec::new("batch", 1, 64)],
         buffers: vec![buffer("in", BufferKind::Input), buffer("out", BufferKind::Output)],
         nodes: vec![Node {
             name: "copy".into(),

@@ -1,0 +1,45 @@
+//! What valid symbols, elements of inputs and conditions are.
+
+use super::{Invalid, expression, invalid};
+use crate::graph::{BufferKind, DType, KernelGraph};
+use std::collections::HashSet;
+
+/// Symbols have ranges, those that are elements of an input an element each; conditions are about symbols of the graph.
+pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
+    let elements = elements(graph)?;
+    for (id, symbol) in graph.symbols.iter().enumerate() {
+        let may_be_negative = elements.contains(&id);
+        if symbol.max < symbol.min || (symbol.min < 0 && !may_be_negative) {
+            return Err(invalid(&symbol.name, "a symbol's range is empty or negative"));
+        }
+    }
+    for condition in &graph.conditions {
+        expression(graph, &condition.place, &condition.left)?;
+        expression(graph, &condition.place, &condition.right)?;
+    }
+    Ok(())
+}
+
+/// Indices of the symbols that are elements.
+fn elements(graph: &KernelGraph) -> Result<HashSet<usize>, Invalid> {
+    let inputs: Vec<_> = graph.buffers_of(BufferKind::Input).map(|(_, buffer)| buffer).collect();
+    let mut symbols = HashSet::new();
+    for element in &graph.elements {
+        let place = "an element of an input";
+        let id = element.symbol.0 as usize;
+        if id >= graph.symbols.len() || !symbols.insert(id) {
+            return Err(invalid(place, format!("symbol {id} does not exist or is two elements")));
+        }
+        let Some(input) = inputs.get(element.input as usize) else {
+            return Err(invalid(place, format!("input {} does not exist", element.input)));
+        };
+        let count = input.shape.iter().try_fold(1_i64, |count, dim| count.checked_mul(dim.as_const()?));
+        if count.is_none_or(|count| i64::from(element.index) >= count) {
+            return Err(invalid(&input.name, format!("it has no element {} whatever its shape is", element.index)));
+        }
+        if matches!(input.dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) {
+            return Err(invalid(&input.name, "its elements are no integers, one is a size"));
+        }
+    }
+    Ok(symbols)
+}

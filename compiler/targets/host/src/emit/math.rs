@@ -229,7 +229,7 @@ impl Math {
         self.as_float(&bits)
     }
 
-    /// A rational function of x up to where tanh is 1 in single precision (the form used by Eigen).
+    /// A rational function of x up to where it comes closest to 1 (the form used by Eigen), and 1 where tanh is 1 in single precision.
     fn tanh(&mut self, x: &Val) -> Val {
         let (low, high) = (self.c(-7.905_311), self.c(7.905_311));
         let clamped = self.w.call("llvm.maxnum", self.ty, &[x, &low]);
@@ -243,6 +243,12 @@ impl Math {
         // The quotient first: p · x would lose bits where x is hardly a normal number.
         let quotient = self.w.bin("fdiv", &p, &q);
         let value = self.w.bin("fmul", &quotient, &clamped);
+        // From here on the nearest number is 1; the rational function stays below it.
+        let magnitude = self.w.call("llvm.fabs", self.ty, &[x]);
+        let (limit, one) = (self.c(9.010_914), self.c(1.0));
+        let is_one = self.w.compare("fcmp oge", &magnitude, &limit);
+        let one = self.w.call("llvm.copysign", self.ty, &[&one, x]);
+        let value = self.w.select(&is_one, &one, &value);
         let is_nan = self.w.compare("fcmp uno", x, x);
         self.w.select(&is_nan, x, &value)
     }

@@ -47,7 +47,7 @@ fn extreme(i: &Instruction, t: ScalarType, f: fn(i128, i128) -> i128) -> Result<
     }))
 }
 
-/// `add`, `addc`, `sub`, `subc`. The carry of a subtraction is its borrow.
+/// `add`, `addc`, `sub`, `subc`. A subtraction adds the complement and 1, and its carry is that of this sum: 0 where it borrows. So does the hardware, which has one adder.
 fn sum(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
     only(i, &["sat", "cc"])?;
     let (subtract, carry_in) = (i.opcode.starts_with("sub"), i.opcode.ends_with('c'));
@@ -55,15 +55,16 @@ fn sum(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
     let (least, most) = range(t);
     let bits = t.bits();
     let mut alu = Alu::pair(2, move |s| {
-        let carry = if carry_in { i128::from(s[2]) } else { 0 };
+        // What is added beside both numbers.
+        let step = if carry_in { i128::from(s[2]) } else { i128::from(subtract) };
         if saturate {
             let (a, b) = (int(t, s[0]), int(t, s[1]));
             return [(if subtract { a - b } else { a + b }).clamp(least, most) as u64, 0];
         }
-        // Unsigned, so that the bit above the highest is the carry or the borrow.
+        // Unsigned, so that the bit above the highest is the carry.
         let mask = (1i128 << bits) - 1;
         let (a, b) = (i128::from(s[0]) & mask, i128::from(s[1]) & mask);
-        let total = if subtract { a - b - carry } else { a + b + carry };
+        let total = a + (if subtract { !b & mask } else { b }) + step;
         [int(t, total as u64) as u64, (total >> bits & 1) as u64]
     });
     (alu.carry_in, alu.carry_out) = (carry_in, i.has("cc"));

@@ -37,6 +37,20 @@ fn carries_run_through_a_number() {
     check("mad.lo.cc.u64 %x2, %a, %b, %c; madc.hi.u64 %d, %a, %b, 0;", I64, &[I64, I64, I64], |v| {
         ((u128::from(v[0]) * u128::from(v[1]) + u128::from(v[2])) >> 64) as u64
     });
+    // A subtraction sets the carry where it does not borrow: what is added to or taken from another number then depends on what follows.
+    let two = &[I32, I32];
+    let low = |x: u64| x & 0xffff_ffff;
+    check("sub.cc.u32 %r2, %a, %b; addc.u32 %d, 7, 0;", I32, two, |v| 7 + u64::from(v[0] >= v[1]));
+    check("add.cc.u32 %r2, %a, %b; subc.u32 %d, 7, 0;", I32, two, |v| 6 + u64::from(v[0] + v[1] > 0xffff_ffff));
+    check("sub.cc.u32 %r2, %a, %b; madc.lo.u32 %d, %a, %b, 5;", I32, two, |v| low(v[0] * v[1] + 5 + u64::from(v[0] >= v[1])));
+    check("mad.lo.cc.u32 %r2, %a, %b, %a; subc.u32 %d, %a, %b;", I32, two, |v| {
+        low(v[0].wrapping_sub(v[1]).wrapping_sub(1 - (low(v[0] * v[1]) + v[0] >> 32)))
+    });
+    check("sub.cc.u32 %r2, %a, %b; addc.cc.u32 %r3, %b, %b; subc.cc.u32 %r4, %r3, %a; addc.u32 %d, 0, 0;", I32, two, |v| {
+        let sum = 2 * v[1] + u64::from(v[0] >= v[1]);
+        u64::from(low(sum) + (sum >> 32) > v[0])
+    });
+    check("sub.cc.u64 %x2, %a, %b; addc.u64 %d, 0, 0;", I64, &[I64, I64], |v| u64::from(v[0] >= v[1]));
     // A guarded instruction leaves the flag alone where it does not run.
     check("setp.lt.u32 %p0, %a, 1000; add.cc.u32 %r2, %a, %b; @%p0 add.cc.u32 %r3, 1, 1; addc.u32 %d, 0, 0;", I32, &[I32, I32], |v| {
         u64::from(v[0] >= 1000 && v[0] + v[1] > 0xffff_ffff)

@@ -60,6 +60,7 @@ pub(super) const ALONE: &[&str] = &[
     "mad.lo.s16 $h, $h, $h, $h;",
     "add.cc.u32 $r, $r, $r; addc.u32 $r, $r, $r;",
     "sub.cc.u32 $r, $r, $r; subc.cc.u32 $r, $r, $r; subc.u32 $r, $r, $r;",
+    "sub.cc.u32 $r, $r, $r; addc.cc.u32 $r, $r, $r; subc.cc.u32 $r, $r, $r; madc.lo.u32 $r, $r, $r, $r;",
     "mul24.lo.u32 $r, $r, $i;",
     "mad24.hi.sat.s32 $r, $r, $r, $r;",
     "add.s16x2 $r, $r, $r;",

@@ -127,27 +127,23 @@ impl Emitter<'_> {
         Ok(if inst.has("sat") { self.w.call("llvm.sadd.sat", c.ty, &[&product, &c]) } else { self.w.bin("add", &product, &c) })
     }
 
-    /// What reads or writes the carry, which is an operand by now: written as the second of a pair, read as the last source.
+    /// What reads or writes the carry, which is an operand by now: written as the second of a pair, read as the last source. NVIDIA's adder subtracts by adding the complement, so a
+    /// subtraction sets the carry where it does *not* borrow, and `subc` takes one more away where the carry is 0.
     fn with_carry(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<(), HostError> {
         let opcode = inst.form.opcode.as_str();
-        let is_sub = opcode.starts_with("sub");
         let (a, b) = match opcode {
             "mad" | "madc" => (self.half_product(inst, ty, lanes)?, self.source(inst, 3, ty, lanes)?),
             _ => (self.source(inst, 1, ty, lanes)?, self.source(inst, 2, ty, lanes)?),
         };
-        let (op, overflow) = if is_sub { ("sub", "icmp ugt") } else { ("add", "icmp ult") };
-        let mut value = self.w.bin(op, &a, &b);
-        // A sum is below what was added where it overflowed, a difference above what it was taken from.
-        let mut carry = self.w.compare(overflow, &value, &a);
-        if opcode.ends_with('c') {
-            let Some(carry_in) = inst.ops.last() else { return Err(self.malformed(inst, "has too few operands")) };
-            let carry_in = self.get(carry_in, Elem::I1, lanes);
-            let step = self.w.resize(&carry_in, a.ty.elem, false);
-            let next = self.w.bin(op, &value, &step);
-            let again = self.w.compare(overflow, &next, &value);
-            carry = self.w.bin("or", &carry, &again);
-            value = next;
-        }
+        let (value, carry) = match opcode {
+            "addc" | "madc" => self.sum_with_carry(inst, &a, &b)?,
+            "subc" => {
+                let complement = self.w.bin_const("xor", &b, -1);
+                self.sum_with_carry(inst, &a, &complement)?
+            }
+            "sub" => (self.w.bin("sub", &a, &b), self.w.compare("icmp uge", &a, &b)),
+            _ => self.overflowing_sum(&a, &b),
+        };
         match &inst.ops[0] {
             Opnd::Pair(to, flag) => {
                 self.set_operand(to, &value, false);
@@ -156,6 +152,23 @@ impl Emitter<'_> {
             single => self.set_operand(single, &value, false),
         }
         Ok(())
+    }
+
+    /// The sum of two numbers and of the carry that the instruction reads, with its own carry.
+    fn sum_with_carry(&mut self, inst: &Inst, a: &Val, b: &Val) -> Result<(Val, Val), HostError> {
+        let Some(carry_in) = inst.ops.last() else { return Err(self.malformed(inst, "has too few operands")) };
+        let carry_in = self.get(carry_in, Elem::I1, a.ty.lanes);
+        let (sum, carry) = self.overflowing_sum(a, b);
+        let step = self.w.resize(&carry_in, a.ty.elem, false);
+        let (sum, again) = self.overflowing_sum(&sum, &step);
+        Ok((sum, self.w.bin("or", &carry, &again)))
+    }
+
+    /// A sum is below what was added where it overflowed.
+    fn overflowing_sum(&mut self, a: &Val, b: &Val) -> (Val, Val) {
+        let sum = self.w.bin("add", a, b);
+        let carry = self.w.compare("icmp ult", &sum, a);
+        (sum, carry)
     }
 
     /// An operand extended to twice the width of the instruction's type.

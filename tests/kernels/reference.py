@@ -864,3 +864,61 @@ def triton_sort(x, out, *_):
 
 def triton_histogram(x, bins, n, *_):
     bins[:] = np.bincount(x, minlength=256)
+
+
+# assembly, written by hand
+
+
+def mixed_carries(a, b, out, n):
+    ones = 0xFFFFFFFF
+    for i, (x, y) in enumerate(zip(a.tolist(), b.tolist())):
+        # A subtraction adds the complement and 1: its carry is 1 where it does not borrow, and a 0 takes 1 more away.
+        kept, over = int(x >= y), int(x + y > ones)
+        out[0, i] = x + kept & ones
+        out[1, i] = x - 1 + over & ones
+        out[2, i] = y - x - 1 + kept & ones
+        out[3, i] = 3 * x + y + kept & ones
+        out[4, i] = y - 1 - 1 + ((x * y & ones) + x >> 32) & ones
+        out[5, i] = -1 + ((x - y & ones) + y + kept >> 32) & ones
+
+
+def video_parts(a, b, out, n):
+    ones = 0xFFFFFFFF
+
+    def part(value, at, bits, signed=False):
+        value = value >> at & (1 << bits) - 1
+        return value - (1 << bits) if signed and value >> bits - 1 else value
+
+    def word(value):
+        return part(value, 0, 32, signed=True)
+
+    for i, (x, y) in enumerate(zip(a.tolist(), b.tolist())):
+        total = min(max(part(x, 0, 8, signed=True) + part(y, 16, 16), -(1 << 15)), (1 << 15) - 1)
+        out[0, i] = (total & 0xFFFF) << 16 | x & 0xFFFF
+        out[1, i] = abs(part(x, 8, 8) - part(y, 16, 8)) + y & ones
+        out[2, i] = (x >> min(part(y, 0, 8), 32)) + y & ones
+        # 34 bits are left of what is moved.
+        moved = part(part(x, 0, 16, signed=True) << (part(y, 24, 8) & 31), 0, 34, signed=True)
+        out[3, i] = min(max(moved, -(1 << 31)), (1 << 31) - 1) & ones
+        out[4, i] = x & 0xFF00FFFF | int(part(x, 24, 8, signed=True) < part(y, 24, 8)) << 16
+        out[5, i] = part(x, 16, 16, signed=True) * part(y, 0, 16, signed=True) + word(x) + 1 >> 7 & ones
+        out[6, i] = part(x, 0, 16) * part(y, 16, 16) - y & ones
+        both = [part(v, at, 8) for v in (x, y) for at in (0, 8, 16, 24)]
+        first, second = [both[k] for k in (1, 4, 0, 7)], [both[k] for k in (3, 2, 1, 0)]
+        mean = [p + q + 1 >> 1 for p, q in zip(first, second)]
+        mean[2] = both[2]
+        out[7, i] = sum(v << 8 * k for k, v in enumerate(mean))
+        low, high = part(x, 0, 16, signed=True), part(x, 16, 16, signed=True)
+        out[8, i] = int(low >= high) + int(high >= low) + y & ones
+
+
+def vector_registers(a, out):
+    x, y, z, w = (a[:, k].astype(np.int64) for k in range(4))
+    out[:, 0] = (y - x) & 0xFFFFFFFF
+    out[:, 1] = x + w
+    out[:, 2] = np.where(z > 50, 32, z)
+    out[:, 3] = w + 10 * (x % 4 + 1) + 200
+
+
+def shadowed_variable(out):
+    out[:] = 3

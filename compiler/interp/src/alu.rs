@@ -11,6 +11,8 @@ mod integer;
 mod packed;
 mod video;
 
+pub(crate) use video::decode as decode_video;
+
 use crate::format::{self, Format, Rounding};
 use atoll_ptx::types::TypeClass;
 use atoll_ptx::{Instruction, ScalarType};
@@ -45,7 +47,7 @@ type Decoded = Result<Option<Alu>, String>;
 
 /// Decodes an arithmetic instruction.
 pub(crate) fn decode(i: &Instruction) -> Decoded {
-    for family in [packed::decode, video::decode, compare::decode, convert::decode, bits::decode, integer::decode, float::decode] {
+    for family in [packed::decode, compare::decode, convert::decode, bits::decode, integer::decode, float::decode] {
         if let Some(alu) = family(i)? {
             return Ok(Some(alu));
         }

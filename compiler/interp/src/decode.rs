@@ -32,9 +32,12 @@ impl Decoder<'_> {
                 return Ok(op);
             }
         }
+        if let Some((alu, plain)) = alu::decode_video(i)? {
+            return self.computing(id, &plain, alu);
+        }
         match alu::decode(i)? {
             Some(alu) => self.computing(id, i, alu),
-            None => Err("this instruction is not covered".into()),
+            None => Err(not_covered(&i.opcode).into()),
         }
     }
 
@@ -61,6 +64,15 @@ impl Decoder<'_> {
             Operand::Pair(first, second) => Ok([self.destination(id, first)?, self.destination(id, second)?]),
             _ => Ok([self.destination(id, operand)?, None]),
         }
+    }
+}
+
+/// Why an instruction is refused that no family knows.
+fn not_covered(opcode: &str) -> &'static str {
+    match opcode {
+        "tex" | "tld4" | "txq" | "istypep" => "textures are not covered",
+        "suld" | "sust" | "sured" | "suq" => "surfaces are not covered",
+        _ => "this instruction is not covered",
     }
 }
 

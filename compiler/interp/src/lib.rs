@@ -20,7 +20,7 @@
 //! Numbers: what PTX says is rounded is rounded exactly so. Approximate functions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, `.approx`, `.full`) are computed in f64 and
 //! rounded once, and products of matrices are summed in f64: whoever compares them states a bound. NaNs have NVIDIA's canonical bits.
 //!
-//! Not covered, and refused: textures, surfaces, tensor maps, clusters, `wgmma`, `tcgen05`, mbarriers, sparse and sub-byte matrices, scalar video instructions, `alloca`, shuffles and votes
+//! Not covered, and refused: textures, surfaces, tensor maps, clusters, `wgmma`, `tcgen05`, mbarriers, sparse and sub-byte matrices, `alloca`, shuffles and votes
 //! without `.sync`.
 
 mod access;

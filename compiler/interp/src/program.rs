@@ -5,7 +5,7 @@ use crate::memory::GlobalVariable;
 use crate::op::{Dst, Formal, Function, Inst, Op};
 use crate::symbols::Symbols;
 use atoll_ptx::analysis::Code;
-use atoll_ptx::{FunctionKind, Module, StateSpace, StatementKind, Variable};
+use atoll_ptx::{FunctionKind, ItemKind, Module, StateSpace, StatementKind, Variable};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
@@ -60,6 +60,7 @@ impl Program {
     pub fn new(module: &Module, entry: &str) -> Result<Program, Refusal> {
         let kernel = module.function(entry).filter(|f| f.kind == FunctionKind::Entry && f.body.is_some());
         let kernel = kernel.ok_or_else(|| Refusal::NoKernel(entry.to_owned()))?;
+        address_size(module)?;
         let symbols = Symbols::of(module, kernel).map_err(Refusal::Module)?;
         let functions = symbols.functions.iter().map(|f| decode_function(module, &symbols, f)).collect::<Result<_, _>>()?;
         Ok(Program {
@@ -85,6 +86,20 @@ impl Program {
     pub fn shared_bytes(&self) -> u64 {
         self.shared_static
     }
+}
+
+/// Memory has 64-bit addresses.
+fn address_size(module: &Module) -> Result<(), Refusal> {
+    for item in &module.items {
+        if let ItemKind::Directive(directive) = &item.kind
+            && directive.name == "address_size"
+            && directive.arguments.first().is_some_and(|bits| bits != "64")
+        {
+            let why = "only addresses of 64 bits are covered, as by `ptxas`".into();
+            return Err(Refusal::Instruction { line: item.origin.line, opcode: format!(".{directive}"), why });
+        }
+    }
+    Ok(())
 }
 
 /// Where the variables of a frame lie, in its parameter area or in local memory.

@@ -17,6 +17,10 @@ pub(crate) struct Symbols<'a> {
     /// Functions that can be reached, by name; the kernel is the first.
     pub(crate) functions: Vec<&'a atoll_ptx::Function>,
     pub(crate) globals: Vec<GlobalVariable>,
+    /// Where in `globals` a variable is.
+    global_index: HashMap<*const Variable, usize>,
+    /// Textures, samplers and surfaces of the module.
+    textures: Vec<&'a str>,
     pub(crate) constants: Vec<u8>,
     pub(crate) shared_bytes: u64,
 }
@@ -26,6 +30,7 @@ impl<'a> Symbols<'a> {
     pub(crate) fn of(module: &'a Module, entry: &'a atoll_ptx::Function) -> Result<Symbols<'a>, String> {
         let mut symbols = Symbols { functions: vec![entry], ..Symbols::default() };
         let variables: Vec<&Variable> = module.items.iter().filter_map(module_variable).collect();
+        symbols.textures = module.items.iter().flat_map(textures).collect();
         for &variable in &variables {
             // A definition counts before a declaration.
             if variable.linkage != Linkage::Extern || !symbols.module.contains_key(variable.name.as_str()) {
@@ -70,6 +75,7 @@ impl<'a> Symbols<'a> {
         let align = u64::from(variable.alignment().max(1));
         let at = match variable.space {
             StateSpace::Global => {
+                self.global_index.insert(std::ptr::from_ref(variable), self.globals.len());
                 self.globals.push(GlobalVariable { name: variable.name.to_string(), bytes: vec![0; bytes as usize] });
                 variable_address(self.globals.len() - 1)
             }
@@ -92,6 +98,11 @@ impl<'a> Symbols<'a> {
         }
         self.places.insert(std::ptr::from_ref(variable), at);
         Ok(())
+    }
+
+    /// Whether a name is that of a texture, a sampler or a surface.
+    pub(crate) fn is_texture(&self, name: &str) -> bool {
+        self.textures.contains(&name.split('.').next().unwrap_or(name))
     }
 
     /// Where dynamic shared memory begins.
@@ -125,7 +136,9 @@ impl<'a> Symbols<'a> {
             let Some(at) = self.address(variable) else { continue };
             let target = match variable.space {
                 StateSpace::Const => self.constants.get_mut(at as usize..),
-                StateSpace::Global => self.globals.iter_mut().find(|g| g.name == variable.name).map(|g| g.bytes.as_mut_slice()),
+                StateSpace::Global => {
+                    self.global_index.get(&std::ptr::from_ref(variable)).map(|index| self.globals[*index].bytes.as_mut_slice())
+                }
                 _ => None,
             };
             let place = target.and_then(|t| t.get_mut(..bytes.len()));
@@ -182,8 +195,21 @@ pub(crate) fn immediate_bits(immediate: Immediate, ty: atoll_ptx::ScalarType) ->
 
 fn module_variable(item: &Item) -> Option<&Variable> {
     match &item.kind {
-        ItemKind::Variable(variable) => Some(variable),
+        ItemKind::Variable(variable) => Some(variable).filter(|variable| variable.space != StateSpace::Tex),
         _ => None,
+    }
+}
+
+/// What a declaration names whose type has no contents: all of its words, of which the declared one is some.
+fn textures(item: &Item) -> Vec<&str> {
+    match &item.kind {
+        ItemKind::Variable(variable) if variable.space == StateSpace::Tex => vec![&variable.name],
+        ItemKind::Directive(directive) => {
+            let is_type = |word: &str| matches!(word, ".texref" | ".samplerref" | ".surfref");
+            let words = || directive.arguments.iter().map(|word| word.as_str());
+            if words().any(is_type) { words().collect() } else { Vec::new() }
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! An opcode without a row, or a modifier that is not in its row, makes the kernel refused, so that nothing is ignored in silence. Types are not listed: whoever lowers the instruction looks at
 //! them.
 
-use crate::program::Inst;
+use crate::program::{Inst, Opnd};
 use atoll_ptx::ScalarType;
 
 /// Roundings of results.
@@ -39,14 +39,19 @@ const FORMS: &[(&str, &[&str])] = &[
     ("bmsk szext", &["clamp wrap"]),
     ("shf", &["l r clamp wrap"]),
     ("dp2a", &["lo hi"]),
-    ("vadd2 vadd4 vsub2 vsub4 vabsdiff2 vabsdiff4 vmin2 vmin4 vmax2 vmax4", &["sat add"]),
+    ("vadd vsub vabsdiff vmin vmax", &["sat add min max"]),
+    ("vshl vshr", &["clamp wrap sat add min max"]),
+    ("vmad", &["sat po shr7 shr15"]),
+    ("vset", &["eq ne lt le gt ge add min max"]),
+    ("vadd2 vadd4 vsub2 vsub4 vavrg2 vavrg4 vabsdiff2 vabsdiff4 vmin2 vmin4 vmax2 vmax4", &["sat add"]),
+    ("vset2 vset4", &["eq ne lt le gt ge add"]),
     ("and or xor", &[]),
     ("lop3", &["and or"]),
     ("prmt", &["f4e b4e rc8 ecl ecr rc16"]),
     ("testp", &["finite infinite number notanumber normal subnormal"]),
     ("set setp", &[COMPARISONS]),
     ("slct", &["ftz"]),
-    ("mov", &[]),
+    ("mov", &["v2 v4"]),
     ("cvt", &["pack rni rzi rmi rpi rna ftz sat relu satfinite e4m3x2 e5m2x2", ROUNDINGS]),
     ("cvta", &["to", SPACES]),
     ("isspacep", &[SPACES]),
@@ -75,6 +80,22 @@ const FORMS: &[(&str, &[&str])] = &[
     ("ldmatrix stmatrix movmatrix", &["sync aligned m8n8 x1 x2 x4 trans shared shared::cta"]),
 ];
 
+/// Instructions on what no target here has, by opcode.
+const UNFOLLOWED: &[(&str, &str)] = &[
+    ("tex tld4 txq istypep", "textures"),
+    ("suld sust sured suq", "surfaces"),
+    ("tensormap", "tensor maps"),
+    ("tcgen05", "tensor memory"),
+    ("wgmma", "asynchronous matrix products"),
+    ("multimem", "multicast memory"),
+    ("mapa getctarank clusterlaunchcontrol", "thread block clusters"),
+    ("mbarrier", "barriers in memory"),
+    ("alloca stacksave stackrestore", "memory that grows with the stack"),
+];
+
+/// Instructions that take several values or registers in one operand.
+const TAKES_VECTORS: &str = "mov ld ldu st atom red mma wmma ldmatrix stmatrix cvt cp";
+
 /// The row of an opcode.
 fn row(opcode: &str) -> Option<&'static [&'static str]> {
     FORMS.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| opcode == o)).map(|row| row.1)
@@ -83,6 +104,30 @@ fn row(opcode: &str) -> Option<&'static [&'static str]> {
 /// Whether there is a lowering for an opcode, in some form.
 pub fn is_known(opcode: &str) -> bool {
     row(opcode).is_some()
+}
+
+/// What an opcode works on that no target has.
+pub(crate) fn unfollowed(opcode: &str) -> Option<&'static str> {
+    UNFOLLOWED.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| opcode == o)).map(|row| row.1)
+}
+
+/// Whether an instruction is one of the video instructions, on one number or on several in a register.
+pub fn is_video(opcode: &str) -> bool {
+    opcode.starts_with('v') && !matches!(opcode, "vote" | "vprintf")
+}
+
+/// What an operand is, where the instruction takes nothing of the kind.
+pub(crate) fn misplaced(opcode: &str, operand: &Opnd) -> Option<&'static str> {
+    let is_plain = |inner: &Opnd| !matches!(inner, Opnd::Vec(_) | Opnd::Part(..) | Opnd::Negated(_));
+    let (fits, what) = match operand {
+        Opnd::Vec(parts) => (TAKES_VECTORS.split(' ').any(|o| o == opcode) && parts.iter().all(is_plain), "vector like this"),
+        Opnd::Part(..) => (is_video(opcode), "part of a register"),
+        Opnd::Negated(_) => (opcode == "vmad", "negated register"),
+        Opnd::Pair(first, second) => (is_plain(first) && is_plain(second), "pair like this"),
+        Opnd::Addr(base, _) => (is_plain(base), "address like this"),
+        _ => (true, ""),
+    };
+    (!fits).then_some(what)
 }
 
 /// The first modifier that the lowering of the instruction would ignore.

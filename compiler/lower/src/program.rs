@@ -150,8 +150,12 @@ pub enum Opnd {
     Symbol(Symbol),
     /// `[base+offset]`
     Addr(Box<Opnd>, i64),
-    /// `{a, b}`
+    /// `{a, b}`, or a register declared as a vector.
     Vec(Vec<Opnd>),
+    /// `%r1.h0`: bytes or halves that a video instruction selects, by the letters and digits behind the dot.
+    Part(Box<Opnd>, Name),
+    /// `-%r1`, `-%r1.h0`
+    Negated(Box<Opnd>),
     /// `a|b`
     Pair(Box<Opnd>, Box<Opnd>),
     /// `_`
@@ -196,8 +200,6 @@ pub enum Special {
     NSmId,
     /// `%gridid`
     GridId,
-    /// `WARP_SZ`
-    WarpSize,
     /// `%lanemask_eq`
     LaneMaskEq,
     /// `%lanemask_le`
@@ -217,6 +219,13 @@ pub enum Special {
 }
 
 impl Special {
+    /// The axes of a special register that is a vector: `%tid`, whose fourth element is 0.
+    pub fn axes(name: &str) -> Option<[Special; 3]> {
+        let axes = ["x", "y", "z"].map(|axis| Special::from_name(&format!("{name}.{axis}")));
+        let [Some(x), Some(y), Some(z)] = axes else { return None };
+        Some([x, y, z])
+    }
+
     /// The special register of a name.
     pub fn from_name(name: &str) -> Option<Special> {
         let axis = |rest: &str| ["x", "y", "z"].iter().position(|a| *a == rest);
@@ -237,7 +246,6 @@ impl Special {
             "%smid" => Special::SmId,
             "%nsmid" => Special::NSmId,
             "%gridid" => Special::GridId,
-            "WARP_SZ" => Special::WarpSize,
             "%lanemask_eq" => Special::LaneMaskEq,
             "%lanemask_le" => Special::LaneMaskLe,
             "%lanemask_lt" => Special::LaneMaskLt,
@@ -318,7 +326,7 @@ impl Opnd {
     pub fn collect(&self, into: &mut Vec<Reg>) {
         match self {
             Opnd::Reg(r) | Opnd::Not(r) => into.push(*r),
-            Opnd::Addr(base, _) => base.collect(into),
+            Opnd::Addr(base, _) | Opnd::Part(base, _) | Opnd::Negated(base) => base.collect(into),
             Opnd::Vec(parts) => parts.iter().for_each(|p| p.collect(into)),
             Opnd::Pair(a, b) => {
                 a.collect(into);
@@ -332,7 +340,7 @@ impl Opnd {
     pub fn rename(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
         match self {
             Opnd::Reg(r) | Opnd::Not(r) => *r = map(*r),
-            Opnd::Addr(base, _) => base.rename(map),
+            Opnd::Addr(base, _) | Opnd::Part(base, _) | Opnd::Negated(base) => base.rename(map),
             Opnd::Vec(parts) => parts.iter_mut().for_each(|p| p.rename(map)),
             Opnd::Pair(a, b) => {
                 a.rename(map);

@@ -5,15 +5,17 @@
 mod call;
 mod formal;
 mod jump;
+mod register;
 
 pub use call::function_address;
 
 use crate::elem::Elem;
 use crate::error::LowerError;
+use crate::forms;
 use crate::program::*;
+use crate::variables;
 use atoll_ptx::{
-    AddressBase, Body, Function, Guard, Immediate, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind,
-    Variable,
+    AddressBase, Body, Function, Guard, Immediate, Instruction, ItemKind, Module, Name, Operand, StateSpace, StatementKind, Variable,
 };
 use std::collections::HashMap;
 
@@ -37,9 +39,9 @@ pub fn read_kernel<'m>(module: &'m Module, function: &'m Function, one_warp: boo
 /// What a name means where it stands.
 #[derive(Debug, Default)]
 struct Scope {
-    regs: HashMap<Name, Reg>,
-    /// `%r<100>`: prefix, count, storage.
-    ranges: Vec<(Name, u32, Elem)>,
+    regs: HashMap<Name, register::Declared>,
+    /// `%r<100>`
+    ranges: Vec<register::Range>,
     symbols: HashMap<Name, Symbol>,
     /// `.param` variables of functions, by their numbers.
     formals: HashMap<Name, usize>,
@@ -69,6 +71,8 @@ struct Reader<'m> {
     formals: Vec<formal::Formal>,
     /// Static variables of functions: one each, however often the function is called.
     statics: HashMap<*const Variable, Symbol>,
+    /// What the `.global` and `.const` variables of functions are called.
+    of_functions: HashMap<*const Variable, Name>,
     /// Bytes of local memory in use where the reader stands; what a function had is used again once it has returned.
     local_top: u32,
     /// Functions whose addresses the module takes, found when first asked for.
@@ -110,12 +114,14 @@ impl<'m> Reader<'m> {
             instructions: 0,
             formals: Vec::new(),
             statics: HashMap::new(),
+            of_functions: variables::of_functions(module).map(|(name, variable, _)| (std::ptr::from_ref(variable), name)).collect(),
             local_top: 0,
             address_taken: None,
         };
         reader.new_block()?;
         reader.new_block()?;
         reader.program.blocks[EXIT].term = Term::Exit;
+        reader.address_size()?;
         reader.module_variables()?;
         reader.scopes.push(Scope::default());
         reader.params(function)?;
@@ -137,6 +143,21 @@ impl<'m> Reader<'m> {
         }
         self.program.blocks.push(Block { insts: Vec::new(), term: Term::Goto(EXIT), line: 0 });
         Ok(self.program.blocks.len() - 1)
+    }
+
+    /// Memory has 64-bit addresses on every target.
+    fn address_size(&self) -> Result<(), LowerError> {
+        for item in &self.module.items {
+            if let ItemKind::Directive(directive) = &item.kind
+                && directive.name == "address_size"
+                && directive.arguments.first().is_some_and(|bits| bits != "64")
+            {
+                return Err(
+                    self.unsupported(item.origin.line, "addresses of 32 bits (`.address_size 32`), which `ptxas` does not assemble either")
+                );
+            }
+        }
+        Ok(())
     }
 
     fn params(&mut self, function: &Function) -> Result<(), LowerError> {
@@ -171,6 +192,10 @@ impl<'m> Reader<'m> {
 
     /// Declares a variable and gives it its place.
     fn variable(&mut self, variable: &'m Variable, line: u32) -> Result<(), LowerError> {
+        if variable.space == StateSpace::Tex {
+            // Refused where it is used.
+            return Ok(());
+        }
         let bytes = variable.bytes().and_then(|b| u32::try_from(b).ok());
         let bytes = bytes.ok_or_else(|| self.malformed(line, format!("variable `{}` is too large", variable.name)))?;
         let align = variable.alignment().max(1);
@@ -181,7 +206,10 @@ impl<'m> Reader<'m> {
                 None => Symbol::Shared(reserve(&mut self.program.shared_bytes, bytes, align)),
             },
             StateSpace::Local => Symbol::Local(self.reserve_local(bytes, align)),
-            StateSpace::Global | StateSpace::Const if self.scopes.len() == 1 => Symbol::Global(variable.name.clone(), 0),
+            StateSpace::Global | StateSpace::Const => {
+                let own = self.of_functions.get(&std::ptr::from_ref(variable));
+                Symbol::Global(own.unwrap_or(&variable.name).clone(), 0)
+            }
             other => return Err(self.unsupported(line, format!("variables of space .{other} here"))),
         };
         self.statics.insert(std::ptr::from_ref(variable), symbol.clone());
@@ -225,14 +253,7 @@ impl<'m> Reader<'m> {
             match &statement.kind {
                 StatementKind::Label(name) => self.label(name, line)?,
                 StatementKind::Instruction(instruction) => self.instruction(instruction, line)?,
-                StatementKind::Registers(declaration) => {
-                    if declaration.vector.is_some() {
-                        return Err(self.unsupported(line, "vector registers"));
-                    }
-                    for (name, count) in &declaration.names {
-                        self.declare(name, *count, declaration.ty);
-                    }
-                }
+                StatementKind::Registers(declaration) => self.declare_registers(declaration, line)?,
                 StatementKind::Variable(variable) if variable.space == StateSpace::Param => {
                     self.declare_formal(variable, &accesses, line)?
                 }
@@ -247,38 +268,6 @@ impl<'m> Reader<'m> {
             }
         }
         Ok(())
-    }
-
-    fn declare(&mut self, name: &Name, count: Option<u32>, ty: ScalarType) {
-        let elem = storage(ty);
-        let Some(scope) = self.scopes.last_mut() else { return };
-        match count {
-            Some(count) => scope.ranges.push((name.clone(), count, elem)),
-            None => {
-                self.program.regs.push(RegInfo { name: name.clone(), elem });
-                scope.regs.insert(name.clone(), self.program.regs.len() - 1);
-            }
-        }
-    }
-
-    /// The register of a name, declared by a range the first time it is met.
-    fn register(&mut self, name: &Name) -> Option<Reg> {
-        for scope in self.scopes.iter_mut().rev() {
-            if let Some(&reg) = scope.regs.get(name) {
-                return Some(reg);
-            }
-            let in_range = scope.ranges.iter().find(|(prefix, count, _)| {
-                let digits = name.strip_prefix(prefix.as_str()).unwrap_or("");
-                let canonical = digits == "0" || !digits.starts_with('0');
-                canonical && digits.parse::<u32>().is_ok_and(|n| n < *count)
-            });
-            if let Some(&(_, _, elem)) = in_range {
-                self.program.regs.push(RegInfo { name: name.clone(), elem });
-                scope.regs.insert(name.clone(), self.program.regs.len() - 1);
-                return Some(self.program.regs.len() - 1);
-            }
-        }
-        None
     }
 
     fn symbol(&self, name: &Name) -> Option<Symbol> {
@@ -367,7 +356,13 @@ impl<'m> Reader<'m> {
     }
 
     fn push(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
+        if let Some(what) = forms::unfollowed(&instruction.opcode) {
+            return Err(self.unsupported(line, format!("{what} (`{}`)", instruction.dotted())));
+        }
         let mut ops = instruction.operands.iter().map(|o| self.operand(o, line)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(form) = ops.iter().find_map(|operand| forms::misplaced(&instruction.opcode, operand)) {
+            return Err(self.malformed(line, format!("`{}` takes no {form}", instruction.dotted())));
+        }
         self.add_carry(instruction, &mut ops);
         let form = Instruction { guard: None, operands: Vec::new(), ..instruction.clone() };
         self.instructions += 1;
@@ -398,12 +393,14 @@ impl<'m> Reader<'m> {
             return;
         }
         let name = Name::new("%cc.cf");
-        let known = self.scopes[0].regs.get(&name).copied();
-        let carry = known.unwrap_or_else(|| {
-            self.program.regs.push(RegInfo { name: name.clone(), elem: Elem::I1 });
-            self.scopes[0].regs.insert(name, self.program.regs.len() - 1);
-            self.program.regs.len() - 1
-        });
+        let carry = match self.scopes[0].regs.get(&name) {
+            Some(register::Declared::One(known)) => *known,
+            _ => {
+                let made = self.new_register(&name, Elem::I1);
+                self.scopes[0].regs.insert(name, register::Declared::One(made));
+                made
+            }
+        };
         if instruction.reads_carry() {
             ops.push(Opnd::Reg(carry));
         }
@@ -419,6 +416,10 @@ impl<'m> Reader<'m> {
             Operand::Not(name) => match self.name(name, 0, line)? {
                 Opnd::Reg(reg) => Opnd::Not(reg),
                 _ => return Err(self.malformed(line, format!("`!{name}` is not a predicate"))),
+            },
+            Operand::Negated(name) => match self.name(name, 0, line)? {
+                register @ (Opnd::Reg(_) | Opnd::Part(..)) => Opnd::Negated(Box::new(register)),
+                _ => return Err(self.malformed(line, format!("`-{name}` is not a register"))),
             },
             Operand::Immediate(value) => Opnd::Imm(*value),
             Operand::Address(address) => {
@@ -439,11 +440,14 @@ impl<'m> Reader<'m> {
         if name == "_" {
             return Ok(Opnd::Sink);
         }
-        if let Some(reg) = self.register(name) {
-            return Ok(Opnd::Reg(reg));
+        if let Some(register) = self.register_operand(name) {
+            return Ok(register);
         }
         if let Some(special) = Special::from_name(name) {
             return Ok(Opnd::Special(special));
+        }
+        if let Some(axes) = Special::axes(name) {
+            return Ok(Opnd::Vec(axes.map(Opnd::Special).into_iter().chain([Opnd::Imm(Immediate::Int(0))]).collect()));
         }
         if let Some(formal) = self.formal(name) {
             return Ok(Opnd::Symbol(Symbol::Local(self.local_formal(formal, offset, line)?)));
@@ -451,6 +455,9 @@ impl<'m> Reader<'m> {
         let Some(symbol) = self.symbol(name) else {
             if let Some(address) = function_address(self.module, name) {
                 return Ok(Opnd::Imm(Immediate::Int(i128::from(address) + i128::from(offset))));
+            }
+            if variables::is_opaque(self.module, name) {
+                return Err(self.unsupported(line, format!("textures, samplers and surfaces (`{name}`)")));
             }
             return Err(match name.starts_with('%') {
                 true => self.unsupported(line, format!("the special register `{name}`, if it is one; it is not declared")),

@@ -186,7 +186,6 @@ pub fn special(special: Special, block: BlockShape) -> Shape {
         Special::LaneId => Shape { stride: Some(1), ..uniform }.in_range(0, LAST_LANE).aligned(MAX_ALIGN_LOG2),
         Special::WarpId => Shape::uniform(if block.warps() == 1 { Level::Block } else { Level::Warp }).in_range(0, 31),
         Special::NWarpId => Shape::number(block.warps().into()),
-        Special::WarpSize => Shape::number(32),
         Special::NSmId => Shape::number(1),
         Special::SmId | Special::GridId | Special::DynamicShared | Special::TotalShared => uniform,
         Special::LaneMaskEq | Special::LaneMaskLe | Special::LaneMaskLt | Special::LaneMaskGe | Special::LaneMaskGt => Shape::VECTOR,
@@ -206,6 +205,8 @@ impl Operands<'_> {
         Some(match operand {
             Opnd::Reg(r) => self.shapes[*r]?,
             Opnd::Not(r) => Shape { range: None, align_log2: 0, ..self.shapes[*r]? },
+            // Neither keeps steps nor bounds.
+            Opnd::Negated(whole) | Opnd::Part(whole, _) => self.meet(self.of(whole)?, Shape::uniform(Level::Block)),
             Opnd::Imm(Immediate::Int(value)) => Shape::number(*value),
             Opnd::Imm(_) | Opnd::Sink => Shape::uniform(Level::Block),
             Opnd::Special(s) => special(*s, self.block),

@@ -1,7 +1,58 @@
-//! Initial values of module variables.
+//! Variables that outlive a launch: those of the module, and `.global` and `.const` ones that functions declare; with their initial values.
 
 use crate::read::function_address;
-use atoll_ptx::{InitialValue, Item, Module, Name, StateSpace, Variable};
+use atoll_ptx::{InitialValue, Item, ItemKind, Module, Name, OpaqueType, StateSpace, Statement, StatementKind, Variable};
+use std::collections::HashMap;
+
+/// Every `.global` and `.const` variable of a module, the name it goes by, and the line it is declared in.
+pub fn all(module: &Module) -> impl Iterator<Item = (Name, &Variable, u32)> {
+    let of_module = module.items.iter().filter_map(|item| Some((item.variable()?, item.origin.line)));
+    let of_module = of_module.filter(|(variable, _)| is_global(variable)).map(|(variable, line)| (variable.name.clone(), variable, line));
+    of_module.chain(of_functions(module))
+}
+
+/// Those that functions declare. Such a variable is one for all launches and seen in its scope alone, so it goes by a name that nothing in PTX has.
+pub fn of_functions(module: &Module) -> impl Iterator<Item = (Name, &Variable, u32)> {
+    let mut found = Vec::new();
+    let mut count: HashMap<(&Name, &Name), u32> = HashMap::new();
+    for function in module.functions() {
+        let mut inside = Vec::new();
+        function.body.iter().for_each(|body| globals_among(&body.statements, &mut inside));
+        for (variable, line) in inside {
+            let number = count.entry((&function.name, &variable.name)).or_default();
+            found.push((Name::new(format!("{}.{}.{number}", function.name, variable.name)), variable, line));
+            *number += 1;
+        }
+    }
+    found.into_iter()
+}
+
+fn globals_among<'m>(statements: &'m [Statement], out: &mut Vec<(&'m Variable, u32)>) {
+    for statement in statements {
+        match &statement.kind {
+            StatementKind::Block(body) => globals_among(&body.statements, out),
+            StatementKind::Variable(variable) if is_global(variable) => out.push((variable, statement.origin.line)),
+            _ => {}
+        }
+    }
+}
+
+fn is_global(variable: &Variable) -> bool {
+    matches!(variable.space, StateSpace::Global | StateSpace::Const)
+}
+
+/// Whether a name is declared by the module as a texture, sampler or surface, which the tree keeps as words.
+pub fn is_opaque(module: &Module, name: &str) -> bool {
+    let name = name.split('.').next().unwrap_or(name);
+    module.items.iter().any(|item| match &item.kind {
+        ItemKind::Variable(variable) => variable.space == StateSpace::Tex && variable.name == name,
+        ItemKind::Directive(directive) => {
+            let is_type = |word: &Name| OpaqueType::from_name(word.trim_start_matches('.')).is_some();
+            directive.arguments.iter().any(is_type) && directive.arguments.iter().any(|word| word == name)
+        }
+        ItemKind::Function(_) => false,
+    })
+}
 
 /// The value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]

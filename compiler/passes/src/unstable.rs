@@ -313,7 +313,7 @@ fn guard_operand(instruction: &Instruction) -> Option<Operand> {
 /// The names in an operand.
 fn names(operand: &Operand) -> Box<dyn Iterator<Item = &atoll_ptx::Name> + '_> {
     match operand {
-        Operand::Name(name) | Operand::NameOffset(name, _) | Operand::Not(name) => Box::new(std::iter::once(name)),
+        Operand::Name(name) | Operand::NameOffset(name, _) | Operand::Not(name) | Operand::Negated(name) => Box::new(std::iter::once(name)),
         Operand::Address(atoll_ptx::Address { base: atoll_ptx::AddressBase::Name(name), .. }) => Box::new(std::iter::once(name)),
         Operand::Vector(parts) | Operand::List(parts) | Operand::Bracket(parts) => Box::new(parts.iter().flat_map(names)),
         Operand::Pair(a, b) => Box::new(names(a).chain(names(b))),

@@ -291,6 +291,8 @@ pub enum Operand {
     NameOffset(Name, i64),
     /// `!%p1`
     Not(Name),
+    /// `-%r1`, a source of `vmad`.
+    Negated(Name),
     /// A number.
     Immediate(Immediate),
     /// `[base+offset]`

@@ -452,6 +452,7 @@ impl Display for Operand {
             Operand::Name(name) => f.write_str(name),
             Operand::NameOffset(name, offset) => write!(f, "{name}+{offset}"),
             Operand::Not(name) => write!(f, "!{name}"),
+            Operand::Negated(name) => write!(f, "-{name}"),
             Operand::Immediate(value) => value.fmt(f),
             Operand::Address(address) => address.fmt(f),
             Operand::Vector(operands) => group(f, '{', operands, '}'),

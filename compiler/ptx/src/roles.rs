@@ -144,7 +144,9 @@ impl Instruction {
 
 fn visit_operand<'a>(operand: &'a Operand, role: Role, visit: &mut dyn FnMut(Role, &'a Name)) {
     match operand {
-        Operand::Name(name) | Operand::NameOffset(name, _) | Operand::Not(name) => visit(name_role(role, name), name),
+        Operand::Name(name) | Operand::NameOffset(name, _) | Operand::Not(name) | Operand::Negated(name) => {
+            visit(name_role(role, name), name)
+        }
         Operand::Address(Address { base: AddressBase::Name(name), .. }) => visit(Role::Use, name),
         Operand::Vector(parts) | Operand::List(parts) => parts.iter().for_each(|part| visit_operand(part, role, visit)),
         Operand::Bracket(parts) => parts.iter().for_each(|part| visit_operand(part, Role::Use, visit)),
@@ -158,7 +160,9 @@ fn visit_operand<'a>(operand: &'a Operand, role: Role, visit: &mut dyn FnMut(Rol
 
 fn visit_operand_mut(operand: &mut Operand, role: Role, visit: &mut dyn FnMut(Role, &mut Name)) {
     match operand {
-        Operand::Name(name) | Operand::NameOffset(name, _) | Operand::Not(name) => visit(name_role(role, name), name),
+        Operand::Name(name) | Operand::NameOffset(name, _) | Operand::Not(name) | Operand::Negated(name) => {
+            visit(name_role(role, name), name)
+        }
         Operand::Address(Address { base: AddressBase::Name(name), .. }) => visit(Role::Use, name),
         Operand::Vector(parts) | Operand::List(parts) => parts.iter_mut().for_each(|part| visit_operand_mut(part, role, visit)),
         Operand::Bracket(parts) => parts.iter_mut().for_each(|part| visit_operand_mut(part, Role::Use, visit)),

@@ -144,6 +144,16 @@ fn approximation(i: &Instruction, format: Format) -> Result<Alu, String> {
     if !(i.has("approx") || i.has("full")) {
         return Err("it needs .approx or .full".into());
     }
+    let exists = match i.opcode.as_str() {
+        _ if format == F32 => true,
+        "rsqrt" => format == F64,
+        "rcp" => format == F64 && i.has("ftz"),
+        "ex2" | "tanh" => format != F64,
+        _ => false,
+    };
+    if !exists {
+        return Err("PTX has no approximation of this type, or only with .ftz".into());
+    }
     let finish = Finish::of(i, format);
     let opcode = i.opcode.clone();
     let sources = if opcode == "div" { 2 } else { 1 };

@@ -39,13 +39,19 @@ impl Decoder<'_> {
     fn mov(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         let [to, from] = i.operands.as_slice() else { return Err("it needs two operands".into()) };
         let ty = i.ty().ok_or("its type is not covered")?;
-        let parts = |operand: &Operand| match operand {
-            Operand::Vector(parts) => parts.clone(),
-            other => vec![other.clone()],
-        };
-        let (to_parts, from_parts) = (parts(to), parts(from));
+        let (to_parts, from_parts) = (self.parts(id, to), self.parts(id, from));
         // `mov.v2.u32 {a, b}, {c, d}`: the type is that of an element.
-        let whole = if i.modifiers.iter().any(|m| m.starts_with('v')) { ty.bits() * to_parts.len() as u32 } else { ty.bits() };
+        let by_element = i.modifiers.iter().any(|m| m.starts_with('v'));
+        if by_element && to_parts.len() != from_parts.len() || !by_element && to_parts.len() > 1 && from_parts.len() > 1 {
+            return Err("it moves vectors of different lengths, or lacks .v2 or .v4".into());
+        }
+        let whole = if by_element { ty.bits() * to_parts.len() as u32 } else { ty.bits() };
+        for parts in [&to_parts, &from_parts].into_iter().filter(|parts| parts.len() > 1) {
+            let width = whole / parts.len() as u32;
+            if parts.iter().filter_map(|part| self.width_of(id, part)).any(|bits| bits != width) {
+                return Err("it moves a vector that is not as wide as its type".into());
+            }
+        }
         let mut dst = Vec::new();
         for part in &to_parts {
             let bits = whole / to_parts.len() as u32;
@@ -75,12 +81,9 @@ impl Decoder<'_> {
         i.ty().ok_or_else(|| "its type is not covered".into())
     }
 
-    fn elements<'o>(&self, i: &Instruction, operand: &'o Operand) -> Result<&'o [Operand], String> {
+    fn elements(&self, id: StatementId, i: &Instruction, operand: &Operand) -> Result<Vec<Operand>, String> {
         let count = i.modifiers.iter().find_map(|m| m.strip_prefix('v')?.parse().ok()).unwrap_or(1usize);
-        let parts = match operand {
-            Operand::Vector(parts) => parts.as_slice(),
-            other => std::slice::from_ref(other),
-        };
+        let parts = self.parts(id, operand);
         if parts.len() == count { Ok(parts) } else { Err(format!("it needs {count} elements, {} are given", parts.len())) }
     }
 
@@ -88,8 +91,8 @@ impl Decoder<'_> {
         let ty = Self::access(i)?;
         let [to, address, ..] = i.operands.as_slice() else { return Err("it needs two operands".into()) };
         let mut dst = Vec::new();
-        for part in self.elements(i, to)? {
-            let register = self.destination(id, part)?;
+        for part in self.elements(id, i, to)? {
+            let register = self.destination(id, &part)?;
             dst.extend(words(ty.bits()).map(|(word, bits)| register.map(|d| at_word(d, word, bits))));
         }
         let signed = ty.class() == TypeClass::Signed;
@@ -100,8 +103,8 @@ impl Decoder<'_> {
         let ty = Self::access(i)?;
         let [address, from, ..] = i.operands.as_slice() else { return Err("it needs two operands".into()) };
         let mut src = Vec::new();
-        for part in self.elements(i, from)? {
-            let value = self.source(id, part, ty)?;
+        for part in self.elements(id, i, from)? {
+            let value = self.source(id, &part, ty)?;
             src.extend(words(ty.bits()).map(|(word, _)| source_word(value, word)));
         }
         Ok(Op::Store { addr: self.address(id, i, address)?, bits: ty.bits().min(64), src: src.into() })
@@ -142,8 +145,8 @@ impl Decoder<'_> {
         let (function, ty) = Atomic::function(i, ORDERING)?;
         // What stands behind the values is a cache policy.
         let sources = sources.get(..function.sources()).ok_or_else(|| format!("it needs {} values", function.sources()))?;
-        let sources = sources.iter().map(|s| self.elements(i, s)).collect::<Result<Vec<_>, _>>()?;
-        let targets = returns.map(|r| self.elements(i, r)).transpose()?;
+        let sources = sources.iter().map(|s| self.elements(id, i, s)).collect::<Result<Vec<_>, _>>()?;
+        let targets = returns.map(|r| self.elements(id, i, r)).transpose()?;
         let mut elements = Vec::new();
         for at in 0..sources[0].len() {
             let mut src = Vec::new();
@@ -151,7 +154,7 @@ impl Decoder<'_> {
                 let value = self.source(id, &values[at], ty)?;
                 src.push([value, if ty.bits() > 64 { source_word(value, 1) } else { Src::Imm(0) }]);
             }
-            let dst = targets.map_or(Ok(None), |targets| self.destination(id, &targets[at]))?;
+            let dst = targets.as_ref().map_or(Ok(None), |targets| self.destination(id, &targets[at]))?;
             elements.push(AtomicElement { src, dst });
         }
         Ok(Atomic { addr: self.address(id, i, address)?, bits: ty.bits(), function, elements })

@@ -5,7 +5,7 @@ use crate::memory::CODE_WINDOW;
 use crate::op::{Addr, Dst, LaneMask, Space, Special, Src};
 use crate::symbols::immediate_bits;
 use atoll_ptx::analysis::StatementId;
-use atoll_ptx::{Address, AddressBase, Instruction, Operand, ScalarType, StateSpace, Variable, is_special_register};
+use atoll_ptx::{Address, AddressBase, Instruction, Name, Operand, ScalarType, StateSpace, Variable, is_special_register};
 
 /// A register as an operand names it.
 #[derive(Clone, Copy)]
@@ -21,8 +21,10 @@ impl Decoder<'_> {
         let declared = self.code.register(register);
         let words = declared.ty.bytes().div_ceil(8);
         let index = match name.split_once('.').map(|(_, component)| component) {
-            None if declared.vector.is_some() => return Err(format!("vector register `{name}` as a whole is not covered")),
-            None | Some("x" | "r") => 0,
+            None if declared.vector.is_some() => return Err(format!("`{name}` is a vector of registers")),
+            None => 0,
+            Some(component) if declared.vector.is_none() => return Err(format!("`{name}` has no .{component}: it is no vector")),
+            Some("x" | "r") => 0,
             Some("y" | "g") => 1,
             Some("z" | "b") => 2,
             Some("w" | "a") => 3,
@@ -32,6 +34,28 @@ impl Decoder<'_> {
             return Err(format!("`{name}` is no component of its register"));
         }
         Ok(Some(Register { slot: self.slots[register.index()] + index * words, ty: declared.ty }))
+    }
+
+    /// The values of an operand, one by one: those of `{a, b}`, the elements of a register or special register that is a vector, or the operand itself.
+    pub(super) fn parts(&self, id: StatementId, operand: &Operand) -> Vec<Operand> {
+        let of_name = |name: &Name| {
+            let declared = self.code.register_at(id, name).and_then(|register| self.code.register(register).vector);
+            let width = declared.map(usize::from).or_else(|| is_vector_of_axes(name).then_some(4))?;
+            let element = |letter: &&str| Operand::Name(Name::new(format!("{name}.{letter}")));
+            (!name.contains('.')).then(|| ["x", "y", "z", "w"].iter().take(width).map(element).collect())
+        };
+        match operand {
+            Operand::Vector(parts) => parts.clone(),
+            Operand::Name(name) => of_name(name).unwrap_or_else(|| vec![operand.clone()]),
+            _ => vec![operand.clone()],
+        }
+    }
+
+    /// The width of a register or special register.
+    pub(super) fn width_of(&self, id: StatementId, operand: &Operand) -> Option<u32> {
+        let Operand::Name(name) = operand else { return None };
+        let register = self.code.register_at(id, name).map(|register| self.code.register(register).ty.bits());
+        register.or_else(|| is_special_register(name).then_some(32))
     }
 
     /// A predicate register.
@@ -73,7 +97,10 @@ impl Decoder<'_> {
         if let Some(variable) = self.variable(id, name) {
             return self.variable_address(variable, offset);
         }
-        let function = self.symbols.function(name).ok_or_else(|| format!("`{name}` is not known"))?;
+        let function = self.symbols.function(name).ok_or_else(|| match self.symbols.is_texture(name) {
+            true => format!("`{name}` is a texture, sampler or surface, which are not covered"),
+            false => format!("`{name}` is not known"),
+        })?;
         Ok(Src::Imm(CODE_WINDOW + function as u64))
     }
 
@@ -126,12 +153,21 @@ pub(super) fn space_of(space: Option<StateSpace>) -> Result<Space, String> {
     })
 }
 
+/// Whether a special register has an element for each axis.
+fn is_vector_of_axes(name: &str) -> bool {
+    matches!(name, "%tid" | "%ntid" | "%ctaid" | "%nctaid")
+}
+
 fn special(name: &str) -> Result<Src, String> {
+    if is_vector_of_axes(name) {
+        return Err(format!("`{name}` is a vector"));
+    }
     let (base, component) = name.split_once('.').unwrap_or((name, "x"));
     let axis = match component {
         "x" => 0,
         "y" => 1,
         "z" => 2,
+        "w" if is_vector_of_axes(base) => return Ok(Src::Imm(0)),
         _ => return Err(format!("`{name}` is not covered")),
     };
     let special = match base {

@@ -187,9 +187,12 @@ impl<'m> Reader<'m> {
 
     fn declare_slot(&mut self, variable: &Variable, accesses: &formal::Accesses, line: u32) -> Result<Slot, LowerError> {
         match variable.space {
+            StateSpace::Reg if variable.vector.is_some() => {
+                Err(self.unsupported(line, format!("vectors of registers as parameters (`{}`)", variable.name)))
+            }
             StateSpace::Reg => {
                 let reg = self.new_register(&variable.name, storage(variable.ty));
-                self.innermost().regs.insert(variable.name.clone(), reg);
+                self.innermost().regs.insert(variable.name.clone(), register::Declared::One(reg));
                 Ok(Slot::Register(reg))
             }
             _ => {
@@ -211,7 +214,7 @@ impl<'m> Reader<'m> {
         match (self.named_formal(argument), slot) {
             (Some(from), Slot::Formal(to)) => self.copy_formal(from, to, line),
             (None, Slot::Formal(to)) => {
-                let value = self.operand(argument, line)?;
+                let value = self.value(argument, line)?;
                 let bytes = self.formals[to].bytes;
                 self.write_formal(to, 0, bytes, &value, None, line)
             }
@@ -219,11 +222,19 @@ impl<'m> Reader<'m> {
                 let bits = self.program.regs[to].elem.bits();
                 let value = match from {
                     Some(from) => self.read_formal(from, 0, bits.div_ceil(8), line)?,
-                    None => self.operand(argument, line)?,
+                    None => self.value(argument, line)?,
                 };
                 self.move_register(to, value, line);
                 Ok(())
             }
+        }
+    }
+
+    /// An argument that is one value.
+    fn value(&mut self, argument: &Operand, line: u32) -> Result<Opnd, LowerError> {
+        match self.operand(argument, line)? {
+            value @ (Opnd::Reg(_) | Opnd::Imm(_) | Opnd::Special(_) | Opnd::Symbol(_)) => Ok(value),
+            _ => Err(self.unsupported(line, format!("`{argument}` as an argument"))),
         }
     }
 
@@ -235,7 +246,11 @@ impl<'m> Reader<'m> {
                 self.write_formal(to, 0, bytes, &Opnd::Reg(from), None, line)
             }
             (slot, None) => {
-                let Opnd::Reg(to) = self.operand(target, line)? else { return Ok(()) };
+                let to = match self.operand(target, line)? {
+                    Opnd::Reg(to) => to,
+                    Opnd::Sink => return Ok(()),
+                    _ => return Err(self.unsupported(line, format!("`{target}` as the place of a returned value"))),
+                };
                 let value = match slot {
                     Slot::Register(from) => Opnd::Reg(from),
                     Slot::Formal(from) => self.read_formal(from, 0, self.formals[from].bytes, line)?,

@@ -75,6 +75,8 @@ impl Parser<'_> {
 
     fn operand(&mut self) -> Parsed<Operand> {
         let operand = match self.kind() {
+            // A number, and the start of an expression.
+            TokenKind::Identifier if self.text() == "WARP_SZ" => Operand::Immediate(self.constant()?),
             TokenKind::Identifier => self.named()?,
             TokenKind::Punctuation(b'{') => {
                 self.bump();
@@ -88,12 +90,22 @@ impl Parser<'_> {
                 self.bump();
                 Operand::Not(self.qualified_name("a predicate register")?)
             }
+            TokenKind::Punctuation(b'-') if self.is_negated_name() => {
+                self.bump();
+                Operand::Negated(self.qualified_name("a register")?)
+            }
             TokenKind::Integer | TokenKind::Float | TokenKind::Punctuation(b'-' | b'+' | b'~' | b'!' | b'(') => {
                 Operand::Immediate(self.constant()?)
             }
             _ => return Err(self.expected("an operand")),
         };
         Ok(operand)
+    }
+
+    /// Whether a `-` stands in front of a register, and not of a number.
+    fn is_negated_name(&self) -> bool {
+        let next = self.tokens.list.get(self.at + 1).filter(|token| token.kind == TokenKind::Identifier);
+        next.is_some_and(|token| self.tokens.text(*token) != "WARP_SZ")
     }
 
     /// An operand that starts with a name: `%r1`, `%tid.x`, `_`, `%p|%q`, `symbol+8`, `array[3]`.

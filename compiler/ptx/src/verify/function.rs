@@ -120,7 +120,6 @@ impl<'m> Verifier<'m> {
                     || symbol.is_some()
                     || is_special_register(name)
                     || code.variable_at(id, name).is_some()
-                    || name == "WARP_SZ"
                     || instruction.opcode == "mov" && is_label(code, id, name)
                     || self.is_component(name);
                 (!is_known).then(|| FaultKind::Undeclared(name.clone()))

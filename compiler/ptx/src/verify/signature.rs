@@ -115,7 +115,7 @@ impl Verifier<'_> {
             (_, Want::Anything) | (Operand::Address(_) | Operand::Bracket(_), Want::Memory) => None,
             (_, Want::Memory) => Some("none".to_string()),
             (Operand::Address(_) | Operand::Bracket(_), _) => Some("a memory operand".to_string()),
-            (Operand::Name(name) | Operand::Not(name), _) => register_misfit(code, id, name, want),
+            (Operand::Name(name) | Operand::Not(name) | Operand::Negated(name), _) => register_misfit(code, id, name, want),
             (Operand::Immediate(value), Want::Exactly(ty) | Want::AtLeast(ty)) => immediate_misfit(position, *value, ty),
             // `setp` and `shfl` write a predicate beside their result.
             (Operand::Pair(value, _), _) => return self.operand(code, id, position, value, want),

@@ -3,8 +3,8 @@
 use crate::emit::quoted;
 use crate::error::HostError;
 use atoll_lower::LowerError;
-use atoll_lower::variables::Value;
-use atoll_ptx::{ItemKind, Linkage, Module, Name, StateSpace, Variable};
+use atoll_lower::variables::{self, Value};
+use atoll_ptx::{Linkage, Module, Name, StateSpace, Variable};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -40,17 +40,14 @@ fn symbol(name: &str) -> String {
 /// Collects the variables of a module.
 pub(crate) fn definitions(module: &Module) -> Result<Globals, HostError> {
     let mut globals = Globals::default();
-    for item in &module.items {
-        let ItemKind::Variable(variable) = &item.kind else { continue };
-        if matches!(variable.space, StateSpace::Global | StateSpace::Const) {
-            let text = definition(module, variable, item.origin.line)?;
-            globals.definitions.insert(variable.name.clone(), text);
-        }
+    for (name, variable, line) in variables::all(module) {
+        let text = definition(module, &name, variable, line)?;
+        globals.definitions.insert(name, text);
     }
     Ok(globals)
 }
 
-fn definition(module: &Module, variable: &Variable, line: u32) -> Result<String, HostError> {
+fn definition(module: &Module, name: &Name, variable: &Variable, line: u32) -> Result<String, HostError> {
     let unsupported = |what: String| LowerError::Unsupported { target: crate::TARGET, kernel: variable.name.clone(), line, what };
     if variable.linkage == Linkage::Extern {
         return Err(unsupported("variables defined in another module".into()).into());
@@ -66,7 +63,7 @@ fn definition(module: &Module, variable: &Variable, line: u32) -> Result<String,
     value.bytes.resize(size, 0);
     // What holds addresses is written when the object is loaded.
     let kind = if variable.space == StateSpace::Const && value.addresses.is_empty() { "constant" } else { "global" };
-    Ok(format!("@{} = hidden {kind} {}, align {}\n", symbol(&variable.name), typed_literal(&value), variable.alignment().max(16)))
+    Ok(format!("@{} = hidden {kind} {}, align {}\n", symbol(name), typed_literal(&value), variable.alignment().max(16)))
 }
 
 /// A value as LLVM writes it, with its type.

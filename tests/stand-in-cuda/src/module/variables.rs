@@ -119,6 +119,6 @@ fn replace(operand: &mut Operand, address: &dyn Fn(&Name) -> Option<u64>) {
             replace(first, address);
             replace(second, address);
         }
-        Operand::Not(_) | Operand::Immediate(_) | Operand::Sink => {}
+        Operand::Not(_) | Operand::Negated(_) | Operand::Immediate(_) | Operand::Sink => {}
     }
 }

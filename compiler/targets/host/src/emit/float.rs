@@ -15,6 +15,9 @@ impl Emitter<'_> {
         if inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).any(|t| t != ty) {
             return Err(self.unsupported(inst, "operands of different types"));
         }
+        if (inst.has("approx") || inst.has("full")) && !has_approximation(inst, ty) {
+            return Err(self.malformed(inst, "does not exist: PTX has no approximation of this type, or only with `.ftz`"));
+        }
         match ty {
             _ if inst.form.opcode == "testp" => self.test(inst, ty),
             ScalarType::F32 | ScalarType::F64 => self.single_or_double(inst, ty),
@@ -182,6 +185,16 @@ impl Emitter<'_> {
         let holds = self.w.call_named(&name, value.ty.with(Elem::I1), &[&value, &constant(I32, class.into())]);
         self.set_operand(&inst.ops[0], &holds, false);
         Ok(())
+    }
+}
+
+/// Whether PTX has an approximate form of an instruction for a type.
+fn has_approximation(inst: &Inst, ty: ScalarType) -> bool {
+    match (inst.form.opcode.as_str(), ty) {
+        ("div" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh", ScalarType::F32) | ("rsqrt", ScalarType::F64) => true,
+        ("rcp", ScalarType::F64) => inst.has("ftz"),
+        ("ex2" | "tanh", ScalarType::F16 | ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2) => true,
+        _ => false,
     }
 }
 

@@ -130,6 +130,7 @@ impl Emitter<'_> {
             "setp" | "set" => self.compare(inst),
             "selp" => self.selp(inst),
             "slct" => self.slct(inst),
+            opcode if atoll_lower::forms::is_video(opcode) => self.video(inst),
             _ if is_float => self.float(inst),
             _ => self.integer(inst),
         }
@@ -150,11 +151,17 @@ impl Emitter<'_> {
         let (to, from) = (self.op(inst, 0)?, self.op(inst, 1)?);
         match (to, from) {
             (Opnd::Vec(parts), Opnd::Vec(values)) => {
+                if parts.len() != values.len() || !(inst.has("v2") || inst.has("v4")) {
+                    return Err(self.malformed(inst, "moves vectors of different lengths, or lacks .v2 or .v4"));
+                }
                 for (part, value) in parts.iter().zip(values) {
                     let lanes = self.lanes_of(inst);
                     let value = self.get(value, elem_of(ty), lanes);
                     self.set_operand(part, &value, false);
                 }
+            }
+            (Opnd::Vec(parts), _) | (_, Opnd::Vec(parts)) if !self.add_up(parts, ty.bits()) => {
+                return Err(self.malformed(inst, "moves a vector that is not as wide as its type"));
             }
             (Opnd::Vec(parts), whole) => self.unpack(inst, parts, whole, ty),
             (whole, Opnd::Vec(parts)) => self.pack(inst, whole, parts, ty),
@@ -169,6 +176,16 @@ impl Emitter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the parts of a vector have the same width, and so many bits together.
+    fn add_up(&self, parts: &[Opnd], bits: u32) -> bool {
+        let width = bits / parts.len().max(1) as u32;
+        parts.iter().all(|part| match part {
+            Opnd::Reg(reg) => self.program.regs[*reg].elem.bits() == width,
+            Opnd::Special(_) => width == Elem::I32.bits(),
+            _ => true,
+        })
     }
 
     /// `mov.b64 {lo, hi}, x`

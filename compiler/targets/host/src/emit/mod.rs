@@ -32,6 +32,7 @@ mod regions;
 mod rounding;
 mod spaces;
 mod value;
+mod video;
 mod warp;
 
 pub(crate) use fibers::{FIBER_ALIGN, FIBER_RESERVE_BYTES};

@@ -1,4 +1,4 @@
-//! Pairs of 16-bit integers in a register, dot products of bytes, and the older instructions on two or four numbers in a register.
+//! Pairs of 16-bit integers in a register, and dot products of bytes. [`video`](super::video) has the older instructions on two or four numbers in a register.
 
 use super::*;
 use atoll_lower::program::{Opnd, is_signed};
@@ -10,8 +10,6 @@ impl Emitter<'_> {
         match inst.form.opcode.as_str() {
             "dp4a" => Some(self.dot_product(inst, 8)),
             "dp2a" => Some(self.dot_product(inst, 16)),
-            "vadd2" | "vsub2" | "vabsdiff2" | "vmin2" | "vmax2" => Some(self.lanes_in_register(inst, 16)),
-            "vadd4" | "vsub4" | "vabsdiff4" | "vmin4" | "vmax4" => Some(self.lanes_in_register(inst, 8)),
             _ if inst.has("u16x2") => Some(self.pairs(inst, false)),
             _ if inst.has("s16x2") => Some(self.pairs(inst, true)),
             _ => None,
@@ -58,45 +56,6 @@ impl Emitter<'_> {
             let y = self.field(&b, skipped + index * 8, 8, b_ty == ScalarType::S32, lanes);
             let product = self.w.bin("mul", &x, &y);
             sum = self.w.bin("add", &sum, &product);
-        }
-        self.set_operand(&inst.ops[0], &sum, false);
-        Ok(())
-    }
-
-    /// `vadd4.dtype.atype.btype d, a, b, c`: numbers of `bits` one by one, with `.sat` clamped to what a number of dtype's sign holds. With `.add` their sum is added to c.
-    fn lanes_in_register(&mut self, inst: &Inst, bits: u32) -> Result<(), HostError> {
-        let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
-        let [d_ty, a_ty, b_ty] = types[..] else { return Err(self.malformed(inst, "needs three types")) };
-        let lanes = self.lanes_of(inst);
-        let (a, b) = (self.op(inst, 1)?.clone(), self.op(inst, 2)?.clone());
-        let adds = inst.has("add");
-        let mut sum = if adds { self.get(self.op(inst, 3)?, Elem::I32, lanes) } else { constant(Ty { elem: Elem::I32, lanes }, 0) };
-        let is_signed = d_ty == ScalarType::S32;
-        let (low, high) = if is_signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
-        for at in (0..32).step_by(bits as usize) {
-            let x = self.field(&a, at, bits, a_ty == ScalarType::S32, lanes);
-            let y = self.field(&b, at, bits, b_ty == ScalarType::S32, lanes);
-            let mut value = match inst.form.opcode.trim_end_matches(['2', '4']) {
-                "vadd" => self.w.bin("add", &x, &y),
-                "vsub" => self.w.bin("sub", &x, &y),
-                "vmin" => self.w.call("llvm.smin", x.ty, &[&x, &y]),
-                "vmax" => self.w.call("llvm.smax", x.ty, &[&x, &y]),
-                _ => {
-                    let distance = self.w.bin("sub", &x, &y);
-                    self.w.call("llvm.abs", x.ty, &[&distance, &constant(I1, 0)])
-                }
-            };
-            if inst.has("sat") {
-                value = self.w.call("llvm.smax", value.ty, &[&value, &constant(value.ty, low)]);
-                value = self.w.call("llvm.smin", value.ty, &[&value, &constant(value.ty, high)]);
-            }
-            if adds {
-                sum = self.w.bin("add", &sum, &value);
-            } else {
-                let cut = self.w.bin_const("and", &value, (1 << bits) - 1);
-                let moved = self.w.bin_const("shl", &cut, at.into());
-                sum = self.w.bin("or", &sum, &moved);
-            }
         }
         self.set_operand(&inst.ops[0], &sum, false);
         Ok(())

@@ -57,6 +57,7 @@ impl Emitter<'_> {
             Opnd::Special(special) => self.special(*special, lanes),
             Opnd::Symbol(symbol) => self.symbol(symbol, lanes),
             Opnd::Addr(base, _) => return self.get(base, elem, lanes),
+            Opnd::Part(whole, _) | Opnd::Negated(whole) => return self.get(whole, elem, lanes),
             Opnd::Vec(_) | Opnd::Pair(..) | Opnd::Sink => return constant(Ty { elem, lanes }, 0),
         };
         self.reinterpret(&value, elem, false)
@@ -111,6 +112,7 @@ impl Emitter<'_> {
     pub(super) fn stride(&self, operand: &Opnd) -> Option<i64> {
         match operand {
             Opnd::Reg(reg) | Opnd::Not(reg) => self.analysis.shapes[*reg].stride,
+            Opnd::Part(whole, _) | Opnd::Negated(whole) => self.is_uniform(whole).then_some(0),
             Opnd::Special(s) => atoll_lower::shape::special(*s, self.analysis.block).stride,
             Opnd::Addr(base, _) => self.stride(base),
             Opnd::Vec(parts) => parts.iter().all(|p| self.is_uniform(p)).then_some(0),
@@ -144,7 +146,6 @@ impl Emitter<'_> {
                 self.w.load(I32, &slot)
             }
             Special::NWarpId => constant(I32, block.warps().into()),
-            Special::WarpSize => constant(I32, LANES.into()),
             Special::SmId => self.context_u32(offsets::COMPUTE_UNIT),
             Special::NSmId => constant(I32, 1),
             Special::GridId => constant(I32, 0),

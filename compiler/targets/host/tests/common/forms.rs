@@ -4,6 +4,7 @@ use super::op::{Kind, Kind::*};
 
 pub(crate) mod lanes;
 pub(crate) mod memory;
+mod video;
 
 /// A form of an instruction: code that reads `%a`, `%b`, `%c` and writes `%d`.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ impl Forms {
 
 /// Integer arithmetic and work on bits.
 pub(crate) fn of_integers() -> Vec<Form> {
-    collected(&[integers, bits])
+    collected(&[integers, bits, video::scalar, video::products, video::several])
 }
 
 /// Arithmetic of floats and halves.
@@ -60,6 +61,7 @@ pub(crate) fn of_memory() -> Vec<Form> {
         memory::wide_atomics,
         memory::copies,
         memory::addresses,
+        memory::vectors_of_registers,
     ])
 }
 
@@ -103,13 +105,6 @@ fn integers(forms: &mut Forms) {
         forms.add(&format!("shr.u{bits}"), kind, &[kind, I32]);
         forms.add(&format!("shr.s{bits}"), kind, &[kind, I32]);
     }
-    for op in ["vadd2", "vsub2", "vabsdiff2", "vmin2", "vmax2", "vadd4", "vsub4", "vabsdiff4", "vmin4", "vmax4"] {
-        for types in ["u32.u32.u32", "s32.s32.s32", "s32.u32.s32", "u32.s32.u32"] {
-            for mode in ["", ".sat", ".add"] {
-                forms.add(&format!("{op}.{types}{mode}"), I32, &[I32, I32, I32]);
-            }
-        }
-    }
     for op in
         ["add.sat.s32", "sub.sat.s32", "add.u16x2", "add.s16x2", "min.u16x2", "max.s16x2", "min.relu.s16x2", "max.relu.s32", "min.relu.s32"]
     {
@@ -136,16 +131,17 @@ fn integers(forms: &mut Forms) {
     }
     for (bits, kind) in [(32, I32), (64, I64)] {
         let b = format!("b{bits}");
-        for (first, second) in [("add.cc", "addc"), ("sub.cc", "subc")] {
-            forms.code(format!("{{ .reg .{b} %t; {first}.u{bits} %t, %a, %b; {second}.u{bits} %d, %c, %a; }}"), kind, &[kind, kind, kind]);
-        }
-        for (first, second) in [("add.cc", "addc.cc"), ("sub.cc", "subc.cc")] {
-            let third = second.trim_end_matches(".cc");
-            forms.code(
-                format!("{{ .reg .{b} %t; {first}.u{bits} %t, %a, %b; {second}.s{bits} %t, %a, %c; {third}.u{bits} %d, %t, 0; }}"),
-                kind,
-                &[kind, kind, kind],
-            );
+        // What sets the carry, and what reads it, in every mix.
+        for first in ["add.cc", "sub.cc", "mad.lo.cc", "mad.hi.cc"] {
+            let set = format!("{first}.u{bits} %t, %a, %b{};", if first.starts_with("mad") { ", %c" } else { "" });
+            for second in ["addc", "subc", "madc.lo", "madc.hi"] {
+                let third = if second.starts_with("madc") { ", %t" } else { "" };
+                let mut mix = |code: String| forms.code(format!("{{ .reg .{b} %t; {set} {code} }}"), kind, &[kind, kind, kind]);
+                mix(format!("{second}.u{bits} %d, %c, %a{third};"));
+                for last in ["addc", "subc"] {
+                    mix(format!("{second}.cc.s{bits} %t, %a, %c{third}; {last}.u{bits} %d, %t, 0;"));
+                }
+            }
         }
         forms.code(
             format!("{{ .reg .{b} %t; mad.hi.cc.s{bits} %t, %a, %b, %c; madc.lo.cc.u{bits} %t, %t, %b, %c; addc.u{bits} %d, %t, 0; }}"),

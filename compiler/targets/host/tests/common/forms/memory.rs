@@ -227,3 +227,31 @@ pub(crate) fn addresses(forms: &mut Forms) {
     let code = "{ .reg .b64 %s, %t; mov.u64 %s, constants; and.b64 %t, %a, 60; add.u64 %s, %s, %t; ld.const.s32 %d, [%s]; cvta.const.u64 %s, %s; ld.s16 %t, [%s]; sub.u64 %d, %d, %t; }";
     forms.code(code.into(), I64, &[I64]);
 }
+
+/// Registers declared as vectors, whole and by their elements.
+pub(crate) fn vectors_of_registers(forms: &mut Forms) {
+    for (space, cell) in SPACES {
+        for ty in ["b32", "u32", "f32"] {
+            forms.code(
+                format!("{{ .reg .v4 .{ty} %v; st{space}.v4.{ty} [{cell}], {{%a, %b, %c, %a}}; ld{space}.v4.{ty} %v, [{cell}]; mov.b32 %d, %v.z; }}"),
+                I32,
+                &[I32, I32, I32],
+            );
+        }
+        forms.code(
+            format!("{{ .reg .v2 .b64 %v<3>; mov.v2.b64 %v2, {{%a, %b}}; st{space}.v2.b64 [{cell}+16], %v2; ld{space}.b64 %d, [{cell}+24]; sub.s64 %d, %d, %v2.x; }}"),
+            I64,
+            &[I64, I64],
+        );
+    }
+    for code in [
+        ".reg .v2 .b32 %v; mov.b64 %v, %a; mov.b32 %v.x, %v.y; mov.b64 %d, %v;",
+        ".reg .v2 .u32 %v, %w; mov.b64 %v, %a; mov.v2.u32 %w, %v; add.u32 %w.x, %v.r, %w.g; mov.b64 %d, %w;",
+        ".reg .v4 .b16 %v; mov.b64 %v, %a; mov.b16 %v.w, %v.z; mov.b64 %d, {%v.a, %v.b, %v.y, %v.x};",
+        ".reg .v2 .u32 %v; .reg .pred %p; mov.b64 %v, %b; setp.lt.u64 %p, %a, %b; @%p mov.u32 %v.y, WARP_SZ; mov.b64 %d, %v;",
+        ".reg .v4 .u32 %v; mov.v4.u32 %v, %ntid; mad.wide.u32 %d, %v.y, %v.z, %a;",
+        ".reg .u32 %s, %t; mov.v4.u32 {_, %s, _, %t}, %tid; mad.wide.u32 %d, %s, %t, %a;",
+    ] {
+        forms.code(format!("{{ {code} }}"), I64, &[I64, I64]);
+    }
+}

@@ -44,7 +44,7 @@ fn carries_run_through_a_number() {
     check("add.cc.u32 %r2, %a, %b; subc.u32 %d, 7, 0;", I32, two, |v| 6 + u64::from(v[0] + v[1] > 0xffff_ffff));
     check("sub.cc.u32 %r2, %a, %b; madc.lo.u32 %d, %a, %b, 5;", I32, two, |v| low(v[0] * v[1] + 5 + u64::from(v[0] >= v[1])));
     check("mad.lo.cc.u32 %r2, %a, %b, %a; subc.u32 %d, %a, %b;", I32, two, |v| {
-        low(v[0].wrapping_sub(v[1]).wrapping_sub(1 - (low(v[0] * v[1]) + v[0] >> 32)))
+        low(v[0].wrapping_sub(v[1]).wrapping_sub(1 - ((low(v[0] * v[1]) + v[0]) >> 32)))
     });
     check("sub.cc.u32 %r2, %a, %b; addc.cc.u32 %r3, %b, %b; subc.cc.u32 %r4, %r3, %a; addc.u32 %d, 0, 0;", I32, two, |v| {
         let sum = 2 * v[1] + u64::from(v[0] >= v[1]);

@@ -8,6 +8,7 @@ use crate::error::InvokeError;
 use crate::function::{Function, FunctionId, QueueSlot};
 use crate::limits::CHAIN_STAGES_MAX;
 use crate::request::{ChainRequest, StageInput};
+use atoll_core::limits::TASK_STEPS_MAX;
 use atoll_core::{Fork, Step, Tenant};
 use atoll_kgraph::{BufferKind, InputForm};
 use std::sync::Arc;
@@ -92,6 +93,11 @@ impl Chain {
             }
             let inputs = stage.inputs.into_iter().map(Source::from).collect();
             stages.push(Stage { function, binding, slot: Some(slot), inputs, outputs, first_step: 0 });
+        }
+        let steps: usize = stages.iter().map(|stage| stage.binding.steps.len() + usize::from(stage.is_fed())).sum();
+        if steps > TASK_STEPS_MAX {
+            stages[0].function.note_rejected();
+            return Err(InvokeError::BadInput(format!("its functions have {steps} launches together, at most {TASK_STEPS_MAX} are possible")));
         }
         Ok(Chain::line_up(stages))
     }

@@ -78,7 +78,11 @@ impl Engine {
         let padding = padding.map(|service| PaddingThread::start(service, Arc::clone(&shared), normal.clone())).transpose();
         let padding = padding.map_err(|source| EngineError::Os { what: "cannot start the thread for padding", source })?;
         let worker = Worker::new(device, Parts { policy, residency_policy, stager, padding }, &config, Arc::clone(&shared), inbox);
-        let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || worker.run());
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || {
+            let _noted = NotesPanic(of_thread);
+            worker.run();
+        });
         let thread = thread.map_err(|source| EngineError::Os { what: "cannot start the engine's thread", source })?;
         Ok(Engine { handle: EngineHandle { shared, urgent, normal }, thread: Some(thread), shutdown_grace })
     }
@@ -100,6 +104,17 @@ impl Engine {
         self.handle.send(Command::Shutdown { grace });
         if thread.join().is_err() {
             tracing::error!("the engine's thread panicked; its invocations have been answered");
+        }
+    }
+}
+
+/// Marks the device as lost if the thread that owns it panics: nothing can be asked of it any more.
+struct NotesPanic(Arc<Shared>);
+
+impl Drop for NotesPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.note_lost();
         }
     }
 }
@@ -179,9 +194,13 @@ impl EngineHandle {
         self.send(Command::Cancel(id));
     }
 
-    /// What the engine tells about itself; all zero once it has stopped.
+    /// What the engine tells about itself; all zero once it has stopped, and lost if it stopped by a panic.
     pub fn statistics(&self) -> EngineStatistics {
-        let mut statistics = self.ask(|answer| Command::Statistics { answer }).unwrap_or_default();
+        let mut statistics = self.ask(|answer| Command::Statistics { answer }).unwrap_or_else(|| {
+            let mut stopped = EngineStatistics::default();
+            stopped.device.lost = self.is_lost().then(|| "the thread that drives it panicked; restart the daemon".into());
+            stopped
+        });
         // The system is asked here and not by the engine's thread: it looks at every page.
         for function in &mut statistics.functions {
             let bundle = self.shared.find(&function.key).map(|function| Arc::clone(&function.bundle));

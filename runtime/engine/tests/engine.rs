@@ -478,6 +478,12 @@ fn a_panic_of_the_thread_answers_everyone() {
     setup.device.panic_on_submit();
     assert_eq!(setup.submit(Class::BestEffort, 64, 0).error(), InvokeError::ShuttingDown);
     assert_eq!(setup.submit(Class::RealTime, 64, 0).error(), InvokeError::ShuttingDown);
+    let begin = std::time::Instant::now();
+    while !setup.handle.is_lost() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the device of a thread that panicked does not count as lost");
+        std::thread::yield_now();
+    }
+    assert!(setup.handle.statistics().device.lost.is_some_and(|why| why.contains("panicked")));
     setup.engine.shutdown();
 }
 

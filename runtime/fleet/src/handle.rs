@@ -71,7 +71,7 @@ impl FleetHandle {
         Ok(device)
     }
 
-    /// The device of a name; a kind alone, as in `host`, is the first of it.
+    /// The device of a name; a kind alone, as in `host`, is number 0 of it.
     fn named(&self, name: &str) -> Result<DeviceId, EngineError> {
         let is_it = |known: &String| known == name || known.strip_suffix(":0").is_some_and(|kind| kind == name);
         let at = self.0.names.iter().position(is_it);
@@ -144,7 +144,11 @@ impl Inference for FleetHandle {
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
         let device = self.placements().device_of(function);
         let member = device.and_then(|device| self.member(device)).ok_or_else(|| EngineError::NotLoaded(function.clone()))?;
-        member.unload(function)?;
+        match member.unload(function) {
+            // With the device went its functions; what is left of this one is its place in the table.
+            Err(EngineError::ShuttingDown) if member.is_lost() => {}
+            other => other?,
+        }
         self.placements_mut().remove(function);
         Ok(())
     }

@@ -26,7 +26,7 @@ pub fn plan(graph: &mut KernelGraph) {
     let placed = place::place(graph, &lifetimes);
     let conflicts = conflicts(&lifetimes, &placed);
     order::add_reuse_edges(graph, &lifetimes, &conflicts);
-    let unshared = lifetimes.iter().map(|l| aligned_bytes(graph, l.buffer)).fold(Expr::Const(0), |a, b| a + b);
+    let unshared = sum(&lifetimes.iter().map(|l| aligned_bytes(graph, l.buffer)).collect::<Vec<_>>());
     let (states, state_bytes) = states(graph);
     graph.plan = MemoryPlan {
         arena_bytes: Some(crate::size::canonical(&placed.arena_bytes)),
@@ -36,6 +36,18 @@ pub fn plan(graph: &mut KernelGraph) {
         state_bytes,
         states,
     };
+}
+
+/// A sum as a balanced tree: readers of a bundle bound how deep an expression is.
+fn sum(terms: &[Expr]) -> Expr {
+    match terms {
+        [] => Expr::Const(0),
+        [only] => only.clone(),
+        _ => {
+            let (left, right) = terms.split_at(terms.len() / 2);
+            sum(left) + sum(right)
+        }
+    }
 }
 
 /// State buffers live as long as each other: one stands behind the other. Nothing where there are none.

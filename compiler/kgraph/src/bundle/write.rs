@@ -4,10 +4,13 @@ use super::BundleError;
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, Member, WEIGHTS, WEIGHTS_TENSOR};
 use crate::graph::{FORMAT_VERSION, KernelGraph};
 use crate::hexadecimal;
+use crate::limits::JSON_BYTES_MAX;
 use crate::pieces::Pieces;
 use crate::target::TargetImage;
 use crate::validate;
 use flate2::{Compression, GzBuilder};
+use serde::Serialize;
+use serde::de::IgnoredAny;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -62,7 +65,8 @@ pub fn write_bundle(path: &Path, contents: &BundleContents<'_>) -> Result<String
 
 fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) -> io::Result<String> {
     let mut writer = MemberWriter { zip: ZipWriter::new(io::BufWriter::new(File::create(path)?)), members: BTreeMap::new() };
-    writer.member(GRAPH, |out| serde_json::to_writer(out, contents.graph).map_err(io::Error::from))?;
+    let graph = json(GRAPH, contents.graph)?;
+    writer.member(GRAPH, |out| out.write_all(&graph))?;
     let header = weights_header(weights_bytes);
     writer.member(WEIGHTS, |out| write_weights(out, &header, &contents.weights))?;
     let member = writer.members.get_mut(WEIGHTS).expect("it was just written");
@@ -71,7 +75,9 @@ fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) ->
         let folder = format!("targets/{}", target.image.name);
         let source = target.source.as_ref().map(|text| writer.source(text)).transpose()?;
         let image = TargetImage { source, ..target.image.clone() };
-        writer.member(&format!("{folder}/target.json"), |out| serde_json::to_writer(out, &image).map_err(io::Error::from))?;
+        let name = format!("{folder}/target.json");
+        let image = json(&name, &image)?;
+        writer.member(&name, |out| out.write_all(&image))?;
         writer.member(&format!("{folder}/code"), |out| out.write_all(&target.code))?;
         if let Some(ptx) = &target.ptx {
             writer.member(&format!("{folder}/kernels.ptx"), |out| out.write_all(ptx.as_bytes()))?;
@@ -85,6 +91,19 @@ fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) ->
     file.flush()?;
     file.sync_all()?;
     Ok(hexadecimal::text(&Sha256::digest(&manifest)))
+}
+
+/// A member as JSON that readers take: they bound its bytes, and how deep its values are nested.
+fn json(name: &str, value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let bytes = serde_json::to_vec(value)?;
+    let refused = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{name} could not be read again: {reason}"));
+    if bytes.len() > JSON_BYTES_MAX {
+        return Err(refused(format!("it has {} bytes, at most {JSON_BYTES_MAX} are possible", bytes.len())));
+    }
+    match serde_json::from_slice::<IgnoredAny>(&bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(refused(format!("{error}; a size of the model is computed in too many steps"))),
+    }
 }
 
 /// What stands in front of the weights: their size, and the safetensors header padded so that the data starts at a multiple of 256 bytes.

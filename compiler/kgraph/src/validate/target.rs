@@ -51,7 +51,7 @@ fn sizes_are_known(graph: &KernelGraph, target: &TargetImage) -> Result<(), Inva
 }
 
 fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
-    let threads: u64 = kernel.block.iter().map(|&d| u64::from(d)).product();
+    let threads = kernel.block.iter().fold(1, |threads: u64, &d| threads.saturating_mul(d.into()));
     if threads == 0 || threads > BLOCK_THREADS_MAX {
         return Err(invalid(&kernel.name, format!("a block of {threads} threads, 1 to {BLOCK_THREADS_MAX} are possible")));
     }

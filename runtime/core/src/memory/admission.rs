@@ -22,13 +22,42 @@ impl Memory {
     /// The refusal says which, with bytes.
     pub fn check(&self, spec: &InvocationSpec) -> Result<(), Refusal> {
         let sets = self.sets_of(spec);
-        let constants: u64 = sets.iter().map(|&set| self.constants.set_bytes(set)).sum();
-        let bytes: u64 = spec.stages.iter().fold(0, |sum, stage| sum.saturating_add(stage.bytes));
-        let (wanted, total) = (bytes.saturating_add(constants), self.ledger.total());
-        if wanted <= total {
-            return self.check_quota(spec, &sets);
+        match self.misfit(&sets, spec.stages.iter().map(|stage| stage.bytes)) {
+            Some(refusal) => Err(refusal),
+            None => self.check_quota(spec, &sets),
         }
-        Err(Refusal::OutOfMemory { wanted, constants, free: self.ledger.free_bytes(), obtainable: self.obtainable_bytes(), total })
+    }
+
+    /// Why an invocation with these constants and this memory per stage would not fit the device if it had it for itself; `None` if it would.
+    fn misfit(&self, sets: &[ItemId], stages: impl Iterator<Item = u64>) -> Option<Refusal> {
+        let constants = match sets {
+            [only] => self.constants.set_bytes(*only),
+            several => self.constants.bytes_of(several),
+        };
+        let wanted = stages.fold(constants, u64::saturating_add);
+        let total = self.ledger.total() - self.ledger.withheld();
+        let refusal = || Refusal::OutOfMemory {
+            wanted,
+            constants,
+            free: self.ledger.free_bytes(),
+            obtainable: self.obtainable_bytes(),
+            total,
+        };
+        (wanted > total).then(refusal)
+    }
+
+    /// Refuses invocations that fitted the device when they came, and do not since memory of it was withheld.
+    pub(super) fn refuse_misfits(&mut self) {
+        let waiting: Vec<TaskId> = self.cold.iter().map(|(_, task)| *task).collect();
+        for task in waiting {
+            let invocation = &self.invocations[&task];
+            let refusal = self.misfit(&invocation.sets, invocation.stages.iter().map(|stage| stage.bytes));
+            if let Some(refusal) = refusal
+                && !std::mem::replace(&mut self.invocation_mut(task).ending, true)
+            {
+                self.actions.push_back(Action::Refuse { task, refusal });
+            }
+        }
     }
 
     /// The sets of constants of an invocation, each once.

@@ -215,6 +215,13 @@ pub enum Action {
         /// Why.
         why: Arc<str>,
     },
+    /// End an invocation that waits: it fitted when it came, and does not since memory was withheld.
+    Refuse {
+        /// The invocation.
+        task: TaskId,
+        /// What it needs and what there is.
+        refusal: Refusal,
+    },
     /// Memory for each stage of an invocation.
     Grant {
         /// The invocation.

@@ -273,5 +273,6 @@ impl Memory {
             fresh.filter(|fresh| overlaps(&fresh.place)).for_each(|fresh| fresh.clear = true);
         }
         self.ledger.withhold(place);
+        self.refuse_misfits();
     }
 }

@@ -443,7 +443,7 @@ impl World {
                 self.totals.made_cold += 1;
                 self.set_stage(task, Stage::Cold);
             }
-            Action::Fail { task, .. } => self.set_stage(task, Stage::Ending),
+            Action::Fail { task, .. } | Action::Refuse { task, .. } => self.set_stage(task, Stage::Ending),
             Action::Begin { task } if self.fails() => self.end(task),
             Action::Begin { task } => {
                 assert_eq!(self.invocations[&task].slots.len(), self.invocations[&task].spec.stages.len(), "it has memory for every stage");

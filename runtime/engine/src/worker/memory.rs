@@ -41,6 +41,10 @@ impl Worker {
             Action::Unready { task } => self.become_unready(task),
             Action::Begin { task } => self.write_all_inputs(task),
             Action::Fail { task, why } => self.fail(task, InvokeError::Device(format!("the constants cannot be loaded: {why}"))),
+            Action::Refuse { task, refusal } => {
+                let error = InvokeError::refused(refusal, self.invocation(task).submission.chain.tenant());
+                self.fail(task, error);
+            }
             Action::Grant { task, slots } => self.grant(task, slots),
             Action::TakeBack { task } => self.take_back(task),
             Action::GiveBack { slot, place } => self.give_back(slot, place),

@@ -68,15 +68,22 @@ impl Update {
     }
 }
 
+/// Two tensors that must have the same shape.
+fn same_shapes(lowering: &Lowering, a: ValueId, b: ValueId) -> LowerResult<()> {
+    let (left, right) = (lowering.shape(a), lowering.shape(b));
+    if left.len() != right.len() {
+        return invalid(format!("indices of shape {} and updates of shape {}", shape_text(left), shape_text(right)));
+    }
+    left.iter().zip(right).try_for_each(|(a, b)| lowering.equal_dims(a.clone(), b.clone()).map(drop))
+}
+
 /// `Scatter` and `ScatterElements`: each update has its own place on all axes but one. A thread per line along that axis.
 pub(super) fn scatter_elements(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (update, [data, indices, updates]) = Update::of(lowering, call)?;
     let (shape, index_shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
     let axis = axis_of(call.int("axis", 0)?, shape.len())?;
     check_within(lowering, &index_shape, &shape, axis)?;
-    for (a, b) in index_shape.iter().zip(lowering.shape(updates)) {
-        lowering.equal_dims(a.clone(), b.clone())?;
-    }
+    same_shapes(lowering, indices, updates)?;
     let lines: Vec<Expr> = shape.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, d)| d.clone()).collect();
     let mut nest = NestBuilder::new("scatter_elements", lines);
     let mut place = nest.point();
@@ -201,6 +208,10 @@ pub(super) fn tensor_scatter(lowering: &mut Lowering, call: &Call<'_>) -> Result
     let at = nest.offset(&shape, &place);
     if let Some(starts) = call.optional(2) {
         let start_ty = index_type(lowering, starts)?;
+        match lowering.shape(starts) {
+            [count] => lowering.equal_dims(shape[0].clone(), count.clone())?,
+            other => return invalid(format!("write_indices of shape {}, one per sequence is needed", shape_text(other))),
+        };
         inputs.push(starts);
         let start = nest.load(2, start_ty, &place[0]);
         let start = if start_ty == ty { start } else { nest.cast(&start, ty) };

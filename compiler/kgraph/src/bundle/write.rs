@@ -10,7 +10,7 @@ use crate::target::TargetImage;
 use crate::validate;
 use flate2::{Compression, GzBuilder};
 use serde::Serialize;
-use serde::de::IgnoredAny;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -94,13 +94,13 @@ fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) ->
 }
 
 /// A member as JSON that readers take: they bound its bytes, and how deep its values are nested.
-fn json(name: &str, value: &impl Serialize) -> io::Result<Vec<u8>> {
+fn json<T: Serialize + DeserializeOwned>(name: &str, value: &T) -> io::Result<Vec<u8>> {
     let bytes = serde_json::to_vec(value)?;
     let refused = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{name} could not be read again: {reason}"));
     if bytes.len() > JSON_BYTES_MAX {
         return Err(refused(format!("it has {} bytes, at most {JSON_BYTES_MAX} are possible", bytes.len())));
     }
-    match serde_json::from_slice::<IgnoredAny>(&bytes) {
+    match serde_json::from_slice::<T>(&bytes) {
         Ok(_) => Ok(bytes),
         Err(error) => Err(refused(format!("{error}; a size of the model is computed in too many steps"))),
     }

@@ -14,7 +14,7 @@ const NO_FRAME: u32 = u32::MAX;
 /// What becomes of IR, from the cache or from LLVM.
 pub(crate) fn compile_ir(name: &str, ir: &str, level: CpuLevel, cache: &DiskCache) -> Result<Compiled, HostError> {
     let (major, minor, patch) = inkwell::support::get_llvm_version();
-    let llvm = format!("{major}.{minor}.{patch} {:?} {}", settings::ARGUMENTS, object::PIPELINE);
+    let llvm = format!("{major}.{minor}.{patch} {:?} {}", settings::ARGUMENTS, object::pipeline_for(ir));
     let key = digest_of([FORMAT, llvm.as_bytes(), level.target_name().as_bytes(), ir.as_bytes()]);
     if let Some(compiled) = cache.read(&key).and_then(|bytes| decode(&bytes)) {
         return Ok(compiled);

@@ -16,8 +16,22 @@ pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// Passes over a kernel. Vectorisation is done already, so what remains is to clean up, simplify and unroll. Against `default<O2>` this takes less than two thirds of the time for code that is as fast
 /// (`atoll bench kernel`).
-pub(crate) const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
+const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
                         gvn,loop-unroll,instsimplify,simplifycfg,adce)";
+
+/// The same for a kernel of more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without unrolling: for each loop that LLVM unrolls, or asks whether to, it goes through what follows, which takes a time
+/// that is quadratic in loops.
+const PIPELINE_OF_LARGE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
+                        gvn,instsimplify,simplifycfg,adce)";
+
+/// Basic blocks of a kernel up to which its loops are unrolled. Kernels of models have some hundreds.
+const MAX_UNROLLED_BLOCKS: usize = 1500;
+
+/// The passes for an IR text.
+pub(crate) fn pipeline_for(text: &str) -> &'static str {
+    let labels = text.lines().filter(|line| line.ends_with(':')).count();
+    if labels > MAX_UNROLLED_BLOCKS { PIPELINE_OF_LARGE } else { PIPELINE }
+}
 
 /// What becomes of one IR module.
 #[derive(Debug)]
@@ -42,19 +56,19 @@ pub(crate) fn compile_ir(name: &str, text: &str, level: CpuLevel, keep_ir: bool)
     if cfg!(debug_assertions) {
         module.verify().map_err(|e| failure(e.to_string()))?;
     }
-    optimise(&module, &machine).map_err(failure)?;
+    optimise(&module, &machine, pipeline_for(&text)).map_err(failure)?;
     let (object, frame_bytes) = largest_frame(&context, || machine.write_to_memory_buffer(&module, FileType::Object));
     let object = object.map_err(|e| failure(e.to_string()))?;
     let optimised = keep_ir.then(|| module.print_to_string().to_string());
     Ok(Compiled { object: object.as_slice().to_vec(), optimised, frame_bytes })
 }
 
-fn optimise(module: &Module<'_>, machine: &TargetMachine) -> Result<(), String> {
+fn optimise(module: &Module<'_>, machine: &TargetMachine, pipeline: &str) -> Result<(), String> {
     let options = PassBuilderOptions::create();
     options.set_loop_vectorization(false);
     options.set_loop_slp_vectorization(false);
     options.set_loop_interleaving(false);
-    module.run_passes(PIPELINE, machine, options).map_err(|e| e.to_string())
+    module.run_passes(pipeline, machine, options).map_err(|e| e.to_string())
 }
 
 fn target_machine(level: CpuLevel) -> Result<TargetMachine, HostError> {

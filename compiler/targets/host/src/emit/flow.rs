@@ -15,6 +15,10 @@ use atoll_lower::program::{BlockId, EXIT, Reg, Term};
 /// An influence at least this many instructions long is skipped by a jump where no lane wants it.
 const WORTH_A_JUMP: usize = 6;
 
+/// Instructions of influences, for each instruction of the kernel and beside that, from which on no copy is made for lanes that agree.
+const MAX_LINEARISED: usize = 8;
+const MIN_LINEARISED: usize = 2000;
+
 /// Loops that lanes leave in different iterations, in each other, and exits that lie on the way to others: this much deep. Writing them recurses, and each takes a copy or a mask of its own.
 const MAX_NESTED: usize = 256;
 
@@ -62,6 +66,18 @@ pub(super) struct Flow {
     queue: Vec<(ContextId, BlockId)>,
     /// How many exits the one being written lies behind.
     exits: usize,
+    /// Instructions of influences written so far, each as often as it was written.
+    linearised: usize,
+    /// From how many of them on lanes that agree do not stay in their context any more. Influences lie in each other, and what follows in the context is written again with all
+    /// influences there: in a chain of branches with one end, as often as the chain is long.
+    most_linearised: usize,
+}
+
+impl Flow {
+    pub(super) fn new(program: &Program) -> Flow {
+        let instructions: usize = program.blocks.iter().map(|block| block.insts.len() + 1).sum();
+        Flow { most_linearised: MAX_LINEARISED * instructions + MIN_LINEARISED, ..Flow::default() }
+    }
 }
 
 impl Emitter<'_> {
@@ -345,7 +361,8 @@ impl Emitter<'_> {
     fn diverge(&mut self, context: ContextId, block: BlockId, yes: (BlockId, &Val), no: (BlockId, &Val)) -> Result<(), HostError> {
         let nodes = self.analysis.influence(block);
         let length: usize = nodes.iter().map(|&b| self.program.blocks[b].insts.len() + 1).sum();
-        if length >= WORTH_A_JUMP {
+        self.flow.linearised += length;
+        if length >= WORTH_A_JUMP && self.flow.linearised <= self.flow.most_linearised {
             // Where the whole warp agrees, it stays in its context.
             for ((_, lanes), (target, _)) in [(yes, no), (no, yes)] {
                 let (agree, part) = (self.w.label("agree"), self.w.label("part"));

@@ -163,7 +163,7 @@ pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLeve
         loads: Loads::of(program),
         alignments: Alignments::of(program, analysis.block),
         check,
-        flow: flow::Flow::default(),
+        flow: flow::Flow::new(program),
         regions: regions::Regions::plan(program, analysis).map_err(|error| LowerError::too_large(TARGET, &program.name, error))?,
         lane_arrays: HashMap::new(),
         math: BTreeSet::new(),

@@ -27,6 +27,7 @@ pub struct Walk {
     pub module: Module,
     symbols: Vec<i64>,
     /// The content of every buffer.
+    /// Of the buffers, and behind them the words of the checks.
     contents: Vec<Vec<u8>>,
 }
 
@@ -49,6 +50,7 @@ impl Walk {
                 _ => vec![0; bytes],
             });
         }
+        contents.push(vec![0; 4 * graph.checks.len()]);
         Ok(Walk { module: atoll_ptx::parse(&text)?, symbols, contents, bundle })
     }
 
@@ -88,22 +90,26 @@ impl Walk {
         }
         let mut ids: Vec<usize> = Vec::new();
         let mut args = Vec::new();
+        let mut place = |id: usize| {
+            let index = ids.iter().position(|known| *known == id).unwrap_or(ids.len());
+            ids.extend((index == ids.len()).then_some(id));
+            index
+        };
         for argument in &spec.args {
             args.push(match argument {
                 Argument::Buffer { buffer, offset } => {
-                    let id = buffer.0 as usize;
-                    let index = ids.iter().position(|known| *known == id).unwrap_or(ids.len());
-                    ids.extend((index == ids.len()).then_some(id));
-                    Arg::Buffer { index, offset: u64::try_from(offset.eval(&self.symbols)?)? }
+                    Arg::Buffer { index: place(buffer.0 as usize), offset: u64::try_from(offset.eval(&self.symbols)?)? }
                 }
+                Argument::Check { check } => Arg::Buffer { index: place(graph.buffers.len()), offset: 4 * u64::from(*check) },
                 Argument::Int { dtype, value } => Arg::Value(value.eval(&self.symbols)?.to_le_bytes()[..dtype.bytes() as usize].to_vec()),
                 Argument::F32 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
                 Argument::F64 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
                 Argument::Bytes { .. } => anyhow::bail!("no kernel of ours takes a structure"),
             });
         }
+        let name = |id: usize| graph.buffers.get(id).map_or_else(|| "checks".into(), |buffer| buffer.name.clone());
         let buffers =
-            ids.iter().map(|&id| Buffer { name: graph.buffers[id].name.clone(), bytes: self.contents[id].clone(), writable: true });
+            ids.iter().map(|&id| Buffer { name: name(id), bytes: self.contents[id].clone(), writable: true });
         let launch = Launch { grid, shared_bytes: 0, args };
         let entry = facts.name.as_str();
         Ok(Some((Trial { module: &self.module, entry, block: facts.block, launch, buffers: buffers.collect() }, ids)))

@@ -6,7 +6,7 @@ use crate::schedule::{Schedule, Tensor, Work, WorkKind};
 use crate::target::TargetDescription;
 use crate::writer::Written;
 use atoll_frontend::tensor_graph::Op;
-use atoll_kgraph::{Expr, KernelId, LaunchSpec};
+use atoll_kgraph::{Argument, Expr, KernelId, LaunchSpec};
 use atoll_ptx::{Address, AddressBase, Directive, Function, Instruction, Item, ItemKind, Module, Name, Operand, StatementKind, build};
 use std::collections::HashMap;
 
@@ -40,6 +40,7 @@ pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, 
     let mut launches = Vec::with_capacity(schedule.work.len());
     for (node, work) in schedule.graph.nodes.iter().zip(&schedule.work) {
         let written = check_sizes(work).and_then(|()| write(target, work)).map_err(|e| e.at(&node.name))?;
+        let written = written.map(|written| numbered(written, &work.checks).map_err(|e| e.at(&node.name))).transpose()?;
         launches.push(written.map(|written| emitter.add(limit_registers(target, written))));
     }
     Ok(Emitted { module: emitter.module, kernels: emitter.kernels, launches })
@@ -73,6 +74,17 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
         },
     };
     written.map(Some)
+}
+
+/// The kernel with arguments that name the checks of the graph.
+fn numbered(mut written: Written, checks: &[(u32, u32)]) -> Result<Written, CodegenError> {
+    for argument in &mut written.args {
+        if let Argument::Check { check } = argument {
+            let known = checks.iter().find(|(number, _)| number == check);
+            *check = known.ok_or_else(|| CodegenError::inconsistent(format!("check {check} of its kernel is in no table")))?.1;
+        }
+    }
+    Ok(written)
 }
 
 /// Tells the assembler how many registers a thread may take.

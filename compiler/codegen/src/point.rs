@@ -2,6 +2,7 @@
 
 use crate::error::CodegenError;
 use crate::scalar::{Scalar, held_as, is_float};
+use crate::schedule::DIVISION;
 use crate::writer::Writer;
 use atoll_frontend::tensor_graph::{PointArg, PointOp, PointProgram, PointStep};
 use atoll_kgraph::DType;
@@ -235,6 +236,11 @@ impl Writer {
         let signed = matches!(ty, ScalarType::S32 | ScalarType::S64);
         let x = self.in_register(&args[0], ty);
         let y = args.get(1).cloned().unwrap_or_else(|| 0.into());
+        if step.may_divide_by_zero() {
+            let divisor = self.in_register(&y, ty);
+            let is_zero = self.make(ScalarType::Pred, &format!("setp.eq.{ty}"), [divisor, 0.into()]);
+            self.violated(DIVISION, &is_zero);
+        }
         Ok(match step.op {
             PointOp::Add => self.make(ty, &format!("add.{ty}"), [x, y]),
             PointOp::Sub => self.make(ty, &format!("sub.{ty}"), [x, y]),

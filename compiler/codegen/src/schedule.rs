@@ -3,6 +3,7 @@
 //! A value's elements live in a [`Place`]. A reshape gives its result the place of its operand; a client's output that cannot be written where it is
 //! produced (it is an input, a constant, or an output already) gets a copy node. Constants are stored once by content.
 
+mod checks;
 mod lower;
 mod storage;
 
@@ -10,9 +11,12 @@ use crate::error::CodegenError;
 use crate::strides;
 use atoll_frontend::batch::{self, Batch};
 use atoll_frontend::tensor_graph::{Cell, Direction, Op, TensorGraph, ValueId};
-use atoll_kgraph::{BatchAxis, BufferId, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind};
+use atoll_kgraph::{BatchAxis, BufferId, Check, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind};
+use checks::OwnCheck;
 use std::sync::Arc;
 use storage::Storage;
+
+pub(crate) use checks::{DIVISION, FIRST_OWN};
 
 /// A scheduled model: the target-independent half of a bundle, and what each node computes.
 #[derive(Clone, Debug)]
@@ -45,6 +49,8 @@ pub struct Work {
     pub inputs: Vec<Tensor>,
     /// Its results.
     pub outputs: Vec<Tensor>,
+    /// What its kernel checks: the kernel's own number of the check, and its index in the graph.
+    pub checks: Vec<(u32, u32)>,
 }
 
 /// The operators of a schedule: those of the tensor graph and the few that scheduling makes of them.
@@ -92,7 +98,7 @@ pub struct Tensor {
 
 /// Schedules a tensor graph: buffers, weights, nodes with their dependencies. The memory plan is left empty.
 pub fn schedule(graph: &TensorGraph) -> Result<Schedule, CodegenError> {
-    let mut scheduler = Scheduler { graph, storage: Storage::new(graph), nodes: Vec::new(), work: Vec::new() };
+    let mut scheduler = Scheduler { graph, storage: Storage::new(graph), nodes: Vec::new(), work: Vec::new(), checks: Vec::new() };
     for node in &graph.nodes {
         scheduler.node(node).map_err(|e| e.at(&node.name))?;
     }
@@ -106,6 +112,7 @@ struct Scheduler<'g> {
     storage: Storage<'g>,
     nodes: Vec<Node>,
     work: Vec<Work>,
+    checks: Vec<Check>,
 }
 
 impl Scheduler<'_> {
@@ -137,13 +144,19 @@ impl Scheduler<'_> {
     }
 
     fn push_kernel(&mut self, name: &str, kind: WorkKind, inputs: Vec<Tensor>, outputs: Vec<Tensor>) {
-        self.push(name.to_owned(), NodeKind::Kernel, Work { kind, inputs, outputs });
+        let node = NodeId(self.nodes.len() as u32);
+        let mut checks = Vec::new();
+        for OwnCheck { number, text, values } in checks::of(&kind, &inputs) {
+            checks.push((number, self.checks.len() as u32));
+            self.checks.push(Check { node, text: text.into(), values });
+        }
+        self.push(name.to_owned(), NodeKind::Kernel, Work { kind, inputs, outputs, checks });
     }
 
     fn push_copy(&mut self, name: &str, from: Tensor, to: Tensor) {
         let bytes = Expr::product(&to.shape) * to.dtype.bytes() as i64;
         let kind = NodeKind::copy(from.buffer, to.buffer, bytes);
-        self.push(name.to_owned(), kind, Work { kind: WorkKind::Copy, inputs: vec![from], outputs: vec![to] });
+        self.push(name.to_owned(), kind, Work { kind: WorkKind::Copy, inputs: vec![from], outputs: vec![to], checks: vec![] });
     }
 
     /// Copies to every output of the client that is not written by its producer.
@@ -178,6 +191,7 @@ impl Scheduler<'_> {
             batch,
             elements: self.graph.elements.clone(),
             conditions: self.graph.conditions.clone(),
+            checks: self.checks,
             ..KernelGraph::default()
         };
         Ok(Schedule { graph, weights, weights_bytes, work: self.work })

@@ -55,6 +55,7 @@ pub(crate) struct Writer {
     args: Vec<Argument>,
     sizes: HashMap<Expr, Name>,
     bases: HashMap<(BufferId, Expr), Name>,
+    checks: HashMap<u32, Name>,
     specials: HashMap<&'static str, Name>,
 }
 
@@ -72,7 +73,7 @@ impl Writer {
     pub(crate) fn new(stem: impl Into<String>) -> Writer {
         let stem = stem.into();
         let builder = KernelBuilder::new(&stem);
-        Writer { stem, builder, args: Vec::new(), sizes: HashMap::new(), bases: HashMap::new(), specials: HashMap::new() }
+        Writer { stem, builder, args: Vec::new(), sizes: HashMap::new(), bases: HashMap::new(), checks: HashMap::new(), specials: HashMap::new() }
     }
 
     /// Ends the kernel. `block` is `[x, y, z]`, its product a multiple of a warp.
@@ -96,6 +97,22 @@ impl Writer {
         self.args.push(Argument::Buffer { buffer: tensor.buffer, offset: tensor.offset.clone() });
         self.bases.insert(place, base.clone());
         base
+    }
+
+    /// Notes where the predicate holds that a check of the kernel is violated, by its own number; the launch's argument gets the graph's. Lanes that compute nothing must not come here.
+    pub(crate) fn violated(&mut self, check: u32, predicate: &Name) {
+        let word = match self.checks.get(&check) {
+            Some(word) => word.clone(),
+            None => {
+                let generic = self.builder.load_param(ScalarType::U64, "check");
+                let word = self.builder.hoisted(ScalarType::U64, "cvta.to.global.u64", [generic.into()]);
+                self.args.push(Argument::Check { check });
+                self.checks.insert(check, word.clone());
+                word
+            }
+        };
+        let one = self.make(ScalarType::U32, "mov.u32", [1.into()]);
+        self.emit_if(predicate, "st.global.u32", [mem(&word, 0), one.into()]);
     }
 
     /// A size: known, or a parameter.

@@ -1,6 +1,7 @@
 //! Building and composing scalar programs.
 
 use crate::tensor_graph::{PointArg, PointOp, PointProgram, PointStep, ValueId};
+use crate::tensor::is_float;
 use atoll_kgraph::DType;
 
 /// Builds a program step by step; the last step is the result.
@@ -23,6 +24,12 @@ impl ProgramBuilder {
 }
 
 impl PointStep {
+    /// Whether it divides integers by a number that may be zero, which fails the invocation.
+    pub fn may_divide_by_zero(&self) -> bool {
+        let divides = matches!(self.op, PointOp::Div | PointOp::Mod) && !is_float(self.ty);
+        divides && !matches!(self.args.get(1), Some(PointArg::Const(divisor)) if *divisor != 0.0)
+    }
+
     /// The type of its result.
     pub fn result_type(&self) -> DType {
         match self.op {
@@ -34,6 +41,11 @@ impl PointStep {
 }
 
 impl PointProgram {
+    /// Whether a step may divide an integer by zero.
+    pub fn may_divide_by_zero(&self) -> bool {
+        self.steps.iter().any(PointStep::may_divide_by_zero)
+    }
+
     /// One step on inputs `0..inputs`.
     pub fn single(op: PointOp, ty: DType, inputs: u32) -> PointProgram {
         PointProgram { steps: vec![PointStep { op, ty, args: (0..inputs).map(PointArg::Input).collect() }] }

@@ -35,6 +35,8 @@ pub enum Feature {
     InputElements,
     /// [`crate::Condition`]
     Conditions,
+    /// [`crate::Check`]
+    Checks,
 }
 
 impl Feature {
@@ -54,6 +56,7 @@ impl Feature {
             Feature::PackedConstants => "constants packed for the target",
             Feature::InputElements => "sizes that are elements of an input",
             Feature::Conditions => "conditions on sizes",
+            Feature::Checks => "errors raised by kernels",
         }
     }
 }
@@ -74,6 +77,7 @@ pub fn of_graph(graph: &KernelGraph) -> BTreeSet<Feature> {
     let has_state =
         graph.buffers_of(BufferKind::State).next().is_some() || !graph.plan.states.is_empty() || graph.plan.state_bytes.is_some();
     found.extend(has_state.then_some(Feature::State));
+    found.extend((!graph.checks.is_empty()).then_some(Feature::Checks));
     for node in &graph.nodes {
         match &node.kind {
             NodeKind::Fill { .. } => found.extend([Feature::Fill]),

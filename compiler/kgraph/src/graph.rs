@@ -1,6 +1,7 @@
 //! The target-independent skeleton: symbols, buffers, nodes, memory plan.
 
 use crate::batch::BatchAxis;
+use crate::check::Check;
 use crate::condition::{Condition, InputElement};
 use crate::expr::{Expr, SymbolId};
 use crate::segment::{Scalar, Segment};
@@ -46,6 +47,9 @@ pub struct KernelGraph {
     /// What sizes must satisfy beyond the ranges of the symbols.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// What kernels check while they run; [`crate::Argument::Check`] names them by index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
 }
 
 /// A symbol whose value is read from the device when a node is complete, as the number of elements that a selection left.

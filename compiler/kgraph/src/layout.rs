@@ -1,7 +1,7 @@
 //! What one invocation needs in device memory, and where in it everything lies.
 //!
 //! An invocation gets one allocation. From its start: inputs, outputs, the arena of temporary buffers, and the *control area*, which is zeroed when an invocation
-//! begins: the task's epoch word, one evicted word per launch, and the progress maps (design D5). Constants lie elsewhere, since invocations share them.
+//! begins: the task's epoch word, one word per check, one evicted word per launch, and the progress maps (design D5). Constants lie elsewhere, since invocations share them.
 //!
 //! The size is a pure function of graph, target and symbols, so that what an inspection prints is what a run uses. Everything a launch or a copy is given is
 //! checked here against the size of its buffer: a layout that exists is one in which nothing reaches beyond the allocation by the compiler's own plan.
@@ -15,6 +15,9 @@ const PROGRESS_ALIGN: u64 = 16;
 
 /// Bytes kept for the epoch word: a line of its own, because every block of every launch reads it while others write progress.
 const EPOCH_LINE_BYTES: u64 = BUFFER_ALIGN;
+
+/// Bytes of the word in which a kernel notes that a check is violated.
+const CHECK_WORD_BYTES: u64 = 4;
 
 /// A range of bytes within an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -53,6 +56,8 @@ pub struct InvocationLayout {
     pub control: Place,
     /// Offset of the epoch word.
     pub epoch_word: u64,
+    /// The words of the graph's checks, four bytes each, in their order.
+    pub checks: Place,
     /// Per node: its launch; `None` for a node that is no kernel or has no blocks.
     pub launches: Vec<Option<LaunchLayout>>,
 }
@@ -139,10 +144,16 @@ impl InvocationLayout {
         }
         check_transfers(graph, symbols, &buffers)?;
         let control_start = cursor.take(EPOCH_LINE_BYTES, BUFFER_ALIGN)?.offset;
+        let checks = cursor.take(CHECK_WORD_BYTES * graph.checks.len() as u64, CHECK_WORD_BYTES)?;
         let launches = place_launches(graph, target, symbols, &buffers, &mut cursor)?;
         let bytes = cursor.take(0, BUFFER_ALIGN)?.offset;
         let control = Place { offset: control_start, bytes: bytes - control_start };
-        Ok(InvocationLayout { bytes, buffers, state_bytes, arena, control, epoch_word: control_start, launches })
+        Ok(InvocationLayout { bytes, buffers, state_bytes, arena, control, epoch_word: control_start, checks, launches })
+    }
+
+    /// Offset of the word of a check.
+    pub fn check_word(&self, check: u32) -> u64 {
+        self.checks.offset + CHECK_WORD_BYTES * u64::from(check)
     }
 
     /// The place of a buffer.
@@ -287,7 +298,7 @@ fn checked_grid(name: &str, spec: &LaunchSpec, symbols: &[i64], buffers: &[Place
         match argument {
             Argument::Buffer { buffer, offset } => address(buffer, offset)?,
             Argument::Bytes { relocations, .. } => relocations.iter().try_for_each(|it| address(&it.buffer, &it.offset))?,
-            Argument::Int { .. } | Argument::F32 { .. } | Argument::F64 { .. } => {}
+            Argument::Int { .. } | Argument::F32 { .. } | Argument::F64 { .. } | Argument::Check { .. } => {}
         }
     }
     let mut grid = [0; 3];

@@ -10,6 +10,7 @@
 
 mod batch;
 pub mod bundle;
+mod check;
 mod condition;
 pub mod constants;
 mod dependencies;
@@ -32,6 +33,7 @@ pub mod target;
 pub mod validate;
 
 pub use batch::BatchAxis;
+pub use check::Check;
 pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bundle};
 pub use condition::{Condition, InputElement, Relation};
 pub use constants::{Constant, ConstantDigest};

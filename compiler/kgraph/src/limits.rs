@@ -20,6 +20,10 @@ pub const VARIANTS_MAX: usize = 64;
 pub const SEGMENT_DEPTH_MAX: usize = 16;
 /// Most iterations of a loop segment.
 pub const TRIPS_MAX: u64 = 1 << 32;
+/// Most checks of a graph: a word of each is zeroed before an invocation and read behind it.
+pub const CHECKS_MAX: usize = 65_536;
+/// Longest text of a check in bytes, and most numbers in it.
+pub const CHECK_TEXT_BYTES_MAX: usize = 1024;
 /// Longest name of a proof or of a layout of packed constants, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 

@@ -52,7 +52,7 @@ pub enum NotAgain {
 }
 
 impl RerunFact {
-    /// Applies the fact to one launch; `overlap` says whether two buffers share memory.
+    /// Applies the fact to one launch; `overlap` says whether two buffers share memory. The word of a check is no buffer's.
     fn bind(&self, launch: &LaunchSpec, overlap: impl Fn(BufferId, BufferId) -> bool) -> Result<(), NotAgain> {
         let pairs = match self {
             RerunFact::Always => return Ok(()),
@@ -60,12 +60,19 @@ impl RerunFact {
             RerunFact::IfDisjoint(pairs) => pairs,
         };
         let buffer = |param: u32| match launch.args.get(param as usize) {
-            Some(Argument::Buffer { buffer, .. }) => Ok(*buffer),
+            Some(Argument::Buffer { buffer, .. }) => Ok(Some(*buffer)),
+            Some(Argument::Check { .. }) => Ok(None),
             // The addresses in a structure are not told apart.
             _ => Err(NotAgain::NoBuffer(param)),
         };
         for &DisjointPair { read, written } in pairs {
-            if overlap(buffer(read)?, buffer(written)?) {
+            let shared = match (buffer(read)?, buffer(written)?) {
+                (Some(a), Some(b)) => overlap(a, b),
+                // One that is read through as well is not written alone.
+                (None, None) => launch.args.get(read as usize) == launch.args.get(written as usize),
+                _ => false,
+            };
+            if shared {
                 return Err(NotAgain::Overlap { read, written });
             }
         }

@@ -269,6 +269,11 @@ pub enum Argument {
         /// IEEE bits.
         bits: u64,
     },
+    /// Address of the word in which the kernel notes that a check is violated ([`crate::Check`]); a u64 parameter. The kernel stores to it and never reads it.
+    Check {
+        /// Index of the check.
+        check: u32,
+    },
     /// A structure by value.
     Bytes {
         /// Its alignment in bytes: 1, 2, 4, 8 or 16.
@@ -299,7 +304,7 @@ impl Argument {
     /// Size in bytes of the parameter.
     pub fn bytes(&self) -> u32 {
         match self {
-            Argument::Buffer { .. } | Argument::F64 { .. } => 8,
+            Argument::Buffer { .. } | Argument::Check { .. } | Argument::F64 { .. } => 8,
             Argument::Int { dtype, .. } => dtype.bytes() as u32,
             Argument::F32 { .. } => 4,
             Argument::Bytes { bytes, .. } => u32::try_from(bytes.len()).unwrap_or(u32::MAX),

@@ -16,7 +16,7 @@ fn zero() -> Expr {
     Expr::Const(0)
 }
 
-/// A graph that uses everything: rows `n`, a size `found` that a node computes, a state, a fill, a copy, an if and a loop.
+/// A graph that uses everything: rows `n`, a size `found` that a node computes, a state, a fill, a copy, an if, a loop, and a check.
 fn graph() -> KernelGraph {
     let n = Expr::from(SymbolId(0));
     let buffer = |name: &str, kind, dtype, shape: &[Expr], weights_offset| BufferSpec {
@@ -70,7 +70,8 @@ fn graph() -> KernelGraph {
             Segment::Loop { trips: Some(n.clone()), condition: Some(condition), trips_max: 64, body: vec![nodes(3, 4)] },
         ],
         elements: vec![],
-        conditions: vec![Condition { place: "node work".into(), relation: Relation::AtLeast, left: n, right: Expr::Const(1) }],
+        conditions: vec![Condition { place: "node work".into(), relation: Relation::AtLeast, left: n.clone(), right: Expr::Const(1) }],
+        checks: vec![Check { node: NodeId(3), text: "a value is not below {}".into(), values: vec![n] }],
     }
 }
 
@@ -87,12 +88,12 @@ fn image() -> TargetImage {
             ranges: vec![SymbolRange { symbol: SymbolId(0), min: 1, max: 1 }],
             launch: LaunchSpec::new(KernelId(1), one(), vec![address(Y), structure.clone()]),
         }],
-        ..LaunchSpec::new(KernelId(0), one(), vec![address(X), structure])
+        ..LaunchSpec::new(KernelId(0), one(), vec![address(X), structure, Argument::Check { check: 0 }])
     };
     let fixed = |args| Some(LaunchSpec::new(KernelId(2), [1, 1, 1].map(Expr::Const), args));
     TargetImage {
         name: "amd-gfx90a".into(),
-        kernels: vec![KernelFacts { amd: Some(amd), ..kernel("many", 32) }, kernel("one", 32), kernel("count", 8)],
+        kernels: vec![KernelFacts { amd: Some(amd), ..kernel("many", 40) }, kernel("one", 32), kernel("count", 8)],
         launches: vec![fixed(vec![address(COUNT)]), fixed(vec![address(COUNT)]), None, Some(work)],
         source: None,
         packed: vec![PackedConstant { buffer: W, layout: "pairs".into(), weights_offset: 256, bytes: 64 }],
@@ -123,7 +124,7 @@ fn everything_is_written_and_read() {
     assert_eq!(TargetImage { source: None, ..read.clone() }, image());
     assert_eq!(
         features::of_graph(&graph()).len() + features::of_target(&graph(), &image()).len(),
-        12,
+        13,
         "every feature there is, but for elements of inputs: they have no rows"
     );
     let layout = InvocationLayout::new(&graph(), &image(), &[1, 3]).unwrap();
@@ -169,6 +170,19 @@ fn a_wrong_batch_axis_is_refused() {
 }
 
 #[test]
+fn wrong_checks_are_refused() {
+    let check = |change: fn(&mut Check)| move |graph: &mut KernelGraph, _: &mut TargetImage| change(&mut graph.checks[0]);
+    refused("node 9 does not exist", check(|c| c.node = NodeId(9)));
+    refused("work: is given check 0, which is none of its own", check(|c| c.node = NodeId(1)));
+    refused("a text of 0 bytes", check(|c| c.text.clear()));
+    refused("a text of 1025 bytes", check(|c| c.text = "x".repeat(1025)));
+    refused("a text for 2 numbers has 1", check(|c| c.text = "{} {}".into()));
+    refused("symbol 9 does not exist", check(|c| c.values[0] = Expr::from(SymbolId(9))));
+    refused("is given check 0, which is none of its own", |graph, _| graph.checks.clear());
+    refused("65537 checks, at most 65536", |graph, _| graph.checks = vec![graph.checks[0].clone(); 65_537]);
+}
+
+#[test]
 fn wrong_structures_are_refused() {
     fn relocations(change: fn(&mut u32, &mut Vec<u8>, &mut Vec<Relocation>)) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
         move |_, image| match &mut image.launches[3].as_mut().unwrap().args[1] {
@@ -183,7 +197,7 @@ fn wrong_structures_are_refused() {
     refused("is given buffer 9", relocations(|_, _, r| r[0].buffer = BufferId(9)));
     refused("a structure of 24 bytes aligned to 3", relocations(|align, _, _| *align = 3));
     refused("a structure of 4097 bytes", relocations(|_, bytes, _| bytes.resize(4097, 0)));
-    refused("40 bytes of arguments do not fit kernel many", relocations(|_, bytes, _| bytes.resize(32, 0)));
+    refused("48 bytes of arguments do not fit kernel many", relocations(|_, bytes, _| bytes.resize(32, 0)));
     refused("4104 bytes of parameters, at most 4096", |_, image| image.kernels[1].params_bytes = 4104);
 }
 

@@ -232,6 +232,10 @@ impl Builder<'_> {
                     let bytes = literal(value, *dtype).ok_or_else(|| self.misfit(index, value, *dtype))?;
                     self.write(start, at, &bytes[..dtype.bytes() as usize]);
                 }
+                Argument::Check { check } => {
+                    let site = Site { space: Space::Invocation, offset: self.layout.check_word(*check) };
+                    address(at, &mut self.relocations, site);
+                }
                 Argument::F32 { bits } => self.write(start, at, &bits.to_le_bytes()),
                 Argument::F64 { bits } => self.write(start, at, &bits.to_le_bytes()),
                 Argument::Bytes { bytes, relocations, .. } => {

@@ -166,7 +166,7 @@ pub enum InvokeError {
     /// The scheduling policy takes no invocations of this class.
     #[error("the scheduling policy takes no {0} invocations; ask for another class, or start the daemon with another policy")]
     ClassRefused(Class),
-    /// The inputs do not fit the function; the text names the input and what is wrong with it.
+    /// The inputs do not fit the function, or a kernel met a value that the model does not take; the text names the input, or the node, and what is wrong.
     #[error("{0}")]
     BadInput(String),
     /// The invocation would not fit even if nothing else were on the device.

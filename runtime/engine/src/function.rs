@@ -158,7 +158,8 @@ fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
         | Feature::Variants
         | Feature::BytesArgument
         | Feature::InputElements
-        | Feature::Conditions => None,
+        | Feature::Conditions
+        | Feature::Checks => None,
     };
     let mut used = features::of_graph(graph).into_iter().chain(features::of_target(graph, image));
     used.find_map(why).map(Into::into)

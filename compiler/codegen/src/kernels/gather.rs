@@ -1,14 +1,14 @@
 //! Gather: rows of the data chosen by an index tensor.
 
 use crate::error::CodegenError;
-use crate::schedule::Tensor;
+use crate::schedule::{FIRST_OWN, Tensor};
 use crate::sweep::{self, Body};
 use crate::target::TargetDescription;
 use crate::writer::{Int, LANES, Writer, Written};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, ScalarType};
 
-/// `output[o, i, n] = data[o, indices[i], n]`; an index that lies outside is held at the nearest end, so that nothing outside the data is read.
+/// `output[o, i, n] = data[o, indices[i], n]`; an index that lies outside violates the kernel's check and is held at the nearest end, so that nothing outside the data is read.
 pub(crate) fn gather(
     target: &TargetDescription,
     axis: usize,
@@ -57,6 +57,8 @@ impl Gather {
         let negative = w.make(ScalarType::Pred, "setp.lt.s64", [index.clone(), 0.into()]);
         let moved = w.make(ScalarType::S64, "add.s64", [index.clone(), (&extent).into()]);
         let index = w.make(ScalarType::S64, "selp.s64", [moved.into(), index, negative.into()]);
+        let outside = w.make(ScalarType::Pred, "setp.ge.u64", [(&index).into(), (&extent).into()]);
+        w.violated(FIRST_OWN, &outside);
         let last = w.make(ScalarType::S64, "sub.s64", [extent.into(), 1.into()]);
         let index = w.make(ScalarType::S64, "min.s64", [index.into(), last.into()]);
         let index = w.make(ScalarType::S64, "max.s64", [index.into(), 0.into()]);

@@ -57,6 +57,8 @@ pub struct Session {
     kernels: HashMap<String, (HostKernel, CompiledKernel)>,
     buffers: Vec<Memory>,
     symbols: Vec<i64>,
+    /// Words of the checks.
+    checks: Memory,
     shared: Memory,
     scratch: Memory,
     _library: libloading::Library,
@@ -87,7 +89,9 @@ impl Session {
         let (shared, scratch) = (Memory::new(most(|k| k.shared_static_bytes)), Memory::new(most(|k| k.scratch_bytes)));
         let symbols = symbols(model);
         let buffers = buffers(&schedule, model, &symbols);
-        Session { schedule, emitted, kernels, buffers, symbols, shared, scratch, _library: library, _file: file }
+        let mut checks = Memory::new(4 * schedule.graph.checks.len());
+        checks.fill(&vec![0; 4 * schedule.graph.checks.len()]);
+        Session { schedule, emitted, kernels, buffers, symbols, checks, shared, scratch, _library: library, _file: file }
     }
 
     /// Runs every node once.
@@ -117,6 +121,12 @@ impl Session {
     pub fn blocks(&self, index: usize) -> u64 {
         let launch = self.emitted.launches[index].as_ref();
         launch.map_or(0, |l| l.grid.iter().map(|e| e.eval(&self.symbols).expect("grid") as u64).product())
+    }
+
+    /// What the first check that is violated says.
+    pub fn violation(&self) -> Option<String> {
+        let violated = self.checks.content().chunks_exact(4).position(|word| word != [0; 4])?;
+        Some(self.schedule.graph.checks[violated].message(&self.symbols).expect("a message"))
     }
 
     /// The client's outputs.
@@ -184,6 +194,10 @@ impl Session {
                     let address = self.buffers[buffer.0 as usize].address().wrapping_add_signed(value(offset));
                     bytes.extend_from_slice(&address.to_le_bytes());
                 }
+                Argument::Check { check } => {
+                    let address = self.checks.address() + 4 * u64::from(*check);
+                    bytes.extend_from_slice(&address.to_le_bytes());
+                }
                 Argument::Int { dtype: DType::I32, value: e } => {
                     bytes.extend_from_slice(&i32::try_from(value(e)).expect("a size or a stride").to_le_bytes())
                 }
@@ -248,6 +262,7 @@ pub fn check(model: &Model, levels: &[(CpuLevel, HostLevel)]) {
     for &(level, host) in levels {
         let mut session = Session::new(model, level, &TargetDescription::host(host));
         session.run();
+        assert_eq!(session.violation(), None, "{}: a check that must hold", model.graph.name);
         for (index, (expected, found)) in expected.iter().zip(session.outputs()).enumerate() {
             compare(&format!("{} output {index} on {host:?}", model.graph.name), expected, &found);
         }

@@ -1,18 +1,20 @@
 //! Convolution and matrix product.
 
 use super::pointwise::{Operands, Scalar, collect};
-use super::{broadcast_indices, for_each_index, strides};
+use super::{ReferenceError, broadcast_indices, for_each_index, strides};
 use crate::tensor::Tensor;
 use crate::tensor_graph::{Conv, MatMul, PointProgram};
 use atoll_kgraph::DType;
 
 /// Applies the epilogue to accumulated sums and rounds.
-fn finish(epilogue: &PointProgram, sums: &[f64], extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Tensor {
+fn finish(epilogue: &PointProgram, sums: &[f64], extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Result<Tensor, ReferenceError> {
     let operands = Operands::new(extras, shape);
-    collect(dtype, shape, sums.iter().enumerate().map(|(i, sum)| operands.apply(epilogue, Some(Scalar::Float(*sum)), i)))
+    let elements = sums.iter().enumerate().map(|(i, sum)| operands.apply(epilogue, Some(Scalar::Float(*sum)), i));
+    let elements = elements.collect::<Result<Vec<Scalar>, _>>()?;
+    Ok(collect(dtype, shape, elements.into_iter()))
 }
 
-pub(super) fn conv(conv: &Conv, x: &Tensor, w: &Tensor, extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Tensor {
+pub(super) fn conv(conv: &Conv, x: &Tensor, w: &Tensor, extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Result<Tensor, ReferenceError> {
     let (input, weights) = (x.to_f64(), w.to_f64());
     let (channels, extents, kernel) = (x.shape[1], &x.shape[2..], &w.shape[2..]);
     let (filters, per_group) = (w.shape[0], w.shape[1]);
@@ -79,7 +81,7 @@ fn add_row(row: &mut [f64], weight: f64, source: &[f64], columns: Axis) {
     }
 }
 
-pub(super) fn matmul(matmul: &MatMul, a: &Tensor, b: &Tensor, extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Tensor {
+pub(super) fn matmul(matmul: &MatMul, a: &Tensor, b: &Tensor, extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Result<Tensor, ReferenceError> {
     let rank = shape.len();
     let (rows, columns) = (shape[rank - 2], shape[rank - 1]);
     let inner = if matmul.transpose_a { a.shape[a.shape.len() - 2] } else { a.shape[a.shape.len() - 1] };

@@ -37,6 +37,9 @@ pub enum ReferenceError {
         /// Elements of the axis.
         extent: usize,
     },
+    /// An integer is divided by zero.
+    #[error("an integer is divided by zero")]
+    DivisionByZero,
     /// The graph does not fit its operators; [`TensorGraph::verify`] would say so too.
     #[error("the graph is not valid: {0}")]
     Invalid(String),
@@ -51,9 +54,9 @@ pub fn evaluate(op: &Op, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[
     let input = |i: usize| inputs.get(i).copied().ok_or_else(|| ReferenceError::Invalid(format!("operand {i} is missing")));
     let extras = |from: usize| inputs.get(from..).unwrap_or(&[]);
     Ok(vec![match op {
-        Op::Pointwise(program) => pointwise::run(program, inputs, *dtype, shape),
-        Op::Conv(conv) => linear::conv(conv, input(0)?, input(1)?, extras(2), *dtype, shape),
-        Op::MatMul(matmul) => linear::matmul(matmul, input(0)?, input(1)?, extras(2), *dtype, shape),
+        Op::Pointwise(program) => pointwise::run(program, inputs, *dtype, shape)?,
+        Op::Conv(conv) => linear::conv(conv, input(0)?, input(1)?, extras(2), *dtype, shape)?,
+        Op::MatMul(matmul) => linear::matmul(matmul, input(0)?, input(1)?, extras(2), *dtype, shape)?,
         Op::Pool(pool) => window::pool(pool, input(0)?, shape),
         Op::Resize(resize) => window::resize(resize, input(0)?, shape),
         Op::Reduce(reduce) => reduce::reduce(reduce, input(0)?, shape),

@@ -1,6 +1,6 @@
 //! Scalar programs.
 
-use super::broadcast_indices;
+use super::{ReferenceError, broadcast_indices};
 use crate::tensor::{Data, Tensor, is_float, round_float, wrap_int};
 use crate::tensor_graph::{PointArg, PointOp, PointProgram, PointStep};
 use atoll_kgraph::DType;
@@ -28,11 +28,11 @@ impl Scalar {
     }
 }
 
-pub(super) fn run(program: &PointProgram, inputs: &[&Tensor], dtype: DType, shape: &[usize]) -> Tensor {
-    let count = shape.iter().product();
+pub(super) fn run(program: &PointProgram, inputs: &[&Tensor], dtype: DType, shape: &[usize]) -> Result<Tensor, ReferenceError> {
+    let count: usize = shape.iter().product();
     let operands = Operands::new(inputs, shape);
-    let results = (0..count).map(|i| operands.apply(program, None, i));
-    collect(dtype, shape, results)
+    let results = (0..count).map(|i| operands.apply(program, None, i)).collect::<Result<Vec<Scalar>, _>>()?;
+    Ok(collect(dtype, shape, results.into_iter()))
 }
 
 /// Operands of a program, broadcast to the output's shape.
@@ -46,7 +46,7 @@ impl<'a> Operands<'a> {
     }
 
     /// Runs the program for output element `element`. With `accumulated`, that is input 0 and the tensors follow (an epilogue).
-    pub(super) fn apply(&self, program: &PointProgram, accumulated: Option<Scalar>, element: usize) -> Scalar {
+    pub(super) fn apply(&self, program: &PointProgram, accumulated: Option<Scalar>, element: usize) -> Result<Scalar, ReferenceError> {
         let input = |index: usize| match (accumulated, index) {
             (Some(value), 0) => value,
             (Some(_), index) => self.load(index - 1, element),
@@ -63,9 +63,12 @@ impl<'a> Operands<'a> {
                     PointArg::Const(value) => number(step.ty, *value),
                 })
                 .collect();
+            if step.may_divide_by_zero() && args[1].int() == 0 {
+                return Err(ReferenceError::DivisionByZero);
+            }
             results.push(run_step(step, &args));
         }
-        results.last().copied().unwrap_or_else(|| input(0))
+        Ok(results.last().copied().unwrap_or_else(|| input(0)))
     }
 
     fn load(&self, operand: usize, element: usize) -> Scalar {
@@ -192,7 +195,7 @@ pub(super) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Division truncates as in ONNX; by zero it gives 0, so that no graph can make the oracle panic. The remainder has the divisor's sign.
+/// Division truncates as in ONNX; by zero it never comes here but for a constant. The remainder has the divisor's sign.
 fn int_step(op: PointOp, x: &[i64]) -> i64 {
     let a = x[0];
     match op {

@@ -21,6 +21,10 @@ pub fn fuse_epilogue(graph: &mut TensorGraph) {
 fn fused(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<TensorNode> {
     let node = &graph.nodes[index];
     let Op::Pointwise(program) = &node.op else { return None };
+    // An epilogue is also computed for elements outside of the result, which must not fail the invocation.
+    if program.may_divide_by_zero() {
+        return None;
+    }
     let result = graph.value(node.outputs[0]);
     // Of two products that are summed the later one takes the sum in: the other one's result is there by then.
     let fits = |id: &ValueId| {

@@ -1,6 +1,7 @@
 //! The border check of graphs and targets: after it, ids index, names are unique, layouts fit.
 
 mod batch;
+mod checks;
 mod conditions;
 mod segments;
 mod target;
@@ -65,7 +66,8 @@ pub fn graph(graph: &KernelGraph, weights_bytes: u64) -> Result<(), Invalid> {
     plan(graph)?;
     batch::check(graph)?;
     segments::read_backs(graph)?;
-    segments::check(graph)
+    segments::check(graph)?;
+    checks::check(graph)
 }
 
 fn buffers(graph: &KernelGraph, weights_bytes: u64) -> Result<(), Invalid> {

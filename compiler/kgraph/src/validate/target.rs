@@ -35,7 +35,7 @@ fn sizes_are_known(graph: &KernelGraph, target: &TargetImage) -> Result<(), Inva
             let in_argument = |argument: &Argument| match argument {
                 Argument::Buffer { offset: expr, .. } | Argument::Int { value: expr, .. } => expr.depends_on(*symbol),
                 Argument::Bytes { relocations, .. } => relocations.iter().any(|relocation| relocation.offset.depends_on(*symbol)),
-                Argument::F32 { .. } | Argument::F64 { .. } => false,
+                Argument::F32 { .. } | Argument::F64 { .. } | Argument::Check { .. } => false,
             };
             launch.grid.iter().any(|blocks| blocks.depends_on(*symbol)) || launch.args.iter().any(in_argument)
         };
@@ -109,6 +109,10 @@ fn check_argument(graph: &KernelGraph, node: &Node, argument: &Argument) -> Resu
             expression(graph, &node.name, value)
         }
         Argument::F32 { .. } | Argument::F64 { .. } => Ok(()),
+        Argument::Check { check } => match graph.checks.get(*check as usize) {
+            Some(known) if graph.nodes.get(known.node.0 as usize) == Some(node) => Ok(()),
+            _ => Err(invalid(&node.name, format!("is given check {check}, which is none of its own"))),
+        },
         Argument::Bytes { align, bytes, relocations } => {
             if !matches!(align, 1 | 2 | 4 | 8 | 16) || bytes.is_empty() || bytes.len() > PARAMS_BYTES_MAX as usize {
                 let reason = format!(

@@ -3,6 +3,7 @@
 //! The scheduler thinks, this acts: whatever happens is told to the scheduler as an event, and the actions it answers with are carried out in order. Carrying one
 //! out may cause further events; their actions line up behind.
 
+mod checks;
 mod drains;
 mod executors;
 mod functions;

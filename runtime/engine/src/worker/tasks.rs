@@ -329,6 +329,13 @@ impl Worker {
         let mut outputs = Vec::new();
         let Invocation { submission, instances, stages, lost_executor, may_have_run, .. } = invocation;
         for ((stage, instance), record) in submission.chain.stages.iter().zip(&*instances).zip(stages) {
+            let answer = self.read_checks(stage, instance);
+            if matches!(answer, Err(DeviceError::DomainLost(_))) {
+                (*lost_executor, *may_have_run) = (true, true);
+            }
+            if let Some(violation) = self.check(answer).map_err(|error| unreadable(&error))? {
+                return Err(violation);
+            }
             for &output in &stage.outputs {
                 let Output { shape, place } = &instance.binding.outputs[output];
                 let mut bytes = vec![0; place.bytes as usize];
@@ -337,7 +344,7 @@ impl Worker {
                     // They went with the memory of a process that died after the last launch.
                     (*lost_executor, *may_have_run) = (true, true);
                 }
-                self.check(answer).map_err(|error| InvokeError::Device(format!("the outputs cannot be read: {error}")))?;
+                self.check(answer).map_err(|error| unreadable(&error))?;
                 record.usage.read_bytes += bytes.len() as u64;
                 outputs.push(OutputTensor { shape: shape.clone(), bytes });
             }
@@ -359,6 +366,10 @@ impl Worker {
         self.note_memory(MemoryEvent::Ending { task });
         self.tell(Event::CancelTask { task });
     }
+}
+
+fn unreadable(error: &DeviceError) -> InvokeError {
+    InvokeError::Device(format!("the outputs cannot be read: {error}"))
 }
 
 /// What a host step does.

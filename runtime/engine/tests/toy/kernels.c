@@ -28,7 +28,7 @@ struct move_params {
 
 typedef void trap(const struct context *, uint32_t code, uint32_t line, uint32_t thread, uint32_t access, uint64_t address);
 
-enum { PER_BLOCK = 16, TRAP = 0xDEAD, WILD = 0x317D, HANG = 0x4A46 };
+enum { PER_BLOCK = 16, BAD = 0xBAD, TRAP = 0xDEAD, WILD = 0x317D, HANG = 0x4A46 };
 
 const uint32_t atoll_host_abi_version = 2;
 
@@ -69,4 +69,30 @@ void move(const struct context *c) {
     for (uint64_t b = c->block_begin; b < c->block_end; b++)
         for (uint32_t i = b * PER_BLOCK; i < (b + 1) * PER_BLOCK && i < p->n; i++)
             p->to[i] = p->from[i];
+}
+
+struct judge_params {
+    const uint32_t *x;
+    uint32_t *check;
+    uint32_t n, unused;
+    volatile uint32_t *epoch_word, *evicted_word;
+    volatile uint8_t *progress;
+    uint32_t issued_epoch;
+};
+
+void judge(const struct context *c) {
+    const struct judge_params *p = (const struct judge_params *)c->params;
+    for (uint64_t b = c->block_begin; b < c->block_end; b++) {
+        if (p->progress[b])
+            continue;
+        if ((int32_t)(*p->epoch_word - p->issued_epoch) > 0) {
+            *p->evicted_word = 1;
+            continue;
+        }
+        linger();
+        for (uint32_t i = b * PER_BLOCK; i < (b + 1) * PER_BLOCK && i < p->n; i++)
+            if (p->x[i] == BAD)
+                *p->check = 1;
+        p->progress[b] = 1;
+    }
 }

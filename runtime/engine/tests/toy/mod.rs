@@ -16,6 +16,8 @@ pub(crate) const TRAP: u32 = 0xDEAD;
 /// On the host device: where a step writes to this address, and where it never ends.
 pub(crate) const WILD: u32 = 0x317D;
 pub(crate) const HANG: u32 = 0x4A46;
+/// In an input, what the function that checks its inputs refuses.
+pub(crate) const BAD: u32 = 0xBAD;
 
 /// Compiles the kernels of the host device with the C compiler that links Rust programs.
 pub(crate) fn compile() -> Vec<u8> {
@@ -173,6 +175,29 @@ pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     image.launches[end].as_mut().expect("a kernel").args[0] = Argument::Buffer { buffer: temps[at], offset: Expr::Const(0) };
     graph.plan.restore_points = restore_points(&graph);
     write(&graph, vec![(0, &[0; 32])], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
+}
+
+/// The same function with two nodes in front of the steps that check each element of the input.
+pub(crate) fn checked_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
+    let (mut graph, mut image) = (graph(&Constants::default()), target(target_name));
+    let n = Expr::from(SymbolId(0));
+    let facts = KernelFacts { params_bytes: 24 + preempt_params::BYTES, preempt_offset: Some(24), ..image.kernels[1].clone() };
+    image.kernels.push(KernelFacts { name: "judge".into(), ..facts });
+    let grid = [n.clone().ceil_div(i64::from(PER_BLOCK)), 1.into(), 1.into()];
+    for (check, at) in [(0, 1), (1, 2)] {
+        let name = format!("judge_{check}");
+        graph.nodes.insert(at, Node { name, kind: NodeKind::Kernel, reads: vec![TMP], writes: vec![], after: vec![] });
+        let args = vec![
+            Argument::Buffer { buffer: TMP, offset: Expr::Const(0) },
+            Argument::Check { check },
+            Argument::Int { dtype: DType::U32, value: n.clone() },
+        ];
+        image.launches.insert(at, Some(LaunchSpec::new(KernelId(2), grid.clone(), args)));
+        graph.checks.push(Check { node: NodeId(at as u32), text: "one of {} numbers is bad".into(), values: vec![n.clone()] });
+    }
+    graph.plan.restore_points = (0..graph.nodes.len() as u32).map(NodeId).collect();
+    let own: Vec<u8> = Constants::default().weights().into_iter().flat_map(u32::to_le_bytes).collect();
+    write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
 
 /// Behind each reader of a buffer that was written since; no two buffers share memory.

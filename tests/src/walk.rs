@@ -108,8 +108,7 @@ impl Walk {
             });
         }
         let name = |id: usize| graph.buffers.get(id).map_or_else(|| "checks".into(), |buffer| buffer.name.clone());
-        let buffers =
-            ids.iter().map(|&id| Buffer { name: name(id), bytes: self.contents[id].clone(), writable: true });
+        let buffers = ids.iter().map(|&id| Buffer { name: name(id), bytes: self.contents[id].clone(), writable: true });
         let launch = Launch { grid, shared_bytes: 0, args };
         let entry = facts.name.as_str();
         Ok(Some((Trial { module: &self.module, entry, block: facts.block, launch, buffers: buffers.collect() }, ids)))

@@ -26,12 +26,24 @@ impl Writer {
             }
             let args: Option<Vec<Scalar>> = args.into_iter().collect();
             let args = args.ok_or_else(|| CodegenError::inconsistent("a scalar program reads what it does not have"))?;
+            if step.may_divide_by_zero() {
+                self.check_divisor(step, &args);
+            }
             let value = self.step(step, &args)?;
             results.push(value);
         }
         let last = results.pop().or_else(|| inputs.first().cloned());
         let last = last.ok_or_else(|| CodegenError::inconsistent("a scalar program without inputs or steps"))?;
         Ok(if last.dtype == result { last } else { self.cast(&last, result) })
+    }
+
+    /// Notes where an integer is divided by zero.
+    fn check_divisor(&mut self, step: &PointStep, args: &[Scalar]) {
+        let ty = held_as(step.ty);
+        let divisor = args.get(1).map_or_else(|| 0.into(), |divisor| divisor.operand.clone());
+        let divisor = self.in_register(&divisor, ty);
+        let is_zero = self.make(ScalarType::Pred, &format!("setp.eq.{ty}"), [divisor, 0.into()]);
+        self.violated(DIVISION, &is_zero);
     }
 
     /// Runs one step on its operands.
@@ -236,11 +248,6 @@ impl Writer {
         let signed = matches!(ty, ScalarType::S32 | ScalarType::S64);
         let x = self.in_register(&args[0], ty);
         let y = args.get(1).cloned().unwrap_or_else(|| 0.into());
-        if step.may_divide_by_zero() {
-            let divisor = self.in_register(&y, ty);
-            let is_zero = self.make(ScalarType::Pred, &format!("setp.eq.{ty}"), [divisor, 0.into()]);
-            self.violated(DIVISION, &is_zero);
-        }
         Ok(match step.op {
             PointOp::Add => self.make(ty, &format!("add.{ty}"), [x, y]),
             PointOp::Sub => self.make(ty, &format!("sub.{ty}"), [x, y]),

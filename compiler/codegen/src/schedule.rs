@@ -148,7 +148,7 @@ impl Scheduler<'_> {
         let mut checks = Vec::new();
         for OwnCheck { number, text, values } in checks::of(&kind, &inputs) {
             checks.push((number, self.checks.len() as u32));
-            self.checks.push(Check { node, text: text.into(), values });
+            self.checks.push(Check { node, text, values });
         }
         self.push(name.to_owned(), NodeKind::Kernel, Work { kind, inputs, outputs, checks });
     }

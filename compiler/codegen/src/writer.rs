@@ -73,7 +73,15 @@ impl Writer {
     pub(crate) fn new(stem: impl Into<String>) -> Writer {
         let stem = stem.into();
         let builder = KernelBuilder::new(&stem);
-        Writer { stem, builder, args: Vec::new(), sizes: HashMap::new(), bases: HashMap::new(), checks: HashMap::new(), specials: HashMap::new() }
+        Writer {
+            stem,
+            builder,
+            args: Vec::new(),
+            sizes: HashMap::new(),
+            bases: HashMap::new(),
+            checks: HashMap::new(),
+            specials: HashMap::new(),
+        }
     }
 
     /// Ends the kernel. `block` is `[x, y, z]`, its product a multiple of a warp.

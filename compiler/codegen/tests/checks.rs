@@ -3,6 +3,7 @@
 mod common;
 
 use atoll_codegen::TargetDescription;
+use atoll_frontend::nest::{NestArg, NestBuilder};
 use atoll_frontend::reference::{self, ReferenceError};
 use atoll_frontend::tensor::Tensor;
 use atoll_frontend::tensor_graph::{Op, PointArg, PointOp, PointProgram, PointStep, ValueId};
@@ -96,4 +97,38 @@ fn a_divisor_that_cannot_be_zero_costs_nothing() {
     assert_eq!(checks(&model(m.clone(), a, 3.0)), 0);
     assert_eq!(checks(&model(m, a, 0.0)), 1);
     assert_eq!(checks(&divided(PointOp::Add, DType::I32, &[1, 2])), 0);
+}
+
+#[test]
+fn a_nest_refuses_what_its_operator_does() {
+    let model = |index: Vec<i64>| {
+        let mut m = Model::new("nest_refuses");
+        let n = m.symbol("n");
+        let x = m.x_of(vec![n.clone()], &[7]);
+        let count = index.len();
+        let index = m.input_of(dims(&[count as i64]), Tensor::ints(DType::I64, vec![count], index));
+        let mut nest = NestBuilder::new("chosen", dims(&[count as i64]));
+        let at = nest.point()[0].clone();
+        let wanted = nest.load(1, DType::I64, &at);
+        let is_three = nest.compare(PointOp::Equal, DType::I64, &wanted, &NestArg::Const(3.0));
+        nest.when(&is_three, |nest| nest.refuse(&is_three, "three is no number", &[]));
+        let from = nest.checked_index(&wanted, DType::I64, &n);
+        let value = nest.load(0, DType::F32, &from);
+        nest.store(0, &at, &value);
+        let y = m.f32(Op::Nest(nest.finish()), &[x, index], &[count as i64]);
+        m.output(&[y])
+    };
+    let refusal = |index: Vec<i64>| {
+        let model = model(index);
+        let found = violation(&model);
+        let expected = reference::run(&model.graph, &model.inputs);
+        assert_eq!(found.is_some(), expected.is_err(), "{expected:?}");
+        found
+    };
+    let good: Vec<i64> = (0..70).map(|i| (i % 14 - 7) + i64::from(i % 14 == 10)).collect();
+    assert_eq!(refusal(good.clone()), None);
+    for bad in [7, -8, i64::MAX, i64::MIN, 1 << 32] {
+        assert_eq!(refusal([good.clone(), vec![bad]].concat()).as_deref(), Some("an index is outside of -7 to 6"), "{bad}");
+    }
+    assert_eq!(refusal([vec![3], good].concat()).as_deref(), Some("three is no number"));
 }

@@ -1,7 +1,7 @@
 //! Building and composing scalar programs.
 
-use crate::tensor_graph::{PointArg, PointOp, PointProgram, PointStep, ValueId};
 use crate::tensor::is_float;
+use crate::tensor_graph::{PointArg, PointOp, PointProgram, PointStep, ValueId};
 use atoll_kgraph::DType;
 
 /// Builds a program step by step; the last step is the result.

@@ -11,6 +11,9 @@ use crate::size::Facts;
 use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolSpec};
 use std::sync::Arc;
 
+/// What is wrong with an index outside of its axis; its numbers are the smallest and the largest that are possible.
+pub const INDEX_OUTSIDE: &str = "an index is outside of {} to {}";
+
 /// Index of a value in [`TensorGraph::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);

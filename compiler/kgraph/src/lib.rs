@@ -33,8 +33,8 @@ pub mod target;
 pub mod validate;
 
 pub use batch::BatchAxis;
-pub use check::Check;
 pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, write_bundle};
+pub use check::Check;
 pub use condition::{Condition, InputElement, Relation};
 pub use constants::{Constant, ConstantDigest};
 pub use dependencies::dependencies;

@@ -2,7 +2,7 @@
 
 use crate::error::CodegenError;
 use crate::scalar::{Scalar, held_as};
-use crate::schedule::Tensor;
+use crate::schedule::{FIRST_OWN, Tensor};
 use crate::sweep;
 use crate::target::TargetDescription;
 use crate::writer::{Int, Writer, Written};
@@ -18,7 +18,7 @@ pub(crate) fn nest(target: &TargetDescription, nest: &Nest, inputs: &[Tensor], o
     let operands = bases(&mut w, inputs);
     let results = bases(&mut w, outputs);
     let single = nest.assignments().into_iter().map(|count| count == 1).collect();
-    let mut body = Body { nest, operands, results, single, slots: vec![None; nest.slots.len()] };
+    let mut body = Body { nest, operands, results, single, slots: vec![None; nest.slots.len()], refusals: 0 };
     // A point that loops is enough work for a thread.
     let elements = if nest.has_loop() { 1 } else { target.elements_per_block };
     sweep::points(w, target, &nest.domain, elements, |w, point| {
@@ -37,6 +37,8 @@ struct Body<'a> {
     single: Vec<bool>,
     /// Where each slot is held. A slot that is assigned in several places has a register from its first assignment on.
     slots: Vec<Option<Operand>>,
+    /// How many refusals were written.
+    refusals: u32,
 }
 
 impl Body<'_> {
@@ -60,6 +62,12 @@ impl Body<'_> {
             }
             Statement::Loop { counter, from, to, while_true, body } => self.count(w, *counter, [from, to], *while_true, body),
             Statement::If { condition, then, otherwise } => self.choose(w, condition, then, otherwise),
+            Statement::Refuse { condition, .. } => {
+                let predicate = Scalar { dtype: DType::Bool, operand: self.operand(w, condition, DType::Bool)? }.predicate()?;
+                w.violated(FIRST_OWN + self.refusals, &predicate);
+                self.refusals += 1;
+                Ok(())
+            }
         }
     }
 

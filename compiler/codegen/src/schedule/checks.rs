@@ -2,7 +2,7 @@
 
 use super::WorkKind;
 use crate::schedule::Tensor;
-use atoll_frontend::tensor_graph::Op;
+use atoll_frontend::tensor_graph::{INDEX_OUTSIDE, Op};
 use atoll_kgraph::Expr;
 
 /// The kernel's number of the check that no integer is divided by zero, in every kernel.
@@ -15,7 +15,7 @@ pub(super) struct OwnCheck {
     /// The kernel's number for it.
     pub(super) number: u32,
     /// As in [`atoll_kgraph::Check`].
-    pub(super) text: &'static str,
+    pub(super) text: String,
     pub(super) values: Vec<Expr>,
 }
 
@@ -25,7 +25,11 @@ pub(super) fn of(kind: &WorkKind, inputs: &[Tensor]) -> Vec<OwnCheck> {
     match op {
         Op::Gather { axis } => inputs.first().map(|data| outside(&data.shape[*axis])).into_iter().collect(),
         Op::Pointwise(program) if program.may_divide_by_zero() => {
-            vec![OwnCheck { number: DIVISION, text: "an integer is divided by zero", values: Vec::new() }]
+            vec![OwnCheck { number: DIVISION, text: "an integer is divided by zero".into(), values: Vec::new() }]
+        }
+        Op::Nest(nest) => {
+            let own = (FIRST_OWN..).zip(nest.refusals());
+            own.map(|(number, (text, values))| OwnCheck { number, text: text.into(), values: values.to_vec() }).collect()
         }
         _ => Vec::new(),
     }
@@ -34,5 +38,5 @@ pub(super) fn of(kind: &WorkKind, inputs: &[Tensor]) -> Vec<OwnCheck> {
 /// An index of an axis, which may be negative and then counts from the end.
 fn outside(extent: &Expr) -> OwnCheck {
     let values = vec![Expr::Const(0) - extent.clone(), extent.clone() - 1];
-    OwnCheck { number: FIRST_OWN, text: "an index is outside of {} to {}", values }
+    OwnCheck { number: FIRST_OWN, text: INDEX_OUTSIDE.into(), values }
 }

@@ -113,6 +113,15 @@ pub enum Statement {
         /// Where it is false.
         otherwise: Vec<Statement>,
     },
+    /// Fails the invocation where a condition holds; the point goes on, so what follows must not harm anybody whatever the condition says.
+    Refuse {
+        /// A Bool.
+        condition: NestArg,
+        /// What is wrong, as in [`atoll_kgraph::Check`].
+        text: String,
+        /// Numbers of the text.
+        values: Vec<Expr>,
+    },
 }
 
 impl Nest {
@@ -140,6 +149,17 @@ impl Nest {
         counts
     }
 
+    /// The texts of its [`Statement::Refuse`]s and the numbers in them, in the order in which they stand.
+    pub fn refusals(&self) -> Vec<(&str, &[Expr])> {
+        let mut found = Vec::new();
+        visit(&self.body, &mut |statement| {
+            if let Statement::Refuse { text, values, .. } = statement {
+                found.push((text.as_str(), values.as_slice()));
+            }
+        });
+        found
+    }
+
     /// Whether the body loops: a point then is much more work than a pointwise element.
     pub fn has_loop(&self) -> bool {
         let mut found = false;
@@ -156,7 +176,7 @@ impl Statement {
             Statement::Load { at, .. } => vec![at],
             Statement::Store { at, value, .. } => vec![at, value],
             Statement::Loop { from, to, .. } => vec![from, to],
-            Statement::If { condition, .. } => vec![condition],
+            Statement::If { condition, .. } | Statement::Refuse { condition, .. } => vec![condition],
         }
     }
 
@@ -165,7 +185,7 @@ impl Statement {
         match self {
             Statement::Step { to, .. } | Statement::Load { to, .. } => Some(*to),
             Statement::Loop { counter, .. } => Some(*counter),
-            Statement::Store { .. } | Statement::If { .. } => None,
+            Statement::Store { .. } | Statement::If { .. } | Statement::Refuse { .. } => None,
         }
     }
 }

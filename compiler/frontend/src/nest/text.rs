@@ -33,6 +33,7 @@ fn write_statement(f: &mut fmt::Formatter<'_>, statement: &Statement) -> fmt::Re
             write_block(f, body)?;
             f.write_str("} ")
         }
+        Statement::Refuse { condition, text, .. } => write!(f, "refuse {condition} {text:?}; "),
         Statement::If { condition, then, otherwise } => {
             write!(f, "if {condition} {{ ")?;
             write_block(f, then)?;

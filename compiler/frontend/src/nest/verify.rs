@@ -87,6 +87,11 @@ impl Checker<'_> {
                 self.assigned[counter.0 as usize] = false;
                 Ok(())
             }
+            Statement::Refuse { condition, text, values } => {
+                let holes = text.matches("{}").count();
+                ensure(holes == values.len(), || format!("a text for {holes} numbers has {}", values.len()))?;
+                fits(self.read(condition)?, Some(DType::Bool), "a refusal")
+            }
             Statement::If { condition, then, otherwise } => {
                 fits(self.read(condition)?, Some(DType::Bool), "a condition")?;
                 let before = self.assigned.clone();

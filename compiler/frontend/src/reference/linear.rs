@@ -14,7 +14,14 @@ fn finish(epilogue: &PointProgram, sums: &[f64], extras: &[&Tensor], dtype: DTyp
     Ok(collect(dtype, shape, elements.into_iter()))
 }
 
-pub(super) fn conv(conv: &Conv, x: &Tensor, w: &Tensor, extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Result<Tensor, ReferenceError> {
+pub(super) fn conv(
+    conv: &Conv,
+    x: &Tensor,
+    w: &Tensor,
+    extras: &[&Tensor],
+    dtype: DType,
+    shape: &[usize],
+) -> Result<Tensor, ReferenceError> {
     let (input, weights) = (x.to_f64(), w.to_f64());
     let (channels, extents, kernel) = (x.shape[1], &x.shape[2..], &w.shape[2..]);
     let (filters, per_group) = (w.shape[0], w.shape[1]);
@@ -81,7 +88,14 @@ fn add_row(row: &mut [f64], weight: f64, source: &[f64], columns: Axis) {
     }
 }
 
-pub(super) fn matmul(matmul: &MatMul, a: &Tensor, b: &Tensor, extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Result<Tensor, ReferenceError> {
+pub(super) fn matmul(
+    matmul: &MatMul,
+    a: &Tensor,
+    b: &Tensor,
+    extras: &[&Tensor],
+    dtype: DType,
+    shape: &[usize],
+) -> Result<Tensor, ReferenceError> {
     let rank = shape.len();
     let (rows, columns) = (shape[rank - 2], shape[rank - 1]);
     let inner = if matmul.transpose_a { a.shape[a.shape.len() - 2] } else { a.shape[a.shape.len() - 1] };

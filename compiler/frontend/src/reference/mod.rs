@@ -37,6 +37,14 @@ pub enum ReferenceError {
         /// Elements of the axis.
         extent: usize,
     },
+    /// A nest met a value that its operator does not take.
+    #[error("{text} {numbers:?}")]
+    Refused {
+        /// What is wrong; `{}` stands for the next number.
+        text: String,
+        /// The numbers.
+        numbers: Vec<i64>,
+    },
     /// An integer is divided by zero.
     #[error("an integer is divided by zero")]
     DivisionByZero,

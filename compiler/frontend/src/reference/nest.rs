@@ -81,6 +81,12 @@ impl Thread<'_> {
                     self.block(body)?;
                 }
             }
+            Statement::Refuse { condition, text, values } => {
+                if self.read(condition, DType::Bool)? != Scalar::Int(0) {
+                    let numbers = super::sizes(values, self.symbols, &self.nest.stem)?;
+                    return Err(ReferenceError::Refused { text: text.clone(), numbers });
+                }
+            }
             Statement::If { condition, then, otherwise } => {
                 let holds = self.read(condition, DType::Bool)? != Scalar::Int(0);
                 self.block(if holds { then } else { otherwise })?;

@@ -158,7 +158,7 @@ impl DeviceScheduler {
             | Event::TaskUnready { task }
             | Event::TaskPrepared { task }
             | Event::TaskFailed { task }
-            | Event::HostStepDone { task }
+            | Event::HostStepDone { task, .. }
             | Event::CancelTask { task } => self.tasks.get(&task).copied(),
             Event::DeviceLost | Event::Tick => {
                 for at in 0..self.lanes.len() {

@@ -83,6 +83,9 @@ pub enum Event {
     HostStepDone {
         /// The task.
         task: TaskId,
+        /// All steps of the task, where the host step found out what stands behind it: up to and with the host step they are those that they were. So work whose extent depends on what kernels compute is a
+        /// task that ends with a host step for as long as no more of it is known. What is new is in none of [`TaskSpec::forks`].
+        steps: Option<Arc<[Step]>>,
     },
     /// Nobody wants the task any more. Ignored if it is gone already, since its end may be on its way to whoever cancels.
     CancelTask {

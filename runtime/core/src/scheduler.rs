@@ -13,6 +13,7 @@ use crate::starvation::{Slice, Starvation};
 use crate::task::{Phase, Progress, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
+use std::sync::Arc;
 
 /// What a device's scheduler is made for.
 #[derive(Clone, Debug)]
@@ -171,7 +172,7 @@ impl Scheduler {
             Event::TaskPrepared { task } => self.prepared(task, actions),
             Event::TaskFailed { task } => self.failed(task, actions),
             Event::LaunchEnded { launch, end } => self.launch_ended(launch, end, actions),
-            Event::HostStepDone { task } => self.host_step_done(task, actions),
+            Event::HostStepDone { task, steps } => self.host_step_done(task, steps, actions),
             Event::CancelTask { task } => self.end(task, Outcome::Cancelled, actions),
             Event::DeviceLost => self.lose_device(actions),
             Event::Tick => {}
@@ -330,8 +331,11 @@ impl Scheduler {
         self.end(id, Outcome::Failed, actions);
     }
 
-    fn host_step_done(&mut self, id: TaskId, actions: &mut Vec<Action>) {
+    fn host_step_done(&mut self, id: TaskId, steps: Option<Arc<[Step]>>, actions: &mut Vec<Action>) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
+        if let Some(steps) = steps {
+            task.know_steps(steps);
+        }
         task.host_step_done();
         match task.phase {
             Phase::Ending(outcome) => self.finish(id, outcome, actions),

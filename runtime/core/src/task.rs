@@ -20,6 +20,7 @@ use crate::fork::{Fork, Forked};
 use crate::host_queue::Place;
 use crate::ids::{Class, Epoch, Nanos, QueueId, TaskId, Urgency};
 use crate::padding::LaunchProfile;
+use std::sync::Arc;
 
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,6 +341,14 @@ impl Task {
         assert!(!self.is_busy() && self.next == self.completed, "{:?}: a host step beside launches", self.id());
         self.next += 1;
         self.host_step_running = true;
+    }
+
+    /// The steps behind the host step that is being carried out are these.
+    pub(crate) fn know_steps(&mut self, steps: Arc<[Step]>) {
+        assert!(self.host_step_running, "{:?}: more steps are known without a host step that could find out", self.id());
+        let behind = self.next as usize;
+        assert_eq!(steps.get(..behind), self.spec.steps.get(..behind), "{:?}: steps that are complete are other ones now", self.id());
+        self.spec.steps = steps;
     }
 
     pub(crate) fn host_step_done(&mut self) {

@@ -71,7 +71,7 @@ fn write_event(text: &mut String, now: Nanos, event: &Event) {
         Event::TaskPrepared { task } => format!("prepared t{}", task.0),
         Event::TaskFailed { task } => format!("failed t{}", task.0),
         Event::LaunchEnded { launch, end } => format!("ended l{} e{}", launch.0, *end as u8),
-        Event::HostStepDone { task } => format!("host t{}", task.0),
+        Event::HostStepDone { task, .. } => format!("host t{}", task.0),
         Event::CancelTask { task } => format!("cancel t{}", task.0),
         Event::DeviceLost => "lost".to_owned(),
         Event::Tick => "tick".to_owned(),

@@ -92,6 +92,21 @@ fn cancellations_deadlines_and_failures_leave_nothing_behind() {
 }
 
 #[test]
+fn a_task_may_find_out_at_host_steps_what_else_it_consists_of() {
+    let scenario = |seed: u64| {
+        let unfolding = Scenario {
+            unfolding: true,
+            perturb: seed.is_multiple_of(4).then_some(seed),
+            twins: seed.is_multiple_of(3),
+            ..Scenario::default()
+        };
+        if seed.is_multiple_of(2) { unfolding.with_mishaps() } else { unfolding }
+    };
+    let totals = run_all("a_task_may_find_out", scenario);
+    is_enough(&totals, |t| t.unfolded > share(2_000) && t.evicted_launches > share(1_000) && t.complete > share(3_000));
+}
+
+#[test]
 fn lanes_come_and_go_and_no_task_notices() {
     let scenario = |seed: u64| {
         let queues = [4, 8, 8, 16][seed as usize % 4];

@@ -99,7 +99,7 @@ fn not_for_a_host_step_that_nobody_wants() {
     assert_eq!(tell(&mut scheduler, 1, Event::CancelTask { task }), []);
     assert_eq!(scheduler.next_wakeup(), None, "nothing of it could be aborted");
     let over = Action::FinishTask { task, outcome: Outcome::Cancelled, preemptions: 0 };
-    assert_eq!(tell(&mut scheduler, 2, Event::HostStepDone { task }), [over]);
+    assert_eq!(tell(&mut scheduler, 2, Event::HostStepDone { task, steps: None }), [over]);
 }
 
 #[test]

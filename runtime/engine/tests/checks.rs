@@ -104,8 +104,7 @@ fn a_chain_fails_with_any_of_its_stages() {
                 };
                 StageRequest { function: request.function, inputs, outputs: None }
             });
-            let chain =
-                ChainRequest { stages: stages.collect(), class: None, priority: 0, deadline: None, times_launches: false };
+            let chain = ChainRequest { stages: stages.collect(), class: None, priority: 0, deadline: None, times_launches: false };
             let (send, answers) = channel();
             engine.handle().submit_chain(chain, Box::new(move |answer| send.send(answer).expect("the test waits")));
             // What the first function makes of a bad number is a good one.

@@ -159,7 +159,7 @@ impl Driver {
             return Some(Event::TaskFailed { task });
         }
         if was_host_step {
-            return Some(Event::HostStepDone { task });
+            return Some(Event::HostStepDone { task, steps: None });
         }
         (running.prepared, running.away) = (false, goes_missing);
         Some(if goes_missing { Event::TaskUnready { task } } else { Event::TaskPrepared { task } })

@@ -111,7 +111,7 @@ impl World {
             | Event::TaskUnready { task }
             | Event::TaskPrepared { task }
             | Event::TaskFailed { task }
-            | Event::HostStepDone { task }
+            | Event::HostStepDone { task, .. }
             // Of a task that is gone no lane knows.
             | Event::CancelTask { task } => Some(Some(&self.tasks[task]).filter(|truth| truth.finished.is_none()).map_or(LaneId::DEFAULT, |truth| truth.lane)),
             Event::LaunchEnded { .. } => self.heard_end,

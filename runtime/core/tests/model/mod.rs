@@ -183,7 +183,11 @@ impl World {
         let rank = if self.policy.name == "edf" { deadline.map_or(u64::MAX, |at| at.0) } else { priority.into() };
         let cost = |step: &Step| StepCost { step: *step, ns: 1, busy_permille: 0 };
         let needs = if self.scenario.wrong_forks { vec![Vec::new(); steps.len()] } else { memory.needs() };
-        let forks: Arc<[Fork]> = plan_forks(&needs, &steps.iter().map(cost).collect::<Vec<_>>(), 1).into();
+        let mut forks: Arc<[Fork]> = plan_forks(&needs, &steps.iter().map(cost).collect::<Vec<_>>(), 1).into();
+        let mut known = steps.len();
+        if self.scenario.unfolding && self.rng.one_in(2) {
+            (known, forks) = (next_known(&steps, 0), Arc::from([]));
+        }
         let lane = self.some_lane();
         let truth = Truth {
             class,
@@ -191,6 +195,7 @@ impl World {
             lane: if self.lanes[&lane].is_closing { LaneId::DEFAULT } else { lane },
             rank,
             steps: steps.clone(),
+            known,
             profiles: profiles.clone(),
             memory,
             complete: vec![false; blocks.len()],
@@ -217,7 +222,7 @@ impl World {
             client: ClientId::default(),
             class,
             priority,
-            steps,
+            steps: steps[..known].into(),
             deadline,
             profiles: Some(profiles),
             forks: Some(forks),
@@ -297,7 +302,13 @@ impl World {
         let step = truth.host_step.take().expect("a host step was asked for");
         truth.run(step, 0);
         truth.complete[step as usize] = true;
-        if fails { Event::TaskFailed { task } } else { Event::HostStepDone { task } }
+        let mut steps = None;
+        if !fails && step as usize + 1 == truth.known && truth.known < truth.steps.len() {
+            truth.known = next_known(&truth.steps, truth.known);
+            steps = Some(truth.steps[..truth.known].into());
+            self.totals.unfolded += 1;
+        }
+        if fails { Event::TaskFailed { task } } else { Event::HostStepDone { task, steps } }
     }
 
     /// The scheduler hears of a launch that ended.
@@ -433,4 +444,9 @@ impl World {
 fn pick<T>(rng: &mut Rng, from: impl Iterator<Item = T> + Clone) -> Option<T> {
     let count = from.clone().count() as u64;
     (count > 0).then(|| from.clone().nth(rng.below(count) as usize)).flatten()
+}
+
+/// How many steps are known once `known` of them are: as far as to the next host step, which finds out more.
+fn next_known(steps: &[Step], known: usize) -> usize {
+    steps[known..].iter().position(|step| *step == Step::Host).map_or(steps.len(), |host| known + host + 1)
 }

@@ -75,6 +75,8 @@ pub(crate) struct Scenario {
     pub(crate) faults: Faults,
     /// Lanes are opened and closed at any time.
     pub(crate) lanes: bool,
+    /// Tasks find out at host steps what else they consist of.
+    pub(crate) unfolding: bool,
     /// Queues have twins, and steps that do not need each other run in two lines.
     pub(crate) twins: bool,
     /// Of two lines it is said that nothing in one needs the other, although it does.
@@ -96,6 +98,7 @@ impl Default for Scenario {
             lost_after: None,
             faults: Faults::default(),
             lanes: false,
+            unfolding: false,
             twins: false,
             wrong_forks: false,
             aborts: Aborts::Late,
@@ -163,6 +166,7 @@ impl Scenario {
             twins: rng.one_in(2),
             wrong_forks: false,
             aborts,
+            unfolding: rng.one_in(3),
         };
         (policy, scenario)
     }
@@ -200,6 +204,8 @@ pub(crate) struct Totals {
     /// Parts of tasks that ran in two lines, and launches in second lines that left early.
     pub(crate) forks: u64,
     pub(crate) evicted_seconds: u64,
+    /// Times a task found out what else it consists of.
+    pub(crate) unfolded: u64,
 }
 
 impl std::ops::AddAssign for Totals {
@@ -226,5 +232,6 @@ impl std::ops::AddAssign for Totals {
         self.moved_midway += other.moved_midway;
         self.forks += other.forks;
         self.evicted_seconds += other.evicted_seconds;
+        self.unfolded += other.unfolded;
     }
 }

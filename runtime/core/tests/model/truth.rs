@@ -11,6 +11,8 @@ pub(super) struct Truth {
     pub(super) lane: LaneId,
     pub(super) rank: u64,
     pub(super) steps: Arc<[Step]>,
+    /// How many of them the scheduler knows.
+    pub(super) known: usize,
     pub(super) profiles: Arc<[Option<LaunchProfile>]>,
     pub(super) memory: Memory,
     /// Progress map: per step, which blocks ran.

@@ -204,7 +204,7 @@ impl Worker {
             Transfer::Fill { to, pattern, bytes } => fill(&mut *self.device, to, pattern, bytes),
         });
         match self.check(answer) {
-            Ok(()) => self.tell(Event::HostStepDone { task }),
+            Ok(()) => self.tell(Event::HostStepDone { task, steps: None }),
             Err(error) => self.fail_on(task, "a copy or fill failed", &error),
         }
     }

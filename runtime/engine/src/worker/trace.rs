@@ -16,7 +16,7 @@ impl Worker {
             Event::TaskUnready { task } => (*task, What::Unready),
             Event::TaskPrepared { task } => (*task, What::Prepared),
             Event::TaskFailed { task } => (*task, What::Failed),
-            Event::HostStepDone { task } => (*task, What::HostStepDone),
+            Event::HostStepDone { task, .. } => (*task, What::HostStepDone),
             Event::CancelTask { task } => (*task, What::Cancelled),
             Event::DeviceLost => (Record::NO_TASK, What::DeviceLost),
             Event::LaunchEnded { .. } | Event::Tick => return,

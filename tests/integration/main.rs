@@ -35,4 +35,5 @@ mod serve;
 mod served;
 mod trace;
 mod transfers;
+mod values;
 mod workloads;

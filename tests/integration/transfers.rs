@@ -196,11 +196,5 @@ fn what_the_engine_does_not_run_yet_is_refused_by_its_name() -> Result<()> {
     refused("it has an if segment, which this engine does not run", &|graph, _| {
         graph.symbols[0].min = 8;
         graph.segments = vec![Segment::If { condition: scalar, then: all(graph), otherwise: vec![] }];
-    })?;
-    refused("it reads sizes back from the device, which this engine does not do", &|graph, _| {
-        graph.symbols[0].min = 8;
-        graph.symbols.push(SymbolSpec::new("found", 0, 4));
-        let value = Scalar { buffer: graph.nodes[0].writes[0], ..scalar };
-        graph.read_backs = vec![ReadBack { symbol: SymbolId(1), after: NodeId(0), value }];
     })
 }

@@ -10,8 +10,8 @@ mod storage;
 use crate::error::CodegenError;
 use crate::strides;
 use atoll_frontend::batch::{self, Batch};
-use atoll_frontend::tensor_graph::{Cell, Direction, Op, TensorGraph, ValueId};
-use atoll_kgraph::{BatchAxis, BufferId, Check, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind};
+use atoll_frontend::tensor_graph::{Cell, Direction, Op, RunTimeSize, TensorGraph, ValueId};
+use atoll_kgraph::{BatchAxis, BufferId, Check, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind, ReadBack, Scalar};
 use checks::OwnCheck;
 use std::sync::Arc;
 use storage::Storage;
@@ -179,8 +179,23 @@ impl Scheduler<'_> {
         Some(BatchAxis { symbol, axes: self.storage.values().iter().map(axis).collect(), proof: batch::PROOF.into() })
     }
 
-    fn finish(self) -> Result<Schedule, CodegenError> {
+    /// Sizes that nodes compute: each is read back behind the node that writes it.
+    fn read_backs(&mut self) -> Result<Vec<ReadBack>, CodegenError> {
+        let mut read_backs = Vec::with_capacity(self.graph.run_time_sizes.len());
+        for RunTimeSize { symbol, value, most } in &self.graph.run_time_sizes {
+            let Tensor { buffer, dtype, .. } = self.tensor(*value)?;
+            let name = &self.graph.value(*value).name;
+            let writer = self.storage.writers(buffer).last();
+            let after = *writer.ok_or_else(|| CodegenError::inconsistent("a size that no node computes").at(name))?;
+            read_backs.push(ReadBack { symbol: *symbol, after, value: Scalar { buffer, offset: 0, dtype }, most: Some(most.clone()) });
+        }
+        read_backs.sort_by_key(|read_back| read_back.after);
+        Ok(read_backs)
+    }
+
+    fn finish(mut self) -> Result<Schedule, CodegenError> {
         let batch = self.batch();
+        let read_backs = self.read_backs()?;
         let (buffers, weights, weights_bytes) = self.storage.finish();
         let graph = KernelGraph {
             format: FORMAT_VERSION,
@@ -192,6 +207,7 @@ impl Scheduler<'_> {
             elements: self.graph.elements.clone(),
             conditions: self.graph.conditions.clone(),
             checks: self.checks,
+            read_backs,
             ..KernelGraph::default()
         };
         Ok(Schedule { graph, weights, weights_bytes, work: self.work })

@@ -8,7 +8,7 @@
 
 use crate::nest::Nest;
 use crate::size::Facts;
-use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolSpec};
+use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolId, SymbolSpec};
 use std::sync::Arc;
 
 /// What is wrong with an index outside of its axis; its numbers are the smallest and the largest that are possible.
@@ -37,6 +37,19 @@ pub struct TensorGraph {
     pub inputs: Vec<ValueId>,
     /// Values the client gets, in the model's order.
     pub outputs: Vec<ValueId>,
+    /// Symbols whose values nodes compute.
+    pub run_time_sizes: Vec<RunTimeSize>,
+}
+
+/// A symbol whose value a node computes: how many elements a selection leaves. Memory is laid out for the largest value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunTimeSize {
+    /// The symbol. Only shapes of results behind the node depend on it.
+    pub symbol: SymbolId,
+    /// The value, a scalar of integers; it is no constant and no input.
+    pub value: ValueId,
+    /// The largest value that is possible, over symbols that are known before.
+    pub most: Expr,
 }
 
 /// One tensor.

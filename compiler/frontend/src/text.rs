@@ -19,6 +19,9 @@ impl fmt::Display for TensorGraph {
         for condition in &self.conditions {
             writeln!(f, "  check {}  // {}", condition.text(&self.symbols), condition.place)?;
         }
+        for size in &self.run_time_sizes {
+            writeln!(f, "  size s{} = {} at most {}", size.symbol.0, Id(size.value), size.most)?;
+        }
         for id in &self.inputs {
             writeln!(f, "  input {} {:?}: {}", Id(*id), self.value(*id).name, Type(self.value(*id)))?;
         }

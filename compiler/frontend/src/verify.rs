@@ -7,7 +7,9 @@
 //! - Scalar programs read only inputs and earlier steps that exist.
 
 use crate::size::{Facts, canonical, elements, static_shape};
-use crate::tensor_graph::{Cell, Conv, Direction, MatMul, Op, PointArg, PointOp, PointProgram, TensorGraph, TensorNode, Value, ValueId};
+use crate::tensor_graph::{
+    Cell, Conv, Direction, MatMul, Op, PointArg, PointOp, PointProgram, RunTimeSize, TensorGraph, TensorNode, Value, ValueId,
+};
 use atoll_kgraph::{DType, Expr};
 use std::collections::HashSet;
 use std::fmt;
@@ -57,7 +59,8 @@ impl TensorGraph {
 
     fn check_ids(&self) -> Check {
         let of_nodes = self.nodes.iter().flat_map(|n| n.inputs.iter().chain(&n.outputs));
-        let mut all = self.inputs.iter().chain(&self.outputs).chain(of_nodes);
+        let of_sizes = self.run_time_sizes.iter().map(|size| &size.value);
+        let mut all = self.inputs.iter().chain(&self.outputs).chain(of_nodes).chain(of_sizes);
         ensure(all.all(|id| (id.0 as usize) < self.values.len()), || "a value id is out of range".into())
     }
 
@@ -87,6 +90,25 @@ impl TensorGraph {
         for id in &self.outputs {
             note(&self.value(*id).name, ensure(defined[id.0 as usize], || "an output is never produced".into()));
         }
+        for size in &self.run_time_sizes {
+            note(&self.value(size.value).name, self.check_run_time_size(size));
+        }
+    }
+
+    /// A size is a scalar that a node computes, and nothing before that node depends on it.
+    fn check_run_time_size(&self, size: &RunTimeSize) -> Check {
+        let value = self.value(size.value);
+        ensure((size.symbol.0 as usize) < self.symbols.len(), || "it is the value of a symbol that does not exist".into())?;
+        ensure(matches!(value.dtype, DType::I32 | DType::I64) && value.shape.is_empty(), || {
+            "it is a size and no scalar of integers".into()
+        })?;
+        let producer = self.nodes.iter().position(|node| node.outputs.contains(&size.value));
+        let producer = producer.ok_or("it is a size and no node computes it")?;
+        let depends = |id: &ValueId| self.value(*id).shape.iter().any(|dim| dim.depends_on(size.symbol));
+        let early = self.nodes[..=producer].iter().find(|node| node.outputs.iter().any(depends));
+        ensure(early.is_none() && !self.inputs.iter().any(depends), || {
+            format!("{} depends on it before it is known", early.map_or("an input", |node| node.name.as_str()))
+        })
     }
 
     fn check_node(&self, node: &TensorNode) -> Check {
@@ -111,10 +133,11 @@ impl TensorGraph {
         producers
     }
 
-    /// How often each value is read: by nodes, and once more as an output of the graph.
+    /// How often each value is read: by nodes, and once more as an output of the graph or as a size.
     pub fn use_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.values.len()];
-        let read = self.nodes.iter().flat_map(|n| &n.inputs).chain(&self.outputs);
+        let of_sizes = self.run_time_sizes.iter().map(|size| &size.value);
+        let read = self.nodes.iter().flat_map(|n| &n.inputs).chain(&self.outputs).chain(of_sizes);
         read.for_each(|id: &ValueId| counts[id.0 as usize] += 1);
         counts
     }

@@ -35,7 +35,7 @@ pub struct KernelGraph {
     /// Where the rows of a batch lie, where an analysis proved them independent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchAxis>,
-    /// Symbols whose values nodes compute.
+    /// Symbols whose values nodes compute, in the order of these nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read_backs: Vec<ReadBack>,
     /// Which nodes run, by conditions and in loops. Without any, all nodes run in their order.
@@ -55,15 +55,18 @@ pub struct KernelGraph {
 /// A symbol whose value is read from the device when a node is complete, as the number of elements that a selection left.
 ///
 /// Memory is laid out for the largest value of the symbol; launches behind the node are made with the value that was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadBack {
     /// The symbol. No shape of an input or of a state buffer depends on it.
     pub symbol: SymbolId,
     /// The node that writes the value.
     pub after: NodeId,
-    /// Where the value lies. One outside of the symbol's range fails the invocation.
+    /// Where the value lies. One outside of the symbol's range, or above `most`, fails the invocation.
     pub value: Scalar,
+    /// The largest value for an invocation, where that is less than the symbol's largest; over symbols that are known before. Memory is laid out for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<Expr>,
 }
 
 /// A named size that is known only when the function is invoked.
@@ -301,6 +304,11 @@ pub struct TempPlacement {
 }
 
 impl KernelGraph {
+    /// The size that is read back as the value of a symbol.
+    pub fn read_back_of(&self, symbol: SymbolId) -> Option<&ReadBack> {
+        self.read_backs.iter().find(|read_back| read_back.symbol == symbol)
+    }
+
     /// Buffers of a kind, in order.
     pub fn buffers_of(&self, kind: BufferKind) -> impl Iterator<Item = (BufferId, &BufferSpec)> {
         self.buffers.iter().enumerate().filter(move |(_, b)| b.kind == kind).map(|(i, b)| (BufferId(i as u32), b))

@@ -1,9 +1,10 @@
 //! Checks the inputs of an invocation against a graph, and finds the values of the graph's symbols.
 //!
-//! This is the one place where inputs are checked: every way to a function, in this process or over the network, leads through [`bind_symbols`].
+//! This is the one place where inputs are checked: every way to a function, in this process or over the network, leads through [`bind_symbols`]. Symbols that are read back from the device have no value before the
+//! invocation runs; they get their largest one, for which memory is laid out.
 
 use crate::condition::{Condition, InputElement};
-use crate::expr::Expr;
+use crate::expr::{Expr, SymbolId};
 use crate::graph::{BufferKind, DType, KernelGraph, SymbolSpec};
 use std::fmt;
 
@@ -96,6 +97,8 @@ pub struct Signature<'a> {
     pub elements: &'a [InputElement],
     /// What sizes must satisfy.
     pub conditions: &'a [Condition],
+    /// Symbols that get values only while the graph runs, each with the largest one if it has another than its range; they are in the order in which they get them.
+    pub run_time: Vec<(SymbolId, Option<&'a Expr>)>,
 }
 
 /// An input of a graph.
@@ -123,7 +126,8 @@ impl fmt::Display for InputForm<'_> {
 pub fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
     let is_dimension = |id: usize| {
         let symbol = |dimension: &Expr| matches!(dimension, Expr::Symbol(s) if s.0 as usize == id);
-        graph.buffers_of(BufferKind::Input).any(|(_, buffer)| buffer.shape.iter().any(symbol))
+        let is_read_back = graph.read_backs.iter().any(|read_back| read_back.symbol.0 as usize == id);
+        is_read_back || graph.buffers_of(BufferKind::Input).any(|(_, buffer)| buffer.shape.iter().any(symbol))
     };
     let is_element = |id: usize| graph.elements.iter().any(|element| element.symbol.0 as usize == id);
     let is_free = |id: usize, symbol: &SymbolSpec| symbol.min != symbol.max && !is_dimension(id) && !is_element(id);
@@ -133,6 +137,7 @@ pub fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
 
 /// Checks inputs, in the order of the graph's input buffers: their number, types, shapes and bytes, and what the sizes must satisfy. Returns the values of the symbols, in their
 /// order.
+/// Symbols that are read back have their largest values.
 ///
 /// # Errors
 /// What is wrong with the inputs.
@@ -150,6 +155,7 @@ impl<'a> Signature<'a> {
             inputs: graph.buffers_of(BufferKind::Input).map(spec).collect(),
             elements: &graph.elements,
             conditions: &graph.conditions,
+            run_time: graph.read_backs.iter().map(|read_back| (read_back.symbol, read_back.most.as_ref())).collect(),
         }
     }
 
@@ -173,6 +179,7 @@ impl<'a> Signature<'a> {
         for element in self.elements {
             self.bind_element(element, inputs, &mut values)?;
         }
+        self.bind_largest(&mut values)?;
         if let Some(unbound) = values.iter().position(Option::is_none) {
             return Err(InputError::Undetermined(self.symbols[unbound].name.clone()));
         }
@@ -182,6 +189,18 @@ impl<'a> Signature<'a> {
         }
         self.conditions.iter().try_for_each(|condition| self.check(condition, &symbols))?;
         Ok(symbols)
+    }
+
+    /// Symbols that get values only later have their largest ones until then.
+    fn bind_largest(&self, values: &mut [Option<i64>]) -> Result<(), InputError> {
+        for (symbol, most) in &self.run_time {
+            let spec = &self.symbols[symbol.0 as usize];
+            let known: Vec<i64> = values.iter().zip(self.symbols).map(|(value, spec)| value.unwrap_or(spec.min)).collect();
+            let most = most.map(|most| most.eval(&known)).transpose();
+            let most = most.map_err(|_| InputError::Undetermined(spec.name.clone()))?.unwrap_or(spec.max);
+            values[symbol.0 as usize] = Some(most.clamp(spec.min, spec.max));
+        }
+        Ok(())
     }
 
     fn mismatch(&self, spec: &InputSpec<'_>, input: &InputForm<'_>, why: &str) -> InputError {

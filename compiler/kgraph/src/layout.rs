@@ -7,8 +7,8 @@
 //! checked here against the size of its buffer: a layout that exists is one in which nothing reaches beyond the allocation by the compiler's own plan.
 
 use crate::expr::{EvalError, Expr};
-use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, NodeKind, TempPlacement};
-use crate::target::{Argument, LaunchSpec, TargetImage};
+use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, Node, NodeKind, TempPlacement};
+use crate::target::{Argument, LaunchSpec, LaunchVariant, SymbolRange, TargetImage};
 
 /// Alignment of a progress map in bytes, so that maps can be read in words.
 const PROGRESS_ALIGN: u64 = 16;
@@ -95,6 +95,16 @@ pub enum LayoutError {
         /// The size of what it should lie in.
         limit: u64,
     },
+    /// More blocks than the progress map was laid out for.
+    #[error("{place}: {blocks} blocks, its memory is for {limit}")]
+    Blocks {
+        /// The node.
+        place: String,
+        /// How many there are.
+        blocks: u64,
+        /// How many were to be expected.
+        limit: u64,
+    },
     /// Two things lie on each other.
     #[error("{place}: it overlaps what it must not, in {other}")]
     Overlap {
@@ -149,6 +159,21 @@ impl InvocationLayout {
         let bytes = cursor.take(0, BUFFER_ALIGN)?.offset;
         let control = Place { offset: control_start, bytes: bytes - control_start };
         Ok(InvocationLayout { bytes, buffers, state_bytes, arena, control, epoch_word: control_start, checks, launches })
+    }
+
+    /// The same memory for other values of symbols that are read back: buffers stay where they are, launches are those of these values. Whatever does not fit the memory is an error.
+    pub fn with_sizes(&self, graph: &KernelGraph, target: &TargetImage, symbols: &[i64]) -> Result<InvocationLayout, LayoutError> {
+        for (buffer, place) in graph.buffers.iter().zip(&self.buffers) {
+            let bytes = buffer_bytes(buffer, symbols)?;
+            within(&buffer.name, Place { offset: 0, bytes }, place.bytes)?;
+        }
+        check_transfers(graph, symbols, &self.buffers)?;
+        let mut launches = Vec::with_capacity(self.launches.len());
+        for ((node, spec), before) in graph.nodes.iter().zip(&target.launches).zip(&self.launches) {
+            let launch = spec.as_ref().map(|spec| chosen_launch(&node.name, spec, symbols, &self.buffers)).transpose()?.flatten();
+            launches.push(launch.map(|launch| fit_launch(node, spec.as_ref(), target, launch, *before)).transpose()?);
+        }
+        Ok(InvocationLayout { launches, ..self.clone() })
     }
 
     /// Offset of the word of a check.
@@ -268,24 +293,80 @@ fn place_launches(
             launches.push(None);
             continue;
         };
-        let (variant, chosen) = spec.choose(symbols);
-        let grid = checked_grid(&node.name, chosen, symbols, buffers)?;
-        let launch = LaunchLayout { grid, evicted_word: 0, progress: Place::default(), variant };
-        launches.push((!grid.contains(&0)).then_some(launch));
+        launches.push(chosen_launch(&node.name, spec, symbols, buffers)?);
     }
     // Words first, maps behind them: what is read together lies together.
     for launch in launches.iter_mut().flatten() {
         launch.evicted_word = cursor.take(4, 4)?.offset;
     }
-    for (launch, spec) in launches.iter_mut().zip(&target.launches) {
-        if let (Some(launch), Some(spec)) = (launch, spec)
-            && target.kernels[spec.variant(launch.variant).kernel.0 as usize].keeps_progress()
-        {
-            let blocks = launch.grid.iter().try_fold(1_u64, |blocks, &d| blocks.checked_mul(d.into()));
-            launch.progress = cursor.take(blocks.ok_or(LayoutError::Overflow)?, PROGRESS_ALIGN)?;
+    for ((launch, spec), node) in launches.iter_mut().zip(&target.launches).zip(&graph.nodes) {
+        if let (Some(launch), Some(spec)) = (launch, spec) {
+            let bytes = progress_bytes(graph, target, node, spec, launch, symbols)?;
+            launch.progress = if bytes == 0 { Place::default() } else { cursor.take(bytes, PROGRESS_ALIGN)? };
         }
     }
     Ok(launches)
+}
+
+/// The launch of a node for these symbols, without places; `None` where it has no blocks.
+fn chosen_launch(name: &str, spec: &LaunchSpec, symbols: &[i64], buffers: &[Place]) -> Result<Option<LaunchLayout>, LayoutError> {
+    let (variant, chosen) = spec.choose(symbols);
+    let grid = checked_grid(name, chosen, symbols, buffers)?;
+    let launch = LaunchLayout { grid, evicted_word: 0, progress: Place::default(), variant };
+    Ok((!grid.contains(&0)).then_some(launch))
+}
+
+fn block_count(grid: [u32; 3]) -> Result<u64, LayoutError> {
+    grid.iter().try_fold(1_u64, |blocks, &d| blocks.checked_mul(d.into())).ok_or(LayoutError::Overflow)
+}
+
+/// Bytes of a launch's progress map. Where another launch of the node may be chosen once sizes are read back, the map is large enough for any.
+fn progress_bytes(
+    graph: &KernelGraph,
+    target: &TargetImage,
+    node: &Node,
+    spec: &LaunchSpec,
+    launch: &LaunchLayout,
+    symbols: &[i64],
+) -> Result<u64, LayoutError> {
+    let keeps = |launch: &LaunchSpec| target.kernels[launch.kernel.0 as usize].keeps_progress();
+    let mut bytes = if keeps(spec.variant(launch.variant)) { block_count(launch.grid)? } else { 0 };
+    for LaunchVariant { ranges, launch } in &spec.variants {
+        let open = |range: &&SymbolRange| graph.read_back_of(range.symbol).is_some();
+        if !keeps(launch) || !ranges.iter().any(|range| open(&range)) {
+            continue;
+        }
+        let mut largest = symbols.to_vec();
+        ranges.iter().filter(open).for_each(|range| {
+            let symbol = &mut largest[range.symbol.0 as usize];
+            *symbol = (*symbol).min(range.max);
+        });
+        bytes = bytes.max(block_count(grid_of(&node.name, launch, &largest)?)?);
+    }
+    let falls_back = !spec.variants.is_empty()
+        && graph.read_backs.iter().any(|r| spec.variants.iter().flat_map(|v| &v.ranges).any(|range| range.symbol == r.symbol));
+    if falls_back && keeps(spec) {
+        bytes = bytes.max(block_count(grid_of(&node.name, spec, symbols)?)?);
+    }
+    Ok(bytes)
+}
+
+/// A launch of sizes that were read back, in the places that the node's launch of the largest ones has.
+fn fit_launch(
+    node: &Node,
+    spec: Option<&LaunchSpec>,
+    target: &TargetImage,
+    launch: LaunchLayout,
+    before: Option<LaunchLayout>,
+) -> Result<LaunchLayout, LayoutError> {
+    let blocks = block_count(launch.grid)?;
+    let exceeds = |limit| LayoutError::Blocks { place: node.name.clone(), blocks, limit };
+    let before = before.ok_or_else(|| exceeds(0))?;
+    let keeps = spec.is_some_and(|spec| target.kernels[spec.variant(launch.variant).kernel.0 as usize].keeps_progress());
+    if keeps && blocks > before.progress.bytes {
+        return Err(exceeds(before.progress.bytes));
+    }
+    Ok(LaunchLayout { evicted_word: before.evicted_word, progress: before.progress, ..launch })
 }
 
 /// The grid of a launch whose arguments lie within their buffers.
@@ -301,6 +382,10 @@ fn checked_grid(name: &str, spec: &LaunchSpec, symbols: &[i64], buffers: &[Place
             Argument::Int { .. } | Argument::F32 { .. } | Argument::F64 { .. } | Argument::Check { .. } => {}
         }
     }
+    grid_of(name, spec, symbols)
+}
+
+fn grid_of(name: &str, spec: &LaunchSpec, symbols: &[i64]) -> Result<[u32; 3], LayoutError> {
     let mut grid = [0; 3];
     for (blocks, expr) in grid.iter_mut().zip(&spec.grid) {
         let value = size(name, "number of blocks", expr, symbols)?;

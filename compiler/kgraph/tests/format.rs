@@ -63,7 +63,12 @@ fn graph() -> KernelGraph {
             states: vec![TempPlacement { buffer: CACHE, offset: zero() }],
         },
         batch: Some(BatchAxis { symbol: SymbolId(0), axes: vec![Some(0), None, None, None, Some(0)], proof: "test".into() }),
-        read_backs: vec![ReadBack { symbol: SymbolId(1), after: NodeId(1), value: Scalar { buffer: COUNT, offset: 0, dtype: DType::I32 } }],
+        read_backs: vec![ReadBack {
+            symbol: SymbolId(1),
+            after: NodeId(1),
+            value: Scalar { buffer: COUNT, offset: 0, dtype: DType::I32 },
+            most: Some(n.clone() + 1),
+        }],
         segments: vec![
             nodes(0, 2),
             Segment::If { condition, then: vec![nodes(2, 3)], otherwise: vec![] },
@@ -241,6 +246,12 @@ fn wrong_segments_and_sizes_are_refused() {
     });
     refused("clear does not write it", |graph, _| {
         (graph.read_backs[0].after, graph.nodes[0].writes, graph.nodes[0].kind) = (NodeId(0), vec![], NodeKind::Kernel)
+    });
+    refused("`found`: its largest value depends on `found`", |graph, _| graph.read_backs[0].most = Some(Expr::from(SymbolId(1))));
+    refused("symbol 9 does not exist", |graph, _| graph.read_backs[0].most = Some(Expr::from(SymbolId(9))));
+    refused("not in the order of their nodes", |graph, _| {
+        let first = ReadBack { after: NodeId(0), ..graph.read_backs[0].clone() };
+        graph.read_backs.push(first);
     });
     refused("x depends on it and is there before", |graph, _| graph.buffers[0].shape[1] = SymbolId(1).into());
     refused("count is launched with it and comes before it is read", |_, image| {

@@ -1,6 +1,9 @@
 //! A function with known symbols: the layout of an invocation, its steps, and a template of every launch.
 //!
 //! Made once per set of shapes, on the thread of the client that brings them first; shared and unchanging from then on.
+//!
+//! Where a function reads sizes back from the device, its binding ends with the step that reads the first of them: only then the steps behind it are known, in another binding that begins with the same steps
+//! ([`Binding::with_size`]).
 
 use crate::branches::{Branches, Room};
 use atoll_core::{Fork, Step, StepCost};
@@ -9,7 +12,7 @@ use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::validate::params_layout;
 use atoll_kgraph::{
     Argument, BufferId, BufferKind, DType, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout, LayoutError, NodeKind, Place,
-    TargetImage, dependencies, node_may_run_again, preempt_params,
+    ReadBack, TargetImage, dependencies, node_may_run_again, preempt_params,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -40,6 +43,8 @@ pub(crate) enum Work {
         to: Site,
         bytes: u64,
     },
+    /// A size is read back ([`atoll_kgraph::ReadBack`], by its index), and with it the steps behind this one become known.
+    ReadBack(u32),
     /// By a pattern that repeats every eight bytes.
     Fill {
         to: Site,
@@ -87,7 +92,12 @@ pub(crate) struct Output {
 
 #[derive(Debug)]
 pub(crate) struct Binding {
+    /// Of those that are yet to be read back the largest possible values.
     pub(crate) symbols: Vec<i64>,
+    /// The symbols that memory was laid out for, before any size was read back.
+    pub(crate) largest: Arc<[i64]>,
+    /// How many sizes were read back.
+    pub(crate) sizes_known: usize,
     pub(crate) layout: InvocationLayout,
     pub(crate) inputs: Vec<Place>,
     pub(crate) outputs: Vec<Output>,
@@ -109,6 +119,10 @@ pub(crate) enum BindError {
     Layout(#[from] LayoutError),
     #[error("{node}: {source}")]
     Value { node: String, source: EvalError },
+    #[error("node {node} computes {value} for the size `{size}`, which is {min} to {max}")]
+    Size { node: String, size: String, value: i64, min: i64, max: i64 },
+    #[error("node {node} has nothing to do and computes no size `{size}`")]
+    NoSize { node: String, size: String },
     #[error("{node}: {value} does not fit an argument of type {dtype:?}")]
     Literal { node: String, value: i64, dtype: DType },
 }
@@ -116,6 +130,38 @@ pub(crate) enum BindError {
 impl Binding {
     pub(crate) fn new(graph: &KernelGraph, target: &TargetImage, symbols: Vec<i64>) -> Result<Binding, BindError> {
         let layout = InvocationLayout::new(graph, target, &symbols)?;
+        let largest = symbols.as_slice().into();
+        Binding::of(graph, target, layout, symbols, (largest, 0))
+    }
+
+    /// As far as is known once the next size was read back, in the same memory.
+    pub(crate) fn with_size(&self, graph: &KernelGraph, target: &TargetImage, value: i64) -> Result<Binding, BindError> {
+        let ReadBack { symbol, after, most, .. } = &graph.read_backs[self.sizes_known];
+        let spec = &graph.symbols[symbol.0 as usize];
+        let (node, size) = (graph.nodes[after.0 as usize].name.clone(), spec.name.clone());
+        let most = most.as_ref().map_or(Ok(i64::MAX), |most| most.eval(&self.symbols));
+        let most = most.map_err(|source| BindError::Value { node: node.clone(), source })?;
+        let (min, max) = (spec.min, self.largest[symbol.0 as usize].min(most));
+        if !(min..=max).contains(&value) {
+            return Err(BindError::Size { node, size, value, min, max });
+        }
+        if target.launches[after.0 as usize].is_some() && self.layout.launches[after.0 as usize].is_none() {
+            return Err(BindError::NoSize { node, size });
+        }
+        let mut symbols = self.symbols.clone();
+        symbols[symbol.0 as usize] = value;
+        let layout = self.layout.with_sizes(graph, target, &symbols)?;
+        Binding::of(graph, target, layout, symbols, (Arc::clone(&self.largest), self.sizes_known + 1))
+    }
+
+    /// The steps up to where the next size is read back, in memory for the largest symbols.
+    fn of(
+        graph: &KernelGraph,
+        target: &TargetImage,
+        layout: InvocationLayout,
+        symbols: Vec<i64>,
+        (largest, sizes_known): (Arc<[i64]>, usize),
+    ) -> Result<Binding, BindError> {
         let inputs = graph.buffers_of(BufferKind::Input).map(|(id, _)| layout.buffer(id)).collect();
         let outputs = outputs(graph, &layout, &symbols)?;
         let constants = graph.buffers_of(BufferKind::Const).enumerate().map(|(number, (id, _))| (id, number as u32)).collect();
@@ -132,12 +178,23 @@ impl Binding {
             params: Vec::new(),
             relocations: Vec::new(),
         };
-        for node in 0..graph.nodes.len() {
+        let mut read_backs = (0..).zip(&graph.read_backs).peekable();
+        'nodes: for node in 0..graph.nodes.len() {
             builder.node(node)?;
+            while let Some((index, _)) = read_backs.next_if(|(_, read_back)| read_back.after.0 as usize == node) {
+                builder.host_step(node, Work::ReadBack(index));
+                if index as usize == sizes_known {
+                    break 'nodes;
+                }
+            }
         }
         let Builder { work, nodes, steps, params, relocations, .. } = builder;
         let branches = Branches::new(steps.len());
-        Ok(Binding { inputs, outputs, steps: steps.into(), work, nodes, params, relocations, layout, symbols, branches })
+        if !graph.read_backs.is_empty() {
+            branches.give_up();
+        }
+        let steps = steps.into();
+        Ok(Binding { inputs, outputs, steps, work, nodes, params, relocations, layout, symbols, largest, sizes_known, branches })
     }
 
     /// The parts that run in two lines, once it is known which are quicker so.
@@ -146,7 +203,7 @@ impl Binding {
         let cost = |step: usize, ns| {
             let (blocks, at_a_time) = match &self.work[step] {
                 Work::Launch(launch) => (launch.grid.iter().map(|&extent| u64::from(extent)).product(), room.blocks_of(launch.kernel)),
-                Work::Copy { .. } | Work::Fill { .. } => (1, 1),
+                Work::Copy { .. } | Work::Fill { .. } | Work::ReadBack(_) => (1, 1),
             };
             StepCost::of_launch(self.steps[step], ns, blocks, at_a_time)
         };
@@ -158,7 +215,8 @@ fn outputs(graph: &KernelGraph, layout: &InvocationLayout, symbols: &[i64]) -> R
     let output = |(id, buffer): (BufferId, &atoll_kgraph::BufferSpec)| {
         let shape: Result<Vec<i64>, EvalError> = buffer.shape.iter().map(|dimension| dimension.eval(symbols)).collect();
         let shape = shape.map_err(|source| BindError::Value { node: buffer.name.clone(), source })?;
-        Ok(Output { shape, place: layout.buffer(id) })
+        let bytes = shape.iter().product::<i64>() as u64 * buffer.dtype.bytes();
+        Ok(Output { shape, place: Place { bytes, ..layout.buffer(id) } })
     };
     graph.buffers_of(BufferKind::Output).map(output).collect()
 }
@@ -201,11 +259,15 @@ impl Builder<'_> {
             }
         };
         if !matches!(work, Work::Copy { bytes: 0, .. } | Work::Fill { bytes: 0, .. }) {
-            self.steps.push(Step::Host);
-            self.nodes.push(index as u32);
-            self.work.push(work);
+            self.host_step(index, work);
         }
         Ok(())
+    }
+
+    fn host_step(&mut self, node: usize, work: Work) {
+        self.steps.push(Step::Host);
+        self.nodes.push(node as u32);
+        self.work.push(work);
     }
 
     fn launch(&mut self, index: usize, layout: LaunchLayout) -> Result<(), BindError> {

@@ -79,10 +79,17 @@ impl Chain {
             )));
         }
         let mut stages: Vec<Stage> = Vec::with_capacity(request.stages.len());
+        let is_single = request.stages.len() == 1;
         for stage in request.stages {
             let function = find(&stage.function).ok_or(InvokeError::UnknownFunction)?;
             if stages.first().is_some_and(|first| first.function.key.tenant != function.key.tenant) {
                 return Err(InvokeError::BadInput("a chain calls functions of one tenant".into()));
+            }
+            if !is_single && !function.graph().read_backs.is_empty() {
+                let text =
+                    format!("function `{}` computes sizes while it runs, so it cannot be called in a chain with others", function.key);
+                function.note_rejected();
+                return Err(InvokeError::BadInput(text));
             }
             let bound = bind(&function, &stage.inputs, &stages).and_then(|binding| function.enqueue().map(|slot| (binding, slot)));
             let (binding, slot) = bound.inspect_err(|_| function.note_rejected())?;

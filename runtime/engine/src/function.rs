@@ -1,6 +1,6 @@
 //! A function as every thread sees it: what it is, who may still wait for it, and the shapes it has met.
 
-use crate::binding::Binding;
+use crate::binding::{BindError, Binding};
 use crate::branches::Room;
 use crate::config::{FunctionKey, FunctionOptions};
 use crate::error::{EngineError, InvokeError};
@@ -27,8 +27,10 @@ pub(crate) struct Function {
     waiting: AtomicUsize,
     /// Invocations that were refused before they could wait.
     rejected: AtomicU64,
-    /// Used longest ago first. The only lock of a function; nothing else is locked while it is held.
+    /// Used longest ago first. Nothing else is locked while one of the locks of a function is held.
     bindings: Mutex<Vec<Arc<Binding>>>,
+    /// The same of bindings with sizes that were read back.
+    sized: Mutex<Vec<Arc<Binding>>>,
 }
 
 impl Function {
@@ -71,6 +73,7 @@ impl Function {
             waiting: AtomicUsize::new(0),
             rejected: AtomicU64::new(0),
             bindings: Mutex::new(Vec::new()),
+            sized: Mutex::new(Vec::new()),
         })
     }
 
@@ -94,17 +97,26 @@ impl Function {
     /// Checks the inputs and finds, or makes, what is needed to run their shapes.
     pub(crate) fn bind(&self, inputs: &[InputForm<'_>]) -> Result<Arc<Binding>, InvokeError> {
         let symbols = bind_symbols(self.graph(), inputs).map_err(|error| InvokeError::BadInput(error.to_string()))?;
-        if let Some(binding) = self.known_binding(&symbols) {
+        if let Some(binding) = find(&self.bindings, |binding| binding.symbols == symbols) {
             return Ok(binding);
         }
         let binding = Binding::new(self.graph(), self.image(), symbols);
-        let binding = Arc::new(binding.map_err(|e| InvokeError::BadInput(format!("inputs of these shapes cannot be run: {e}")))?);
-        let mut bindings = self.bindings.lock().unwrap_or_else(PoisonError::into_inner);
-        if bindings.len() >= BINDINGS_PER_FUNCTION_MAX {
-            bindings.remove(0);
+        let binding = binding.map_err(|e| InvokeError::BadInput(format!("inputs of these shapes cannot be run: {e}")))?;
+        Ok(keep(&self.bindings, binding))
+    }
+
+    /// What is known once the next size of a binding was read back.
+    pub(crate) fn with_size(&self, binding: &Binding, value: i64) -> Result<Arc<Binding>, BindError> {
+        let mut symbols = binding.symbols.clone();
+        if let Some(read_back) = self.graph().read_backs.get(binding.sizes_known) {
+            symbols[read_back.symbol.0 as usize] = value;
         }
-        bindings.push(Arc::clone(&binding));
-        Ok(binding)
+        let is_it =
+            |known: &Binding| known.sizes_known == binding.sizes_known + 1 && known.symbols == symbols && known.largest == binding.largest;
+        match find(&self.sized, is_it) {
+            Some(known) => Ok(known),
+            None => Ok(keep(&self.sized, binding.with_size(self.graph(), self.image(), value)?)),
+        }
     }
 
     /// It is loaded: what the device can run of it at a time.
@@ -122,14 +134,6 @@ impl Function {
         binding.forks(self.graph(), room)
     }
 
-    fn known_binding(&self, symbols: &[i64]) -> Option<Arc<Binding>> {
-        let mut bindings = self.bindings.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = bindings.iter().rposition(|binding| binding.symbols == symbols)?;
-        let binding = bindings.remove(at);
-        bindings.push(Arc::clone(&binding));
-        Some(binding)
-    }
-
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -143,11 +147,30 @@ impl Function {
     }
 }
 
+/// A binding that is kept.
+fn find(bindings: &Mutex<Vec<Arc<Binding>>>, is_it: impl Fn(&Binding) -> bool) -> Option<Arc<Binding>> {
+    let mut bindings = bindings.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = bindings.iter().rposition(|binding| is_it(binding))?;
+    let binding = bindings.remove(at);
+    bindings.push(Arc::clone(&binding));
+    Some(binding)
+}
+
+/// Keeps a binding, in place of the one that was used longest ago.
+fn keep(bindings: &Mutex<Vec<Arc<Binding>>>, binding: Binding) -> Arc<Binding> {
+    let binding = Arc::new(binding);
+    let mut bindings = bindings.lock().unwrap_or_else(PoisonError::into_inner);
+    if bindings.len() >= BINDINGS_PER_FUNCTION_MAX {
+        bindings.remove(0);
+    }
+    bindings.push(Arc::clone(&binding));
+    binding
+}
+
 /// What the engine does not run yet of all that a bundle may hold, and what it would take.
 fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
     let why = |feature: Feature| match feature {
         Feature::State => Some("its state buffers live as long as a session, and it needs a session to run in"),
-        Feature::ReadBack => Some("it reads sizes back from the device, which this engine does not do"),
         Feature::If => Some("it has an if segment, which this engine does not run"),
         Feature::Loop => Some("it has a loop segment, which this engine does not run"),
         Feature::PackedConstants => Some("it has constants packed for its target, which this engine does not load"),
@@ -159,7 +182,8 @@ fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
         | Feature::BytesArgument
         | Feature::InputElements
         | Feature::Conditions
-        | Feature::Checks => None,
+        | Feature::Checks
+        | Feature::ReadBack => None,
     };
     let mut used = features::of_graph(graph).into_iter().chain(features::of_target(graph, image));
     used.find_map(why).map(Into::into)

@@ -45,6 +45,14 @@ impl Instance {
         instance
     }
 
+    /// Goes on with another binding of the same memory.
+    pub(crate) fn bind(&mut self, binding: Arc<Binding>) {
+        self.evicted.resize(binding.work.len(), false);
+        self.params.clone_from(&binding.params);
+        self.binding = binding;
+        self.relocate();
+    }
+
     /// The constants were loaded again, to other places.
     pub(crate) fn move_constants(&mut self, generation: u64, constants: Box<[DeviceOffset]>) {
         (self.generation, self.constants) = (generation, constants);
@@ -98,7 +106,7 @@ impl Instance {
     pub(crate) fn launch(&self, step: u32) -> Option<&LaunchTemplate> {
         match &self.binding.work[step as usize] {
             Work::Launch(launch) => Some(launch),
-            Work::Copy { .. } | Work::Fill { .. } => None,
+            Work::Copy { .. } | Work::Fill { .. } | Work::ReadBack(_) => None,
         }
     }
 

@@ -142,7 +142,7 @@ impl Invocation {
     }
 
     fn time_launch(&mut self, StagePlace { stage, step }: StagePlace, completion: &Completion) {
-        let binding = &self.submission.chain.stages[stage].binding;
+        let Some(binding) = self.instances.get(stage).map(|instance| Arc::clone(&instance.binding)) else { return };
         let Some(Work::Launch(launch)) = step.and_then(|step| binding.work.get(step as usize)) else { return };
         let Completion { started_ns, ended_ns, busy_ns, .. } = *completion;
         let blocks = launch.grid.iter().map(|extent| u64::from(*extent)).product();

@@ -98,6 +98,18 @@ impl Session {
     pub fn run(&mut self) {
         for index in 0..self.schedule.graph.nodes.len() {
             self.run_node(index);
+            self.read_sizes_back(index);
+        }
+    }
+
+    /// Gives symbols their values that a node has computed.
+    fn read_sizes_back(&mut self, node: usize) {
+        for read_back in self.schedule.graph.read_backs.iter().filter(|read_back| read_back.after.0 as usize == node) {
+            let content = self.buffers[read_back.value.buffer.0 as usize].content();
+            let value = i32::from_le_bytes(content[..4].try_into().expect("an i32")).into();
+            let largest = &mut self.symbols[read_back.symbol.0 as usize];
+            assert!((0..=*largest).contains(&value), "{value} elements, {largest} at most");
+            *largest = value;
         }
     }
 
@@ -135,7 +147,9 @@ impl Session {
         outputs
             .map(|(id, spec)| {
                 let shape: Vec<usize> = spec.shape.iter().map(|e| e.eval(&self.symbols).expect("shape") as usize).collect();
-                Tensor::from_bytes(spec.dtype, &shape, &self.buffers[id.0 as usize].content()).expect("as many bytes as elements")
+                let bytes = shape.iter().product::<usize>() * spec.dtype.bytes() as usize;
+                let content = self.buffers[id.0 as usize].content();
+                Tensor::from_bytes(spec.dtype, &shape, &content[..bytes]).expect("as many bytes as elements")
             })
             .collect()
     }
@@ -230,6 +244,9 @@ fn symbols(model: &Model) -> Vec<i64> {
                 symbols[symbol.0 as usize] = *extent as i64;
             }
         }
+    }
+    for size in &model.graph.run_time_sizes {
+        symbols[size.symbol.0 as usize] = size.most.eval(&symbols).expect("a bound");
     }
     symbols
 }

@@ -203,20 +203,19 @@ impl NestBuilder {
         self.push(Statement::Refuse { condition: condition.clone(), text: text.to_owned(), values: values.to_vec() });
     }
 
-    /// An index of an axis of `extent` elements as one that counts from the start: where it is negative it counts from the end, and where it is outside of the axis it fails the invocation and gives 0.
+    /// An index, I32 or I64, of an axis of `extent` elements as one that counts from the start: where it is negative it counts from the end, and where it is outside of the axis it fails the invocation and gives 0.
     pub fn checked_index(&mut self, index: &NestArg, ty: DType, extent: &Expr) -> NestArg {
-        // In 64 bits, and narrowed only once it is known to be inside.
-        let index = if ty == DType::I64 { index.clone() } else { self.cast(index, DType::I64) };
-        let wide = self.cast(&size(extent.clone()), DType::I64);
-        let is_negative = self.compare(PointOp::Less, DType::I64, &index, &NestArg::Const(0.0));
-        let from_end = self.step(PointOp::Add, DType::I64, &[index.clone(), wide.clone()]);
-        let at = self.select(DType::I64, &is_negative, &from_end, &index);
-        let below = self.compare(PointOp::Less, DType::I64, &at, &NestArg::Const(0.0));
-        let above = self.compare(PointOp::GreaterOrEqual, DType::I64, &at, &wide);
+        let wide = if ty == DType::I32 { size(extent.clone()) } else { self.cast(&size(extent.clone()), ty) };
+        let is_negative = self.compare(PointOp::Less, ty, index, &NestArg::Const(0.0));
+        let from_end = self.step(PointOp::Add, ty, &[index.clone(), wide.clone()]);
+        let at = self.select(ty, &is_negative, &from_end, index);
+        let below = self.compare(PointOp::Less, ty, &at, &NestArg::Const(0.0));
+        let above = self.compare(PointOp::GreaterOrEqual, ty, &at, &wide);
         let outside = self.step(PointOp::Or, DType::Bool, &[below, above]);
         self.refuse(&outside, INDEX_OUTSIDE, &[Expr::Const(0) - extent.clone(), extent.clone() - 1]);
-        let at = self.select(DType::I64, &outside, &NestArg::Const(0.0), &at);
-        self.cast(&at, DType::I32)
+        let at = self.select(ty, &outside, &NestArg::Const(0.0), &at);
+        // Narrowed only where it is known to be inside.
+        if ty == DType::I32 { at } else { self.cast(&at, DType::I32) }
     }
 
     /// `for counter in from..to`

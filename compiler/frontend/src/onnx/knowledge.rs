@@ -97,6 +97,14 @@ impl<'o> Knowledge<'o> {
 
     /// Takes in what a node taught; `place` names the node.
     pub(super) fn learn(&mut self, graph: &TensorGraph, place: &str, lesson: Lesson) -> Result<(), ImportError> {
+        let about = match &lesson {
+            Lesson::Elements(_) => Vec::new(),
+            Lesson::Range { symbol, .. } => vec![*symbol],
+            Lesson::Same(a, b) => vec![*a, *b],
+        };
+        if graph.run_time_sizes.iter().any(|size| about.contains(&size.symbol)) {
+            return Err(run_time_size(place));
+        }
         self.rounds += 1;
         if self.rounds > ROUNDS_MAX {
             return Err(too_large("the number of facts about sizes", self.rounds.to_string(), ROUNDS_MAX.to_string()));
@@ -134,6 +142,12 @@ impl<'o> Knowledge<'o> {
         self.ranges.insert(spec.name.clone(), SymbolSpec { reason: needs, ..SymbolSpec::new(spec.name.clone(), min, max) });
         Ok(())
     }
+}
+
+/// Sizes that are computed while the model runs are neither learned nor checked when inputs are bound.
+pub(super) fn run_time_size(place: &str) -> ImportError {
+    let reason = "it needs to know something of a size that is computed while the model runs, and that cannot be shown".into();
+    ImportError::Unsupported { node: place.into(), operator: "a size".into(), reason }
 }
 
 /// The symbol of a name.

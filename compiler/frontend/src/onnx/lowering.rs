@@ -7,13 +7,13 @@
 use super::error::{Lesson, LowerError, LowerResult, invalid};
 use super::read::{Literal, RANK_MAX, TENSOR_BYTES_MAX};
 use super::sizes;
-use crate::nest::{NestArg, NestBuilder};
+use crate::nest::{Nest, NestArg, NestBuilder};
 use crate::program::ProgramBuilder;
 use crate::reference;
-use crate::size::{Facts, bounds, simplified, static_shape};
+use crate::size::{Facts, bounds, elements, simplified, static_shape};
 use crate::tensor::{Data, Tensor};
-use crate::tensor_graph::{Op, PointArg, PointProgram, TensorGraph, TensorNode, Value, ValueId};
-use atoll_kgraph::{Condition, DType, Expr};
+use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, RunTimeSize, TensorGraph, TensorNode, Value, ValueId};
+use atoll_kgraph::{Condition, DType, Expr, SymbolId, SymbolSpec};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub(crate) type Type = (DType, Vec<Expr>);
 
 /// Largest folded constant that is not made of larger ones: a compile-time `Expand` must not blow a model up.
 const FOLDED_BYTES_MAX: u64 = 64 << 20;
+/// Most elements of a tensor, which kernels index in 31 bits.
+const ELEMENTS_MAX: i64 = i32::MAX as i64;
 /// Most elements of a tensor of sizes; a shape has a dozen.
 const SIZES_MAX: usize = 1024;
 /// Most elements of an input that is a list of sizes: each becomes a symbol.
@@ -38,10 +40,48 @@ pub(crate) struct Lowering {
     sizes: HashMap<ValueId, Vec<Expr>>,
     /// Where sizes are that a node needs at run time.
     stored: HashMap<ValueId, ValueId>,
+    /// Where elements of a tensor are that are not zero, and how many, for tensors of which that was asked.
+    selections: HashMap<ValueId, Selection>,
     node_names: HashSet<String>,
 }
 
+/// Which elements of a tensor are not zero.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    /// Their row-major indices, I32, ascending; as many elements as the tensor has, of which those behind the last are 0.
+    pub(crate) positions: ValueId,
+    /// How many they are.
+    pub(crate) count: Expr,
+}
+
 impl Lowering {
+    /// The value of a scalar of integers, at most `most`, as a size: known, or a symbol that gets its value while the model runs.
+    pub(crate) fn run_time_size(&mut self, name: &str, value: ValueId, most: Expr) -> LowerResult<Expr> {
+        if let Some([known]) = self.known(value).as_deref() {
+            return Ok(known.clone());
+        }
+        let largest = bounds(&most, &self.graph.symbols).map_or(ELEMENTS_MAX, |(_, high)| high.clamp(0, ELEMENTS_MAX));
+        let symbol = SymbolId(self.graph.symbols.len() as u32);
+        self.graph.symbols.push(SymbolSpec::new(name, 0, largest));
+        self.graph.run_time_sizes.push(RunTimeSize { symbol, value, most });
+        Ok(symbol.into())
+    }
+
+    /// Which elements of a tensor are not zero; found out once for each tensor.
+    pub(crate) fn selection(&mut self, name: &str, of: ValueId) -> LowerResult<Selection> {
+        if let Some(known) = self.selections.get(&of) {
+            return Ok(known.clone());
+        }
+        let all = elements(self.shape(of));
+        let nest = select(self.dtype(of), &all);
+        let outputs = vec![(DType::I32, vec![all.clone()]), (DType::I32, Vec::new())];
+        let results = self.emit(&format!("{name}/select"), Op::Nest(nest), &[of], outputs)?;
+        let count = self.run_time_size(&format!("{name}/count"), results[1], all)?;
+        let selection = Selection { positions: results[0], count };
+        self.selections.insert(of, selection.clone());
+        Ok(selection)
+    }
+
     pub(crate) fn shape(&self, id: ValueId) -> &[Expr] {
         &self.graph.value(id).shape
     }
@@ -369,4 +409,22 @@ impl Lowering {
 /// A shape for a message.
 pub(crate) fn shape_text(shape: &[Expr]) -> String {
     format!("[{}]", shape.iter().map(Expr::to_string).collect::<Vec<_>>().join(", "))
+}
+
+/// One thread goes through `all` elements of a tensor and writes down which are not zero.
+fn select(dtype: DType, all: &Expr) -> Nest {
+    let mut nest = NestBuilder::new("select", Vec::new());
+    let (none, all) = (NestArg::from(0), NestArg::from(all));
+    let count = nest.variable(DType::I32, &none);
+    nest.count(&none, &all, |nest, at| {
+        let element = nest.load(0, dtype, at);
+        let chosen = nest.cast(&element, DType::Bool);
+        nest.when(&chosen, |nest| {
+            nest.store(0, &count, at);
+            nest.accumulate(&count, PointOp::Add, &NestArg::from(1));
+        });
+    });
+    nest.count(&count, &all, |nest, at| nest.store(0, at, &NestArg::from(0)));
+    nest.store(1, &none, &count);
+    nest.finish()
 }

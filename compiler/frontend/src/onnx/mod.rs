@@ -167,6 +167,10 @@ impl<'m> Import<'m> {
         }
         let mut graph = std::mem::take(&mut self.lowering.graph);
         graph.conditions = self.lowering.conditions.take();
+        let is_run_time = |size: &Expr| graph.run_time_sizes.iter().any(|known| size.depends_on(known.symbol));
+        if let Some(condition) = graph.conditions.iter().find(|condition| is_run_time(&condition.left) || is_run_time(&condition.right)) {
+            return Err(knowledge::run_time_size(&condition.place));
+        }
         crate::transform::eliminate_dead(&mut graph);
         Ok(Outcome::Done(graph))
     }

@@ -83,7 +83,7 @@ pub fn evaluate(op: &Op, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[
 
 /// Runs a verified graph. Symbols take their values from the shapes of `inputs`.
 pub fn run(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ReferenceError> {
-    let symbols = bind_symbols(graph, inputs)?;
+    let mut symbols = bind_symbols(graph, inputs)?;
     let mut values: Vec<Option<Tensor>> = vec![None; graph.values.len()];
     for (id, tensor) in graph.inputs.iter().zip(inputs) {
         values[id.0 as usize] = Some(tensor.clone());
@@ -92,6 +92,7 @@ pub fn run(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refere
     for (index, node) in graph.nodes.iter().enumerate() {
         let results = run_node(graph, node, &values, &symbols)?;
         for (id, tensor) in node.outputs.iter().zip(results) {
+            bind_size(graph, *id, &tensor, &mut symbols)?;
             values[id.0 as usize] = Some(tensor);
         }
         for id in node.inputs.iter().filter(|id| last_use[id.0 as usize] == index) {
@@ -115,6 +116,20 @@ fn run_node(graph: &TensorGraph, node: &TensorNode, values: &[Option<Tensor>], s
         .map(|id| Ok((graph.value(*id).dtype, sizes_of(graph, *id, symbols)?)))
         .collect::<Result<_, ReferenceError>>()?;
     evaluate(&node.op, &inputs, &outputs, symbols)
+}
+
+/// A symbol whose value was computed has it from now on.
+fn bind_size(graph: &TensorGraph, id: ValueId, tensor: &Tensor, symbols: &mut [i64]) -> Result<(), ReferenceError> {
+    for size in graph.run_time_sizes.iter().filter(|size| size.value == id) {
+        let name = &graph.value(id).name;
+        let most = sizes(std::slice::from_ref(&size.most), symbols, name)?[0];
+        let value = match &tensor.data {
+            crate::tensor::Data::Int(values) => values.first().copied().filter(|value| (0..=most).contains(value)),
+            crate::tensor::Data::Float(_) => None,
+        };
+        symbols[size.symbol.0 as usize] = value.ok_or_else(|| ReferenceError::Invalid(format!("{name} is no size of at most {most}")))?;
+    }
+    Ok(())
 }
 
 /// For every value the index of the node that reads it last; values the client gets are never dropped.
@@ -157,6 +172,7 @@ fn bind_symbols(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<i64>, Refe
         inputs: graph.inputs.iter().map(spec).collect(),
         elements: &graph.elements,
         conditions: &graph.conditions,
+        run_time: graph.run_time_sizes.iter().map(|size| (size.symbol, Some(&size.most))).collect(),
     };
     let shapes: Vec<Vec<i64>> = inputs.iter().map(|tensor| tensor.shape.iter().map(|dim| *dim as i64).collect()).collect();
     let is_read = |input: usize| graph.elements.iter().any(|element| element.input as usize == input);

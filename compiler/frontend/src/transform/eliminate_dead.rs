@@ -3,10 +3,11 @@
 use crate::tensor_graph::{TensorGraph, ValueId};
 use std::collections::HashSet;
 
-/// Keeps inputs and outputs, whatever reads them, and renumbers the values.
+/// Keeps inputs, outputs and sizes, whatever reads them, and renumbers the values.
 pub fn eliminate_dead(graph: &mut TensorGraph) {
     let mut live = vec![false; graph.values.len()];
     graph.outputs.iter().chain(&graph.inputs).for_each(|id| live[id.0 as usize] = true);
+    graph.run_time_sizes.iter().for_each(|size| live[size.value.0 as usize] = true);
     // Consumers stand behind producers, so one walk from the back sees every reader first.
     let mut kept = Vec::with_capacity(graph.nodes.len());
     for node in std::mem::take(&mut graph.nodes).into_iter().rev() {
@@ -31,7 +32,8 @@ fn renumber(graph: &mut TensorGraph, live: &[bool]) {
     let mut is_live = live.iter();
     graph.values.retain(|_| is_live.next() == Some(&true));
     let of_nodes = graph.nodes.iter_mut().flat_map(|n| n.inputs.iter_mut().chain(&mut n.outputs));
-    for id in graph.inputs.iter_mut().chain(&mut graph.outputs).chain(of_nodes) {
+    let of_sizes = graph.run_time_sizes.iter_mut().map(|size| &mut size.value);
+    for id in graph.inputs.iter_mut().chain(&mut graph.outputs).chain(of_nodes).chain(of_sizes) {
         *id = number[id.0 as usize];
     }
 }

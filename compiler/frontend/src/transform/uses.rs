@@ -25,7 +25,8 @@ pub(super) fn operand(node: &TensorNode, arg: PointArg) -> Option<ValueId> {
 
 /// Lets everything that reads `from` read `to`.
 pub(super) fn replace_uses(graph: &mut TensorGraph, from: ValueId, to: ValueId) {
-    graph.nodes.iter_mut().flat_map(|n| &mut n.inputs).filter(|id| **id == from).for_each(|id| *id = to);
+    let of_sizes = graph.run_time_sizes.iter_mut().map(|size| &mut size.value);
+    graph.nodes.iter_mut().flat_map(|n| &mut n.inputs).chain(of_sizes).filter(|id| **id == from).for_each(|id| *id = to);
 }
 
 /// An index by which reads and producers of values can be asked while nodes change in place.

@@ -1,6 +1,7 @@
 //! What valid symbols, elements of inputs and conditions are.
 
 use super::{Invalid, expression, invalid};
+use crate::expr::Expr;
 use crate::graph::{BufferKind, DType, KernelGraph};
 use std::collections::HashSet;
 
@@ -16,6 +17,10 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
     for condition in &graph.conditions {
         expression(graph, &condition.place, &condition.left)?;
         expression(graph, &condition.place, &condition.right)?;
+        let depends = |side: &Expr| graph.read_backs.iter().any(|read_back| side.depends_on(read_back.symbol));
+        if depends(&condition.left) || depends(&condition.right) {
+            return Err(invalid(&condition.place, "a condition on a size that is read back cannot be checked when inputs are bound"));
+        }
     }
     Ok(())
 }

@@ -76,12 +76,23 @@ impl Checker<'_> {
 /// Symbols that are read back: each once, after a node that writes the value, and only used behind it.
 pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
     let mut seen = HashSet::new();
-    for ReadBack { symbol, after, value } in &graph.read_backs {
+    if !graph.read_backs.is_sorted_by_key(|read_back| read_back.after) {
+        return Err(invalid("sizes that are read back", "they are not in the order of their nodes"));
+    }
+    for ReadBack { symbol, after, value, most } in &graph.read_backs {
         let place = "a size that is read back";
         let Some(spec) = graph.symbols.get(symbol.0 as usize).filter(|_| seen.insert(*symbol)) else {
             return Err(invalid(place, format!("symbol {} does not exist or is read back twice", symbol.0)));
         };
         let place = format!("the size `{}`", spec.name);
+        if let Some(most) = most {
+            expression(graph, &place, most)?;
+            let later = graph.read_backs.iter().filter(|other| !seen.contains(&other.symbol) || other.symbol == *symbol);
+            if let Some(unknown) = later.map(|other| other.symbol).find(|other| most.depends_on(*other)) {
+                let name = &graph.symbols[unknown.0 as usize].name;
+                return Err(invalid(place, format!("its largest value depends on `{name}`, which is not known before")));
+            }
+        }
         scalar(graph, &place, value)?;
         match graph.nodes.get(after.0 as usize) {
             None => return Err(invalid(place, format!("node {} does not exist", after.0))),

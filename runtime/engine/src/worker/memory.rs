@@ -103,9 +103,13 @@ impl Worker {
                 None => self.holdings.kept.remove(&granted.slot).expect("looked at with the fresh ones").1,
                 Some(fresh) => {
                     let (generation, offsets) = self.memory.constant_offsets(function);
-                    Instance::new(binding, fresh.place, offsets, generation, loaded.module)
+                    Instance::new(Arc::clone(&binding), fresh.place, offsets, generation, loaded.module)
                 }
             };
+            if !Arc::ptr_eq(&instance.binding, &binding) {
+                // The last invocation had read sizes back.
+                instance.bind(binding);
+            }
             if instance.generation != self.memory.generation(function) {
                 let (generation, offsets) = self.memory.constant_offsets(function);
                 instance.move_constants(generation, offsets);

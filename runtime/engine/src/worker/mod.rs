@@ -18,6 +18,7 @@ mod padding;
 mod pads;
 mod parked;
 mod patience;
+mod read_backs;
 mod repad;
 mod report;
 mod tasks;

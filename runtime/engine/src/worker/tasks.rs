@@ -193,10 +193,13 @@ impl Worker {
         }
     }
 
-    /// Copies between two buffers of a function, or from outputs of stages to inputs of a later one.
+    /// Copies between two buffers of a function, or from outputs of stages to inputs of a later one; or reads a size back.
     pub(super) fn run_host_step(&mut self, task: TaskId, step: u32) {
         if self.lost.is_some() {
             return;
+        }
+        if let Some(read_back) = self.read_back_of(task, step) {
+            return self.read_size_back(task, step, read_back);
         }
         let transfers = self.transfers(task, step);
         let answer = transfers.into_iter().try_for_each(|transfer| match transfer {
@@ -218,7 +221,7 @@ impl Worker {
             return vec![match instance.binding.work[step as usize] {
                 Work::Copy { from, to, bytes } => Transfer::Copy { from: instance.resolve(from), to: instance.resolve(to), bytes },
                 Work::Fill { to, pattern, bytes } => Transfer::Fill { to: instance.resolve(to), pattern, bytes },
-                Work::Launch(_) => unreachable!("a host step is no launch"),
+                Work::Launch(_) | Work::ReadBack(_) => unreachable!("a host step that moves bytes"),
             }];
         }
         let inputs = submission.chain.stages[stage].inputs.iter().zip(&instance.binding.inputs);
@@ -247,10 +250,10 @@ impl Worker {
         let invocation = self.invocation(task);
         let StagePlace { stage, step: Some(step) } = invocation.submission.chain.locate(step) else { return };
         let Some(launch) = invocation.instances.get(stage).and_then(|instance| instance.launch(step)) else { return };
-        let Stage { function, binding, .. } = &invocation.submission.chain.stages[stage];
+        let Stage { function, .. } = &invocation.submission.chain.stages[stage];
         let node = &function.graph().nodes[launch.node as usize].name;
         let kernel = &function.image().kernels[launch.kernel as usize].name;
-        let steps = binding.work.len();
+        let steps = invocation.instances[stage].binding.work.len();
         let happened = fault.map_or_else(|| format!("kernel '{kernel}' failed"), ToString::to_string);
         let mut reason = format!("{happened} (node '{node}', step {} of {steps}, on {device})", step + 1);
         if fault.is_some_and(|fault| matches!(fault.kind, FaultKind::BadAddress { .. })) {

@@ -311,7 +311,11 @@ impl Launching for FakeDevice {
         }
         state.take_over(&kernel, params, owner);
         assert_eq!(kernel.preempt_offset.is_some() && !kernel.leaves_silently, record.preemptible == 1);
-        assert_eq!(matches!(kernel.name.as_str(), "move" | "judge"), record.may_run_again == 1, "what works in place may not be run again");
+        assert_eq!(
+            matches!(kernel.name.as_str(), "move" | "judge" | "size"),
+            record.may_run_again == 1,
+            "what works in place may not be run again"
+        );
         if state.queues[queue.0 as usize].len() >= self.info.queue_capacity as usize {
             return Err(SubmitError::Full);
         }
@@ -620,7 +624,7 @@ fn u64_at(params: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(params[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// One block of a launch: `step(x, w, n, k)`, `move(from, to, n)`, or `judge(x, word, n)`.
+/// One block of a launch: `step(x, w, n, k)`, `move(from, to, n)`, `judge(x, word, n)`, or `size(x, size, 1)`.
 fn run_kernel(launch: &mut Launch, block: u32, memory: &mut [u8]) {
     let word = |memory: &[u8], at: u64| u32::from_le_bytes(memory[at as usize..at as usize + 4].try_into().expect("four bytes"));
     let int = |params: &[u8], at: usize| u32::from_le_bytes(params[at..at + 4].try_into().expect("four bytes"));
@@ -635,6 +639,7 @@ fn run_kernel(launch: &mut Launch, block: u32, memory: &mut [u8]) {
                 (first + offset, x.wrapping_mul(3).wrapping_add(k).wrapping_add(word(memory, second + u64::from(i % 8) * 4)))
             }
             "move" => (second + offset, x),
+            "size" => (second, x),
             "judge" => {
                 if x == BAD {
                     memory[second as usize..second as usize + 4].copy_from_slice(&1_u32.to_le_bytes());

@@ -96,3 +96,16 @@ void judge(const struct context *c) {
         p->progress[b] = 1;
     }
 }
+
+void size(const struct context *c) {
+    const struct judge_params *p = (const struct judge_params *)c->params;
+    if (p->progress[0] || c->block_begin == c->block_end)
+        return;
+    if ((int32_t)(*p->epoch_word - p->issued_epoch) > 0) {
+        *p->evicted_word = 1;
+        return;
+    }
+    linger();
+    *p->check = p->x[0];
+    p->progress[0] = 1;
+}

@@ -200,6 +200,49 @@ pub(crate) fn checked_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
 
+/// The same function on as many elements as the second of the input says, of which there are at most as many as the first says: two sizes that are read back.
+pub(crate) fn counted_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
+    const SIZES: BufferId = BufferId(4);
+    let (mut graph, mut image) = (graph(&Constants::default()), target(target_name));
+    let [n, found, kept] = [0, 1, 2].map(|id| Expr::from(SymbolId(id)));
+    graph.symbols[0].min = 2;
+    graph.symbols.extend(["found", "kept"].map(|name| SymbolSpec { name: name.into(), ..graph.symbols[0].clone() }));
+    graph.symbols[1..].iter_mut().for_each(|symbol| symbol.min = 0);
+    graph.buffers[OUT.0 as usize].shape = vec![kept.clone()];
+    let spec = BufferSpec { name: "sizes".into(), shape: vec![Expr::Const(2)], ..graph.buffers[TMP.0 as usize].clone() };
+    graph.buffers.push(spec);
+    let behind = n.clone().ceil_div(BUFFER_ALIGN as i64 / 4) * BUFFER_ALIGN as i64;
+    graph.plan.temps.push(TempPlacement { buffer: SIZES, offset: behind.clone() });
+    graph.plan.arena_bytes = Some(behind + BUFFER_ALIGN as i64);
+    let facts = KernelFacts { params_bytes: 24 + preempt_params::BYTES, preempt_offset: Some(24), ..image.kernels[1].clone() };
+    image.kernels.push(KernelFacts { name: "size".into(), ..facts });
+    for at in 0..2_u32 {
+        let offset = Expr::Const(4 * i64::from(at));
+        let place = |buffer| Argument::Buffer { buffer, offset: offset.clone() };
+        let args = vec![place(X), place(SIZES), Argument::Int { dtype: DType::U32, value: Expr::Const(1) }];
+        let node = Node { name: format!("size_{at}"), kind: NodeKind::Kernel, reads: vec![X], writes: vec![SIZES], after: vec![] };
+        graph.nodes.insert(1 + at as usize, node);
+        image.launches.insert(1 + at as usize, Some(LaunchSpec::new(KernelId(2), [1, 1, 1].map(Expr::Const), args)));
+        let value = Scalar { buffer: SIZES, offset: 4 * u64::from(at), dtype: DType::U32 };
+        let most = Some(if at == 0 { n.clone() } else { found.clone() });
+        graph.read_backs.push(ReadBack { symbol: SymbolId(1 + at), after: NodeId(1 + at), value, most });
+    }
+    for (node, launch) in image.launches.iter_mut().enumerate().skip(3) {
+        let launch = launch.as_mut().expect("a kernel");
+        // Some with the one size and some with the other, which is no larger.
+        let size = if node < 8 { &found } else { &kept };
+        launch.grid[0] = size.clone().ceil_div(i64::from(PER_BLOCK));
+        launch.args.iter_mut().for_each(|arg| {
+            if *arg == (Argument::Int { dtype: DType::U32, value: n.clone() }) {
+                *arg = Argument::Int { dtype: DType::U32, value: size.clone() };
+            }
+        });
+    }
+    graph.plan.restore_points = (0..graph.nodes.len() as u32).map(NodeId).collect();
+    let own: Vec<u8> = Constants::default().weights().into_iter().flat_map(u32::to_le_bytes).collect();
+    write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
+}
+
 /// Behind each reader of a buffer that was written since; no two buffers share memory.
 fn restore_points(graph: &KernelGraph) -> Vec<NodeId> {
     let spoils = |writer: usize, reader: usize| graph.nodes[writer].writes.iter().any(|buffer| graph.nodes[reader].reads.contains(buffer));

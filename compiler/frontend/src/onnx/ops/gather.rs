@@ -5,7 +5,7 @@ use super::super::error::{LowerError, LowerResult, invalid};
 use super::super::lowering::{Lowering, shape_text};
 use crate::nest::{NestArg, NestBuilder};
 use crate::size::at_least;
-use crate::tensor_graph::{Op, PointOp, ValueId};
+use crate::tensor_graph::{Op, ValueId};
 use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
@@ -114,24 +114,8 @@ pub(super) fn row_of_positions(
     positions
 }
 
-/// The index at `at` of an operand as a position on an axis of `extent` elements: a negative one counts from the end. One that lies outside is held at the nearest end, so that
-/// nothing outside is touched.
+/// The index at `at` of an operand as a position on an axis of `extent` elements: a negative one counts from the end. One that lies outside fails the invocation.
 pub(super) fn position(nest: &mut NestBuilder, operand: u32, ty: DType, at: &NestArg, extent: &Expr) -> NestArg {
     let index = nest.load(operand, ty, at);
-    let extent = in_type(nest, extent, ty);
-    let negative = nest.compare(PointOp::Less, ty, &index, &0.into());
-    let from_end = nest.step(PointOp::Add, ty, &[index.clone(), extent.clone()]);
-    let index = nest.select(ty, &negative, &from_end, &index);
-    let last = nest.step(PointOp::Sub, ty, &[extent, 1.into()]);
-    let index = nest.step(PointOp::Min, ty, &[index, last]);
-    let index = nest.step(PointOp::Max, ty, &[index, 0.into()]);
-    if ty == DType::I32 { index } else { nest.cast(&index, DType::I32) }
-}
-
-/// A size as a number of a type.
-pub(super) fn in_type(nest: &mut NestBuilder, size: &Expr, ty: DType) -> NestArg {
-    match NestArg::from(size) {
-        NestArg::Size(size) if ty != DType::I32 => nest.cast(&NestArg::Size(size), ty),
-        known => known,
-    }
+    nest.checked_index(&index, ty, extent)
 }

@@ -13,6 +13,7 @@ mod deform;
 mod det;
 mod dft;
 mod einsum;
+mod filter;
 mod flex_attention;
 mod gather;
 mod grid;
@@ -105,6 +106,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("CenterCropPad", pad::center_crop_pad),
     ("Clip", pointwise::clip),
     ("Col2Im", col2im::col2im),
+    ("Compress", filter::compress),
     ("Concat", layout::concat),
     ("Constant", constant::constant),
     ("ConstantOfShape", constant::constant_of_shape),
@@ -170,6 +172,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Mod", pointwise::modulo),
     ("Mul", pointwise::binary),
     ("Neg", pointwise::unary),
+    ("NonZero", filter::non_zero),
     ("Not", pointwise::unary),
     ("OneHot", select::one_hot),
     ("Or", pointwise::binary),

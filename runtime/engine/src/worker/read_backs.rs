@@ -1,0 +1,76 @@
+//! Sizes that kernels compute: read back between launches, after which the steps behind are known.
+
+use super::Worker;
+use crate::binding::Work;
+use crate::chain::StagePlace;
+use crate::error::InvokeError;
+use atoll_core::{Event, TaskId};
+use atoll_kgraph::{DType, ReadBack, Scalar};
+use std::sync::Arc;
+
+impl Worker {
+    /// The size that a host step reads back, if it is such a step.
+    pub(super) fn read_back_of(&mut self, task: TaskId, step: u32) -> Option<ReadBack> {
+        let invocation = self.invocation(task);
+        let StagePlace { stage, step } = invocation.submission.chain.locate(step);
+        let Work::ReadBack(index) = invocation.instances[stage].binding.work[step? as usize] else { return None };
+        Some(invocation.submission.chain.stages[stage].function.graph().read_backs[index as usize].clone())
+    }
+
+    /// Reads a size back and tells the scheduler the steps that it leads to.
+    pub(super) fn read_size_back(&mut self, task: TaskId, step: u32, read_back: ReadBack) {
+        let invocation = self.invocation(task);
+        let stage = invocation.submission.chain.locate(step).stage;
+        let instance = &invocation.instances[stage];
+        let Scalar { buffer, offset, dtype } = read_back.value;
+        let at = instance.at(instance.binding.layout.buffer(buffer).offset + offset);
+        let mut bytes = [0; 8];
+        let answer = self.device.read(at, &mut bytes[..dtype.bytes() as usize]);
+        if let Err(error) = self.check(answer) {
+            return self.fail_on(task, "a size cannot be read back", &error);
+        }
+        let invocation = self.invocation(task);
+        let function = Arc::clone(&invocation.submission.chain.stages[stage].function);
+        match function.with_size(&invocation.instances[stage].binding, integer(dtype, bytes)) {
+            Ok(binding) => {
+                let steps = Some(Arc::clone(&binding.steps));
+                invocation.instances[stage].bind(binding);
+                self.tell(Event::HostStepDone { task, steps });
+            }
+            Err(error) => self.fail(task, InvokeError::Device(error.to_string())),
+        }
+    }
+}
+
+/// The number of a type in the first of these bytes; one that is too large for 64 bits with a sign is as large as those can be.
+fn integer(dtype: DType, bytes: [u8; 8]) -> i64 {
+    let number = i64::from_le_bytes(bytes);
+    match dtype {
+        DType::I8 => (number as i8).into(),
+        DType::I16 => (number as i16).into(),
+        DType::I32 => (number as i32).into(),
+        DType::U64 => i64::try_from(number as u64).unwrap_or(i64::MAX),
+        // The bytes behind are zero.
+        _ => number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_signs() {
+        let of = |number: i64, dtype: DType| {
+            let mut bytes = [0; 8];
+            let width = dtype.bytes() as usize;
+            bytes[..width].copy_from_slice(&number.to_le_bytes()[..width]);
+            integer(dtype, bytes)
+        };
+        for dtype in [DType::I8, DType::I16, DType::I32, DType::I64] {
+            assert_eq!((of(-3, dtype), of(100, dtype)), (-3, 100));
+        }
+        assert_eq!([DType::Bool, DType::U8, DType::U16, DType::U32].map(|dtype| of(-1, dtype)), [255, 255, 65_535, 4_294_967_295]);
+        assert_eq!(of(-1, DType::U64), i64::MAX);
+    }
+}

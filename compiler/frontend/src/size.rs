@@ -28,10 +28,11 @@ struct Polynomial {
 /// Longest polynomial that is kept in normal form; a longer one stays as written, so that no model can make sizes explode.
 const TERMS_MAX: usize = 64;
 
-/// The normal form of an expression.
+/// The normal form of an expression; a long one stays as written.
 pub fn canonical(expr: &Expr) -> Expr {
     match expr {
         Expr::Const(_) | Expr::Symbol(_) => expr.clone(),
+        _ if !ranges::is_short(expr) => expr.clone(),
         _ => Polynomial::of(expr).map_or_else(|| expr.clone(), |p| p.to_expr()),
     }
 }
@@ -58,6 +59,9 @@ pub fn static_shape(shape: &[Expr]) -> Option<Vec<usize>> {
 
 /// `dividend / divisor` where the divisor provably divides without remainder.
 pub fn divide_exact(dividend: &Expr, divisor: &Expr) -> Option<Expr> {
+    if !ranges::is_short(dividend) || !ranges::is_short(divisor) {
+        return None;
+    }
     let dividend = Polynomial::of(dividend)?;
     let divisor = Polynomial::of(divisor)?;
     if dividend == divisor {

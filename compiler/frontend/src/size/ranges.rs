@@ -125,7 +125,7 @@ pub fn simplified(expr: &Expr, symbols: &[SymbolSpec]) -> Expr {
 }
 
 /// Whether a size has few enough parts to be looked into.
-fn is_short(expr: &Expr) -> bool {
+pub(super) fn is_short(expr: &Expr) -> bool {
     fn count(expr: &Expr, left: &mut usize) -> bool {
         let Some(rest) = left.checked_sub(1) else { return false };
         *left = rest;

@@ -1,5 +1,6 @@
 //! Which values of a symbol a model can mean.
 
+use super::ranges::is_short;
 use super::{Facts, Polynomial, at_least, bounds, simplified};
 use atoll_kgraph::{Expr, SymbolId, SymbolSpec};
 
@@ -50,7 +51,8 @@ pub(crate) fn equal_up_to(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<
 
 /// The only value of a symbol for which two sizes are equal, where their difference is a multiple of the symbol and a number.
 pub(crate) fn only_value(a: &Expr, b: &Expr) -> Option<(SymbolId, i64)> {
-    let difference = Polynomial::of(&(a.clone() - b.clone()))?;
+    let difference = a.clone() - b.clone();
+    let difference = is_short(&difference).then(|| Polynomial::of(&difference)).flatten()?;
     let (mut symbol, mut constant) = (None, 0);
     for (monomial, &coefficient) in &difference.terms {
         match &monomial[..] {

@@ -7,6 +7,8 @@ use atoll_kgraph::{Condition, Expr, Relation, SymbolSpec};
 const DEPTH_MAX: u32 = 5;
 /// How many of them in all.
 const STEPS_MAX: u32 = 128;
+/// Most conditions that are looked at in pairs.
+const PAIRED_MAX: usize = 8;
 /// Sizes with more parts than this stay as they are written.
 const PARTS_MAX: usize = 160;
 
@@ -155,11 +157,12 @@ pub struct Facts<'a> {
 impl Facts<'_> {
     /// Whether two sizes are the same in every invocation.
     pub fn same(&self, a: &Expr, b: &Expr) -> bool {
-        if super::same(a, b) {
-            return true;
-        }
-        let difference = self.difference(a, b);
-        difference == Expr::Const(0) || self.is_conditioned(&difference, 2)
+        self.is_shown(a, b) || self.is_conditioned(&self.difference(a, b))
+    }
+
+    /// Whether ranges and arithmetic show that two sizes are the same.
+    fn is_shown(&self, a: &Expr, b: &Expr) -> bool {
+        super::same(a, b) || self.difference(a, b) == Expr::Const(0)
     }
 
     /// Whether two shapes are the same in every invocation.
@@ -171,7 +174,7 @@ impl Facts<'_> {
     pub fn broadcasts(&self, from: &Expr, to: &Expr) -> bool {
         let is_conditioned = || {
             let mut conditions = self.conditions.iter().filter(|condition| condition.relation == Relation::Broadcasts);
-            conditions.any(|condition| self.same(&condition.left, from) && self.same(&condition.right, to))
+            conditions.any(|condition| self.is_shown(&condition.left, from) && self.is_shown(&condition.right, to))
         };
         from.as_const() == Some(1) || self.same(from, to) || is_conditioned()
     }
@@ -180,11 +183,16 @@ impl Facts<'_> {
         simplified(&(a.clone() - b.clone()), self.symbols)
     }
 
-    /// Whether a difference is the sum of a few that conditions say are zero.
-    fn is_conditioned(&self, difference: &Expr, count: u32) -> bool {
+    /// Whether a difference is one that a condition says is zero, or the sum of two.
+    fn is_conditioned(&self, difference: &Expr) -> bool {
         let equal = self.conditions.iter().filter(|condition| condition.relation == Relation::Equal);
-        let zeros = equal.map(|condition| self.difference(&condition.left, &condition.right));
-        let rest = |zero: Expr| [canonical(&(difference.clone() - zero.clone())), canonical(&(difference.clone() + zero))];
-        zeros.flat_map(rest).any(|rest| rest == Expr::Const(0) || (count > 1 && self.is_conditioned(&rest, count - 1)))
+        let zeros: Vec<Expr> = equal.map(|condition| self.difference(&condition.left, &condition.right)).collect();
+        let rest = |from: &Expr, zero: &Expr| [canonical(&(from.clone() - zero.clone())), canonical(&(from.clone() + zero.clone()))];
+        let is_zero = |rest: &Expr| *rest == Expr::Const(0);
+        if zeros.iter().any(|zero| rest(difference, zero).iter().any(is_zero)) {
+            return true;
+        }
+        let pairs = if zeros.len() <= PAIRED_MAX { &zeros[..] } else { &[] };
+        pairs.iter().any(|first| rest(difference, first).iter().any(|left| pairs.iter().any(|zero| rest(left, zero).iter().any(is_zero))))
     }
 }

@@ -55,6 +55,21 @@ pub fn wrap_int(dtype: DType, value: i64) -> i64 {
     }
 }
 
+/// The smallest and the largest number of an integer type or Bool; of U64 what fits into `i64`.
+pub fn int_bounds(dtype: DType) -> (i64, i64) {
+    match dtype {
+        DType::Bool => (0, 1),
+        DType::U8 => (0, u8::MAX.into()),
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::U16 => (0, u16::MAX.into()),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::U32 => (0, u32::MAX.into()),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::U64 => (0, i64::MAX),
+        _ => (i64::MIN, i64::MAX),
+    }
+}
+
 impl Tensor {
     /// A float tensor; the elements are rounded to the type.
     pub fn floats(dtype: DType, shape: Vec<usize>, values: impl IntoIterator<Item = f64>) -> Tensor {

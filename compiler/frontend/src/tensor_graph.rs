@@ -368,6 +368,14 @@ pub enum PointOp {
     Sin,
     Cos,
     Tanh,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Asinh,
+    Acosh,
+    Atanh,
     Sigmoid,
     Relu,
     Floor,
@@ -380,8 +388,16 @@ pub enum PointOp {
     /// `clamp(alpha * x + beta, 0, 1)`
     HardSigmoid(f32, f32),
     Softplus,
-    /// `args = [x, low, high]`
+    /// `args = [x, low, high]`; `high` where `low` is larger.
     Clip,
+    BitAnd,
+    BitOr,
+    BitXor,
+    BitNot,
+    /// Of an unsigned integer; 0 where the shift is the type's width or more.
+    ShiftLeft,
+    /// Of an unsigned integer; 0 where the shift is the type's width or more.
+    ShiftRight,
     Equal,
     Less,
     LessOrEqual,
@@ -393,8 +409,11 @@ pub enum PointOp {
     Not,
     /// `args = [condition, then, else]`; the type is that of `then` and `else`, the condition is `Bool`.
     Where,
-    /// Result type is the step's `ty`; float to integer truncates.
+    /// Result type is the step's `ty`. A float is truncated to an integer; where that does not fit, and for NaN, the result is the smallest integer of 32 bits (of 64 for
+    /// the types that need them), cut to the type: what x86 instructions and so ONNX Runtime give.
     Cast,
+    /// The operand's bits, read as the step's `ty`, which has as many.
+    BitCast,
 }
 
 impl TensorGraph {

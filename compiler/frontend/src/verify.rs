@@ -298,7 +298,10 @@ fn check_program(program: &PointProgram, inputs: &[&Value], accumulated: Option<
             };
             let found = *found.ok_or_else(|| format!("step {index} reads what does not exist"))?;
             let wanted = match step.op {
-                PointOp::Cast => continue,
+                PointOp::BitCast if found.bytes() != step.ty.bytes() => {
+                    return Err(format!("step {index} reads the bits of {found:?} as {:?}", step.ty));
+                }
+                PointOp::Cast | PointOp::BitCast => continue,
                 PointOp::Where if position == 0 => DType::Bool,
                 _ => step.ty,
             };
@@ -318,6 +321,7 @@ impl PointOp {
             PointOp::Add | PointOp::Sub | PointOp::Mul | PointOp::Div | PointOp::Pow | PointOp::Min | PointOp::Max | PointOp::Mod => 2,
             PointOp::Equal | PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual => 2,
             PointOp::And | PointOp::Or | PointOp::Xor => 2,
+            PointOp::BitAnd | PointOp::BitOr | PointOp::BitXor | PointOp::ShiftLeft | PointOp::ShiftRight => 2,
             _ => 1,
         }
     }

@@ -53,7 +53,7 @@ impl Checker<'_> {
                 for (position, arg) in args.iter().enumerate() {
                     let found = self.read(arg)?;
                     let wanted = match op {
-                        PointOp::Cast => None,
+                        PointOp::Cast | PointOp::BitCast => None,
                         PointOp::Where if position == 0 => Some(DType::Bool),
                         _ => Some(*ty),
                     };

@@ -4,7 +4,7 @@
 //! arithmetic on it); they exist at compile time only. All others are computed at run time by a node. [`Lowering::emit`] decides: constants give constants, sizes give
 //! sizes, and only what is left becomes a node.
 
-use super::error::{Lesson, LowerError, LowerResult, invalid};
+use super::error::{Lesson, LowerError, LowerResult, invalid, unsupported};
 use super::read::{Literal, RANK_MAX, TENSOR_BYTES_MAX};
 use super::sizes;
 use crate::nest::{Nest, NestArg, NestBuilder};
@@ -43,6 +43,8 @@ pub(crate) struct Lowering {
     /// Where elements of a tensor are that are not zero, and how many, for tensors of which that was asked.
     selections: HashMap<ValueId, Selection>,
     node_names: HashSet<String>,
+    /// Constants that the model has in a type of fewer bits than ours.
+    unpacked: HashSet<ValueId>,
 }
 
 /// Which elements of a tensor are not zero.
@@ -122,12 +124,25 @@ impl Lowering {
     /// Adds a constant from the model.
     pub(crate) fn literal(&mut self, name: &str, literal: Literal) -> ValueId {
         let shape = literal.shape.iter().map(|d| Expr::Const(*d as i64)).collect();
-        self.graph.add_value(Value { name: name.into(), dtype: literal.dtype, shape, constant: Some(literal.bytes) })
+        let id = self.graph.add_value(Value { name: name.into(), dtype: literal.dtype, shape, constant: Some(literal.bytes) });
+        if literal.is_unpacked {
+            self.unpacked.insert(id);
+        }
+        id
+    }
+
+    /// Refuses a value whose type in the model has fewer bits than ours, where that type matters.
+    pub(crate) fn require_own_type(&self, id: ValueId, what: &str) -> LowerResult<()> {
+        if self.unpacked.contains(&id) {
+            unsupported(format!("{what} of a type of 8 bits or less that no kernel computes in"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Adds a computed constant.
     pub(crate) fn constant(&mut self, name: &str, tensor: &Tensor) -> ValueId {
-        let literal = Literal { dtype: tensor.dtype, shape: tensor.shape.clone(), bytes: tensor.to_bytes() };
+        let literal = Literal { dtype: tensor.dtype, shape: tensor.shape.clone(), bytes: tensor.to_bytes(), is_unpacked: false };
         self.literal(name, literal)
     }
 
@@ -265,7 +280,12 @@ impl Lowering {
             return Ok(None);
         }
         if let (Op::Reshape, Some(bytes)) = (op, inputs.first().and_then(|id| self.graph.value(*id).constant.as_ref())) {
-            let literal = Literal { dtype: types[0].0, shape: types[0].1.clone(), bytes: Arc::clone(bytes) };
+            let literal = Literal {
+                dtype: types[0].0,
+                shape: types[0].1.clone(),
+                bytes: Arc::clone(bytes),
+                is_unpacked: self.unpacked.contains(&inputs[0]),
+            };
             return Ok(Some(vec![self.literal(name, literal)]));
         }
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|id| self.tensor(*id)).collect();

@@ -15,6 +15,7 @@ mod lowering;
 mod nodes;
 mod ops;
 mod order;
+mod packed;
 pub mod proto;
 mod read;
 mod scope;
@@ -244,6 +245,7 @@ impl<'m> Import<'m> {
                 Item::Sequence(_) => return Err(ImportError::DType { what: place, dtype: "sequence".into() }.into()),
                 Item::Nothing => return Err(ImportError::DType { what: place, dtype: "optional".into() }.into()),
             };
+            self.lowering.require_own_type(id, "a result").map_err(Failure::Lower)?;
             let id = self.lowering.computed(id)?;
             let graph = &self.lowering.graph;
             let is_own = graph.value(id).constant.is_none() && !graph.inputs.contains(&id) && !graph.outputs.contains(&id);

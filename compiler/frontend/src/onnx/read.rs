@@ -1,5 +1,6 @@
 //! Bytes to protobuf, and tensors to plain little-endian bytes: every check of untrusted input that needs no operator.
 
+use super::packed::{Packed, packed};
 use super::proto::{DataLocation, DataType, ModelProto, TensorProto};
 use crate::onnx::error::ImportError;
 use atoll_kgraph::DType;
@@ -69,25 +70,37 @@ pub(crate) struct Literal {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
     pub(crate) bytes: Arc<[u8]>,
+    /// Whether the model has it in a type of fewer bits.
+    pub(crate) is_unpacked: bool,
 }
 
 /// Decodes a tensor. `folder` is where its external data may lie; `None` where there is no such place.
 pub(super) fn read_tensor(tensor: &TensorProto, name: &str, folder: Option<&Path>) -> Result<Literal, ImportError> {
-    let dtype = dtype_of(tensor.data_type)
+    let packed = packed(tensor.data_type);
+    let dtype = packed
+        .map(|packed| packed.dtype)
+        .or_else(|| dtype_of(tensor.data_type))
         .ok_or_else(|| ImportError::DType { what: format!("tensor {name}"), dtype: dtype_name(tensor.data_type) })?;
     let (shape, bytes_count) = tensor_shape(tensor, name, dtype)?;
+    let count = bytes_count / dtype.bytes();
+    let stored = packed.map_or(bytes_count, |packed| packed.stored_bytes(count));
     let bytes: Arc<[u8]> = if tensor.data_location == DataLocation::External as i32 {
-        external_data(tensor, name, bytes_count, folder)?.into()
+        external_data(tensor, name, stored, folder)?.into()
     } else if !tensor.raw_data.is_empty() {
         Arc::from(&tensor.raw_data[..])
+    } else if packed.is_some() {
+        Packed::typed_data(tensor).into()
     } else {
         typed_data(tensor, dtype).into()
     };
-    if bytes.len() as u64 != bytes_count {
-        let reason = format!("its shape {shape:?} needs {bytes_count} bytes, it has {}", bytes.len());
+    if bytes.len() as u64 != stored {
+        let reason = format!("its shape {shape:?} needs {stored} bytes, it has {}", bytes.len());
         return Err(ImportError::Invalid { place: format!("tensor {name}"), reason });
     }
-    Ok(Literal { dtype, shape, bytes })
+    match packed {
+        Some(packed) => Ok(Literal { dtype, shape, bytes: packed.unpack(&bytes, count as usize).into(), is_unpacked: true }),
+        None => Ok(Literal { dtype, shape, bytes, is_unpacked: false }),
+    }
 }
 
 fn tensor_shape(tensor: &TensorProto, name: &str, dtype: DType) -> Result<(Vec<usize>, u64), ImportError> {

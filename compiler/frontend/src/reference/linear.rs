@@ -2,14 +2,21 @@
 
 use super::pointwise::{Operands, Scalar, collect};
 use super::{ReferenceError, broadcast_indices, for_each_index, strides};
-use crate::tensor::Tensor;
+use crate::tensor::{Data, Tensor, wrap_int};
 use crate::tensor_graph::{Conv, MatMul, PointProgram};
 use atoll_kgraph::DType;
 
-/// Applies the epilogue to accumulated sums and rounds.
-fn finish(epilogue: &PointProgram, sums: &[f64], extras: &[&Tensor], dtype: DType, shape: &[usize]) -> Result<Tensor, ReferenceError> {
+/// Applies the epilogue to accumulated sums of a type and rounds.
+fn finish(
+    epilogue: &PointProgram,
+    ty: DType,
+    sums: &[Scalar],
+    extras: &[&Tensor],
+    dtype: DType,
+    shape: &[usize],
+) -> Result<Tensor, ReferenceError> {
     let operands = Operands::new(extras, shape);
-    let elements = sums.iter().enumerate().map(|(i, sum)| operands.apply(epilogue, Some(Scalar::Float(*sum)), i));
+    let elements = sums.iter().enumerate().map(|(i, sum)| operands.apply(epilogue, Some((ty, *sum)), i));
     let elements = elements.collect::<Result<Vec<Scalar>, _>>()?;
     Ok(collect(dtype, shape, elements.into_iter()))
 }
@@ -37,7 +44,8 @@ pub(super) fn conv(
             add_channel(conv, sums, &shape[2..], source, extents, factors, kernel);
         }
     }
-    finish(&conv.epilogue, &sums, extras, dtype, shape)
+    let sums: Vec<Scalar> = sums.into_iter().map(Scalar::Float).collect();
+    finish(&conv.epilogue, x.dtype, &sums, extras, dtype, shape)
 }
 
 /// Adds one channel's products to the sums of one filter, row by row and tap by tap.
@@ -96,14 +104,35 @@ pub(super) fn matmul(
     dtype: DType,
     shape: &[usize],
 ) -> Result<Tensor, ReferenceError> {
+    let sums: Vec<Scalar> = match (&a.data, &b.data) {
+        (Data::Int(x), Data::Int(y)) => {
+            let sums = products(matmul, [a, b], x, y, shape, |sum, x, y| sum.wrapping_add(x.wrapping_mul(y)));
+            sums.into_iter().map(|sum| Scalar::Int(wrap_int(a.dtype, sum))).collect()
+        }
+        _ => {
+            let sums = products(matmul, [a, b], &a.to_f64(), &b.to_f64(), shape, |sum, x, y| sum + x * y);
+            sums.into_iter().map(Scalar::Float).collect()
+        }
+    };
+    finish(&matmul.epilogue, a.dtype, &sums, extras, dtype, shape)
+}
+
+/// The sums of products of every element.
+fn products<T: Copy + Default>(
+    matmul: &MatMul,
+    [a, b]: [&Tensor; 2],
+    a_values: &[T],
+    b_values: &[T],
+    shape: &[usize],
+    add: impl Fn(T, T, T) -> T,
+) -> Vec<T> {
     let rank = shape.len();
     let (rows, columns) = (shape[rank - 2], shape[rank - 1]);
     let inner = if matmul.transpose_a { a.shape[a.shape.len() - 2] } else { a.shape[a.shape.len() - 1] };
     let a_matrices = broadcast_indices(&a.shape[..a.shape.len() - 2], &shape[..rank - 2]);
     let b_matrices = broadcast_indices(&b.shape[..b.shape.len() - 2], &shape[..rank - 2]);
-    let (a_values, b_values) = (a.to_f64(), b.to_f64());
     let [a_row, a_inner] = if matmul.transpose_a { [1, rows] } else { [inner, 1] };
-    let mut sums = vec![0.0; shape.iter().product()];
+    let mut sums = vec![T::default(); shape.iter().product()];
     for (batch, sums) in sums.chunks_mut((rows * columns).max(1)).enumerate() {
         let a = &a_values[a_matrices[batch] * rows * inner..][..rows * inner];
         let b = &b_values[b_matrices[batch] * inner * columns..][..inner * columns];
@@ -111,14 +140,14 @@ pub(super) fn matmul(
         for (m, row) in sums.chunks_mut(columns.max(1)).enumerate() {
             for k in 0..inner {
                 let factor = a[m * a_row + k * a_inner];
-                row.iter_mut().zip(&b[k * columns..]).for_each(|(sum, b)| *sum += factor * b);
+                row.iter_mut().zip(&b[k * columns..]).for_each(|(sum, b)| *sum = add(*sum, factor, *b));
             }
         }
     }
-    finish(&matmul.epilogue, &sums, extras, dtype, shape)
+    sums
 }
 
-fn transposed(matrix: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+fn transposed<T: Copy>(matrix: &[T], rows: usize, columns: usize) -> Vec<T> {
     let step = strides(&[rows, columns])[0];
     (0..columns).flat_map(|c| (0..rows).map(move |r| matrix[r * step + c])).collect()
 }

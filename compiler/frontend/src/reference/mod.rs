@@ -2,6 +2,7 @@
 //!
 //! Sums are taken in `f64` and rounded once; a pointwise step rounds to its own type. It also is the evaluator of constant folding.
 
+mod convert;
 mod linear;
 mod movement;
 mod nest;

@@ -52,8 +52,12 @@ impl Thread<'_> {
     fn statement(&mut self, statement: &Statement) -> Result<(), ReferenceError> {
         match statement {
             Statement::Step { to, op, ty, args } => {
+                let from = match args.first() {
+                    Some(NestArg::Const(_)) | None => *ty,
+                    Some(arg) => self.type_of(arg),
+                };
                 let args = args.iter().map(|arg| self.read(arg, *ty)).collect::<Result<Vec<Scalar>, _>>()?;
-                self.assign(*to, run_step(&PointStep { op: *op, ty: *ty, args: Vec::new() }, &args));
+                self.assign(*to, run_step(&PointStep { op: *op, ty: *ty, args: Vec::new() }, from, &args));
             }
             Statement::Load { to, from, at } => {
                 let at = self.index(at)?;

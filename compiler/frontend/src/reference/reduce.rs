@@ -1,8 +1,10 @@
 //! Reductions and normalisations.
 
+use super::pointwise::{nan_max, nan_min};
 use super::{for_each_index, strides};
-use crate::tensor::{Data, Tensor};
+use crate::tensor::{Data, Tensor, int_bounds};
 use crate::tensor_graph::{Reduce, ReduceKind};
+use atoll_kgraph::DType;
 
 pub(super) fn reduce(reduce: &Reduce, input: &Tensor, shape: &[usize]) -> Tensor {
     // The result's strides over the input's axes; reduced axes stay where they are.
@@ -17,7 +19,9 @@ pub(super) fn reduce(reduce: &Reduce, input: &Tensor, shape: &[usize]) -> Tensor
     let count: usize = reduce.axes.iter().map(|axis| input.shape[*axis]).product();
     match &input.data {
         Data::Float(values) => Tensor::floats(input.dtype, shape.to_vec(), reduce_floats(reduce.kind, values, &groups, results, count)),
-        Data::Int(values) => Tensor::ints(input.dtype, shape.to_vec(), reduce_ints(reduce.kind, values, &groups, results, count)),
+        Data::Int(values) => {
+            Tensor::ints(input.dtype, shape.to_vec(), reduce_ints(reduce.kind, input.dtype, values, &groups, results, count))
+        }
     }
 }
 
@@ -26,8 +30,8 @@ fn reduce_floats(kind: ReduceKind, values: &[f64], groups: &[usize], results: us
         ReduceKind::Sum | ReduceKind::Mean => (0.0, |a, x| a + x),
         ReduceKind::SumSquare | ReduceKind::L2 => (0.0, |a, x| a + x * x),
         ReduceKind::Prod => (1.0, |a, x| a * x),
-        ReduceKind::Max => (f64::NEG_INFINITY, |a, x| if x.is_nan() { x } else { a.max(x) }),
-        ReduceKind::Min => (f64::INFINITY, |a, x| if x.is_nan() { x } else { a.min(x) }),
+        ReduceKind::Max => (f64::NEG_INFINITY, nan_max),
+        ReduceKind::Min => (f64::INFINITY, nan_min),
     };
     let mut sums = vec![start; results];
     values.iter().zip(groups).for_each(|(x, group)| sums[*group] = step(sums[*group], *x));
@@ -39,18 +43,25 @@ fn reduce_floats(kind: ReduceKind, values: &[f64], groups: &[usize], results: us
     sums
 }
 
-fn reduce_ints(kind: ReduceKind, values: &[i64], groups: &[usize], results: usize, count: usize) -> Vec<i64> {
+/// Unsigned numbers of 64 bits are ordered and divided as such.
+fn reduce_ints(kind: ReduceKind, ty: DType, values: &[i64], groups: &[usize], results: usize, count: usize) -> Vec<i64> {
+    let (lowest, highest) = int_bounds(ty);
+    let is_unsigned = ty == DType::U64;
     let (start, step): (i64, fn(i64, i64) -> i64) = match kind {
         ReduceKind::Sum | ReduceKind::Mean => (0, i64::wrapping_add),
         ReduceKind::SumSquare | ReduceKind::L2 => (0, |a, x| a.wrapping_add(x.wrapping_mul(x))),
         ReduceKind::Prod => (1, i64::wrapping_mul),
-        ReduceKind::Max => (i64::MIN, i64::max),
-        ReduceKind::Min => (i64::MAX, i64::min),
+        ReduceKind::Max if is_unsigned => (0, |a, x| (a as u64).max(x as u64) as i64),
+        ReduceKind::Max => (lowest, i64::max),
+        ReduceKind::Min if is_unsigned => (-1, |a, x| (a as u64).min(x as u64) as i64),
+        ReduceKind::Min => (highest, i64::min),
     };
     let mut sums = vec![start; results];
     values.iter().zip(groups).for_each(|(x, group)| sums[*group] = step(sums[*group], *x));
     match kind {
+        ReduceKind::Mean if is_unsigned => sums.iter_mut().for_each(|s| *s = (*s as u64).checked_div(count as u64).unwrap_or(0) as i64),
         ReduceKind::Mean => sums.iter_mut().for_each(|s| *s = s.checked_div(count as i64).unwrap_or(0)),
+        ReduceKind::L2 if is_unsigned => sums.iter_mut().for_each(|s| *s = (*s as u64 as f64).sqrt() as i64),
         ReduceKind::L2 => sums.iter_mut().for_each(|s| *s = (*s as f64).sqrt() as i64),
         _ => {}
     }

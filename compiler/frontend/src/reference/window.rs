@@ -1,6 +1,7 @@
 //! Pooling and resampling.
 
 use super::for_each_index;
+use super::pointwise::nan_max;
 use crate::resample;
 use crate::tensor::Tensor;
 use crate::tensor_graph::{Pool, PoolKind, Resize};
@@ -14,7 +15,7 @@ pub(super) fn pool(pool: &Pool, x: &Tensor, shape: &[usize]) -> Tensor {
         let [rows, columns] = [0, 1].map(|axis| taps(pool, axis, index[2 + axis], extents[axis]));
         let inside = rows.inside.iter().flat_map(|r| columns.inside.iter().map(move |c| plane[r * extents[1] + c]));
         results.push(match pool.kind {
-            PoolKind::Max => inside.fold(f64::NEG_INFINITY, f64::max),
+            PoolKind::Max => inside.fold(f64::NEG_INFINITY, nan_max),
             PoolKind::Sum => inside.sum(),
             PoolKind::Average { count_include_pad: true } => inside.sum::<f64>() / (rows.with_padding * columns.with_padding) as f64,
             PoolKind::Average { count_include_pad: false } => inside.sum::<f64>() / (rows.inside.len() * columns.inside.len()) as f64,

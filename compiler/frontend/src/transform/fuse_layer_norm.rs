@@ -6,7 +6,7 @@ use super::uses::{Uses, operand, single_step};
 use crate::size::static_shape;
 use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{Op, PointArg, PointOp, ReduceKind, TensorGraph, TensorNode, Value, ValueId};
-use atoll_kgraph::Expr;
+use atoll_kgraph::{DType, Expr};
 
 /// Replaces the last node of each pattern; the others are dead if nothing else reads them.
 pub fn fuse_layer_norm(graph: &mut TensorGraph) {
@@ -45,7 +45,8 @@ fn find_core(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<Core> {
     let axes: Vec<usize> = mean.1.to_vec();
     let axis = *axes.first()?;
     let matches = a == centred && b == centred && mean.0 == x && axes == square.1 && axes.iter().copied().eq(axis..rank);
-    (matches && is_float(graph.value(x).dtype)).then_some(Core { x, axis, epsilon })
+    // The kernel computes in f32.
+    (matches && is_float(graph.value(x).dtype) && graph.value(x).dtype != DType::F64).then_some(Core { x, axis, epsilon })
 }
 
 /// `value + number`, in either order.

@@ -40,7 +40,7 @@ pub(super) fn emit(lowering: &mut Lowering, name: &str, convolution: Convolution
         shape[1] = filters.clone();
         bias = Some(lowering.reshape(&format!("{name}.bias"), list, shape)?);
     }
-    if dtype == DType::F64 {
+    if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
         // The kernels compute in f32.
         let y = taps::convolve(lowering, &format!("{name}.sums"), &convolution)?;
         return match bias {
@@ -64,6 +64,11 @@ pub(super) fn emit(lowering: &mut Lowering, name: &str, convolution: Convolution
 
 pub(super) fn conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, w) = (call.input(0)?, call.input(1)?);
+    Ok(vec![convolved(lowering, call, x, w, call.optional(2))?])
+}
+
+/// The convolution of `x` with the weights `w` by the attributes of a node.
+pub(super) fn convolved(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, w: ValueId, bias: Option<ValueId>) -> LowerResult<ValueId> {
     let kernel = kernel_shape(lowering, call, w)?;
     let window = Window::read(lowering, call, x, &kernel)?;
     let groups = conv_groups(lowering, call, x, w)?;
@@ -78,9 +83,9 @@ pub(super) fn conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     };
     let output = window.output(lowering, &lowering.shape(x)[2..])?;
     let Window { strides, pads, dilations, .. } = window;
-    let convolution = Convolution { x, weights: w, bias: call.optional(2), strides, pads, dilations, groups, output };
+    let convolution = Convolution { x, weights: w, bias, strides, pads, dilations, groups, output };
     let y = emit(lowering, &call.name, convolution)?;
-    Ok(vec![if kernel.len() == 1 { without_height(lowering, &format!("{}.y", call.name), y)? } else { y }])
+    if kernel.len() == 1 { without_height(lowering, &format!("{}.y", call.name), y) } else { Ok(y) }
 }
 
 /// The window's size, from the weights.

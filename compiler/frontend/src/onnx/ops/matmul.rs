@@ -1,17 +1,21 @@
 //! Matrix products.
 
 use super::super::call::Call;
-use super::super::error::{LowerResult, invalid};
+use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::{Lowering, shape_text};
 use crate::program::ProgramBuilder;
+use crate::tensor::is_float;
 use crate::tensor_graph::{MatMul, Op, PointArg, PointOp, PointProgram, ValueId};
 use atoll_kgraph::Expr;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// NumPy's `matmul`: vectors are matrices for the time being, leading dimensions broadcast.
 pub(super) fn matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let (a, b) = (call.input(0)?, call.input(1)?);
+    Ok(vec![product(lowering, &call.name, call.input(0)?, call.input(1)?)?])
+}
+
+/// NumPy's `matmul`: vectors are matrices for the time being, leading dimensions broadcast.
+pub(super) fn product(lowering: &mut Lowering, name: &str, a: ValueId, b: ValueId) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(a);
     if lowering.rank(a) == 0 || lowering.rank(b) == 0 || lowering.dtype(b) != dtype {
         return invalid("the operands are no matrices of one type");
@@ -25,25 +29,25 @@ pub(super) fn matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if b_is_vector {
         b_shape.push(Expr::Const(1));
     }
-    let a = lowering.reshape(&format!("{}.a", call.name), a, a_shape.clone())?;
-    let b = lowering.reshape(&format!("{}.b", call.name), b, b_shape.clone())?;
+    let a = lowering.reshape(&format!("{name}.a"), a, a_shape.clone())?;
+    let b = lowering.reshape(&format!("{name}.b"), b, b_shape.clone())?;
     let (a_lead, a_matrix) = a_shape.split_at(a_shape.len() - 2);
     let (b_lead, b_matrix) = b_shape.split_at(b_shape.len() - 2);
     lowering.equal_dims(a_matrix[1].clone(), b_matrix[0].clone())?;
     let mut shape = lowering.broadcast_shapes(a_lead, b_lead)?;
     let (a_fitting, b_fitting) = ([&shape, a_matrix].concat(), [&shape, b_matrix].concat());
-    let a = lowering.fit(&format!("{}.a", call.name), a, &a_fitting)?;
-    let b = lowering.fit(&format!("{}.b", call.name), b, &b_fitting)?;
+    let a = lowering.fit(&format!("{name}.a"), a, &a_fitting)?;
+    let b = lowering.fit(&format!("{name}.b"), b, &b_fitting)?;
     shape.extend([a_matrix[0].clone(), b_matrix[1].clone()]);
     let op = Op::MatMul(MatMul { transpose_a: false, transpose_b: false, epilogue: PointProgram::default() });
-    let y = lowering.emit_one(&call.name, op, &[a, b], dtype, shape.clone())?;
+    let y = lowering.emit_one(name, op, &[a, b], dtype, shape.clone())?;
     if b_is_vector {
         shape.pop();
     }
     if a_is_vector {
         shape.remove(shape.len() - 1 - usize::from(!b_is_vector));
     }
-    Ok(vec![lowering.reshape(&format!("{}.y", call.name), y, shape)?])
+    lowering.reshape(&format!("{name}.y"), y, shape)
 }
 
 /// `alpha * a * b + beta * c`: the product with an epilogue.
@@ -52,6 +56,9 @@ pub(super) fn gemm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let dtype = lowering.dtype(a);
     let (transpose_a, transpose_b) = (call.flag("transA", false)?, call.flag("transB", false)?);
     let (alpha, beta) = (call.float("alpha", 1.0)?, call.float("beta", 1.0)?);
+    if !is_float(dtype) && (alpha.fract() != 0.0 || beta.fract() != 0.0) {
+        return unsupported(format!("alpha = {alpha} and beta = {beta} for integers"));
+    }
     if lowering.rank(a) != 2 || lowering.rank(b) != 2 {
         return invalid(format!("operands of shapes {} and {}", shape_text(lowering.shape(a)), shape_text(lowering.shape(b))));
     }

@@ -1,6 +1,8 @@
 //! The table of ONNX operators and how each becomes operators of the tensor graph. One file per family.
 
+mod activation;
 mod attention;
+mod batch_norm;
 mod builder;
 mod cells;
 mod col2im;
@@ -18,6 +20,7 @@ mod flex_attention;
 mod gather;
 mod grid;
 pub(super) mod layout;
+mod loss;
 mod matmul;
 mod ml;
 mod norm;
@@ -27,6 +30,8 @@ mod pad;
 mod pieces;
 mod pointwise;
 mod pool;
+mod quantize;
+mod random;
 mod real;
 mod recurrent;
 mod reduce;
@@ -39,6 +44,7 @@ mod select;
 mod shape;
 mod signal;
 mod slice;
+mod softmax;
 mod state_space;
 mod taps;
 mod unpool;
@@ -89,20 +95,33 @@ static ITEM_OPERATORS: &[(&str, LowerItems)] = &[
 /// All operators on tensors, sorted by name. The name of an operator outside the default domain begins with its domain, as in ONNX's text format.
 static OPERATORS: &[(&str, Lower)] = &[
     ("Abs", pointwise::unary),
+    ("Acos", pointwise::unary),
+    ("Acosh", pointwise::unary),
     ("Add", pointwise::binary),
     ("AffineGrid", grid::affine_grid),
     ("And", pointwise::binary),
     ("ArgMax", order::arg_extreme),
     ("ArgMin", order::arg_extreme),
+    ("Asin", pointwise::unary),
+    ("Asinh", pointwise::unary),
+    ("Atan", pointwise::unary),
+    ("Atanh", pointwise::unary),
     ("Attention", attention::attention),
     ("AveragePool", pool::average_pool),
-    ("BatchNormalization", norm::batch_normalization),
+    ("BatchNormalization", batch_norm::batch_normalization),
+    ("Bernoulli", random::bernoulli),
+    ("BitCast", pointwise::bit_cast),
+    ("BitShift", pointwise::bit_shift),
+    ("BitwiseAnd", pointwise::binary),
+    ("BitwiseNot", pointwise::unary),
+    ("BitwiseOr", pointwise::binary),
+    ("BitwiseXor", pointwise::binary),
     ("BlackmanWindow", signal::window),
     ("Cast", pointwise::cast),
     ("CastLike", pointwise::cast_like),
     ("CausalConvWithState", state_space::causal_conv_with_state),
     ("Ceil", pointwise::unary),
-    ("Celu", pointwise::celu),
+    ("Celu", activation::celu),
     ("CenterCropPad", pad::center_crop_pad),
     ("Clip", pointwise::clip),
     ("Col2Im", col2im::col2im),
@@ -111,18 +130,22 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Constant", constant::constant),
     ("ConstantOfShape", constant::constant_of_shape),
     ("Conv", conv::conv),
+    ("ConvInteger", quantize::conv_integer),
     ("ConvTranspose", conv_transpose::conv_transpose),
     ("Cos", pointwise::unary),
+    ("Cosh", pointwise::unary),
     ("CumProd", scan::cumulate),
     ("CumSum", scan::cumulate),
     ("DFT", dft::dft),
     ("DeformConv", deform::deform_conv),
     ("DepthToSpace", layout::depth_to_space),
+    ("DequantizeLinear", quantize::dequantize_linear),
     ("Det", det::det),
     ("Div", pointwise::binary),
     ("Dropout", layout::dropout),
+    ("DynamicQuantizeLinear", quantize::dynamic_quantize_linear),
     ("Einsum", einsum::einsum),
-    ("Elu", pointwise::elu),
+    ("Elu", activation::elu),
     ("Equal", pointwise::binary),
     ("Erf", pointwise::unary),
     ("Exp", pointwise::unary),
@@ -134,7 +157,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Gather", gather::gather),
     ("GatherElements", gather::gather_elements),
     ("GatherND", gather::gather_nd),
-    ("Gelu", pointwise::gelu),
+    ("Gelu", activation::gelu),
     ("Gemm", matmul::gemm),
     ("GlobalAveragePool", pool::global_pool),
     ("GlobalLpPool", pool::global_pool),
@@ -145,33 +168,39 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("GroupNormalization", norm::group_normalization),
     ("HammingWindow", signal::window),
     ("HannWindow", signal::window),
-    ("HardSigmoid", pointwise::hard_sigmoid),
-    ("HardSwish", pointwise::hard_swish),
+    ("HardSigmoid", activation::hard_sigmoid),
+    ("HardSwish", activation::hard_swish),
+    ("Hardmax", softmax::hardmax),
     ("InstanceNormalization", norm::instance_normalization),
+    ("IsInf", pointwise::is_inf),
     ("IsNaN", pointwise::is_nan),
     ("LRN", norm::local_response_normalization),
     ("LSTM", recurrent::lstm),
     ("LayerNormalization", norm::layer_normalization),
-    ("LeakyRelu", pointwise::leaky_relu),
+    ("LeakyRelu", activation::leaky_relu),
     ("Less", pointwise::binary),
     ("LessOrEqual", pointwise::binary),
     ("LinearAttention", state_space::linear_attention),
     ("Log", pointwise::unary),
-    ("LogSoftmax", norm::softmax),
+    ("LogSoftmax", softmax::softmax),
     ("LpNormalization", norm::lp_normalization),
     ("LpPool", pool::lp_pool),
     ("MatMul", matmul::matmul),
+    ("MatMulInteger", quantize::matmul_integer),
     ("Max", pointwise::variadic),
     ("MaxPool", pool::max_pool),
     ("MaxRoiPool", roi::max_roi_pool),
     ("MaxUnpool", unpool::max_unpool),
     ("Mean", pointwise::variadic),
+    ("MeanVarianceNormalization", norm::mean_variance_normalization),
     ("MelWeightMatrix", signal::mel_weight_matrix),
     ("Min", pointwise::variadic),
-    ("Mish", pointwise::mish),
+    ("Mish", activation::mish),
     ("Mod", pointwise::modulo),
     ("Mul", pointwise::binary),
+    ("Multinomial", random::multinomial),
     ("Neg", pointwise::unary),
+    ("NegativeLogLikelihoodLoss", loss::negative_log_likelihood),
     ("NonZero", filter::non_zero),
     ("Not", pointwise::unary),
     ("OneHot", select::one_hot),
@@ -179,7 +208,15 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("PRelu", pointwise::prelu),
     ("Pad", pad::pad),
     ("Pow", pointwise::pow),
+    ("QLinearConv", quantize::qlinear_conv),
+    ("QLinearMatMul", quantize::qlinear_matmul),
+    ("QuantizeLinear", quantize::quantize_linear),
+    ("RMSNormalization", norm::rms_normalization),
     ("RNN", recurrent::rnn),
+    ("RandomNormal", random::random),
+    ("RandomNormalLike", random::random),
+    ("RandomUniform", random::random),
+    ("RandomUniformLike", random::random),
     ("Range", constant::range),
     ("Reciprocal", pointwise::unary),
     ("ReduceL1", reduce::reduce),
@@ -203,27 +240,31 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Scatter", scatter::scatter_elements),
     ("ScatterElements", scatter::scatter_elements),
     ("ScatterND", scatter::scatter_nd),
-    ("Selu", pointwise::selu),
+    ("Selu", activation::selu),
     ("Shape", shape::shape),
+    ("Shrink", activation::shrink),
     ("Sigmoid", pointwise::unary),
     ("Sign", pointwise::unary),
     ("SimplifiedLayerNormalization", contrib::simplified_layer_normalization),
     ("Sin", pointwise::unary),
+    ("Sinh", pointwise::unary),
     ("Size", shape::size),
     ("Slice", slice::slice),
-    ("Softmax", norm::softmax),
+    ("Softmax", softmax::softmax),
+    ("SoftmaxCrossEntropyLoss", loss::softmax_cross_entropy),
     ("Softplus", pointwise::unary),
-    ("Softsign", pointwise::softsign),
+    ("Softsign", activation::softsign),
     ("SpaceToDepth", layout::space_to_depth),
     ("Split", layout::split),
     ("Sqrt", pointwise::unary),
     ("Squeeze", shape::squeeze),
     ("Sub", pointwise::binary),
     ("Sum", pointwise::variadic),
-    ("Tan", pointwise::tan),
+    ("Swish", activation::swish),
+    ("Tan", activation::tan),
     ("Tanh", pointwise::unary),
     ("TensorScatter", scatter::tensor_scatter),
-    ("ThresholdedRelu", pointwise::thresholded_relu),
+    ("ThresholdedRelu", activation::thresholded_relu),
     ("Tile", layout::tile),
     ("TopK", scan::top_k),
     ("Transpose", layout::transpose),

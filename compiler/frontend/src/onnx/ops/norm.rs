@@ -1,83 +1,65 @@
-//! Normalisations and softmax.
+//! Normalisations.
 
-use super::super::call::{Call, axis_of};
-use super::super::error::{LowerResult, invalid, unsupported};
+use super::super::call::{Call, axes_of, axis_of};
+use super::super::error::{LowerResult, invalid};
 use super::super::lowering::Lowering;
 use crate::size::elements;
-use crate::tensor::Tensor;
 use crate::tensor_graph::{Op, PointArg, PointOp, Pool, PoolKind, Reduce, ReduceKind, ValueId};
 use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
 /// `[1, C, 1, …]` for a tensor of `rank` dimensions.
-fn per_channel(channels: Expr, rank: usize) -> Vec<Expr> {
+pub(super) fn per_channel(channels: Expr, rank: usize) -> Vec<Expr> {
     (0..rank).map(|i| if i == 1 { channels.clone() } else { Expr::Const(1) }).collect()
 }
 
-/// At inference `x * scale + shift`, with both computed at compile time where the statistics are constants.
-pub(super) fn batch_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    if call.flag("training_mode", false)? {
-        return unsupported("training_mode = 1; export the model in evaluation mode");
-    }
-    let x = call.input(0)?;
-    let rank = lowering.rank(x);
-    if rank < 2 {
-        return invalid(format!("a tensor of {rank} dimensions has no channels"));
-    }
-    let epsilon = f64::from(call.float("epsilon", 1e-5)?);
-    let dtype = lowering.dtype(x);
-    let shape = per_channel(lowering.shape(x)[1].clone(), rank);
-    let mut operands = Vec::with_capacity(4);
-    for index in 1..5 {
-        let operand = lowering.reshape(&format!("{}.{index}", call.name), call.input(index)?, shape.clone())?;
-        operands.push(lowering.cast(&format!("{}.{index}", call.name), operand, dtype)?);
-    }
-    let tensors: Option<Vec<Tensor>> = operands.iter().map(|id| lowering.tensor(*id)).collect();
-    let (scale, shift) = match tensors {
-        Some(tensors) => constant_affine(lowering, call, &tensors, epsilon),
-        None => computed_affine(lowering, call, &operands, dtype, epsilon)?,
-    };
-    let y = lowering.pointwise(&call.name, &[x, scale, shift], dtype, |p, x| {
-        let scaled = p.step(PointOp::Mul, dtype, &[x[0], x[1]]);
-        p.step(PointOp::Add, dtype, &[scaled, x[2]]);
-    })?;
-    Ok(vec![y])
+/// What normalisations compute of their operand, over some axes that stay as 1.
+pub(super) struct Moments {
+    pub(super) mean: ValueId,
+    /// The operand without its mean.
+    pub(super) centred: ValueId,
+    /// The mean of its square.
+    pub(super) variance: ValueId,
 }
 
-/// Scale and shift from the constants scale, bias, mean and variance; in double precision, rounded once.
-fn constant_affine(lowering: &mut Lowering, call: &Call<'_>, tensors: &[Tensor], epsilon: f64) -> (ValueId, ValueId) {
-    let [scale, bias, mean, variance] = [0, 1, 2, 3].map(|i| tensors[i].to_f64());
-    let factors: Vec<f64> = scale.iter().zip(&variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
-    let shifts: Vec<f64> = bias.iter().zip(&mean).zip(&factors).map(|((b, m), f)| b - m * f).collect();
-    let mut constant = |suffix: &str, values: Vec<f64>| {
-        let tensor = Tensor::floats(tensors[0].dtype, tensors[0].shape.clone(), values);
-        lowering.constant(&format!("{}.{suffix}", call.name), &tensor)
-    };
-    (constant("scale", factors), constant("shift", shifts))
+pub(super) fn moments(lowering: &mut Lowering, name: &str, x: ValueId, axes: Vec<usize>) -> LowerResult<Moments> {
+    let ty = lowering.dtype(x);
+    let mean = reduced(lowering, &format!("{name}.mean"), x, ReduceKind::Mean, axes.clone())?;
+    let centred = lowering.pointwise(&format!("{name}.centred"), &[x, mean], ty, |p, x| {
+        p.step(PointOp::Sub, ty, x);
+    })?;
+    let square = lowering.pointwise(&format!("{name}.square"), &[centred], ty, |p, x| {
+        p.step(PointOp::Mul, ty, &[x[0], x[0]]);
+    })?;
+    let variance = reduced(lowering, &format!("{name}.variance"), square, ReduceKind::Mean, axes)?;
+    Ok(Moments { mean, centred, variance })
 }
 
-fn computed_affine(
-    lowering: &mut Lowering,
-    call: &Call<'_>,
-    operands: &[ValueId],
-    ty: DType,
-    epsilon: f64,
-) -> LowerResult<(ValueId, ValueId)> {
-    let [scale, bias, mean, variance] = [0, 1, 2, 3].map(|i| operands[i]);
-    let factor = lowering.pointwise(&format!("{}.scale", call.name), &[scale, variance], ty, |p, x| {
-        let raised = p.step(PointOp::Add, ty, &[x[1], PointArg::Const(epsilon)]);
-        let deviation = p.step(PointOp::Sqrt, ty, &[raised]);
-        p.step(PointOp::Div, ty, &[x[0], deviation]);
-    })?;
-    let shift = lowering.pointwise(&format!("{}.shift", call.name), &[bias, mean, factor], ty, |p, x| {
-        let moved = p.step(PointOp::Mul, ty, &[x[1], x[2]]);
-        p.step(PointOp::Sub, ty, &[x[0], moved]);
-    })?;
-    Ok((factor, shift))
+/// A reduction that keeps its axes as 1.
+pub(super) fn reduced(lowering: &mut Lowering, name: &str, x: ValueId, kind: ReduceKind, axes: Vec<usize>) -> LowerResult<ValueId> {
+    let dims = lowering.shape(x).iter().enumerate();
+    let shape = dims.map(|(axis, dim)| if axes.contains(&axis) { Expr::Const(1) } else { dim.clone() }).collect();
+    let op = Op::Reduce(Reduce { kind, axes, keep_dims: true });
+    lowering.emit_one(name, op, &[x], lowering.dtype(x), shape)
 }
 
-/// Each channel of each image on its own: rows of a layer normalisation without parameters, then scale and bias.
+/// `1 / sqrt(x + epsilon)`
+fn inverse_root(lowering: &mut Lowering, name: &str, x: ValueId, epsilon: f32) -> LowerResult<ValueId> {
+    let ty = lowering.dtype(x);
+    lowering.pointwise(name, &[x], ty, |p, x| {
+        let raised = p.step(PointOp::Add, ty, &[x[0], PointArg::Const(epsilon.into())]);
+        let root = p.step(PointOp::Sqrt, ty, &[raised]);
+        p.step(PointOp::Reciprocal, ty, &[root]);
+    })
+}
+
+/// The type that statistics are computed in: f32 for half-sized floats.
+pub(super) fn statistics_type(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// Each channel of each image on its own.
 pub(super) fn instance_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -87,10 +69,11 @@ pub(super) fn instance_normalization(lowering: &mut Lowering, call: &Call<'_>) -
     let rows = vec![shape[0].clone(), shape[1].clone(), elements(&shape[2..])];
     let normal = normalize_rows(lowering, call, x, rows)?;
     let affine = per_channel(shape[1].clone(), shape.len());
-    scale_and_shift(lowering, call, normal, shape, affine)
+    let normal = lowering.reshape(&format!("{}.unrolled", call.name), normal, shape)?;
+    Ok(vec![scale_and_shift(lowering, call, normal, affine)?])
 }
 
-/// Groups of channels of each image on their own.
+/// Groups of channels of each image on their own. Scale and bias are per group before opset 21, per channel from there on.
 pub(super) fn group_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -103,76 +86,135 @@ pub(super) fn group_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
     };
     let rows = vec![shape[0].clone(), Expr::Const(groups), elements(&shape[2..]) * per_group];
     let normal = normalize_rows(lowering, call, x, rows)?;
-    let affine = per_channel(shape[1].clone(), shape.len());
-    if lowering.shape(call.input(1)?).first() != Some(&shape[1]) {
-        return unsupported("scale and bias per group (opset 18 to 20); convert the model to opset 21");
+    let unrolled = format!("{}.unrolled", call.name);
+    if call.opset < 21 {
+        let scaled = scale_and_shift(lowering, call, normal, per_channel(Expr::Const(groups), 3))?;
+        return Ok(vec![lowering.reshape(&unrolled, scaled, shape)?]);
     }
-    scale_and_shift(lowering, call, normal, shape, affine)
+    let affine = per_channel(shape[1].clone(), shape.len());
+    let normal = lowering.reshape(&unrolled, normal, shape)?;
+    Ok(vec![scale_and_shift(lowering, call, normal, affine)?])
 }
 
-/// `x` as `[_, _, row]`, each row with mean 0 and variance 1.
+/// `x` as `[_, _, row]`, each row with mean 0 and variance 1: a layer normalisation without parameters where the row has a known length.
 fn normalize_rows(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, rows: Vec<Expr>) -> LowerResult<ValueId> {
     let epsilon = call.float("epsilon", 1e-5)?;
     let dtype = lowering.dtype(x);
     let x = lowering.reshape(&format!("{}.rows", call.name), x, rows.clone())?;
-    if rows[2].as_const().is_none() {
-        return unsupported("a symbolic number of elements per normalised row");
+    if rows[2].as_const().is_none() || dtype == DType::F64 {
+        return normalize(lowering, &call.name, x, vec![2], epsilon);
     }
     let one = lowering.fill(&format!("{}.one", call.name), dtype, vec![rows[2].clone()], 1.0)?;
     lowering.emit_one(&format!("{}.normal", call.name), Op::LayerNorm { axis: 2, epsilon }, &[x, one], dtype, rows)
 }
 
-fn scale_and_shift(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, shape: Vec<Expr>, affine: Vec<Expr>) -> Results {
-    let dtype = lowering.dtype(x);
-    let x = lowering.reshape(&format!("{}.unrolled", call.name), x, shape)?;
-    let scale = lowering.reshape(&format!("{}.scale", call.name), call.input(1)?, affine.clone())?;
-    let bias = lowering.reshape(&format!("{}.bias", call.name), call.input(2)?, affine)?;
-    let y = lowering.pointwise(&call.name, &[x, scale, bias], dtype, |p, x| {
-        let scaled = p.step(PointOp::Mul, dtype, &[x[0], x[1]]);
-        p.step(PointOp::Add, dtype, &[scaled, x[2]]);
+/// Mean 0 and variance 1 over some axes, by reductions.
+fn normalize(lowering: &mut Lowering, name: &str, x: ValueId, axes: Vec<usize>, epsilon: f32) -> LowerResult<ValueId> {
+    let (dtype, ty) = (lowering.dtype(x), statistics_type(lowering.dtype(x)));
+    let x = lowering.cast(&format!("{name}.wide"), x, ty)?;
+    let Moments { centred, variance, .. } = moments(lowering, name, x, axes)?;
+    let factor = inverse_root(lowering, &format!("{name}.factor"), variance, epsilon)?;
+    let y = lowering.pointwise(&format!("{name}.normal"), &[centred, factor], ty, |p, x| {
+        p.step(PointOp::Mul, ty, x);
     })?;
-    Ok(vec![y])
+    lowering.cast(&format!("{name}.narrow"), y, dtype)
 }
 
+/// `x * scale + bias` with operands 1 and 2 under the shape `affine`.
+fn scale_and_shift(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, affine: Vec<Expr>) -> LowerResult<ValueId> {
+    let dtype = lowering.dtype(x);
+    let scale = lowering.reshape(&format!("{}.scale", call.name), call.input(1)?, affine.clone())?;
+    let bias = lowering.reshape(&format!("{}.bias", call.name), call.input(2)?, affine)?;
+    lowering.pointwise(&call.name, &[x, scale, bias], dtype, |p, x| {
+        let scaled = p.step(PointOp::Mul, dtype, &[x[0], x[1]]);
+        p.step(PointOp::Add, dtype, &[scaled, x[2]]);
+    })
+}
+
+/// The operand that scales or shifts rows, broadcast to the row's shape.
+fn of_row(lowering: &mut Lowering, name: &str, operand: ValueId, row: &[Expr]) -> LowerResult<ValueId> {
+    let fits = lowering.rank(operand) <= row.len() && lowering.broadcast_shapes(row, lowering.shape(operand))? == row;
+    if fits { lowering.expand(name, operand, row.to_vec()) } else { lowering.reshape(name, operand, row.to_vec()) }
+}
+
+/// Results: the normalised operand, and where they are asked for its mean and the inverse of its deviation.
 pub(super) fn layer_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
-    let shape = lowering.shape(x).to_vec();
+    let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
     let axis = axis_of(call.int("axis", -1)?, shape.len())?;
+    let axes: Vec<usize> = (axis..shape.len()).collect();
     let epsilon = call.float("epsilon", 1e-5)?;
-    let row = shape[axis..].to_vec();
     let mut inputs = vec![x];
     for (index, suffix) in [(1, "scale"), (2, "bias")] {
         let Some(operand) = call.optional(index) else { continue };
-        let name = format!("{}.{suffix}", call.name);
-        let fits = lowering.rank(operand) <= row.len() && lowering.broadcast_shapes(&row, lowering.shape(operand))? == row;
-        inputs.push(if fits { lowering.expand(&name, operand, row.clone())? } else { lowering.reshape(&name, operand, row.clone())? });
+        inputs.push(of_row(lowering, &format!("{}.{suffix}", call.name), operand, &shape[axis..])?);
     }
     if inputs.len() < 2 {
         return invalid("the scale is missing");
     }
-    Ok(vec![lowering.emit_one(&call.name, Op::LayerNorm { axis, epsilon }, &inputs, lowering.dtype(x), shape)?])
+    let y = if dtype == DType::F64 {
+        let normal = normalize(lowering, &call.name, x, axes.clone(), epsilon)?;
+        lowering.pointwise(&call.name, &[&[normal], &inputs[1..]].concat(), dtype, |p, x| {
+            let scaled = p.step(PointOp::Mul, dtype, &x[..2]);
+            if let Some(bias) = x.get(2) {
+                p.step(PointOp::Add, dtype, &[scaled, *bias]);
+            }
+        })?
+    } else {
+        lowering.emit_one(&call.name, Op::LayerNorm { axis, epsilon }, &inputs, dtype, shape)?
+    };
+    if call.node.output.iter().skip(1).all(String::is_empty) {
+        return Ok(vec![y]);
+    }
+    let wide = lowering.cast(&format!("{}.wide", call.name), x, statistics_type(dtype))?;
+    let Moments { mean, variance, .. } = moments(lowering, &format!("{}.moments", call.name), wide, axes)?;
+    let inverse = inverse_root(lowering, &format!("{}.inverse", call.name), variance, epsilon)?;
+    Ok(vec![y, mean, inverse])
 }
 
-/// Before opset 13 all dimensions from the axis on are one.
-pub(super) fn softmax(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+/// `x / sqrt(mean(x^2) + epsilon) * scale` over the axes from `axis` on.
+pub(super) fn rms_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
-    let log = call.node.op_type == "LogSoftmax";
-    let axis = axis_of(call.int("axis", if call.opset < 13 { 1 } else { -1 })?, shape.len())?;
-    let flattens = call.opset < 13 && elements(&shape[axis + 1..]) != Expr::Const(1);
-    if !flattens {
-        return Ok(vec![lowering.emit_one(&call.name, Op::Softmax { axis, log }, &[x], dtype, shape)?]);
-    }
-    let rows = vec![elements(&shape[..axis]), elements(&shape[axis..])];
-    let flat = lowering.reshape(&format!("{}.flat", call.name), x, rows.clone())?;
-    let y = lowering.emit_one(&call.name, Op::Softmax { axis: 1, log }, &[flat], dtype, rows)?;
-    Ok(vec![lowering.reshape(&format!("{}.unrolled", call.name), y, shape)?])
+    let axis = axis_of(call.int("axis", -1)?, shape.len())?;
+    let epsilon = call.float("epsilon", 1e-5)?;
+    let scale = of_row(lowering, &format!("{}.scale", call.name), call.input(1)?, &shape[axis..])?;
+    let ty = statistics_type(dtype);
+    let wide = lowering.cast(&format!("{}.wide", call.name), x, ty)?;
+    let square = lowering.pointwise(&format!("{}.square", call.name), &[wide], ty, |p, x| {
+        p.step(PointOp::Mul, ty, &[x[0], x[0]]);
+    })?;
+    let mean = reduced(lowering, &format!("{}.mean", call.name), square, ReduceKind::Mean, (axis..shape.len()).collect())?;
+    let factor = inverse_root(lowering, &format!("{}.factor", call.name), mean, epsilon)?;
+    let scale_ty = lowering.dtype(scale);
+    Ok(vec![lowering.pointwise(&call.name, &[wide, factor, scale], scale_ty, |p, x| {
+        let normal = p.step(PointOp::Mul, ty, &x[..2]);
+        let normal = if ty == scale_ty { normal } else { p.step(PointOp::Cast, scale_ty, &[normal]) };
+        p.step(PointOp::Mul, scale_ty, &[normal, x[2]]);
+    })?])
+}
+
+/// `(x - mean) / (deviation + 1e-9)` over `axes`.
+pub(super) fn mean_variance_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let x = call.input(0)?;
+    let (dtype, ty) = (lowering.dtype(x), statistics_type(lowering.dtype(x)));
+    let axes = axes_of(&call.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]), lowering.rank(x))?;
+    let wide = lowering.cast(&format!("{}.wide", call.name), x, ty)?;
+    let Moments { centred, variance, .. } = moments(lowering, &call.name, wide, axes)?;
+    Ok(vec![lowering.pointwise(&call.name, &[centred, variance], dtype, |p, x| {
+        let deviation = p.step(PointOp::Sqrt, ty, &[x[1]]);
+        let divisor = p.step(PointOp::Add, ty, &[deviation, PointArg::Const(1e-9)]);
+        let quotient = p.step(PointOp::Div, ty, &[x[0], divisor]);
+        if ty != dtype {
+            p.step(PointOp::Cast, dtype, &[quotient]);
+        }
+    })?])
 }
 
 pub(super) fn lp_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
-    let (ty, mut shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
-    let axis = axis_of(call.int("axis", -1)?, shape.len())?;
+    let ty = lowering.dtype(x);
+    let axis = axis_of(call.int("axis", -1)?, lowering.rank(x))?;
     let kind = match call.int("p", 2)? {
         2 => ReduceKind::L2,
         1 => ReduceKind::Sum,
@@ -185,9 +227,7 @@ pub(super) fn lp_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Resu
             p.step(PointOp::Abs, ty, x);
         })?
     };
-    shape[axis] = Expr::Const(1);
-    let op = Op::Reduce(Reduce { kind, axes: vec![axis], keep_dims: true });
-    let norm = lowering.emit_one(&format!("{}.norm", call.name), op, &[source], ty, shape)?;
+    let norm = reduced(lowering, &format!("{}.norm", call.name), source, kind, vec![axis])?;
     let y = lowering.pointwise(&call.name, &[x, norm], ty, |p, x| {
         // A row of zeros stays zeros.
         let is_zero = p.step(PointOp::Equal, ty, &[x[1], PointArg::Const(0.0)]);

@@ -15,10 +15,21 @@ type Results = LowerResult<Vec<ValueId>>;
 fn point_op(operator: &str) -> Option<PointOp> {
     Some(match operator {
         "Abs" => PointOp::Abs,
+        "Acos" => PointOp::Acos,
+        "Acosh" => PointOp::Acosh,
         "Add" | "Sum" | "Mean" => PointOp::Add,
         "And" => PointOp::And,
+        "Asin" => PointOp::Asin,
+        "Asinh" => PointOp::Asinh,
+        "Atan" => PointOp::Atan,
+        "Atanh" => PointOp::Atanh,
+        "BitwiseAnd" => PointOp::BitAnd,
+        "BitwiseNot" => PointOp::BitNot,
+        "BitwiseOr" => PointOp::BitOr,
+        "BitwiseXor" => PointOp::BitXor,
         "Ceil" => PointOp::Ceil,
         "Cos" => PointOp::Cos,
+        "Cosh" => PointOp::Cosh,
         "Div" => PointOp::Div,
         "Equal" => PointOp::Equal,
         "Erf" => PointOp::Erf,
@@ -41,6 +52,7 @@ fn point_op(operator: &str) -> Option<PointOp> {
         "Sigmoid" => PointOp::Sigmoid,
         "Sign" => PointOp::Sign,
         "Sin" => PointOp::Sin,
+        "Sinh" => PointOp::Sinh,
         "Softplus" => PointOp::Softplus,
         "Sqrt" => PointOp::Sqrt,
         "Sub" => PointOp::Sub,
@@ -59,7 +71,7 @@ fn is_comparison(op: PointOp) -> bool {
 }
 
 /// Operands of one type; ONNX never converts by itself.
-fn same_type(lowering: &Lowering, inputs: &[ValueId]) -> LowerResult<DType> {
+pub(super) fn same_type(lowering: &Lowering, inputs: &[ValueId]) -> LowerResult<DType> {
     let dtype = lowering.dtype(inputs[0]);
     match inputs.iter().map(|id| lowering.dtype(*id)).find(|other| *other != dtype) {
         Some(other) => invalid(format!("operands of types {dtype:?} and {other:?}")),
@@ -68,7 +80,7 @@ fn same_type(lowering: &Lowering, inputs: &[ValueId]) -> LowerResult<DType> {
 }
 
 /// One operand of one type, and a program over it.
-fn map(lowering: &mut Lowering, call: &Call<'_>, build: impl FnOnce(&mut ProgramBuilder, DType, PointArg)) -> Results {
+pub(super) fn map(lowering: &mut Lowering, call: &Call<'_>, build: impl FnOnce(&mut ProgramBuilder, DType, PointArg)) -> Results {
     let x = call.input(0)?;
     let dtype = lowering.dtype(x);
     Ok(vec![lowering.pointwise(&call.name, &[x], dtype, |p, args| build(p, dtype, args[0]))?])
@@ -116,11 +128,20 @@ pub(super) fn select(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-/// The exponent may have another type; integers are raised in floating point when the exponent is no integer.
+/// The type a power is computed in: the wider float of the two, else f64 for an integer with a fractional exponent, else the base's.
+fn power_type(base: DType, exponent: DType) -> DType {
+    match (is_float(base), is_float(exponent)) {
+        (true, true) if exponent.bytes() > base.bytes() => exponent,
+        (false, true) => DType::F64,
+        _ => base,
+    }
+}
+
+/// The exponent may have another type than base and result.
 pub(super) fn pow(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (base, exponent) = (call.input(0)?, call.input(1)?);
     let (ty, exponent_ty) = (lowering.dtype(base), lowering.dtype(exponent));
-    let compute = if !is_float(ty) && is_float(exponent_ty) { exponent_ty } else { ty };
+    let compute = power_type(ty, exponent_ty);
     Ok(vec![lowering.pointwise(&call.name, &[base, exponent], ty, |p, x| {
         let cast = |p: &mut ProgramBuilder, from: DType, arg: PointArg| match arg {
             PointArg::Const(_) => arg,
@@ -166,6 +187,7 @@ pub(super) fn cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 pub(super) fn cast_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    lowering.require_own_type(call.input(1)?, "a cast to the type")?;
     let dtype = lowering.dtype(call.input(1)?);
     Ok(vec![lowering.cast(&call.name, call.input(0)?, dtype)?])
 }
@@ -193,112 +215,6 @@ pub(super) fn clip(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-pub(super) fn leaky_relu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let alpha = call.float("alpha", 0.01)?;
-    map(lowering, call, |p, ty, x| {
-        p.step(PointOp::LeakyRelu(alpha), ty, &[x]);
-    })
-}
-
-pub(super) fn elu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let alpha = call.float("alpha", 1.0)?;
-    map(lowering, call, |p, ty, x| {
-        p.step(PointOp::Elu(alpha), ty, &[x]);
-    })
-}
-
-pub(super) fn selu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let alpha = call.float("alpha", 1.673_263_2)?;
-    let gamma = call.float("gamma", 1.050_701)?;
-    map(lowering, call, |p, ty, x| {
-        let elu = p.step(PointOp::Elu(alpha), ty, &[x]);
-        p.step(PointOp::Mul, ty, &[elu, PointArg::Const(gamma.into())]);
-    })
-}
-
-/// `max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`
-pub(super) fn celu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let alpha = call.float("alpha", 1.0)?;
-    map(lowering, call, |p, ty, x| {
-        let scaled = p.step(PointOp::Div, ty, &[x, PointArg::Const(alpha.into())]);
-        let elu = p.step(PointOp::Elu(1.0), ty, &[scaled]);
-        p.step(PointOp::Mul, ty, &[elu, PointArg::Const(alpha.into())]);
-    })
-}
-
-pub(super) fn hard_sigmoid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let (alpha, beta) = (call.float("alpha", 0.2)?, call.float("beta", 0.5)?);
-    map(lowering, call, |p, ty, x| {
-        p.step(PointOp::HardSigmoid(alpha, beta), ty, &[x]);
-    })
-}
-
-pub(super) fn hard_swish(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    map(lowering, call, |p, ty, x| {
-        let gate = p.step(PointOp::HardSigmoid(1.0 / 6.0, 0.5), ty, &[x]);
-        p.step(PointOp::Mul, ty, &[x, gate]);
-    })
-}
-
-/// `x * tanh(softplus(x))`
-pub(super) fn mish(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    map(lowering, call, |p, ty, x| {
-        let softplus = p.step(PointOp::Softplus, ty, &[x]);
-        let tanh = p.step(PointOp::Tanh, ty, &[softplus]);
-        p.step(PointOp::Mul, ty, &[x, tanh]);
-    })
-}
-
-/// `x / (1 + |x|)`
-pub(super) fn softsign(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    map(lowering, call, |p, ty, x| {
-        let magnitude = p.step(PointOp::Abs, ty, &[x]);
-        let divisor = p.step(PointOp::Add, ty, &[magnitude, PointArg::Const(1.0)]);
-        p.step(PointOp::Div, ty, &[x, divisor]);
-    })
-}
-
-pub(super) fn tan(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    map(lowering, call, |p, ty, x| {
-        let sin = p.step(PointOp::Sin, ty, &[x]);
-        let cos = p.step(PointOp::Cos, ty, &[x]);
-        p.step(PointOp::Div, ty, &[sin, cos]);
-    })
-}
-
-pub(super) fn thresholded_relu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let alpha = call.float("alpha", 1.0)?;
-    map(lowering, call, |p, ty, x| {
-        let passes = p.step(PointOp::Greater, ty, &[x, PointArg::Const(alpha.into())]);
-        p.step(PointOp::Where, ty, &[passes, x, PointArg::Const(0.0)]);
-    })
-}
-
-/// Exact by the error function, or the `tanh` approximation.
-pub(super) fn gelu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let approximate = call.string("approximate", "none")?;
-    if approximate != "none" && approximate != "tanh" {
-        return invalid(format!("approximate = {approximate:?}"));
-    }
-    map(lowering, call, |p, ty, x| {
-        let number = PointArg::Const;
-        let bell = if approximate == "none" {
-            let scaled = p.step(PointOp::Mul, ty, &[x, number(std::f64::consts::FRAC_1_SQRT_2)]);
-            p.step(PointOp::Erf, ty, &[scaled])
-        } else {
-            let square = p.step(PointOp::Mul, ty, &[x, x]);
-            let cube = p.step(PointOp::Mul, ty, &[square, x]);
-            let bent = p.step(PointOp::Mul, ty, &[cube, number(0.044_715)]);
-            let sum = p.step(PointOp::Add, ty, &[x, bent]);
-            let scaled = p.step(PointOp::Mul, ty, &[sum, number((2.0 / std::f64::consts::PI).sqrt())]);
-            p.step(PointOp::Tanh, ty, &[scaled])
-        };
-        let raised = p.step(PointOp::Add, ty, &[bell, number(1.0)]);
-        let half = p.step(PointOp::Mul, ty, &[x, number(0.5)]);
-        p.step(PointOp::Mul, ty, &[half, raised]);
-    })
-}
-
 /// `x < 0 ? slope * x : x`
 pub(super) fn prelu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let inputs = [call.input(0)?, call.input(1)?];
@@ -316,5 +232,57 @@ pub(super) fn is_nan(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.pointwise(&call.name, &[x], DType::Bool, |p, x| {
         let is_itself = p.step(PointOp::Equal, ty, &[x[0], x[0]]);
         p.step(PointOp::Not, DType::Bool, &[is_itself]);
+    })?])
+}
+
+/// Infinities of the wanted signs.
+pub(super) fn is_inf(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let (negative, positive) = (call.flag("detect_negative", true)?, call.flag("detect_positive", true)?);
+    let x = call.input(0)?;
+    let ty = lowering.dtype(x);
+    Ok(vec![lowering.pointwise(&call.name, &[x], DType::Bool, |p, x| {
+        let infinity = PointArg::Const(f64::INFINITY);
+        match (negative, positive) {
+            (true, true) => {
+                let magnitude = p.step(PointOp::Abs, ty, x);
+                p.step(PointOp::Equal, ty, &[magnitude, infinity])
+            }
+            (true, false) => p.step(PointOp::Equal, ty, &[x[0], PointArg::Const(f64::NEG_INFINITY)]),
+            (false, true) => p.step(PointOp::Equal, ty, &[x[0], infinity]),
+            // Nothing differs from itself and is equal to itself.
+            (false, false) => p.step(PointOp::Less, ty, &[x[0], x[0]]),
+        };
+    })?])
+}
+
+pub(super) fn bit_shift(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let op = match call.string("direction", "")?.as_str() {
+        "LEFT" => PointOp::ShiftLeft,
+        "RIGHT" => PointOp::ShiftRight,
+        other => return invalid(format!("direction = {other:?}")),
+    };
+    let inputs = [call.input(0)?, call.input(1)?];
+    let ty = same_type(lowering, &inputs)?;
+    if !matches!(ty, DType::U8 | DType::U16 | DType::U32 | DType::U64) {
+        return invalid(format!("operands of type {ty:?}, they must be unsigned"));
+    }
+    Ok(vec![lowering.pointwise(&call.name, &inputs, ty, |p, x| {
+        p.step(op, ty, x);
+    })?])
+}
+
+/// The same bits as another type of the same width.
+pub(super) fn bit_cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let (x, to) = (call.input(0)?, call.int("to", 0)? as i32);
+    lowering.require_own_type(x, "the bits")?;
+    let Some(dtype) = dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
+    if lowering.dtype(x).bytes() != dtype.bytes() {
+        return invalid(format!("the bits of {:?} are no {dtype:?}", lowering.dtype(x)));
+    }
+    if lowering.dtype(x) == dtype {
+        return Ok(vec![x]);
+    }
+    Ok(vec![lowering.pointwise(&call.name, &[x], dtype, |p, x| {
+        p.step(PointOp::BitCast, dtype, x);
     })?])
 }

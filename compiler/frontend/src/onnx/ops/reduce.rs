@@ -1,17 +1,30 @@
 //! Reductions.
 
 use super::super::call::{Call, axes_of};
-use super::super::error::{LowerResult, invalid, unsupported};
+use super::super::error::{LowerResult, unsupported};
 use super::super::lowering::Lowering;
-use crate::tensor_graph::{Op, PointOp, Reduce, ReduceKind, ValueId};
-use atoll_kgraph::Expr;
+use crate::tensor::is_float;
+use crate::tensor_graph::{Op, PointArg, PointOp, Reduce, ReduceKind, ValueId};
+use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// All `Reduce…` operators. Some are a reduction between two pointwise steps.
+/// All `Reduce…` operators. Some are a reduction between two pointwise steps; booleans are reduced as integers, and roots and logarithms of integers are taken in f64.
 pub(super) fn reduce(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let Some(axes) = read_axes(lowering, call, x)? else { return Ok(vec![x]) };
+    let dtype = lowering.dtype(x);
+    let compute = match call.node.op_type.as_str() {
+        _ if dtype == DType::Bool => DType::U8,
+        "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" if !is_float(dtype) => DType::F64,
+        _ => dtype,
+    };
+    let wide = lowering.cast(&format!("{}.wide", call.name), x, compute)?;
+    let y = over_axes(lowering, call, wide, axes)?;
+    Ok(vec![lowering.cast(&format!("{}.narrow", call.name), y, dtype)?])
+}
+
+fn over_axes(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, axes: Vec<usize>) -> LowerResult<ValueId> {
     let keep_dims = call.flag("keepdims", true)?;
     let kind = match call.node.op_type.as_str() {
         "ReduceSum" | "ReduceL1" | "ReduceLogSum" => ReduceKind::Sum,
@@ -26,7 +39,7 @@ pub(super) fn reduce(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     };
     let x = if call.node.op_type == "ReduceL1" { unary(lowering, &format!("{}.abs", call.name), x, PointOp::Abs)? } else { x };
     let y = one(lowering, &call.name, x, Reduce { kind, axes, keep_dims })?;
-    Ok(vec![if call.node.op_type == "ReduceLogSum" { unary(lowering, &format!("{}.log", call.name), y, PointOp::Log)? } else { y }])
+    if call.node.op_type == "ReduceLogSum" { unary(lowering, &format!("{}.log", call.name), y, PointOp::Log) } else { Ok(y) }
 }
 
 /// The reduced axes; `None` where nothing is to be done. An attribute at first, an operand from opset 13 (`ReduceSum`) or 18 on.
@@ -39,11 +52,7 @@ fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId) -> LowerResult<Op
     if !given.is_empty() {
         return axes_of(&given, rank).map(Some);
     }
-    let nothing = call.flag("noop_with_empty_axes", false)?;
-    if nothing && !matches!(call.node.op_type.as_str(), "ReduceSum" | "ReduceMean" | "ReduceMax" | "ReduceMin" | "ReduceProd") {
-        return invalid("noop_with_empty_axes without axes");
-    }
-    Ok((!nothing).then(|| (0..rank).collect()))
+    Ok((!call.flag("noop_with_empty_axes", false)?).then(|| (0..rank).collect()))
 }
 
 fn unary(lowering: &mut Lowering, name: &str, x: ValueId, op: PointOp) -> LowerResult<ValueId> {
@@ -63,11 +72,16 @@ pub(super) fn one(lowering: &mut Lowering, name: &str, x: ValueId, reduce: Reduc
     lowering.emit_one(name, Op::Reduce(reduce), &[x], lowering.dtype(x), shape)
 }
 
-/// `max + log(sum(exp(x - max)))`
-fn log_sum_exp(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, axes: Vec<usize>, keep_dims: bool) -> Results {
+/// `max + log(sum(exp(x - max)))`, with 0 for an infinite maximum, whose difference from itself would be no number.
+fn log_sum_exp(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, axes: Vec<usize>, keep_dims: bool) -> LowerResult<ValueId> {
     let ty = lowering.dtype(x);
     let name = |part: &str| format!("{}.{part}", call.name);
     let max = one(lowering, &name("max"), x, Reduce { kind: ReduceKind::Max, axes: axes.clone(), keep_dims: true })?;
+    let max = lowering.pointwise(&name("finite"), &[max], ty, |p, x| {
+        let magnitude = p.step(PointOp::Abs, ty, x);
+        let is_infinite = p.step(PointOp::Equal, ty, &[magnitude, PointArg::Const(f64::INFINITY)]);
+        p.step(PointOp::Where, ty, &[is_infinite, PointArg::Const(0.0), x[0]]);
+    })?;
     let exp = lowering.pointwise(&name("exp"), &[x, max], ty, |p, x| {
         let shifted = p.step(PointOp::Sub, ty, x);
         p.step(PointOp::Exp, ty, &[shifted]);
@@ -78,8 +92,8 @@ fn log_sum_exp(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, axes: Vec<u
         p.step(PointOp::Add, ty, &[log, x[1]]);
     })?;
     if keep_dims {
-        return Ok(vec![y]);
+        return Ok(y);
     }
     let kept = lowering.shape(y).iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, d)| d.clone()).collect();
-    Ok(vec![lowering.reshape(&name("squeezed"), y, kept)?])
+    lowering.reshape(&name("squeezed"), y, kept)
 }

@@ -10,6 +10,7 @@ pub(crate) mod layer_norm;
 pub(crate) mod matmul;
 pub(crate) mod nest;
 pub(crate) mod pad;
+pub(crate) mod plain_product;
 pub(crate) mod pointwise;
 pub(crate) mod pool;
 pub(crate) mod recurrence;

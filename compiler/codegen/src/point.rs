@@ -6,7 +6,7 @@ use crate::schedule::DIVISION;
 use crate::writer::Writer;
 use atoll_frontend::tensor_graph::{PointArg, PointOp, PointProgram, PointStep};
 use atoll_kgraph::DType;
-use atoll_ptx::{Operand, ScalarType};
+use atoll_ptx::{Name, Operand, ScalarType};
 
 /// Largest exponent of an integer power that is written out.
 const INTEGER_POWER_MAX: f64 = 64.0;
@@ -55,6 +55,10 @@ impl Writer {
                 let value = arg(0)?.clone();
                 return Ok(self.cast(&value, step.ty));
             }
+            PointOp::BitCast => {
+                let value = arg(0)?.clone();
+                return Ok(self.bit_cast(&value, step.ty));
+            }
             PointOp::And => return self.logic("and.pred", arg(0)?, Some(arg(1)?)),
             PointOp::Or => return self.logic("or.pred", arg(0)?, Some(arg(1)?)),
             PointOp::Xor => return self.logic("xor.pred", arg(0)?, Some(arg(1)?)),
@@ -72,8 +76,7 @@ impl Writer {
             return Err(CodegenError::inconsistent(format!("{:?} without operands", step.op)));
         }
         let operand = match held_as(step.ty) {
-            ScalarType::F32 => self.float_step(step.op, &operands)?,
-            ScalarType::F64 => self.double_step(step.op, &operands)?,
+            ty @ (ScalarType::F32 | ScalarType::F64) => self.real(ty).step(step.op, &operands)?,
             ScalarType::Pred => return Err(unsupported(step)),
             _ => self.integer_step(step, &operands)?,
         };
@@ -114,134 +117,6 @@ impl Writer {
         Ok(Scalar::truth(self.make(ScalarType::Pred, &format!("setp.{how}.{ty}"), [a, b])))
     }
 
-    /// One step in f32.
-    pub(crate) fn float_step(&mut self, op: PointOp, args: &[Operand]) -> Result<Operand, CodegenError> {
-        let x = self.in_register(&args[0], ScalarType::F32);
-        let y = args.get(1).cloned().unwrap_or_else(|| 0.0f32.into());
-        Ok(match op {
-            PointOp::Add => self.fadd(&x, &y),
-            PointOp::Sub => self.fsub(&x, &y),
-            PointOp::Mul => self.fmul(&x, &y),
-            PointOp::Div => self.quotient(&x, &y),
-            PointOp::Pow => self.power(&x, &y),
-            PointOp::Min => self.f32("min.f32", [x, y]),
-            PointOp::Max => self.fmax(&x, &y),
-            PointOp::Mod => self.remainder(&x, &y),
-            PointOp::Neg => self.f32("neg.f32", [x]),
-            PointOp::Abs => self.fabs(&x),
-            PointOp::Sign => self.sign(&x),
-            PointOp::Reciprocal => self.f32("rcp.rn.f32", [x]),
-            PointOp::Sqrt => self.f32("sqrt.rn.f32", [x]),
-            PointOp::Exp => self.exp(&x),
-            PointOp::Log => self.log(&x),
-            PointOp::Erf => self.erf(&x),
-            PointOp::Sin => self.sine(&x, 0),
-            PointOp::Cos => self.sine(&x, 1),
-            PointOp::Tanh => self.tanh(&x),
-            PointOp::Sigmoid => self.sigmoid(&x),
-            PointOp::Relu => self.fmax(&x, &0.0.into()),
-            PointOp::Floor => self.f32("cvt.rmi.f32.f32", [x]),
-            PointOp::Ceil => self.f32("cvt.rpi.f32.f32", [x]),
-            PointOp::Round => self.f32("cvt.rni.f32.f32", [x]),
-            PointOp::LeakyRelu(alpha) => {
-                let scaled = self.fmul(&x, &alpha.into());
-                self.unless_negative(&x, &scaled)
-            }
-            PointOp::Elu(alpha) => {
-                let below = self.exp_minus_one(&x);
-                let scaled = self.fmul(&below, &alpha.into());
-                self.unless_negative(&x, &scaled)
-            }
-            PointOp::HardSigmoid(alpha, beta) => {
-                let line = self.fma(&x, &alpha.into(), &beta.into());
-                let line = self.fmax(&line, &0.0.into());
-                self.f32("min.f32", [line, 1.0.into()])
-            }
-            PointOp::Softplus => self.softplus(&x),
-            PointOp::Clip => {
-                let raised = self.fmax(&x, &y);
-                let high = args.get(2).cloned().unwrap_or_else(|| f32::INFINITY.into());
-                self.f32("min.f32", [raised, high])
-            }
-            other => return Err(CodegenError::unsupported(format!("{other:?} of floats"))),
-        })
-    }
-
-    fn unless_negative(&mut self, x: &Operand, otherwise: &Operand) -> Operand {
-        let positive = self.fcompare("ge", x, &0.0.into());
-        self.fselect(&positive, x, otherwise)
-    }
-
-    fn quotient(&mut self, x: &Operand, y: &Operand) -> Operand {
-        self.f32("div.rn.f32", [x.clone(), y.clone()])
-    }
-
-    /// C's `fmod`, by one division: exact while the quotient is.
-    fn remainder(&mut self, x: &Operand, y: &Operand) -> Operand {
-        let y = self.in_register(y, ScalarType::F32);
-        let quotient = self.quotient(x, &y);
-        let whole = self.f32("cvt.rzi.f32.f32", [quotient]);
-        let negated = self.f32("neg.f32", [whole]);
-        self.fma(&negated, &y, x)
-    }
-
-    fn sign(&mut self, x: &Operand) -> Operand {
-        let above = self.fcompare("gt", x, &0.0.into());
-        let below = self.fcompare("lt", x, &0.0.into());
-        let negative = self.fselect(&below, &(-1.0).into(), &0.0.into());
-        self.fselect(&above, &1.0.into(), &negative)
-    }
-
-    /// A power; the exponents models use most are written as products and roots.
-    fn power(&mut self, x: &Operand, y: &Operand) -> Operand {
-        let known = match y {
-            Operand::Immediate(atoll_ptx::Immediate::F32(bits)) => Some(f32::from_bits(*bits)),
-            _ => None,
-        };
-        match known {
-            Some(1.0) => x.clone(),
-            Some(2.0) => self.fmul(x, x),
-            Some(3.0) => {
-                let square = self.fmul(x, x);
-                self.fmul(&square, x)
-            }
-            Some(0.5) => self.f32("sqrt.rn.f32", [x.clone()]),
-            Some(-1.0) => self.f32("rcp.rn.f32", [x.clone()]),
-            Some(-0.5) => {
-                let root = self.f32("sqrt.rn.f32", [x.clone()]);
-                self.f32("rcp.rn.f32", [root])
-            }
-            _ => self.pow(x, y),
-        }
-    }
-
-    /// One step in f64: arithmetic; functions go through f32.
-    fn double_step(&mut self, op: PointOp, args: &[Operand]) -> Result<Operand, CodegenError> {
-        let dotted = match op {
-            PointOp::Add => "add.f64",
-            PointOp::Sub => "sub.f64",
-            PointOp::Mul => "mul.f64",
-            PointOp::Div => "div.rn.f64",
-            PointOp::Min => "min.f64",
-            PointOp::Max => "max.f64",
-            PointOp::Neg => "neg.f64",
-            PointOp::Abs => "abs.f64",
-            PointOp::Sqrt => "sqrt.rn.f64",
-            PointOp::Floor => "cvt.rmi.f64.f64",
-            PointOp::Ceil => "cvt.rpi.f64.f64",
-            PointOp::Round => "cvt.rni.f64.f64",
-            _ => {
-                let narrow: Vec<Operand> =
-                    args.iter().map(|a| self.cast(&Scalar { dtype: DType::F64, operand: a.clone() }, DType::F32).operand).collect();
-                let result = self.float_step(op, &narrow)?;
-                return Ok(self.cast(&Scalar::f32(result), DType::F64).operand);
-            }
-        };
-        let first = self.in_register(&args[0], ScalarType::F64);
-        let operands = std::iter::once(first).chain(args[1..].iter().cloned());
-        Ok(self.make(ScalarType::F64, dotted, operands).into())
-    }
-
     /// One step in 32-bit or 64-bit integers.
     fn integer_step(&mut self, step: &PointStep, args: &[Operand]) -> Result<Operand, CodegenError> {
         let ty = held_as(step.ty);
@@ -271,9 +146,27 @@ impl Writer {
             }
             PointOp::Mod => return Ok(self.modulo(ty, signed, &x, &y)),
             PointOp::Pow => return self.integer_power(ty, step, &x, &y),
+            PointOp::BitAnd => self.make(ty, &format!("and.b{}", ty.bits()), [x, y]),
+            PointOp::BitOr => self.make(ty, &format!("or.b{}", ty.bits()), [x, y]),
+            PointOp::BitXor => self.make(ty, &format!("xor.b{}", ty.bits()), [x, y]),
+            PointOp::BitNot => self.make(ty, &format!("not.b{}", ty.bits()), [x]),
+            PointOp::ShiftLeft if !signed => self.shift(&format!("shl.b{}", ty.bits()), ty, &x, &y),
+            PointOp::ShiftRight if !signed => self.shift(&format!("shr.{ty}"), ty, &x, &y),
             _ => return Err(unsupported(step)),
         }
         .into())
+    }
+
+    /// A shift of an unsigned number; PTX shifts everything out where the shift is too far.
+    fn shift(&mut self, dotted: &str, ty: ScalarType, x: &Operand, y: &Operand) -> Name {
+        let by = if ty == ScalarType::U64 {
+            let y = self.in_register(y, ty);
+            let bounded = self.make(ty, "min.u64", [y, 64.into()]);
+            self.make(ScalarType::U32, "cvt.u32.u64", [bounded.into()]).into()
+        } else {
+            y.clone()
+        };
+        self.make(ty, dotted, [x.clone(), by])
     }
 
     /// Remainder with the sign of the divisor.
@@ -292,7 +185,7 @@ impl Writer {
         self.make(ty, &format!("selp.{ty}"), [moved.into(), rest.into(), both.into()]).into()
     }
 
-    /// A power by squaring; with an exponent that is not known, six rounds of it, and 0 for a negative one.
+    /// A power by squaring.
     fn integer_power(&mut self, ty: ScalarType, step: &PointStep, x: &Operand, y: &Operand) -> Result<Operand, CodegenError> {
         let one = self.make(ty, &format!("mov.{ty}"), [1.into()]);
         match step.args.get(1) {
@@ -318,22 +211,42 @@ impl Writer {
         result
     }
 
+    /// A power whose exponent is in a register: a round of squaring for each of its bits. A negative exponent gives 0 but for 1 and -1.
     fn unknown_power(&mut self, ty: ScalarType, x: &Operand, y: &Operand, one: Operand) -> Operand {
         let bits = ty.bits();
-        let (mut square, mut result) = (x.clone(), one);
-        for bit in 0..6 {
-            let set = self.make(ty, &format!("and.b{bits}"), [y.clone(), (1i64 << bit).into()]);
-            let is_set = self.make(ScalarType::Pred, &format!("setp.ne.{ty}"), [set.into(), 0.into()]);
-            let product = self.make(ty, &format!("mul.lo.{ty}"), [result.clone(), square.clone()]);
-            result = self.make(ty, &format!("selp.{ty}"), [product.into(), result, is_set.into()]).into();
-            square = self.make(ty, &format!("mul.lo.{ty}"), [square.clone(), square]).into();
-        }
+        let y = self.in_register(y, ty);
+        let mov = format!("mov.{ty}");
+        let [square, rest, result] = [x.clone(), y.clone(), one].map(|first| self.make(ty, &mov, [first]));
+        let (mul, shr) = (format!("mul.lo.{ty}"), format!("shr.{}", unsigned(ty)));
+        self.count(&0.into(), &bits.into(), &1.into(), |w, _| {
+            let odd = w.make(ty, &format!("and.b{bits}"), [(&rest).into(), 1.into()]);
+            let is_odd = w.make(ScalarType::Pred, &format!("setp.ne.{ty}"), [odd.into(), 0.into()]);
+            let product = w.make(ty, &mul, [(&result).into(), (&square).into()]);
+            w.emit(&format!("selp.{ty}"), [(&result).into(), product.into(), (&result).into(), is_odd.into()]);
+            w.emit(&mul, [(&square).into(), (&square).into(), (&square).into()]);
+            w.emit(&shr, [(&rest).into(), (&rest).into(), 1.into()]);
+        });
+        let result = Operand::from(result);
         if !matches!(ty, ScalarType::S32 | ScalarType::S64) {
             return result;
         }
         let is_negative = self.make(ScalarType::Pred, &format!("setp.lt.{ty}"), [y.clone(), 0.into()]);
-        self.make(ty, &format!("selp.{ty}"), [0.into(), result, is_negative.into()]).into()
+        // 1 or -1: what is 1 when squared. Its sign is that of an odd power.
+        let odd = self.make(ty, &format!("and.b{bits}"), [y, 1.into()]);
+        let is_odd = self.make(ScalarType::Pred, &format!("setp.ne.{ty}"), [odd.into(), 0.into()]);
+        let squared = self.make(ty, &format!("mul.lo.{ty}"), [x.clone(), x.clone()]);
+        let lowered = self.make(ty, &format!("add.{ty}"), [x.clone(), 1.into()]);
+        let is_unit = self.make(ScalarType::Pred, &format!("setp.le.{}", unsigned(ty)), [lowered.into(), 2.into()]);
+        let is_zero = self.make(ScalarType::Pred, &format!("setp.eq.{ty}"), [x.clone(), 0.into()]);
+        let unit = self.make(ty, &format!("selp.{ty}"), [x.clone(), squared.into(), is_odd.into()]);
+        let unit = self.make(ty, &format!("selp.{ty}"), [0.into(), unit.into(), is_zero.into()]);
+        let inverse = self.make(ty, &format!("selp.{ty}"), [unit.into(), 0.into(), is_unit.into()]);
+        self.make(ty, &format!("selp.{ty}"), [inverse.into(), result, is_negative.into()]).into()
     }
+}
+
+fn unsigned(ty: ScalarType) -> ScalarType {
+    if ty.bits() == 64 { ScalarType::U64 } else { ScalarType::U32 }
 }
 
 fn unsupported(step: &PointStep) -> CodegenError {

@@ -166,7 +166,12 @@ impl<'a> Epilogue<'a> {
 
     /// Finishes and stores the sum of the `i`-th row.
     pub(crate) fn store(&self, w: &mut Writer, i: u32, sum: &Operand) -> Result<(), CodegenError> {
-        let mut values = vec![Scalar::f32(sum.clone())];
+        self.store_scalar(w, i, Scalar::f32(sum.clone()))
+    }
+
+    /// As [`Epilogue::store`], for a sum of any type.
+    pub(crate) fn store_scalar(&self, w: &mut Writer, i: u32, sum: Scalar) -> Result<(), CodegenError> {
+        let mut values = vec![sum];
         for at in &self.tensors[1..] {
             values.push(match &at.fixed {
                 Some(value) => value.clone(),

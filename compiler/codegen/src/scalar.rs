@@ -5,6 +5,9 @@ use crate::writer::{Writer, mem};
 use atoll_kgraph::DType;
 use atoll_ptx::{Immediate, Name, Operand, ScalarType};
 
+/// 2^63
+const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+
 /// A value of an element type, held as [`held_as`] says.
 #[derive(Clone, Debug)]
 pub(crate) struct Scalar {
@@ -136,7 +139,7 @@ impl Writer {
         self.make(ScalarType::U32, "selp.b32", [0x7fc0.into(), rounded.into(), is_nan.into()])
     }
 
-    /// Conversion by ONNX's rules: to integers by truncation, to booleans by `!= 0`.
+    /// Conversion by ONNX's rules: to integers by truncation (see [`PointOp::Cast`](atoll_frontend::tensor_graph::PointOp::Cast)), to booleans by `!= 0`.
     pub(crate) fn cast(&mut self, value: &Scalar, to: DType) -> Scalar {
         let (from_held, to_held) = (held_as(value.dtype), held_as(to));
         let source = self.in_register(&value.operand, from_held);
@@ -156,6 +159,9 @@ impl Writer {
                 let zero = self.constant(to, 0.0).operand;
                 self.make(to_held, &format!("selp.{to_held}"), [one, zero, source]).into()
             }
+            (ScalarType::F32 | ScalarType::F64, ScalarType::U32 | ScalarType::S32 | ScalarType::U64 | ScalarType::S64) => {
+                self.truncated(&source, from_held, to)
+            }
             // Registers of the same width are the same registers, whatever their sign.
             (from, to)
                 if from == to
@@ -165,13 +171,71 @@ impl Writer {
             }
             (from, to) => {
                 let rounding = match (is_float(value.dtype), matches!(to, ScalarType::F32 | ScalarType::F64)) {
-                    (true, false) => ".rzi",
                     (false, true) => ".rn",
                     (true, true) if to == ScalarType::F32 => ".rn",
                     _ => "",
                 };
                 self.make(to, &format!("cvt{rounding}.{to}.{from}"), [source]).into()
             }
+        };
+        self.wrapped(&Scalar { dtype: to, operand })
+    }
+
+    /// A float as an integer register: the smallest integer of 32 bits (64 for the types that need them) where it does not fit or is NaN.
+    fn truncated(&mut self, source: &Operand, from: ScalarType, to: DType) -> Operand {
+        let is_wide = matches!(to, DType::U32 | DType::U64 | DType::I64);
+        let (ty, limit) = if is_wide { (ScalarType::S64, TWO_63) } else { (ScalarType::S32, 2_147_483_648.0) };
+        let mut real = self.real(from);
+        let (high, low) = (real.number(limit), real.number(-limit));
+        // In f64 a number between -2^31 - 1 and -2^31 is truncated to what fits.
+        let low = if from == ScalarType::F64 && !is_wide { real.number(-limit - 1.0) } else { low };
+        let how = if from == ScalarType::F64 && !is_wide { "gt" } else { "ge" };
+        let is_above = real.compare("ge", source, &high);
+        let reaches = real.compare(how, source, &low);
+        let whole = self.make(ty, &format!("cvt.rzi.{ty}.{from}"), [source.clone()]);
+        let lowest = if is_wide { i64::MIN } else { i32::MIN.into() };
+        // The conversion saturates at the lower end by itself; a NaN reaches nothing.
+        let value = self.make(ty, &format!("selp.{ty}"), [Operand::from(&whole), lowest.into(), reaches.into()]);
+        let above: Operand = if to == DType::U64 {
+            let below = self.real(from).sub(source, &high);
+            let rest = self.make(ty, &format!("cvt.rzi.s64.{from}"), [below.clone()]);
+            let beyond = self.real(from).compare("ge", &below, &high);
+            let rest = self.make(ty, "selp.s64", [lowest.into(), rest.into(), beyond.into()]);
+            self.make(ScalarType::S64, "xor.b64", [rest.into(), i64::MIN.into()]).into()
+        } else {
+            lowest.into()
+        };
+        let value = self.make(ty, &format!("selp.{ty}"), [above, value.into(), is_above.into()]);
+        if to == DType::U32 { self.make(ScalarType::U32, "cvt.u32.u64", [value.into()]).into() } else { value.into() }
+    }
+
+    /// The same bits as another type of the same width.
+    pub(crate) fn bit_cast(&mut self, value: &Scalar, to: DType) -> Scalar {
+        let source = self.in_register(&value.operand, held_as(value.dtype));
+        let bits: Operand = match value.dtype {
+            DType::Bool => self.make(ScalarType::U32, "selp.u32", [1.into(), 0.into(), source]).into(),
+            DType::F16 => {
+                let half = self.make(ScalarType::B16, "cvt.rn.f16.f32", [source]);
+                self.make(ScalarType::U32, "cvt.u32.u16", [half.into()]).into()
+            }
+            DType::Bf16 => self.bf16_bits(&source).into(),
+            DType::F32 => self.make(ScalarType::B32, "mov.b32", [source]).into(),
+            DType::F64 => self.make(ScalarType::B64, "mov.b64", [source]).into(),
+            _ => source,
+        };
+        let operand: Operand = match to {
+            DType::Bool => self.make(ScalarType::Pred, "setp.ne.u32", [bits, 0.into()]).into(),
+            DType::F16 => {
+                let half = self.make(ScalarType::B16, "cvt.u16.u32", [bits]);
+                self.make(ScalarType::F32, "cvt.f32.f16", [half.into()]).into()
+            }
+            DType::Bf16 => {
+                let bits = self.make(ScalarType::B32, "shl.b32", [bits, 16.into()]);
+                self.make(ScalarType::F32, "mov.b32", [bits.into()]).into()
+            }
+            DType::F32 => self.make(ScalarType::F32, "mov.b32", [bits]).into(),
+            DType::F64 => self.make(ScalarType::F64, "mov.b64", [bits]).into(),
+            _ => bits,
         };
         self.wrapped(&Scalar { dtype: to, operand })
     }
@@ -190,6 +254,11 @@ impl Writer {
             (DType::F16, register) => {
                 let half = self.make(ScalarType::B16, "cvt.rn.f16.f32", [register.clone()]);
                 self.make(ScalarType::F32, "cvt.f32.f16", [half.into()]).into()
+            }
+            (DType::Bf16, register) => {
+                let bits = self.bf16_bits(register);
+                let wide = self.make(ScalarType::B32, "shl.b32", [bits.into(), 16.into()]);
+                self.make(ScalarType::F32, "mov.b32", [wide.into()]).into()
             }
             _ => value.operand.clone(),
         };

@@ -5,7 +5,7 @@ use crate::schedule::Tensor;
 use crate::target::TargetDescription;
 use crate::warps;
 use crate::writer::{Int, Writer, Written};
-use atoll_kgraph::Expr;
+use atoll_kgraph::{DType, Expr};
 
 /// Normalises over the axes from `axis` on; a warp per row.
 pub(crate) fn layer_norm(
@@ -16,6 +16,9 @@ pub(crate) fn layer_norm(
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
     let [x, scale, ..] = inputs else { return Err(CodegenError::inconsistent("a layer normalisation has at least two operands")) };
+    if x.dtype == DType::F64 {
+        return Err(CodegenError::unsupported("a layer normalisation of F64"));
+    }
     let rows = Expr::product(&x.shape[..axis]);
     let length = Expr::product(&x.shape[axis..]);
     let mut w = Writer::new("layer_norm");

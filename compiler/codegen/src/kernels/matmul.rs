@@ -1,6 +1,6 @@
 //! Matrix products: which form of the product, and which kernel.
 
-use super::{gemm, gemv};
+use super::{gemm, gemv, plain_product};
 use crate::error::CodegenError;
 use crate::product::{Matrix, Product, Source, Spread};
 use crate::schedule::Tensor;
@@ -35,6 +35,9 @@ pub(crate) fn matmul(target: &TargetDescription, matmul: &MatMul, inputs: &[Tens
 
 /// The kernel for a product.
 fn choose(target: &TargetDescription, product: Product<'_>) -> Result<Written, CodegenError> {
+    if plain_product::is_plain(product.a.tensor.dtype) {
+        return plain_product::plain_product(target, product);
+    }
     let few_rows = product.rows.as_const().filter(|rows| (1..=gemv::ROWS_MAX).contains(rows));
     match (&product.b, few_rows) {
         (Source::Matrix(b), Some(rows)) if b.column == Expr::Const(1) => gemv::gemv(target, product, rows as u32),

@@ -75,8 +75,8 @@ impl Body<'_> {
         let mut scalars = Vec::with_capacity(args.len());
         for (position, arg) in args.iter().enumerate() {
             let dtype = match (step.op, arg) {
-                (PointOp::Cast, NestArg::Slot(Slot(index))) => self.nest.slots[*index as usize],
-                (PointOp::Cast, NestArg::Size(_)) => DType::I32,
+                (PointOp::Cast | PointOp::BitCast, NestArg::Slot(Slot(index))) => self.nest.slots[*index as usize],
+                (PointOp::Cast | PointOp::BitCast, NestArg::Size(_)) => DType::I32,
                 (PointOp::Where, _) if position == 0 => DType::Bool,
                 _ => step.ty,
             };

@@ -73,8 +73,11 @@ impl Pooling {
     }
 
     fn take(&self, w: &mut Writer, accumulator: &Name, value: &Operand) {
-        let dotted = if self.kind == PoolKind::Max { "max.f32" } else { "add.f32" };
-        w.emit(dotted, [accumulator.into(), accumulator.into(), value.clone()]);
+        if self.kind == PoolKind::Max {
+            let larger = w.real(ScalarType::F32).max(&accumulator.into(), value);
+            return w.set(accumulator, &larger, ScalarType::F32);
+        }
+        w.emit("add.f32", [accumulator.into(), accumulator.into(), value.clone()]);
     }
 
     /// Takes one element, or nothing where the tap lies outside.

@@ -8,6 +8,7 @@ use crate::sweep::{self, Body};
 use crate::target::TargetDescription;
 use crate::warps;
 use crate::writer::{Int, Writer, Written};
+use atoll_frontend::tensor::int_bounds;
 use atoll_frontend::tensor_graph::{Reduce, ReduceKind};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand};
@@ -60,16 +61,17 @@ impl<'a> Reduction<'a> {
         let ty = held_as(self.ty);
         let (lowest, highest) = match self.ty {
             DType::F32 | DType::F64 => (f64::NEG_INFINITY, f64::INFINITY),
-            // Bounds of the held type; a narrower element replaces them at once.
-            DType::I64 => (i64::MIN as f64, i64::MAX as f64),
-            DType::U64 => (0.0, i64::MAX as f64),
-            DType::U8 | DType::U16 | DType::U32 => (0.0, f64::from(u32::MAX)),
-            _ => (f64::from(i32::MIN), f64::from(i32::MAX)),
+            ty => {
+                let (low, high) = int_bounds(ty);
+                (low as f64, high as f64)
+            }
         };
         let value = match self.kind {
             ReduceKind::Sum | ReduceKind::Mean | ReduceKind::SumSquare | ReduceKind::L2 => 0.0,
             ReduceKind::Prod => 1.0,
             ReduceKind::Max => lowest,
+            // The bits of the largest number.
+            ReduceKind::Min if self.ty == DType::U64 => -1.0,
             ReduceKind::Min => highest,
         };
         let value = w.constant(self.ty, value).operand;
@@ -79,6 +81,10 @@ impl<'a> Reduction<'a> {
     /// `a` combined with another partial result.
     fn join(&self, w: &mut Writer, a: &Operand, b: &Operand) -> Operand {
         let ty = held_as(self.ty);
+        if is_float(self.ty) && matches!(self.kind, ReduceKind::Max | ReduceKind::Min) {
+            let mut real = w.real(ty);
+            return if self.kind == ReduceKind::Max { real.max(a, b) } else { real.min(a, b) };
+        }
         let dotted = match self.kind {
             ReduceKind::Max => format!("max.{ty}"),
             ReduceKind::Min => format!("min.{ty}"),
@@ -111,8 +117,9 @@ impl<'a> Reduction<'a> {
                 self.divided(w, &whole, &count)
             }
             ReduceKind::L2 => {
-                let value = w.cast(&whole, DType::F32).operand;
-                Scalar::f32(w.f32("sqrt.rn.f32", [value]))
+                let dtype = if self.ty == DType::F32 { DType::F32 } else { DType::F64 };
+                let value = w.cast(&whole, dtype).operand;
+                Scalar { dtype, operand: w.real(held_as(dtype)).sqrt(&value) }
             }
             _ => w.wrapped(&whole),
         };

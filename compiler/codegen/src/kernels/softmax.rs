@@ -17,6 +17,9 @@ pub(crate) fn softmax(
     input: &Tensor,
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
+    if input.dtype == DType::F64 {
+        return Err(CodegenError::unsupported("a softmax of F64"));
+    }
     let inner = Expr::product(&input.shape[axis + 1..]);
     let outer = Expr::product(&input.shape[..axis]);
     let length = input.shape[axis].clone();

@@ -2,7 +2,7 @@
 #![expect(clippy::type_complexity, reason = "tables of cases read best as plain tuples")]
 
 use super::{Model, dims};
-use DType::{Bf16, Bool, F16, F32, F64, I8, I32, I64, U8};
+use DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use PointArg::{Const, Input, Step};
 use atoll_frontend::nest::{NestArg, NestBuilder};
 use atoll_frontend::program::ProgramBuilder;
@@ -82,6 +82,14 @@ pub fn functions() -> Vec<Model> {
         ("leaky_relu", PointOp::LeakyRelu(0.1), -1.0, 1.0),
         ("elu", PointOp::Elu(1.5), -3.0, 3.0),
         ("hard_sigmoid", PointOp::HardSigmoid(0.2, 0.5), -5.0, 5.0),
+        ("asin", PointOp::Asin, -1.0, 1.0),
+        ("acos", PointOp::Acos, -1.0, 1.0),
+        ("atan", PointOp::Atan, -6.0, 6.0),
+        ("sinh", PointOp::Sinh, -8.0, 8.0),
+        ("cosh", PointOp::Cosh, -8.0, 8.0),
+        ("asinh", PointOp::Asinh, -20.0, 20.0),
+        ("acosh", PointOp::Acosh, 0.9, 20.0),
+        ("atanh", PointOp::Atanh, -1.0, 1.0),
     ];
     let mut models: Vec<Model> = cases
         .iter()
@@ -99,14 +107,82 @@ pub fn functions() -> Vec<Model> {
         let y = m.f32(op, &[x], &[1000]);
         models.push(m.output(&[y]));
     }
-    let mut m = Model::new("special_values");
-    let x = m.input_of(dims(&[5]), Tensor::floats(F32, vec![5], [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0]));
-    let results: Vec<ValueId> = [PointOp::Exp, PointOp::Log, PointOp::Tanh, PointOp::Sigmoid, PointOp::Erf]
-        .into_iter()
-        .map(|op| m.f32(unary(op), &[x], &[5]))
-        .collect();
-    models.push(m.output(&results));
+    // The same functions in f64, over the same ranges.
+    for &(name, op, from, to) in cases {
+        let mut m = Model::new(&format!("{name}_f64"));
+        let values: Vec<f64> = (0..1000).map(|i| from + (to - from) * f64::from(i) / 999.0).collect();
+        let x = m.input_of(dims(&[1000]), Tensor::floats(F64, vec![1000], values));
+        let y = m.op(Op::Pointwise(steps(F64, &[(op, &[Input(0)])])), &[x], F64, dims(&[1000]));
+        models.push(m.output(&[y]));
+    }
+    for dtype in [F32, F64] {
+        models.push(special_values(dtype));
+        models.push(powers_and_remainders(dtype));
+    }
     models
+}
+
+/// Infinities, zeros and NaN through every step: none loses a NaN.
+fn special_values(dtype: DType) -> Model {
+    let mut m = Model::new(&format!("special_values_{dtype:?}"));
+    let values = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, 1.0, -1.0];
+    let count = values.len() as i64;
+    let x = m.input_of(dims(&[count]), Tensor::floats(dtype, vec![values.len()], values));
+    let across = m.input_of(dims(&[count, 1]), Tensor::floats(dtype, vec![values.len(), 1], values));
+    let functions = [
+        PointOp::Exp,
+        PointOp::Log,
+        PointOp::Tanh,
+        PointOp::Sigmoid,
+        PointOp::Erf,
+        PointOp::Softplus,
+        PointOp::Relu,
+        PointOp::Sign,
+        PointOp::HardSigmoid(0.2, 0.5),
+        PointOp::LeakyRelu(0.1),
+        PointOp::Elu(1.5),
+        PointOp::Sqrt,
+        PointOp::Reciprocal,
+        PointOp::Abs,
+        PointOp::Asin,
+        PointOp::Acos,
+        PointOp::Atan,
+        PointOp::Sinh,
+        PointOp::Cosh,
+        PointOp::Asinh,
+        PointOp::Acosh,
+        PointOp::Atanh,
+    ];
+    let mut outputs: Vec<ValueId> =
+        functions.iter().map(|&op| m.op(Op::Pointwise(steps(dtype, &[(op, &[Input(0)])])), &[x], dtype, dims(&[count]))).collect();
+    let clip = steps(dtype, &[(PointOp::Clip, &[Input(0), Const(-0.5), Const(0.5)])]);
+    outputs.push(m.op(Op::Pointwise(clip), &[x], dtype, dims(&[count])));
+    for op in [PointOp::Min, PointOp::Max, PointOp::Mod] {
+        outputs.push(m.op(binary(op, dtype), &[x, across], dtype, dims(&[count, count])));
+    }
+    for kind in [ReduceKind::Max, ReduceKind::Min] {
+        for axes in [vec![0], vec![0, 1], vec![1]] {
+            let out: Vec<i64> = (0..2).filter(|axis| !axes.contains(axis)).map(|_| count).collect();
+            let grid = m.op(binary(PointOp::Add, dtype), &[x, across], dtype, dims(&[count, count]));
+            outputs.push(m.op(Op::Reduce(Reduce { kind, axes, keep_dims: false }), &[grid], dtype, dims(&out)));
+        }
+    }
+    m.output(&outputs)
+}
+
+/// Powers of whole and other exponents, and remainders with quotients that a division rounds.
+fn powers_and_remainders(dtype: DType) -> Model {
+    let mut m = Model::new(&format!("powers_and_remainders_{dtype:?}"));
+    let (x, y) = ([0.0, 1.0, -1.0, 2.0, -2.5, 7.0, 0.3, 1000.0], [0.0, 1.0, 2.0, 3.0, -1.0, 0.5, -0.7, 1.7]);
+    let x = m.input_of(dims(&[8]), Tensor::floats(dtype, vec![8], x));
+    let y = m.input_of(dims(&[8, 1]), Tensor::floats(dtype, vec![8, 1], y));
+    let power = m.op(binary(PointOp::Pow, dtype), &[x, y], dtype, dims(&[8, 8]));
+    let (a, b) = ([60_000.0, -60_000.0, 5.5, -5.5, 0.1, 30_000.0], [3.0, 0.7, -0.11, 2.1, 1e-3, 1e4]);
+    let scale = if matches!(dtype, F32 | F64 | Bf16) { 1e20 } else { 1.0 };
+    let a = m.input_of(dims(&[6]), Tensor::floats(dtype, vec![6], a.map(|a| a * scale)));
+    let b = m.input_of(dims(&[6, 1]), Tensor::floats(dtype, vec![6, 1], b));
+    let remainder = m.op(binary(PointOp::Mod, dtype), &[a, b], dtype, dims(&[6, 6]));
+    m.output(&[power, remainder])
 }
 
 /// Arithmetic, comparisons, logic and casts of the other types.
@@ -144,16 +220,32 @@ pub fn integers() -> Vec<Model> {
         outputs.push(m.op(Op::Pointwise(choice), &[found[3], a, b], dtype, dims(&[200])));
         models.push(m.output(&outputs));
     }
-    let types = [F32, F16, Bf16, F64, I32, I64, U8, I8, Bool];
-    for from in types {
-        let mut m = Model::new(&format!("cast_from_{from:?}"));
-        let x = m.input(from, &[77]);
-        let outputs: Vec<ValueId> = types
-            .into_iter()
-            .filter(|to| !(*to == U8 && is_float(from)))
-            .map(|to| m.op(Op::Pointwise(PointProgram::cast(to)), &[x], to, dims(&[77])))
-            .collect();
-        models.push(m.output(&outputs));
+    for dtype in [U8, U16, U32, U64, I8, I16, I32, I64] {
+        models.push(bits(dtype));
+        models.push(integer_powers(dtype));
+    }
+    for from in TYPES {
+        models.push(casts(from));
+    }
+    let mut m = Model::new("bit_casts");
+    let mut outputs = Vec::new();
+    for types in [&[F32, I32, U32][..], &[F64, I64, U64], &[F16, Bf16, I16, U16], &[I8, U8]] {
+        for &from in types {
+            let x = m.input(from, &[50]);
+            for &to in types {
+                let step = PointProgram { steps: vec![PointStep { op: PointOp::BitCast, ty: to, args: vec![Input(0)] }] };
+                outputs.push(m.op(Op::Pointwise(step), &[x], to, dims(&[50])));
+            }
+        }
+    }
+    models.push(m.output(&outputs));
+    for dtype in [F16, Bf16] {
+        // Each step is rounded: without it the small term would survive.
+        let mut m = Model::new(&format!("rounding_{dtype:?}"));
+        let x = m.input(dtype, &[100]);
+        let program = steps(dtype, &[(PointOp::Add, &[Input(0), Const(300.0)]), (PointOp::Sub, &[Step(0), Const(300.0)])]);
+        let y = m.op(Op::Pointwise(program), &[x], dtype, dims(&[100]));
+        models.push(m.output(&[y]));
     }
     let mut m = Model::new("half_arithmetic");
     let (a, b) = (m.input(F16, &[100]), m.input(F16, &[100]));
@@ -164,8 +256,63 @@ pub fn integers() -> Vec<Model> {
     models
 }
 
+/// Every element type.
+const TYPES: [DType; 13] = [Bool, U8, I8, U16, I16, U32, I32, U64, I64, F16, Bf16, F32, F64];
+
 fn is_float(dtype: DType) -> bool {
     atoll_frontend::tensor::is_float(dtype)
+}
+
+/// Operations on bits, and comparisons that a sign would turn around.
+fn bits(dtype: DType) -> Model {
+    let mut m = Model::new(&format!("bits_{dtype:?}"));
+    let (a, b) = (m.input(dtype, &[200]), m.input(dtype, &[200]));
+    let mut outputs: Vec<ValueId> = [PointOp::BitAnd, PointOp::BitOr, PointOp::BitXor]
+        .into_iter()
+        .map(|op| m.op(binary(op, dtype), &[a, b], dtype, dims(&[200])))
+        .collect();
+    outputs.push(m.op(Op::Pointwise(steps(dtype, &[(PointOp::BitNot, &[Input(0)])])), &[a], dtype, dims(&[200])));
+    for op in [PointOp::Less, PointOp::GreaterOrEqual] {
+        outputs.push(m.op(binary(op, dtype), &[a, b], Bool, dims(&[200])));
+    }
+    for op in [PointOp::Abs, PointOp::Sign, PointOp::Neg, PointOp::Relu] {
+        outputs.push(m.op(Op::Pointwise(steps(dtype, &[(op, &[Input(0)])])), &[a], dtype, dims(&[200])));
+    }
+    if matches!(dtype, U8 | U16 | U32 | U64) {
+        let by = m.input_of(dims(&[200]), Tensor::ints(dtype, vec![200], (0..200).map(|i| i % 70)));
+        for op in [PointOp::ShiftLeft, PointOp::ShiftRight] {
+            outputs.push(m.op(binary(op, dtype), &[a, by], dtype, dims(&[200])));
+        }
+    }
+    m.output(&outputs)
+}
+
+fn integer_powers(dtype: DType) -> Model {
+    let mut m = Model::new(&format!("integer_powers_{dtype:?}"));
+    let base = m.input_of(dims(&[7]), Tensor::ints(dtype, vec![7], [0, 1, -1, 2, 3, -5, 10]));
+    let exponents = if matches!(dtype, U8 | U16 | U32 | U64) { [0, 1, 2, 5, 31, 40, 64, 100] } else { [0, 1, 2, 5, 31, 64, -1, -2] };
+    let exponent = m.input_of(dims(&[8, 1]), Tensor::ints(dtype, vec![8, 1], exponents));
+    let y = m.op(binary(PointOp::Pow, dtype), &[base, exponent], dtype, dims(&[8, 7]));
+    m.output(&[y])
+}
+
+/// Numbers inside, at and beyond the ends of every type, to every type.
+fn casts(from: DType) -> Model {
+    let mut m = Model::new(&format!("cast_from_{from:?}"));
+    let mut numbers = vec![0.0, 1.0, -1.0, 1.5, -1.5, 127.6, 128.0, 255.9, 300.7, -300.2, 32_768.0, 65_536.0];
+    numbers.extend([2_147_483_648.0, -2_147_483_649.0, 3e9, -3e9, 5e9, 9.3e18, 1.9e19, 1e20, -1e20]);
+    let x = if is_float(from) {
+        numbers.extend([f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
+        Tensor::floats(from, vec![numbers.len()], numbers.iter().copied())
+    } else {
+        let more = [i64::MAX, i64::MIN, -2, (1 << 53) + 1, (1 << 24) + 1];
+        let all: Vec<i64> = numbers.iter().map(|v| *v as i64).chain(more).collect();
+        Tensor::ints(from, vec![all.len()], all)
+    };
+    let count = dims(&[x.len() as i64]);
+    let x = m.input_of(count.clone(), x);
+    let outputs: Vec<ValueId> = TYPES.into_iter().map(|to| m.op(Op::Pointwise(PointProgram::cast(to)), &[x], to, count.clone())).collect();
+    m.output(&outputs)
 }
 
 /// Pointwise operators over shapes that repeat.
@@ -309,6 +456,9 @@ pub fn reductions() -> Vec<Model> {
             models.push(m.output(&outputs));
         }
     }
+    for dtype in TYPES.into_iter().filter(|dtype| *dtype != Bool) {
+        models.push(typed_reductions(dtype));
+    }
     for (name, shape, axis) in [
         ("softmax_rows", vec![7, 100], 1),
         ("softmax_short", vec![3, 4, 10], 2),
@@ -333,6 +483,27 @@ pub fn reductions() -> Vec<Model> {
         models.push(m.output(&[y]));
     }
     models
+}
+
+/// Every kind in one type, by warps and by threads, and over no elements.
+fn typed_reductions(dtype: DType) -> Model {
+    let mut m = Model::new(&format!("reduce_{dtype:?}"));
+    let x = m.input(dtype, &[5, 40]);
+    let none = m
+        .input_of(dims(&[3, 0]), if is_float(dtype) { Tensor::floats(dtype, vec![3, 0], []) } else { Tensor::ints(dtype, vec![3, 0], []) });
+    let mut outputs = Vec::new();
+    for kind in [ReduceKind::Sum, ReduceKind::Mean, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod, ReduceKind::SumSquare] {
+        for (axis, out) in [(1, 5), (0, 40)] {
+            // Means of sums that overflowed depend on the width of the sum.
+            if kind != ReduceKind::Mean || is_float(dtype) {
+                outputs.push(m.op(Op::Reduce(Reduce { kind, axes: vec![axis], keep_dims: false }), &[x], dtype, dims(&[out])));
+            }
+        }
+        if kind != ReduceKind::Mean || is_float(dtype) {
+            outputs.push(m.op(Op::Reduce(Reduce { kind, axes: vec![1], keep_dims: false }), &[none], dtype, dims(&[3])));
+        }
+    }
+    m.output(&outputs)
 }
 
 /// Matrix products of every form.
@@ -382,6 +553,27 @@ pub fn products() -> Vec<Model> {
     let (a, b) = (m.input(F16, &[20, 50]), m.input(F16, &[41, 50]));
     let z = m.op(plain(true), &[a, b], F16, dims(&[20, 41]));
     models.push(m.output(&[y, z]));
+    for dtype in [F64, I32, I64, U32, U64, I8] {
+        let mut m = Model::new(&format!("matmul_{dtype:?}"));
+        let (a, b) = (m.input(dtype, &[2, 1, 7, 30]), m.input(dtype, &[3, 30, 45]));
+        let y = m.op(plain(false), &[a, b], dtype, dims(&[2, 3, 7, 45]));
+        let (c, d) = (m.input(dtype, &[30, 1]), m.input(dtype, &[9, 30]));
+        let product = MatMul { transpose_a: true, transpose_b: true, epilogue: steps(dtype, &[(PointOp::Add, &[Input(0), Input(1)])]) };
+        let extra = m.input(dtype, &[9]);
+        let z = m.op(Op::MatMul(product), &[c, d, extra], dtype, dims(&[1, 9]));
+        models.push(m.output(&[y, z]));
+    }
+    let mut m = Model::new("matmul_requantised");
+    let (a, b) = (m.input(I32, &[6, 50]), m.input(I32, &[50, 20]));
+    let mut p = ProgramBuilder::default();
+    let sum = p.step(PointOp::Cast, F32, &[Input(0)]);
+    let scaled = p.step(PointOp::Mul, F32, &[sum, Const(0.0005)]);
+    let rounded = p.step(PointOp::Round, F32, &[scaled]);
+    let bounded = p.step(PointOp::Clip, F32, &[rounded, Const(-128.0), Const(127.0)]);
+    p.step(PointOp::Cast, I8, &[bounded]);
+    let product = MatMul { transpose_a: false, transpose_b: false, epilogue: p.finish() };
+    let y = m.op(Op::MatMul(product), &[a, b], I8, dims(&[6, 20]));
+    models.push(m.output(&[y]));
     models
 }
 
@@ -528,6 +720,13 @@ pub fn windows() -> Vec<Model> {
         });
         models.push(m.output(&outputs));
     }
+    let mut m = Model::new("pool_nan");
+    let mut pixels = vec![1.0; 2 * 40 * 40];
+    pixels[45] = f64::NAN;
+    let x = m.input_of(dims(&[1, 2, 40, 40]), Tensor::floats(F32, vec![1, 2, 40, 40], pixels));
+    let pool = Pool { kind: PoolKind::Max, window: [3, 3], strides: [1, 1], pads: [1; 4], dilations: [1, 1] };
+    let y = m.f32(Op::Pool(pool), &[x], &[1, 2, 40, 40]);
+    models.push(m.output(&[y]));
     let modes = [
         ResizeMode::NearestFloor,
         ResizeMode::NearestCeil,

@@ -292,7 +292,8 @@ fn compare(what: &str, expected: &Tensor, found: &Tensor) {
     let tolerance = match expected.dtype {
         DType::F16 => 2e-3,
         DType::Bf16 => 1.6e-2,
-        DType::F32 | DType::F64 => 4e-6,
+        DType::F32 => 4e-6,
+        DType::F64 => 1e-12,
         _ => 0.0,
     };
     let (expected, found) = (expected.to_f64(), found.to_f64());

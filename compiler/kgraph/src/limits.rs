@@ -29,6 +29,8 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// Largest `graph.json`, `target.json` or manifest that is read: the largest seen (DenseNet-201 with five targets) is below 8 MiB.
 pub const JSON_BYTES_MAX: usize = 64 << 20;
+/// Deepest nesting of arrays and objects in them: two levels for each step in which a size is computed, of which there are a few dozen.
+pub const JSON_DEPTH_MAX: usize = 512;
 /// Most members of a bundle: four per target and three of the bundle's own, with room for a hundred targets.
 pub const MEMBERS_MAX: usize = 512;
 /// Largest text of kernels from before the passes, uncompressed: the largest seen (DenseNet-201 for NVIDIA) is 30 MiB.

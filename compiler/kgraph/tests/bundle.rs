@@ -84,7 +84,7 @@ fn what_could_not_be_read_again_is_not_written() {
     let path = folder.path().join("deep.kg");
     let mut graph = graph();
     // Each term of a sum is two levels of JSON deeper than the one before.
-    graph.plan.unshared_bytes = Some((0..200).fold(Expr::from(SymbolId(0)), |sum, _| sum.max(Expr::from(SymbolId(0)) * 3)));
+    graph.plan.unshared_bytes = Some((0..400).fold(Expr::from(SymbolId(0)), |sum, _| sum.max(Expr::from(SymbolId(0)) * 3)));
     let error = write(&path, &graph).expect_err("it is nested too deep").to_string();
     assert!(error.contains("could not be read again"), "{error}");
     assert!(!path.exists());

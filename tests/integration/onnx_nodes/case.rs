@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
 /// Cases that are known to differ, and why.
-const EXCEPTIONS: [(&str, &str); 1] = [(
-    "test_resize_downsample_scales_linear_align_corners",
-    "expects coordinates from an output size of 2.4; ONNX Runtime uses 2, and so does Atoll",
-)];
+const EXCEPTIONS: [(&str, &str); 2] = [
+    ("test_resize_downsample_scales_linear_align_corners", "coordinates from an output size of 2.4; ONNX Runtime uses 2, and so does Atoll"),
+    ("test_resize_downsample_scales_cubic_align_corners", "coordinates from an output size of 3.2; ONNX Runtime uses 3, and so does Atoll"),
+];
 
 /// A case as it lies on disk.
 pub(super) struct Case {
@@ -78,8 +78,8 @@ impl Runner {
     }
 
     pub(super) fn run(&self, case: &Case) -> Outcome {
-        if EXCEPTIONS.iter().any(|(name, _)| *name == case.name) {
-            return Outcome::Refused("the case contradicts ONNX Runtime".into());
+        if let Some((_, why)) = EXCEPTIONS.iter().find(|(name, _)| *name == case.name) {
+            return Outcome::Refused(format!("it expects {why}"));
         }
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.all_sets(case)));
         outcome.unwrap_or_else(|_| Outcome::Wrong("a panic".into()))

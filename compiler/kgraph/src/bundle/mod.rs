@@ -15,6 +15,7 @@
 //! [`Bundle::open`] checks everything once; after that the types carry the proof. A bundle is immutable: nothing ever writes into a file that may be mapped.
 
 mod error;
+mod json;
 mod manifest;
 mod pages;
 mod read;

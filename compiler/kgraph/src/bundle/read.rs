@@ -1,16 +1,17 @@
 //! Reading a bundle: members are found, held against their digests, parsed and checked.
 
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, WEIGHTS, WEIGHTS_TENSOR};
-use super::{Bundle, BundleError, Target};
+use super::{Bundle, BundleError, Target, json};
 use crate::constants::ConstantDigest;
 use crate::features::{self, Feature};
 use crate::graph::{FORMAT_VERSION, FORMAT_VERSION_MIN, KernelGraph};
 use crate::hexadecimal;
-use crate::limits::{JSON_BYTES_MAX, MEMBERS_MAX};
+use crate::limits::MEMBERS_MAX;
 use crate::target::TargetImage;
 use crate::validate::{self, Invalid};
 use memmap2::Mmap;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -131,11 +132,8 @@ impl Loader<'_> {
         validate::features(manifest.format, &used.collect::<Vec<Feature>>())
     }
 
-    fn json<T: for<'de> Deserialize<'de>>(&self, range: &Range<usize>, name: &str) -> Result<T, BundleError> {
-        if range.len() > JSON_BYTES_MAX {
-            return Err(self.corrupt(format!("{name} is larger than {JSON_BYTES_MAX} bytes")));
-        }
-        serde_json::from_slice(&self.map[range.clone()]).map_err(|e| self.corrupt(format!("{name}: {e}")))
+    fn json<T: DeserializeOwned>(&self, range: &Range<usize>, name: &str) -> Result<T, BundleError> {
+        json::parse(&self.map[range.clone()]).map_err(|reason| self.corrupt(format!("{name}: {reason}")))
     }
 
     /// Every member but the manifest is listed in it, and has the listed size and digest. Returns those of the pieces of the weights, which come to the same as that of the whole: each

@@ -4,7 +4,6 @@ use super::BundleError;
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, Member, WEIGHTS, WEIGHTS_TENSOR};
 use crate::graph::{FORMAT_VERSION, KernelGraph};
 use crate::hexadecimal;
-use crate::limits::JSON_BYTES_MAX;
 use crate::pieces::Pieces;
 use crate::target::TargetImage;
 use crate::validate;
@@ -93,17 +92,10 @@ fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) ->
     Ok(hexadecimal::text(&Sha256::digest(&manifest)))
 }
 
-/// A member as JSON that readers take: they bound its bytes, and how deep its values are nested.
+/// A member as JSON that readers take.
 fn json<T: Serialize + DeserializeOwned>(name: &str, value: &T) -> io::Result<Vec<u8>> {
-    let bytes = serde_json::to_vec(value)?;
-    let refused = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{name} could not be read again: {reason}"));
-    if bytes.len() > JSON_BYTES_MAX {
-        return Err(refused(format!("it has {} bytes, at most {JSON_BYTES_MAX} are possible", bytes.len())));
-    }
-    match serde_json::from_slice::<T>(&bytes) {
-        Ok(_) => Ok(bytes),
-        Err(error) => Err(refused(format!("{error}; a size of the model is computed in too many steps"))),
-    }
+    let refused = |reason| io::Error::new(io::ErrorKind::InvalidInput, format!("{name} could not be read again: {reason}"));
+    super::json::print(value).map_err(refused)
 }
 
 /// What stands in front of the weights: their size, and the safetensors header padded so that the data starts at a multiple of 256 bytes.

@@ -37,7 +37,7 @@ impl Walk {
         let file = folder.join(format!("{}-walk.kg", model.name));
         let options = CompileOptions { targets: vec![target], ..Default::default() };
         atoll_pipeline::compile(&model.path, &file, &options, &Silent)?;
-        let text = atoll_pipeline::show(&model.path, Form::Ptx, target)?;
+        let text = atoll_pipeline::show(&model.path, Form::Ptx, target, &options)?;
         let bundle = Bundle::open(&file)?;
         let graph = bundle.graph();
         let symbols: Vec<i64> = graph.symbols.iter().map(|s| s.min.max(3).min(s.max)).collect();

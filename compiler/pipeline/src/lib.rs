@@ -33,6 +33,7 @@ pub use targets::{Target, UnknownTarget};
 
 use atoll_codegen::{Emitted, Schedule};
 use atoll_frontend::memory_plan;
+use atoll_frontend::onnx::{self, ImportOptions};
 use atoll_frontend::tensor_graph::TensorGraph;
 use atoll_kgraph::KernelGraph;
 use built::Built;
@@ -44,7 +45,7 @@ use std::path::Path;
 /// Compiles an ONNX file into a bundle.
 pub fn compile(input: &Path, output: &Path, options: &CompileOptions, observer: &dyn Observer) -> Result<CompileReport, CompileError> {
     let mut clock = Clock::new(observer, 4 + 4 * options.targets.len());
-    let graph = clock.stage(Stage::Import, || import(input))?;
+    let graph = clock.stage(Stage::Import, || import(input, options))?;
     let graph = clock.stage(Stage::Transform, || transform(graph, observer))?;
     let (schedule, plan) = clock.stage(Stage::Schedule, || schedule(&graph))?;
     let weights = schedule.weights.iter().map(|w| (w.offset, &*w.bytes)).collect();
@@ -57,21 +58,22 @@ pub fn compile(input: &Path, output: &Path, options: &CompileOptions, observer: 
 }
 
 /// Shows one intermediate form of a model without writing a bundle.
-pub fn show(input: &Path, form: Form, target: Target) -> Result<String, CompileError> {
+pub fn show(input: &Path, form: Form, target: Target, options: &CompileOptions) -> Result<String, CompileError> {
     let keep = observer::Keep::new(form);
     let mut clock = Clock::new(&keep, 6);
-    let graph = transform(import(input)?, &keep)?;
+    let graph = transform(import(input, options)?, &keep)?;
     if form == Form::Graph {
         return Ok(graph.to_string());
     }
     let (schedule, _) = schedule(&graph)?;
     let kernels = emit(&schedule, target, &mut clock, &keep)?;
-    compile_target(kernels, target, &CompileOptions::default(), &mut clock, &keep)?;
+    compile_target(kernels, target, options, &mut clock, &keep)?;
     keep.take().ok_or(CompileError::NoSuchForm { form, target })
 }
 
-fn import(input: &Path) -> Result<TensorGraph, CompileError> {
-    Ok(atoll_frontend::onnx::import(input, &atoll_frontend::onnx::ImportOptions::default())?)
+fn import(input: &Path, options: &CompileOptions) -> Result<TensorGraph, CompileError> {
+    let (symbols, common) = (options.symbols.clone(), options.common_symbols.clone());
+    Ok(onnx::import(input, &ImportOptions { symbols, common, ..ImportOptions::default() })?)
 }
 
 fn transform(graph: TensorGraph, observer: &dyn Observer) -> Result<TensorGraph, CompileError> {

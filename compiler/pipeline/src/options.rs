@@ -1,7 +1,7 @@
 //! How a model is compiled.
 
 use crate::targets::Target;
-use atoll_kgraph::DiskCache;
+use atoll_kgraph::{DiskCache, SizeRanges};
 pub use atoll_passes::TransformOptions;
 use std::sync::Arc;
 
@@ -14,6 +14,10 @@ pub struct CompileOptions {
     pub assemble: bool,
     /// Which passes for preemption run. All of them, but to measure what they cost.
     pub passes: TransformOptions,
+    /// Ranges of the model's named sizes.
+    pub symbols: SizeRanges,
+    /// The same for names that the model need not have.
+    pub common_symbols: SizeRanges,
     /// Where native code of kernels is kept and looked for.
     pub kernel_cache: Option<Arc<DiskCache>>,
 }
@@ -21,6 +25,13 @@ pub struct CompileOptions {
 impl Default for CompileOptions {
     /// Native code for this machine where there is LLVM, and PTX for every NVIDIA GPU from Turing on.
     fn default() -> CompileOptions {
-        CompileOptions { targets: Target::defaults(), assemble: false, passes: TransformOptions::default(), kernel_cache: None }
+        CompileOptions {
+            targets: Target::defaults(),
+            assemble: false,
+            passes: TransformOptions::default(),
+            symbols: SizeRanges::new(),
+            common_symbols: SizeRanges::new(),
+            kernel_cache: None,
+        }
     }
 }

@@ -217,7 +217,7 @@ impl Deployed {
             EngineError::AlreadyLoaded(key) => DeployError::Taken(key.name),
             other => other.into(),
         })?;
-        let settings = Settings { class: deployment.class, queue_capacity: None, device: deployment.device.clone() };
+        let settings = Settings { class: deployment.class, device: deployment.device.clone(), ..Settings::default() };
         let model = Model::new(key.clone(), MODEL_VERSION.into(), bundle, settings, placed.device);
         Ok(DeployedFunction {
             key: key.clone(),

@@ -2,6 +2,7 @@
 
 use crate::device_name::DeviceName;
 use anyhow::Result;
+use atoll_kgraph::SizeRanges;
 use atoll_server::CompilerService;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ pub use with::{ProgressBars, padding_service, service};
 
 /// The compiler for a daemon with these devices; `None` if this program was built without.
 #[cfg(not(feature = "compiler"))]
-pub fn service(_devices: &[DeviceName]) -> Option<Arc<dyn CompilerService>> {
+pub fn service(_devices: &[DeviceName], _common_symbols: SizeRanges) -> Option<Arc<dyn CompilerService>> {
     None
 }
 
@@ -23,9 +24,9 @@ pub fn padding_service() -> Option<Arc<dyn atoll_engine::PaddingService>> {
 
 /// Compiles a model for a device of this machine into a bundle, with a progress bar.
 #[cfg_attr(not(feature = "compiler"), expect(unused_variables, reason = "there is nothing to do with them"))]
-pub fn compile_for(device: DeviceName, model: &Path, bundle: &Path) -> Result<()> {
+pub fn compile_for(device: DeviceName, model: &Path, symbols: &SizeRanges, bundle: &Path) -> Result<()> {
     #[cfg(feature = "compiler")]
-    return with::compile_for(device, model, bundle);
+    return with::compile_for(device, model, symbols, bundle);
     #[cfg(not(feature = "compiler"))]
     Err(without())
 }
@@ -38,7 +39,7 @@ pub fn without() -> anyhow::Error {
 
 #[cfg(feature = "compiler")]
 mod with {
-    use super::{Arc, CompilerService, DeviceName, Path, Result};
+    use super::{Arc, CompilerService, DeviceName, Path, Result, SizeRanges};
     use crate::cache;
     use crate::failure::Blame;
     use crate::profiler;
@@ -57,8 +58,8 @@ mod with {
     }
 
     /// The compiler for a daemon with these devices.
-    pub fn service(devices: &[DeviceName]) -> Option<Arc<dyn CompilerService>> {
-        Some(Arc::new(Service { options: options(devices) }))
+    pub fn service(devices: &[DeviceName], common_symbols: SizeRanges) -> Option<Arc<dyn CompilerService>> {
+        Some(Arc::new(Service { options: CompileOptions { common_symbols, ..options(devices) } }))
     }
 
     fn options(devices: &[DeviceName]) -> CompileOptions {
@@ -82,10 +83,17 @@ mod with {
             format!("{PRODUCER} {:?}", CompileOptions { kernel_cache: None, ..self.options.clone() })
         }
 
-        fn compile(&self, source: &Path, destination: &Path, progress: &dyn Fn(CompileProgress)) -> Result<(), CompileFailure> {
+        fn compile(
+            &self,
+            source: &Path,
+            destination: &Path,
+            symbols: &SizeRanges,
+            progress: &dyn Fn(CompileProgress),
+        ) -> Result<(), CompileFailure> {
             let bars = ProgressBars::new(source);
             let observer = Both { bars: &bars, progress };
-            let compiled = compile(source, destination, &self.options, &observer);
+            let options = CompileOptions { symbols: symbols.clone(), ..self.options.clone() };
+            let compiled = compile(source, destination, &options, &observer);
             bars.finish();
             compiled.map(drop).map_err(|error: CompileError| CompileFailure(format!("{:#}", anyhow::Error::new(error))))
         }
@@ -116,9 +124,10 @@ mod with {
         }
     }
 
-    pub(super) fn compile_for(device: DeviceName, model: &Path, bundle: &Path) -> Result<()> {
+    pub(super) fn compile_for(device: DeviceName, model: &Path, symbols: &SizeRanges, bundle: &Path) -> Result<()> {
         let bars = ProgressBars::new(model);
-        let compiled = compile(model, bundle, &options(&[device]), &bars);
+        let options = CompileOptions { symbols: symbols.clone(), ..options(&[device]) };
+        let compiled = compile(model, bundle, &options, &bars);
         bars.finish();
         compiled.with_context(|| format!("cannot compile {}", model.display())).blame_user()?;
         Ok(())

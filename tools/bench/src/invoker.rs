@@ -4,6 +4,7 @@ use crate::artifact;
 use crate::client::Client;
 use crate::engine::EngineArgs;
 use crate::failure::Blame;
+use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
 use atoll_engine::{
     Class, Engine, EngineHandle, FunctionInfo, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError,
@@ -77,8 +78,8 @@ pub struct Local {
 
 impl Local {
     /// Starts an engine with the model on it.
-    pub fn start(model: &Path, engine: &EngineArgs) -> Result<Local> {
-        let bundle = artifact::open(model, engine.device_name())?;
+    pub fn start(model: &Path, symbols: &SymbolArgs, engine: &EngineArgs) -> Result<Local> {
+        let bundle = artifact::open_with(model, engine.device_name(), symbols)?;
         let engine = engine.start()?;
         let handle = engine.handle();
         let name = bundle.graph().name.clone();

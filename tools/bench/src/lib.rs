@@ -21,4 +21,5 @@ pub mod output;
 pub mod profiler;
 pub mod random;
 pub mod samples;
+pub mod symbols;
 pub mod tensors;

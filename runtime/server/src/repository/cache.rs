@@ -3,7 +3,7 @@
 use super::load::LoadError;
 use crate::compiler::{CompileProgress, CompilerService};
 use crate::limits::CACHE_BYTES_MAX;
-use atoll_kgraph::{Bundle, DiskCache};
+use atoll_kgraph::{Bundle, DiskCache, SizeRanges};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io;
@@ -22,8 +22,8 @@ impl CompileCache {
     }
 
     /// The bundle of an ONNX file, if it was compiled before and is still whole.
-    pub(super) fn find(&self, model: &Path) -> Result<Option<Arc<Bundle>>, LoadError> {
-        let path = self.path(model, &**self.compiler(model)?)?;
+    pub(super) fn find(&self, model: &Path, symbols: &SizeRanges) -> Result<Option<Arc<Bundle>>, LoadError> {
+        let path = self.path(model, symbols, &**self.compiler(model)?)?;
         match Bundle::open(&path) {
             Ok(bundle) => {
                 self.files.touch(&path);
@@ -39,11 +39,11 @@ impl CompileCache {
     }
 
     /// Compiles an ONNX file into the cache.
-    pub(super) fn compile(&self, model: &Path, progress: &dyn Fn(CompileProgress)) -> Result<Arc<Bundle>, LoadError> {
+    pub(super) fn compile(&self, model: &Path, symbols: &SizeRanges, progress: &dyn Fn(CompileProgress)) -> Result<Arc<Bundle>, LoadError> {
         let compiler = self.compiler(model)?;
-        let path = self.path(model, &**compiler)?;
+        let path = self.path(model, symbols, &**compiler)?;
         self.files.create().map_err(|source| LoadError::Io { path: self.files.folder().into(), source })?;
-        compiler.compile(model, &path, progress)?;
+        compiler.compile(model, &path, symbols, progress)?;
         let bundle = Bundle::open(&path)?;
         self.files.remove_unused();
         Ok(bundle)
@@ -53,8 +53,9 @@ impl CompileCache {
         self.compiler.as_ref().ok_or_else(|| LoadError::NoCompiler(model.into()))
     }
 
-    fn path(&self, model: &Path, compiler: &dyn CompilerService) -> Result<PathBuf, LoadError> {
-        let digest = digest(model, &compiler.identity()).map_err(|source| LoadError::Io { path: model.into(), source })?;
+    fn path(&self, model: &Path, symbols: &SizeRanges, compiler: &dyn CompilerService) -> Result<PathBuf, LoadError> {
+        let digest = digest(model, &format!("{} {symbols:?}", compiler.identity()))
+            .map_err(|source| LoadError::Io { path: model.into(), source })?;
         Ok(self.files.path(&digest))
     }
 }

@@ -1,17 +1,19 @@
 //! The little of Triton's `config.pbtxt` that says how a model is served, so that a repository moves by copying it.
 //!
-//! Read are `dynamic_batching.default_priority_level` (1 is real-time), `dynamic_batching.default_queue_policy.max_queue_size`, and of the `parameters` the one called `device`, the device that the
-//! model is to be on: `parameters { key: "device" value { string_value: "host:1" } }`. Names, types and shapes are the model's
+//! Read are `dynamic_batching.default_priority_level` (1 is real-time), `dynamic_batching.default_queue_policy.max_queue_size`, and of the `parameters` two: `device`, the device that the
+//! model is to be on, as in `parameters { key: "device" value { string_value: "host:1" } }`, and `symbols`, the ranges of its sizes, as in `seq=1..512,batch=8`. Names, types and shapes are the model's
 //! own business and everything else is another server's; both are skipped, whatever they are, as long as the text is well-formed.
 
 use super::settings::Settings;
 use crate::limits::SETTINGS_DEPTH_MAX;
 use atoll_engine::Class;
+use atoll_kgraph::size_ranges;
 use std::num::NonZeroUsize;
 
 /// Reads the settings out of a configuration in protobuf's text form.
 pub(super) fn settings(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::default();
+    let mut symbols = String::new();
     // A parameter is a key and a value, in any order.
     let (mut key, mut text_value) = (None, None);
     let mut reader = Reader { rest: text, path: Vec::new() };
@@ -23,13 +25,14 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
         ["parameters", "key"] => key = Some(value.to_owned()),
         ["parameters", "value", "string_value"] => text_value = Some(value.to_owned()),
         // The end of a message.
-        ["parameters"] => {
-            if let (Some("device"), device @ Some(_)) = (key.take().as_deref(), text_value.take()) {
-                settings.device = device;
-            }
-        }
+        ["parameters"] => match (key.take().as_deref(), text_value.take()) {
+            (Some("device"), device @ Some(_)) => settings.device = device,
+            (Some("symbols"), Some(ranges)) => symbols = ranges,
+            _ => {}
+        },
         _ => {}
     })?;
+    settings.symbols = size_ranges(&symbols).map_err(|error| error.to_string())?;
     Ok(settings)
 }
 
@@ -181,10 +184,16 @@ mod tests {
             parameters: { key: "device" value: { string_value: "host:1" } }
             parameters { value { string_value: "other" } key: "elsewhere" }
             parameters { key: "device" }
+            parameters { key: "symbols" value { string_value: "seq=1..9" } }
         "#;
         assert_eq!(
             settings(text),
-            Ok(Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(12), device: Some("host:1".into()) })
+            Ok(Settings {
+                class: Class::RealTime,
+                queue_capacity: NonZeroUsize::new(12),
+                device: Some("host:1".into()),
+                symbols: size_ranges("seq=1..9").unwrap(),
+            })
         );
         assert_eq!(settings(""), Ok(Settings::default()));
     }

@@ -104,7 +104,7 @@ impl Repository {
             slot.set(State::Loading("reading".into()));
         }
         let settings = settings::read(source)?;
-        let bundle = self.bundle(slot, source).await?;
+        let bundle = self.bundle(slot, source, &settings).await?;
         if let Some(old) = old {
             if old.is_made_of(&bundle, &settings) {
                 return Ok(());
@@ -119,14 +119,14 @@ impl Repository {
     }
 
     /// The bundle of a model: its file, or what the compiler makes of it.
-    async fn bundle(&self, slot: &Arc<Slot>, source: &Source) -> Result<Arc<Bundle>, LoadError> {
+    async fn bundle(&self, slot: &Arc<Slot>, source: &Source, settings: &Settings) -> Result<Arc<Bundle>, LoadError> {
         let path = source.path.clone();
         if source.form == Form::Bundle {
             let copies = self.copies.clone();
             return blocking(move || copies.open(&path)).await.ok_or(LoadError::Panicked)?;
         }
-        let cache = self.cache.clone();
-        if let Some(bundle) = blocking(move || cache.find(&path)).await.ok_or(LoadError::Panicked)?? {
+        let (cache, symbols) = (self.cache.clone(), settings.symbols.clone());
+        if let Some(bundle) = blocking(move || cache.find(&path, &symbols)).await.ok_or(LoadError::Panicked)?? {
             return Ok(bundle);
         }
         if slot.model().is_none() {
@@ -136,13 +136,14 @@ impl Repository {
         let _permit = self.compiling.acquire().await.ok();
         tracing::info!(model = source.name, "compiling");
         let (cache, path, slot) = (self.cache.clone(), source.path.clone(), slot.clone());
+        let symbols = settings.symbols.clone();
         let report = move |progress: CompileProgress| {
             let stage = format!("compiling: {} ({} of {})", progress.stage, progress.done + 1, progress.total);
             if slot.model().is_none() {
                 slot.set(State::Loading(stage));
             }
         };
-        blocking(move || cache.compile(&path, &report)).await.ok_or(LoadError::Panicked)?
+        blocking(move || cache.compile(&path, &symbols, &report)).await.ok_or(LoadError::Panicked)?
     }
 
     async fn load_function(&self, source: &Source, bundle: Arc<Bundle>, settings: Settings) -> Result<Model, LoadError> {

@@ -4,12 +4,17 @@
 //! class = "real-time"      # or "best-effort", which it is otherwise
 //! queue_capacity = 64      # requests that may wait
 //! device = "host:1"        # the device that it is on; the emptiest one otherwise
+//!
+//! [symbols]                # sizes that the model leaves open, where it is compiled here
+//! seq = "1..512"
+//! batch = 8
 //! ```
 
 use super::config_pbtxt;
 use super::scan::Source;
 use crate::limits::SETTINGS_BYTES_MAX;
 use atoll_engine::Class;
+use atoll_kgraph::SizeRanges;
 use serde::Deserialize;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
@@ -26,11 +31,14 @@ pub(crate) struct Settings {
     pub(crate) queue_capacity: Option<NonZeroUsize>,
     /// The device that it is to be on; the emptiest one where `None`.
     pub(crate) device: Option<String>,
+    /// Ranges of the model's named sizes, for the compiler.
+    #[serde(default)]
+    pub(crate) symbols: SizeRanges,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { class: best_effort(), queue_capacity: None, device: None }
+        Settings { class: best_effort(), queue_capacity: None, device: None, symbols: SizeRanges::new() }
     }
 }
 
@@ -83,6 +91,7 @@ fn read_file(path: &Path, parse: impl Fn(&str) -> Result<Settings, String>) -> R
 mod tests {
     use super::*;
     use crate::repository::scan::Form;
+    use atoll_kgraph::SizeRange;
 
     #[test]
     fn files_are_read_in_order_and_mistakes_are_named() {
@@ -90,12 +99,16 @@ mod tests {
         let flat = Source { name: "m".into(), version: "1".into(), path: folder.path().join("m.onnx"), form: Form::Onnx, folder: None };
         assert_eq!(read(&flat).unwrap(), Settings::default());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("m.toml", "class = \"real-time\"\nqueue_capacity = 8\ndevice = \"host:1\"");
-        let settings = Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(8), device: Some("host:1".into()) };
+        write("m.toml", "class = \"real-time\"\nqueue_capacity = 8\ndevice = \"host:1\"\n[symbols]\nseq = \"1..9\"");
+        let symbols = [("seq".to_owned(), SizeRange { min: 1, max: 9 })].into();
+        let settings = Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(8), device: Some("host:1".into()), symbols };
         assert_eq!(read(&flat).unwrap(), settings);
-        for (text, expected) in
-            [("class = \"urgent\"", "no class \"urgent\""), ("clas = 1", "clas"), ("queue_capacity = 0", "queue_capacity")]
-        {
+        for (text, expected) in [
+            ("class = \"urgent\"", "no class \"urgent\""),
+            ("clas = 1", "clas"),
+            ("queue_capacity = 0", "queue_capacity"),
+            ("symbols = { n = -1 }", "no range"),
+        ] {
             write("m.toml", text);
             let message = read(&flat).unwrap_err().to_string();
             assert!(message.contains(expected) && message.contains("m.toml"), "{message}");
@@ -105,7 +118,10 @@ mod tests {
             "config.pbtxt",
             "dynamic_batching { priority_levels: 2 default_priority_level: 1 default_queue_policy { max_queue_size: 7 } }",
         );
-        assert_eq!(read(&triton).unwrap(), Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(7), device: None });
+        assert_eq!(
+            read(&triton).unwrap(),
+            Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(7), ..Settings::default() }
+        );
         write("atoll.toml", "");
         assert_eq!(read(&triton).unwrap(), Settings::default());
     }

@@ -1,11 +1,13 @@
 //! `atoll compile`
 
+use crate::symbols::SymbolArgs;
 use anyhow::Result;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
   atoll compile resnet50.onnx -o resnet50.kg
+  atoll compile bert.onnx --symbol seq=1..512 --fix batch=1
   atoll compile resnet50.onnx --target host,nvidia:sm_75,nvidia:sm_90 --assemble
   atoll compile resnet50.onnx --emit ptx-final --target nvidia-sm_75 | less";
 
@@ -24,6 +26,9 @@ pub(crate) struct Args {
     /// Print an intermediate form for the first target instead of writing a bundle
     #[arg(long, value_enum)]
     emit: Option<Emit>,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
 
     #[command(flatten)]
     code: CodeArgs,
@@ -84,7 +89,7 @@ mod with {
     use std::path::Path;
 
     pub(crate) fn run(args: &Args) -> Result<()> {
-        let options = args.code.options()?;
+        let options = CompileOptions { symbols: args.symbols.ranges()?, ..args.code.options()? };
         if let Some(emit) = args.emit {
             return emit_form(args, emit, &options);
         }
@@ -126,8 +131,9 @@ mod with {
             Emit::PtxFinal => Form::PtxFinal,
             Emit::Llvm => Form::Llvm,
         };
-        let text =
-            show(&args.model, form, options.targets[0]).with_context(|| format!("cannot compile {}", args.model.display())).blame_user()?;
+        let text = show(&args.model, form, options.targets[0], options)
+            .with_context(|| format!("cannot compile {}", args.model.display()))
+            .blame_user()?;
         match &args.output {
             Some(path) => Ok(std::fs::write(path, text).with_context(|| path.display().to_string())?),
             None => Ok(print(&text)?),

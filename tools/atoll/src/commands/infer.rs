@@ -7,6 +7,7 @@ use crate::failure::user_error;
 use crate::invoker::{Invoker, Local, Remote, Terms};
 use crate::output::{milliseconds, print, print_json};
 use crate::samples::Distribution;
+use crate::symbols::SymbolArgs;
 use crate::tensors::{InputArgs, Summary, save, summaries_text, summary};
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -21,7 +22,8 @@ Examples:
   atoll infer --model magika.onnx --input bytes=features.npy --top 3
   atoll infer --model magika --url localhost:8000 --priority 1 --save answers/
   atoll infer --model resnet50.kg --save host/ && atoll infer --model resnet50.kg --device cuda --expect host/
-  atoll infer --model bert.kg --shape input_ids=1,64 --repeat 20 --json";
+  atoll infer --model bert.kg --shape input_ids=1,64 --repeat 20 --json
+  atoll infer --model bert.onnx --symbol seq=1..512 --fix batch=1 --shape input_ids=1,64";
 
 /// Ask a model: one in a file, in this process, or one of a running daemon.
 #[derive(Debug, clap::Args)]
@@ -34,6 +36,9 @@ pub(crate) struct Args {
     /// Where the daemon listens, for a model given by name [default: 127.0.0.1:8000]
     #[arg(long)]
     url: Option<String>,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
 
     #[command(flatten)]
     inputs: InputArgs,
@@ -103,8 +108,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn invoker(args: &Args) -> Result<Invoker> {
     let path = Path::new(&args.model);
     let is_file = path.extension().is_some_and(|e| e == "kg" || e == "onnx");
+    if !is_file && !args.symbols.is_empty() {
+        return Err(user_error("--symbol and --fix are for an .onnx file; the daemon has compiled its model already"));
+    }
     match (&args.url, is_file) {
-        (None, true) => Ok(Invoker::Local(Local::start(path, &args.engine)?)),
+        (None, true) => Ok(Invoker::Local(Local::start(path, &args.symbols, &args.engine)?)),
         (Some(_), true) if path.exists() => Err(user_error("--url asks a daemon, which knows its models by name; --model is a file")),
         (url, _) => Ok(Invoker::Remote(Remote::connect(url.as_deref().unwrap_or(URL_DEFAULT), &args.model)?)),
     }

@@ -6,6 +6,7 @@ use crate::control::CONTROL_SOCKET_VARIABLE;
 use crate::engine::FleetArgs;
 use crate::failure::{Blame, users};
 use crate::output::{parse_bytes, print};
+use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
 use atoll_client::default_socket;
 use atoll_server::{Access, ControlConfig, ServeError, Server, ServerConfig, limits, terminated};
@@ -34,6 +35,9 @@ pub(crate) struct Args {
     /// Folder with the models
     #[arg(long, value_name = "DIR")]
     model_repository: PathBuf,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
 
     /// Address to listen on; there is no authentication, so think before you change it
     #[arg(long, default_value_t = IpAddr::from(Ipv4Addr::LOCALHOST))]
@@ -143,12 +147,13 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    let symbols = args.symbols.ranges()?;
     let (config, devices) = args.config()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
     if !config.host.is_loopback() {
         tracing::warn!(host = %config.host, "everybody who reaches this address can use the models and load and unload them");
     }
-    let compiler = compiler::service(&devices.device_names());
+    let compiler = compiler::service(&devices.device_names(), symbols);
     let fleet = devices.start(config.control.as_ref().map(|control| control.access.memory_quotas()).unwrap_or_default())?;
     let served = runtime.block_on(async {
         let control = config.control.as_ref().map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));

@@ -8,6 +8,7 @@ pub(crate) use client::{Answer, Connection};
 pub(crate) use double::{Behaviour, Double};
 pub(crate) use model::{write_bundle, write_changed_bundle};
 
+use atoll_kgraph::SizeRanges;
 use atoll_server::{CompileFailure, CompileProgress, CompilerService, ServeError, Server, ServerConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -135,7 +136,7 @@ impl CompilerService for Compiler {
         "toy 1".into()
     }
 
-    fn compile(&self, source: &Path, destination: &Path, progress: &dyn Fn(CompileProgress)) -> Result<(), CompileFailure> {
+    fn compile(&self, source: &Path, destination: &Path, _: &SizeRanges, progress: &dyn Fn(CompileProgress)) -> Result<(), CompileFailure> {
         self.runs.fetch_add(1, Ordering::Relaxed);
         progress(CompileProgress { stage: "toying".into(), done: 0, total: 1 });
         match std::fs::read_to_string(source).unwrap().as_str() {

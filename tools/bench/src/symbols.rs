@@ -1,0 +1,51 @@
+//! Ranges of a model's named sizes, as flags.
+
+use crate::failure::user_error;
+use anyhow::Result;
+use atoll_kgraph::{SizeRange, SizeRanges, size_ranges};
+
+/// Flags that say which sizes a model is compiled for.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct SymbolArgs {
+    /// Legal values of sizes that an ONNX model leaves open, as in seq=1..512,batch=1..64 [default: 1 to 65536, or what of it the model allows]
+    #[arg(long, value_name = "NAME=MIN..MAX", value_parser = parse)]
+    symbol: Vec<SizeRanges>,
+
+    /// Compile for just one value of such a size, as in batch=1
+    #[arg(long, value_name = "NAME=SIZE", value_parser = parse_fixed)]
+    fix: Vec<SizeRanges>,
+}
+
+fn parse(text: &str) -> Result<SizeRanges, String> {
+    size_ranges(text).map_err(|error| error.to_string())
+}
+
+fn parse_fixed(text: &str) -> Result<SizeRanges, String> {
+    let ranges = parse(text)?;
+    match ranges.iter().find(|(_, range)| range.min != range.max) {
+        Some((name, range)) => Err(format!("{name}={range} is no single size; that is what --symbol is for")),
+        None => Ok(ranges),
+    }
+}
+
+impl SymbolArgs {
+    /// The ranges by the names of the sizes.
+    ///
+    /// # Errors
+    /// A name is given twice.
+    pub fn ranges(&self) -> Result<SizeRanges> {
+        let mut all = SizeRanges::new();
+        let given = self.symbol.iter().chain(&self.fix).flatten();
+        for (name, range) in given.map(|(name, range): (&String, &SizeRange)| (name.clone(), *range)) {
+            if all.insert(name.clone(), range).is_some() {
+                return Err(user_error(format!("the size {name} is given twice")));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.symbol.is_empty() && self.fix.is_empty()
+    }
+}

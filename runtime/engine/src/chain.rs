@@ -104,7 +104,9 @@ impl Chain {
         let steps: usize = stages.iter().map(|stage| stage.binding.steps.len() + usize::from(stage.is_fed())).sum();
         if steps > TASK_STEPS_MAX {
             stages[0].function.note_rejected();
-            return Err(InvokeError::BadInput(format!("its functions have {steps} launches together, at most {TASK_STEPS_MAX} are possible")));
+            return Err(InvokeError::BadInput(format!(
+                "its functions have {steps} launches together, at most {TASK_STEPS_MAX} are possible"
+            )));
         }
         Ok(Chain::line_up(stages))
     }

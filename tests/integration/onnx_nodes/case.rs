@@ -14,7 +14,10 @@ use std::sync::{Arc, mpsc};
 
 /// Cases that are known to differ, and why.
 const EXCEPTIONS: [(&str, &str); 2] = [
-    ("test_resize_downsample_scales_linear_align_corners", "coordinates from an output size of 2.4; ONNX Runtime uses 2, and so does Atoll"),
+    (
+        "test_resize_downsample_scales_linear_align_corners",
+        "coordinates from an output size of 2.4; ONNX Runtime uses 2, and so does Atoll",
+    ),
     ("test_resize_downsample_scales_cubic_align_corners", "coordinates from an output size of 3.2; ONNX Runtime uses 3, and so does Atoll"),
 ];
 

@@ -48,7 +48,12 @@ impl<'a> Operands<'a> {
     }
 
     /// Runs the program for output element `element`. With `accumulated`, that is input 0 and the tensors follow (an epilogue).
-    pub(super) fn apply(&self, program: &PointProgram, accumulated: Option<(DType, Scalar)>, element: usize) -> Result<Scalar, ReferenceError> {
+    pub(super) fn apply(
+        &self,
+        program: &PointProgram,
+        accumulated: Option<(DType, Scalar)>,
+        element: usize,
+    ) -> Result<Scalar, ReferenceError> {
         let input = |index: usize| match (accumulated, index) {
             (Some(value), 0) => value,
             (Some(_), index) => self.load(index - 1, element),

@@ -36,13 +36,8 @@ impl Memory {
         };
         let wanted = stages.fold(constants, u64::saturating_add);
         let total = self.ledger.total() - self.ledger.withheld();
-        let refusal = || Refusal::OutOfMemory {
-            wanted,
-            constants,
-            free: self.ledger.free_bytes(),
-            obtainable: self.obtainable_bytes(),
-            total,
-        };
+        let refusal =
+            || Refusal::OutOfMemory { wanted, constants, free: self.ledger.free_bytes(), obtainable: self.obtainable_bytes(), total };
         (wanted > total).then(refusal)
     }
 

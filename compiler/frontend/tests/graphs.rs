@@ -3,6 +3,9 @@
 mod common;
 
 use atoll_frontend::onnx::proto::*;
+use atoll_frontend::reference;
+use atoll_frontend::tensor::Tensor;
+use atoll_kgraph::DType;
 use common::{Dim, Model, int};
 
 fn refused(model: &Model) -> String {
@@ -153,4 +156,32 @@ fn an_unusual_layer_needs_a_known_number_of_steps() {
     assert!(text.contains("linear_before_reset = 0") && text.contains("symbolic number of steps"), "{text}");
     m.graph().node[0].attribute.push(int("linear_before_reset", 1));
     assert_eq!(m.import().unwrap().nodes.len(), 1);
+}
+
+#[test]
+fn what_a_branch_that_is_not_taken_does_not_take_is_no_error() {
+    let mut m = Model::new(17);
+    m.input("x", DataType::Int64, &[4i64]);
+    m.input("i", DataType::Int64, &[2i64]);
+    m.input("c", DataType::Bool, &[] as &[i64]);
+    let mut choice = node("If", &["c"], &["y"]);
+    let picked = vec![node("Gather", &["x", "i"], &["g"]), node("Div", &["g", "i"], &["then"])];
+    choice.attribute = vec![
+        graph("then_branch", &[], picked, &["then"]),
+        graph("else_branch", &[], vec![node("Identity", &["i"], &["else"])], &["else"]),
+    ];
+    m.graph().node.push(choice);
+    m.output("y");
+    let graph = m.import().unwrap();
+    let run = |i: [i64; 2], c: i64| {
+        let inputs = [
+            Tensor::ints(DType::I64, vec![4], [10, 20, 30, 40]),
+            Tensor::ints(DType::I64, vec![2], i),
+            Tensor::ints(DType::Bool, vec![], [c]),
+        ];
+        reference::run(&graph, &inputs).map(|outputs| outputs[0].to_f64())
+    };
+    assert_eq!(run([1, 2], 1), Ok(vec![20.0, 15.0]));
+    assert_eq!(run([1, 99], 0), Ok(vec![1.0, 99.0]), "an index outside, in the branch that is not taken");
+    assert_eq!(run([0, 2], 0), Ok(vec![0.0, 2.0]), "a division by zero there");
 }

@@ -9,7 +9,7 @@
 //!
 //! - A function is on one device, or on none. Its name is unique in the fleet.
 //! - The devices share nothing: one that is lost, or slow, changes nothing for functions of another.
-//! - With one device a request takes no lock on its way.
+//! - With one device the fleet takes no lock for a request.
 
 mod error;
 mod fleet;

@@ -160,6 +160,11 @@ impl Nest {
         found
     }
 
+    /// Takes all [`Statement::Refuse`]s out: what follows one harms nobody anyway.
+    pub fn drop_refusals(&mut self) {
+        drop_refusals(&mut self.body);
+    }
+
     /// Whether the body loops: a point then is much more work than a pointwise element.
     pub fn has_loop(&self) -> bool {
         let mut found = false;
@@ -186,6 +191,20 @@ impl Statement {
             Statement::Step { to, .. } | Statement::Load { to, .. } => Some(*to),
             Statement::Loop { counter, .. } => Some(*counter),
             Statement::Store { .. } | Statement::If { .. } | Statement::Refuse { .. } => None,
+        }
+    }
+}
+
+fn drop_refusals(body: &mut Vec<Statement>) {
+    body.retain(|statement| !matches!(statement, Statement::Refuse { .. }));
+    for statement in body {
+        match statement {
+            Statement::Loop { body, .. } => drop_refusals(body),
+            Statement::If { then, otherwise, .. } => {
+                drop_refusals(then);
+                drop_refusals(otherwise);
+            }
+            _ => {}
         }
     }
 }

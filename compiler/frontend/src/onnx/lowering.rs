@@ -43,6 +43,8 @@ pub(crate) struct Lowering {
     /// Where elements of a tensor are that are not zero, and how many, for tensors of which that was asked.
     selections: HashMap<ValueId, Selection>,
     node_names: HashSet<String>,
+    /// Whether what is lowered may be thrown away at run time.
+    pub(super) speculative: bool,
     /// Constants that the model has in a type of fewer bits than ours.
     unpacked: HashSet<ValueId>,
 }
@@ -106,7 +108,7 @@ impl Lowering {
         self.sizes.insert(id, symbols);
     }
 
-    fn is_constant(&self, id: ValueId) -> bool {
+    pub(super) fn is_constant(&self, id: ValueId) -> bool {
         self.graph.value(id).constant.is_some()
     }
 
@@ -221,6 +223,7 @@ impl Lowering {
             }
             inputs = inputs.into_iter().map(|id| self.computed(id)).collect::<LowerResult<Vec<ValueId>>>()?;
         }
+        let (op, inputs) = if self.speculative { self.without_refusals(name, op, inputs)? } else { (op, inputs) };
         let name = self.unique_name(name);
         let results: Vec<ValueId> = outputs
             .into_iter()

@@ -21,6 +21,7 @@ mod read;
 mod scope;
 mod sequence;
 mod sizes;
+mod speculation;
 mod subgraph;
 
 pub use error::ImportError;

@@ -60,7 +60,9 @@ pub(super) fn if_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
         Truth::Computed(condition) => condition,
     };
     let before = import.lowering.graph.nodes.len();
+    let outer = import.lowering.begin_speculation();
     let (then, other) = (branch(import, call, "then_branch")?, branch(import, call, "else_branch")?);
+    import.lowering.end_speculation(outer);
     let nodes = import.lowering.graph.nodes.len() - before;
     if nodes > BRANCH_NODES_MAX {
         let found = format!("{nodes} nodes");
@@ -167,7 +169,12 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
         check_iteration(iteration, trips, go, scans)?;
         let name = format!("{}/{iteration}", call.name);
         let items = [iteration_number(import, &name, iteration), condition_item(import, &name, go)];
+        let outer = import.lowering.speculative;
+        if matches!(go, Truth::Computed(_)) {
+            import.lowering.begin_speculation();
+        }
         let mut results = import.lower_body(&body, &name, items.into_iter().chain(carried.iter().cloned()).collect(), None)?;
+        import.lowering.end_speculation(outer);
         for (row, item) in rows.iter_mut().zip(results.split_off(1 + states)) {
             row.push(tensor_of(&item, "a scan result")?);
         }

@@ -166,10 +166,8 @@ fn what_a_branch_that_is_not_taken_does_not_take_is_no_error() {
     m.input("c", DataType::Bool, &[] as &[i64]);
     let mut choice = node("If", &["c"], &["y"]);
     let picked = vec![node("Gather", &["x", "i"], &["g"]), node("Div", &["g", "i"], &["then"])];
-    choice.attribute = vec![
-        graph("then_branch", &[], picked, &["then"]),
-        graph("else_branch", &[], vec![node("Identity", &["i"], &["else"])], &["else"]),
-    ];
+    choice.attribute =
+        vec![graph("then_branch", &[], picked, &["then"]), graph("else_branch", &[], vec![node("Identity", &["i"], &["else"])], &["else"])];
     m.graph().node.push(choice);
     m.output("y");
     let graph = m.import().unwrap();

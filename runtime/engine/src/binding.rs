@@ -6,6 +6,7 @@
 //! ([`Binding::with_size`]).
 
 use crate::branches::{Branches, Room};
+use crate::literal::literal;
 use atoll_core::{Fork, Step, StepCost};
 use atoll_device::AddressSlots;
 use atoll_kgraph::expr::EvalError;
@@ -373,31 +374,5 @@ impl Builder<'_> {
     fn write(&mut self, start: usize, at: u32, bytes: &[u8]) {
         let at = start + at as usize;
         self.params[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-/// The value in the width of its type, in the first bytes.
-fn literal(value: i64, dtype: DType) -> Option<[u8; 8]> {
-    let fits = match dtype {
-        DType::U32 => u32::try_from(value).is_ok(),
-        DType::I32 => i32::try_from(value).is_ok(),
-        DType::U64 => value >= 0,
-        DType::I64 => true,
-        _ => false,
-    };
-    fits.then(|| value.to_le_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn literals_keep_their_value_or_are_refused() {
-        assert_eq!(literal(-2, DType::I32).map(|b| b[..4].to_vec()), Some(vec![0xFE, 0xFF, 0xFF, 0xFF]));
-        assert_eq!(literal(1 << 40, DType::I64), Some((1_i64 << 40).to_le_bytes()));
-        for (value, dtype) in [(-1, DType::U32), (1 << 32, DType::U32), (1 << 31, DType::I32), (-1, DType::U64), (0, DType::F32)] {
-            assert_eq!(literal(value, dtype), None, "{value} as {dtype:?}");
-        }
     }
 }

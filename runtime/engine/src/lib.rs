@@ -30,6 +30,7 @@ mod histogram;
 mod instance;
 mod invocation;
 pub mod limits;
+mod literal;
 mod padding;
 mod padding_thread;
 mod recorder;

@@ -4,10 +4,11 @@
 
 use super::call::Call;
 use super::error::LowerError;
-use super::nodes::Failure;
+use super::failure::Failure;
+use super::import::Import;
+use super::options::{check_opset, is_default_domain};
 use super::proto::{FunctionProto, ModelProto, NodeProto};
 use super::scope::{Body, Frame, Item};
-use super::{Import, check_opset, is_default_domain};
 use std::collections::HashMap;
 
 /// Domain, name and overload.

@@ -4,8 +4,8 @@
 //! that. Every round leaves fewer possibilities.
 
 use super::error::{ImportError, Lesson};
+use super::options::{DIMENSION_MAX, ImportOptions};
 use super::read::too_large;
-use super::{DIMENSION_MAX, ImportOptions};
 use crate::tensor_graph::TensorGraph;
 use atoll_kgraph::{Expr, InputElement, SizeRange, SymbolId, SymbolSpec};
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,12 +8,15 @@
 
 mod call;
 mod error;
+mod failure;
 mod fit;
 mod functions;
+mod import;
 mod knowledge;
 mod lowering;
 mod nodes;
 mod ops;
+mod options;
 mod order;
 mod packed;
 pub mod proto;
@@ -26,50 +29,24 @@ mod subgraph;
 
 pub use error::ImportError;
 pub use ops::supported_operators;
+pub use options::{DIMENSION_MAX, ImportOptions, NODES_MAX, OPSET_MAX, OPSET_MIN, SYMBOL_MAX};
 pub use read::{MODEL_BYTES_MAX, RANK_MAX, TENSOR_BYTES_MAX};
 
-use crate::tensor_graph::{TensorGraph, ValueId};
-use atoll_kgraph::{Expr, SizeRanges};
+use crate::tensor_graph::TensorGraph;
+use atoll_kgraph::Expr;
 use error::Lesson;
-use functions::Functions;
+use failure::Failure;
+use import::Import;
 use knowledge::Knowledge;
-use lowering::Lowering;
-use nodes::Failure;
+use options::{check_opset, is_default_domain};
 use prost::bytes::Bytes;
-use proto::{Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
-use scope::{Body, Found, Item, Scope, Scopes};
-use std::collections::{HashMap, HashSet};
+use proto::{Dimension, DimensionValue, ModelProto, ValueInfoProto};
+use scope::{Body, Found, Item, Scope};
+use std::collections::HashSet;
 use std::path::Path;
 
-/// Oldest operator set that is read: the first with today's broadcasting.
-pub const OPSET_MIN: i64 = 7;
-/// Newest operator set whose changes were read and followed.
-pub const OPSET_MAX: i64 = 27;
-/// Most nodes of a graph, with functions inlined and loops unrolled; the largest known models have a few ten thousand.
-pub const NODES_MAX: usize = 1 << 18;
-/// Largest dimension that an input may have: sizes then stay far from overflowing.
-pub const DIMENSION_MAX: i64 = (1 << 31) - 1;
-/// Largest value of a symbol unless the options or the model say otherwise.
-pub const SYMBOL_MAX: i64 = 65_536;
 /// What exporters write for a dimension that they give no name.
 const NO_NAMES: [&str; 4] = ["", "?", "-1", "None"];
-
-/// What the user decides about an import.
-#[derive(Clone, Debug)]
-pub struct ImportOptions {
-    /// Ranges of named dimensions (`dim_param`, or `<input>_dim_<axis>` where the model gives no name). The others are `1..=symbol_max`, or what of it the model allows.
-    pub symbols: SizeRanges,
-    /// The same for names that the model need not have.
-    pub common: SizeRanges,
-    /// Largest value of a dimension that `symbols` does not name.
-    pub symbol_max: i64,
-}
-
-impl Default for ImportOptions {
-    fn default() -> ImportOptions {
-        ImportOptions { symbols: SizeRanges::new(), common: SizeRanges::new(), symbol_max: SYMBOL_MAX }
-    }
-}
 
 /// Imports a model file. External data is looked for beside it.
 pub fn import(path: &Path, options: &ImportOptions) -> Result<TensorGraph, ImportError> {
@@ -117,14 +94,6 @@ fn opset_of(model: &ModelProto) -> Option<i64> {
     if model.opset_import.is_empty() { Some(1) } else { default }
 }
 
-fn check_opset(version: i64) -> Result<(), ImportError> {
-    if (OPSET_MIN..=OPSET_MAX).contains(&version) { Ok(()) } else { Err(ImportError::Opset { version, min: OPSET_MIN, max: OPSET_MAX }) }
-}
-
-fn is_default_domain(domain: &str) -> bool {
-    domain.is_empty() || domain == "ai.onnx"
-}
-
 enum Outcome {
     Done(TensorGraph),
     /// What a node taught, and the node.
@@ -134,24 +103,7 @@ enum Outcome {
     },
 }
 
-struct Import<'m> {
-    graph: &'m GraphProto,
-    folder: Option<&'m Path>,
-    functions: Functions<'m>,
-    lowering: Lowering,
-    scopes: Scopes<'m>,
-    /// Value of each initialiser that was decoded.
-    literals: HashMap<*const TensorProto, ValueId>,
-    /// Nodes of the model lowered so far, each as often as it was.
-    nodes: usize,
-}
-
-impl<'m> Import<'m> {
-    fn new(model: &'m ModelProto, graph: &'m GraphProto, folder: Option<&'m Path>) -> Import<'m> {
-        let (functions, scopes) = (Functions::of(model), Scopes::new(&model.opset_import));
-        Import { graph, folder, functions, lowering: Lowering::default(), scopes, literals: HashMap::new(), nodes: 0 }
-    }
-
+impl Import<'_> {
     fn run(&mut self, name: &str, knowledge: &mut Knowledge<'_>) -> Result<Outcome, ImportError> {
         let model_name = if self.graph.name.is_empty() { name } else { &self.graph.name };
         self.lowering.graph.name = model_name.to_owned();
@@ -256,11 +208,6 @@ impl<'m> Import<'m> {
         }
         Ok(())
     }
-}
-
-/// The node's name, or its operator and place.
-fn node_name(node: &NodeProto, index: usize) -> String {
-    if node.name.is_empty() { format!("{}_{index}", node.op_type) } else { node.name.clone() }
 }
 
 fn dimensions(input: &ValueInfoProto) -> &[Dimension] {

@@ -1,36 +1,17 @@
 //! Lowering of nodes, one after the other: those of the graph, of subgraphs and of functions.
 
 use super::call::Call;
-use super::error::{Lesson, LowerError, LowerResult};
+use super::error::{ImportError, LowerError};
+use super::failure::Failure;
+use super::import::Import;
 use super::ops::{self, Operator};
+use super::options::{NODES_MAX, is_default_domain, node_name};
 use super::proto::NodeProto;
 use super::scope::{Body, Found, Frame, Item, Scope};
-use super::{Import, ImportError, NODES_MAX, functions, is_default_domain, node_name, read};
+use super::{functions, read};
 
 /// Operators of this domain compute gradients and change weights.
 const TRAINING_DOMAIN: &str = "ai.onnx.preview.training";
-
-/// Why nodes could not be lowered.
-pub(super) enum Failure {
-    /// The import ends here.
-    Import(ImportError),
-    /// The node being lowered is at fault; which one that is, [`Import::lower_nodes`] adds.
-    Lower(LowerError),
-    /// A node taught something about symbols.
-    Learned { place: String, lesson: Lesson },
-}
-
-impl From<ImportError> for Failure {
-    fn from(error: ImportError) -> Failure {
-        Failure::Import(error)
-    }
-}
-
-impl From<LowerError> for Failure {
-    fn from(error: LowerError) -> Failure {
-        Failure::Lower(error)
-    }
-}
 
 impl<'m> Import<'m> {
     /// Lowers a subgraph or function in a scope of its own; `items` are what its inputs stand for. Gives what its outputs stand for.
@@ -149,13 +130,4 @@ impl<'m> Import<'m> {
 /// The node, for a message about sizes.
 fn place(name: &str, node: &NodeProto) -> String {
     format!("node {name} ({})", node.op_type)
-}
-
-/// An operand that must be a tensor.
-pub(super) fn tensor_of(item: &Item, what: &str) -> LowerResult<crate::tensor_graph::ValueId> {
-    match item {
-        Item::Tensor(id) => Ok(*id),
-        Item::Sequence(_) => Err(LowerError::Unsupported(format!("{what} is a sequence where a tensor is expected"))),
-        Item::Nothing => Err(LowerError::Invalid(format!("{what} is missing"))),
-    }
 }

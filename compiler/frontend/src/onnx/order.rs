@@ -1,7 +1,8 @@
 //! Which nodes the outputs need, in an order that respects every dependency.
 
+use super::error::ImportError;
+use super::options::node_name;
 use super::proto::{GraphProto, NodeProto};
-use super::{ImportError, node_name};
 use petgraph::algo::{astar, toposort};
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::{Dfs, EdgeRef, IntoNeighbors, NodeFiltered, Reversed, VisitMap, Visitable};

@@ -1,10 +1,10 @@
 //! Names and what they stand for: the scopes of the graph, of subgraphs inside of it, and of functions.
 
-use super::ImportError;
+use super::error::ImportError;
+use super::options::{NODES_MAX, is_default_domain};
 use super::order;
 use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
 use super::read;
-use super::{NODES_MAX, is_default_domain};
 use crate::tensor_graph::ValueId;
 use std::collections::{HashMap, HashSet};
 

@@ -1,9 +1,9 @@
 //! Sequences and optionals: lists of tensors whose length is known at compile time. They move values and leave no node behind.
 
-use super::Import;
 use super::call::{Call, axis_of};
 use super::error::{LowerError, LowerResult, invalid, unsupported};
-use super::nodes::{Failure, tensor_of};
+use super::failure::{Failure, tensor_of};
+use super::import::Import;
 use super::ops::layout;
 use super::scope::{Body, Item};
 use crate::tensor::Tensor;

@@ -4,11 +4,11 @@
 //! both branches of an `If`, and all iterations of a `Loop` whose condition may end it early. That costs the time of what is not selected, at every run, so it is bounded
 //! by the limits below; beyond them the model is refused.
 
-use super::Import;
 use super::call::{Call, axis_of};
 use super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::failure::{Failure, tensor_of};
+use super::import::Import;
 use super::lowering::shape_text;
-use super::nodes::{Failure, tensor_of};
 use super::ops::layout;
 use super::proto::{DimensionValue, GraphProto};
 use super::read;

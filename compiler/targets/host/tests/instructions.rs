@@ -257,10 +257,10 @@ fn half_value(bits: u16) -> f32 {
 
 #[test]
 fn an_instruction_that_is_not_supported_is_named_with_its_line() {
-    let text = ".visible .entry bad(.param .u64 a)\n{\n  .reg .b32 %r<9>;\n  vset4.s32.s32.eq %r1, %r2, %r3, %r4;\n  ret;\n}";
+    let text = ".visible .entry bad(.param .u64 a)\n{\n  .reg .b32 %r<9>;\n  wgmma.fence.sync.aligned;\n  ret;\n}";
     let error = try_compile(text, "bad", [32, 1, 1], CpuLevel::V3)
         .err()
         .map(|e| (e.to_string(), matches!(e, HostError::Lower(LowerError::Unsupported { line: 7, .. }))));
     let (message, is_right) = error.expect("it was accepted");
-    assert!(is_right && message.contains("vset4.s32.s32.eq"), "{message}");
+    assert!(is_right && message.contains("wgmma.fence.sync.aligned"), "{message}");
 }

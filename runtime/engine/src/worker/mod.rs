@@ -8,6 +8,7 @@ mod drains;
 mod executors;
 mod functions;
 mod holdings;
+mod host_steps;
 mod lane_notes;
 mod lanes;
 mod launches;

@@ -3,7 +3,7 @@
 use super::holdings::spec_of;
 use super::{InFlight, Worker};
 use crate::accounts::InvocationOutcome;
-use crate::binding::{Output, Work};
+use crate::binding::Output;
 use crate::chain::{Source, Stage, StagePlace};
 use crate::clock;
 use crate::error::InvokeError;
@@ -14,11 +14,8 @@ use crate::invocation::Invocation;
 use crate::request::{InvocationResult, OutputTensor, PendingReply};
 use atoll_core::memory::Event as MemoryEvent;
 use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
-use atoll_device::{Device, DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
+use atoll_device::{DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
 use std::sync::Arc;
-
-/// Bytes that a fill writes at once.
-const FILL_CHUNK_BYTES: u64 = 1 << 20;
 
 /// What fails without a fault was refused by the scheduler, which knows what can be.
 const INCREDIBLE: &str =
@@ -193,49 +190,6 @@ impl Worker {
         }
     }
 
-    /// Copies between two buffers of a function, or from outputs of stages to inputs of a later one; or reads a size back.
-    pub(super) fn run_host_step(&mut self, task: TaskId, step: u32) {
-        if self.lost.is_some() {
-            return;
-        }
-        if let Some(read_back) = self.read_back_of(task, step) {
-            return self.read_size_back(task, step, read_back);
-        }
-        let transfers = self.transfers(task, step);
-        let answer = transfers.into_iter().try_for_each(|transfer| match transfer {
-            Transfer::Copy { from, to, bytes } => self.device.copy(from, to, bytes),
-            Transfer::Fill { to, pattern, bytes } => fill(&mut *self.device, to, pattern, bytes),
-        });
-        match self.check(answer) {
-            Ok(()) => self.tell(Event::HostStepDone { task, steps: None }),
-            Err(error) => self.fail_on(task, "a copy or fill failed", &error),
-        }
-    }
-
-    /// What a host step moves.
-    fn transfers(&mut self, task: TaskId, step: u32) -> Vec<Transfer> {
-        let Invocation { submission, instances, .. } = self.invocation(task);
-        let StagePlace { stage, step } = submission.chain.locate(step);
-        let instance = &instances[stage];
-        if let Some(step) = step {
-            return vec![match instance.binding.work[step as usize] {
-                Work::Copy { from, to, bytes } => Transfer::Copy { from: instance.resolve(from), to: instance.resolve(to), bytes },
-                Work::Fill { to, pattern, bytes } => Transfer::Fill { to: instance.resolve(to), pattern, bytes },
-                Work::Launch(_) | Work::ReadBack(_) => unreachable!("a host step that moves bytes"),
-            }];
-        }
-        let inputs = submission.chain.stages[stage].inputs.iter().zip(&instance.binding.inputs);
-        let fed = inputs.filter_map(|(source, input)| match source {
-            Source::Bytes(_) => None,
-            Source::Output { stage, output } => {
-                let from = &instances[*stage];
-                let from = from.at(from.binding.outputs[*output].place.offset);
-                Some(Transfer::Copy { from, to: instance.at(input.offset), bytes: input.bytes })
-            }
-        });
-        fed.collect()
-    }
-
     /// Shows what a kernel printed, for who looks at logs.
     pub(super) fn show_printed(&mut self, task: TaskId, step: u32, report: &LaunchReport) {
         let chain = &self.invocation(task).submission.chain;
@@ -373,25 +327,6 @@ impl Worker {
 
 fn unreadable(error: &DeviceError) -> InvokeError {
     InvokeError::Device(format!("the outputs cannot be read: {error}"))
-}
-
-/// What a host step does.
-enum Transfer {
-    Copy { from: DeviceOffset, to: DeviceOffset, bytes: u64 },
-    Fill { to: DeviceOffset, pattern: [u8; 8], bytes: u64 },
-}
-
-/// Fills memory with a pattern of eight bytes.
-fn fill(device: &mut dyn Device, to: DeviceOffset, pattern: [u8; 8], bytes: u64) -> Result<(), DeviceError> {
-    if pattern.iter().all(|byte| *byte == pattern[0]) {
-        return device.fill(to, pattern[0], bytes);
-    }
-    // Devices fill with single bytes only.
-    let chunk: Vec<u8> = pattern.into_iter().cycle().take(FILL_CHUNK_BYTES.min(bytes) as usize).collect();
-    (0..bytes).step_by(FILL_CHUNK_BYTES as usize).try_for_each(|at| {
-        let bytes = FILL_CHUNK_BYTES.min(bytes - at) as usize;
-        device.write(DeviceOffset(to.0 + at), &chunk[..bytes])
-    })
 }
 
 /// What it means that a device does not take a launch for which it has room.

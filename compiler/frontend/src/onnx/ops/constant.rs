@@ -1,10 +1,11 @@
 //! Operators that make tensors from nothing.
 
 use super::super::call::Call;
+use super::super::error::ImportError;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
+use super::super::proto::TensorProto;
 use super::super::read::{Literal, dtype_of, read_tensor};
-use super::super::{ImportError, proto::TensorProto};
 use crate::size::static_shape;
 use crate::tensor::{Data, Tensor, is_float};
 use crate::tensor_graph::ValueId;

@@ -8,6 +8,7 @@
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
+use super::super::options::DIMENSION_MAX;
 use super::conv::{self, Convolution, channels, kernel_shape, with_height, without_height};
 use super::pad::{self, Margins};
 use super::window::{AutoPad, per_dimension};
@@ -76,7 +77,7 @@ fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId, kernel: &[i64]) -
     let wanted = call.ints("output_shape")?;
     // Some exporters give batch and channels too.
     let wanted = wanted.map(|shape| shape[shape.len().saturating_sub(spatial)..].to_vec());
-    if wanted.as_ref().is_some_and(|shape| shape.len() != spatial || shape.iter().any(|d| !(1..=super::super::DIMENSION_MAX).contains(d))) {
+    if wanted.as_ref().is_some_and(|shape| shape.len() != spatial || shape.iter().any(|d| !(1..=DIMENSION_MAX).contains(d))) {
         return invalid(format!("output_shape = {wanted:?}"));
     }
     let dims = &lowering.shape(x)[2..];

@@ -1,9 +1,9 @@
 //! `FlexAttention` of domain `ai.onnx.preview`: attention with subgraphs that change scores and weights.
 
-use super::super::Import;
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
-use super::super::nodes::{Failure, tensor_of};
+use super::super::failure::{Failure, tensor_of};
+use super::super::import::Import;
 use super::super::read::dtype_of;
 use super::super::scope::{Body, Item};
 use super::attention::{default_scale, scores_of, weighted};

@@ -52,10 +52,12 @@ mod window;
 
 use super::call::Call;
 use super::error::LowerResult;
+use super::failure::Failure;
+use super::import::Import;
 use super::lowering::Lowering;
-use super::nodes::Failure;
+use super::options::is_default_domain;
 use super::scope::Item;
-use super::{Import, is_default_domain, sequence, subgraph};
+use super::{sequence, subgraph};
 use crate::tensor_graph::ValueId;
 
 /// Lowers one node; gives the values of its results in ONNX's order. Results that nobody reads may be left out.

@@ -3,6 +3,7 @@
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
+use super::super::options::DIMENSION_MAX;
 use crate::size::{canonical, larger};
 use crate::tensor::is_float;
 use crate::tensor_graph::{Op, PadMode, ValueId};
@@ -48,7 +49,7 @@ pub(super) fn pad(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         "wrap" => PadMode::Wrap,
         other => return invalid(format!("mode = {other:?}")),
     };
-    let is_far = |pad: &Expr| pad.as_const().is_some_and(|pad| pad.abs() > super::super::DIMENSION_MAX);
+    let is_far = |pad: &Expr| pad.as_const().is_some_and(|pad| pad.abs() > DIMENSION_MAX);
     if pads.len() != 2 * axes.len() || pads.iter().any(is_far) {
         return invalid(format!("pads {} for {} axes", super::super::lowering::shape_text(&pads), axes.len()));
     }

@@ -5,7 +5,7 @@ use super::super::super::error::{LowerResult, invalid, unsupported};
 use super::super::super::lowering::Lowering;
 use super::super::layout::join;
 use super::super::pieces::{part, point, reduce};
-use super::{floats, refuse_strings};
+use super::operands::{floats, refuse_strings};
 use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{Op, PadMode, PointArg, PointOp, ReduceKind, ValueId};
 use atoll_kgraph::{DType, Expr};

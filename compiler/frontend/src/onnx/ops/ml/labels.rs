@@ -4,7 +4,7 @@ use super::super::super::call::Call;
 use super::super::super::error::{LowerError, LowerResult, invalid};
 use super::super::super::lowering::Lowering;
 use super::super::constant::attribute_tensor;
-use super::refuse_strings;
+use super::operands::refuse_strings;
 use crate::nest::{NestArg, NestBuilder};
 use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{Op, PointOp, ValueId};

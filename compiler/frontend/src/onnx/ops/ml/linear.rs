@@ -3,8 +3,8 @@
 use super::super::super::call::Call;
 use super::super::super::error::{LowerError, LowerResult, invalid};
 use super::super::super::lowering::Lowering;
+use super::operands::{floats, refuse_strings, rows};
 use super::scores::{Transform, best_label, complement, label_above, two_columns};
-use super::{floats, refuse_strings, rows};
 use crate::program::ProgramBuilder;
 use crate::tensor_graph::{MatMul, Op, PointArg, PointOp, ValueId};
 use atoll_kgraph::{DType, Expr};

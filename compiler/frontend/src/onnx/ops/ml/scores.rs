@@ -5,7 +5,7 @@ use super::super::super::error::{LowerError, LowerResult, invalid};
 use super::super::super::lowering::Lowering;
 use super::super::layout::join;
 use super::super::pieces::{part, reduce};
-use super::floats;
+use super::operands::floats;
 use crate::program::ProgramBuilder;
 use crate::tensor::Tensor;
 use crate::tensor_graph::{Op, PointArg, PointOp, ReduceKind, ValueId};

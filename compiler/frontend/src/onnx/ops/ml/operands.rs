@@ -1,0 +1,33 @@
+//! What the operators of this domain share: rows of features, constants, attributes that are refused.
+
+use super::super::super::call::Call;
+use super::super::super::error::{LowerResult, unsupported};
+use super::super::super::lowering::Lowering;
+use crate::tensor::Tensor;
+use crate::tensor_graph::ValueId;
+use atoll_kgraph::{DType, Expr};
+
+/// Refuses attributes that hold strings.
+pub(super) fn refuse_strings(call: &Call<'_>, names: &[&str]) -> LowerResult<()> {
+    match names.iter().find(|name| call.has(name)) {
+        Some(name) => unsupported(format!("strings ({name}); there are no tensors of strings")),
+        None => Ok(()),
+    }
+}
+
+/// The operand as a matrix of rows of features; a vector is one row.
+pub(super) fn rows(lowering: &mut Lowering, call: &Call<'_>) -> LowerResult<(ValueId, [Expr; 2])> {
+    let x = call.input(0)?;
+    let shape = match lowering.shape(x) {
+        [features] => [Expr::Const(1), features.clone()],
+        [count, features] => [count.clone(), features.clone()],
+        other => return unsupported(format!("an operand with {} dimensions", other.len())),
+    };
+    Ok((lowering.reshape(&format!("{}.rows", call.name), x, shape.to_vec())?, shape))
+}
+
+/// A constant of floats.
+pub(super) fn floats(lowering: &mut Lowering, name: &str, shape: &[usize], values: impl IntoIterator<Item = f64>) -> ValueId {
+    let tensor = Tensor::floats(DType::F32, shape.to_vec(), values);
+    lowering.constant(name, &tensor)
+}

@@ -12,8 +12,9 @@ use prost::Message;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
-/// Cases that are known to differ, and why.
-const EXCEPTIONS: [(&str, &str); 2] = [
+/// Starts of the names of cases that are known to differ, and why.
+const EXCEPTIONS: [(&str, &str); 3] = [
+    ("test_bernoulli", "the random numbers of another generator"),
     (
         "test_resize_downsample_scales_linear_align_corners",
         "coordinates from an output size of 2.4; ONNX Runtime uses 2, and so does Atoll",
@@ -81,7 +82,7 @@ impl Runner {
     }
 
     pub(super) fn run(&self, case: &Case) -> Outcome {
-        if let Some((_, why)) = EXCEPTIONS.iter().find(|(name, _)| *name == case.name) {
+        if let Some((_, why)) = EXCEPTIONS.iter().find(|(start, _)| case.name.starts_with(start)) {
             return Outcome::Refused(format!("it expects {why}"));
         }
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.all_sets(case)));

@@ -91,7 +91,8 @@ impl Chain {
                 function.note_rejected();
                 return Err(InvokeError::BadInput(text));
             }
-            let bound = bind(&function, &stage.inputs, &stages).and_then(|binding| function.enqueue().map(|slot| (binding, slot)));
+            let class = request.class.unwrap_or_else(|| stages.first().map_or(function.class, |first| first.function.class));
+            let bound = bind(&function, &stage.inputs, &stages).and_then(|binding| function.enqueue(class).map(|slot| (binding, slot)));
             let (binding, slot) = bound.inspect_err(|_| function.note_rejected())?;
             let outputs = stage.outputs.unwrap_or_else(|| (0..binding.outputs.len()).collect());
             if let Some(unknown) = outputs.iter().find(|&&output| output >= binding.outputs.len()) {

@@ -20,7 +20,7 @@ pub struct EngineConfig {
     pub cores: Option<CoreShare>,
     /// Name of the scheduling policy, one of [`atoll_core::POLICIES`].
     pub policy: String,
-    /// Invocations of one function that may wait, where its own options do not say.
+    /// Invocations of one function that may wait, of each class, where its own options do not say.
     pub queue_capacity: usize,
     /// Use only so much of the device's memory.
     pub memory_limit_bytes: Option<u64>,
@@ -95,7 +95,7 @@ pub struct FunctionOptions {
     pub key: FunctionKey,
     /// The class of invocations that do not name one.
     pub class: Class,
-    /// Invocations that may wait; the engine's setting where `None`. At least 1.
+    /// Invocations of each class that may wait; the engine's setting where `None`. At least 1.
     pub queue_capacity: Option<usize>,
     /// The lane in which its invocations run, those that begin with it. Once that is closed, they run in the default lane.
     pub lane: LaneId,
@@ -110,7 +110,7 @@ pub struct FunctionInfo {
     pub target: String,
     /// The class of invocations that do not name one.
     pub class: Class,
-    /// Invocations that may wait.
+    /// Invocations of each class that may wait.
     pub queue_capacity: usize,
     /// Size of its constants in bytes.
     pub weights_bytes: u64,

@@ -157,8 +157,8 @@ pub enum InvokeError {
     /// No function of this name is loaded.
     #[error("no function of this name is loaded")]
     UnknownFunction,
-    /// Too many invocations wait already.
-    #[error("{capacity} invocations wait already; try again later or raise the queue capacity")]
+    /// Too many invocations of the class wait already.
+    #[error("{capacity} invocations of this class wait already; try again later or raise the queue capacity")]
     QueueFull {
         /// How many may wait.
         capacity: usize,

@@ -23,8 +23,8 @@ pub(crate) struct Function {
     pub(crate) queue_capacity: usize,
     /// What the device can run of it at a time; known once it is loaded.
     room: OnceLock<Room>,
-    /// Invocations that wait.
-    waiting: AtomicUsize,
+    /// Invocations that wait, by class. Each class has a queue of its own, so that best-effort work never takes the last place of real-time work.
+    waiting: [AtomicUsize; 2],
     /// Invocations that were refused before they could wait.
     rejected: AtomicU64,
     /// Used longest ago first. Nothing else is locked while one of the locks of a function is held.
@@ -70,7 +70,7 @@ impl Function {
             target,
             bundle,
             room: OnceLock::new(),
-            waiting: AtomicUsize::new(0),
+            waiting: Default::default(),
             rejected: AtomicU64::new(0),
             bindings: Mutex::new(Vec::new()),
             sized: Mutex::new(Vec::new()),
@@ -85,11 +85,11 @@ impl Function {
         self.bundle.target(&self.target).expect("the target was chosen among the bundle's")
     }
 
-    /// Takes a place among those who wait.
-    pub(crate) fn enqueue(self: &Arc<Function>) -> Result<QueueSlot, InvokeError> {
+    /// Takes a place in the queue of a class.
+    pub(crate) fn enqueue(self: &Arc<Function>, class: Class) -> Result<QueueSlot, InvokeError> {
         let take = |waiting: usize| (waiting < self.queue_capacity).then_some(waiting + 1);
-        match self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
-            Ok(_) => Ok(QueueSlot(Arc::clone(self))),
+        match self.waiting[class as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(QueueSlot { function: Arc::clone(self), class }),
             Err(_) => Err(InvokeError::QueueFull { capacity: self.queue_capacity }),
         }
     }
@@ -135,7 +135,7 @@ impl Function {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.waiting.iter().map(|waiting| waiting.load(Ordering::Relaxed)).sum()
     }
 
     pub(crate) fn note_rejected(&self) {
@@ -189,12 +189,15 @@ fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
     used.find_map(why).map(Into::into)
 }
 
-/// A place among those who wait; dropping it gives it back.
+/// A place in the queue of a class; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct QueueSlot(Arc<Function>);
+pub(crate) struct QueueSlot {
+    function: Arc<Function>,
+    class: Class,
+}
 
 impl Drop for QueueSlot {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.function.waiting[self.class as usize].fetch_sub(1, Ordering::Relaxed);
     }
 }

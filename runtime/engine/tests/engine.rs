@@ -293,8 +293,10 @@ fn a_full_queue_refuses() {
     assert_eq!(setup.submit(Class::BestEffort, 64, 0).error(), InvokeError::QueueFull { capacity: 2 });
     let function = &setup.handle.statistics().functions[0];
     assert_eq!((function.in_queue, function.running, function.rejected), (2, 2, 1));
+    // Real-time work has a queue of its own.
+    let urgent = setup.submit(Class::RealTime, 64, 0);
     setup.device.resume();
-    running.iter().chain(&waiting).for_each(|pending| drop(pending.result()));
+    running.iter().chain(&waiting).chain([&urgent]).for_each(|pending| drop(pending.result()));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! What the handlers share.
 
+use crate::bodies::{Bodies, ROOM_BYTES_MAX};
 use crate::compiler::CompilerService;
 use crate::config::ServerConfig;
 use crate::deployed::Deployed;
-use crate::limits::BODIES_IN_FLIGHT_BYTES_MAX;
 use crate::metrics::Recorder;
 use crate::model::Model;
 use crate::repository::{FindError, Repository};
@@ -12,10 +12,7 @@ use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// The unit in which bytes in flight are counted, so that they fit a semaphore.
-const BUDGET_UNIT_BYTES: usize = 4096;
+use std::time::Duration;
 
 /// The state of a server.
 pub(crate) struct App {
@@ -25,7 +22,9 @@ pub(crate) struct App {
     pub(crate) deployed: Option<Arc<Deployed>>,
     pub(crate) recorder: Recorder,
     pub(crate) body_bytes_max: usize,
-    bodies: Arc<Semaphore>,
+    /// How long a body may pause.
+    pub(crate) body_pause: Duration,
+    pub(crate) bodies: Bodies,
     strict_readiness: bool,
     loaded: AtomicBool,
     draining: AtomicBool,
@@ -44,8 +43,9 @@ impl App {
             engine,
             deployed,
             // A body that exceeds the budget by itself could never be taken.
-            body_bytes_max: config.body_bytes_max.min(BODIES_IN_FLIGHT_BYTES_MAX),
-            bodies: Arc::new(Semaphore::new(BODIES_IN_FLIGHT_BYTES_MAX / BUDGET_UNIT_BYTES)),
+            body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
+            body_pause: config.connections.body_pause,
+            bodies: Bodies::new(),
             strict_readiness: config.strict_readiness,
             loaded: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -84,12 +84,6 @@ impl App {
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
-    }
-
-    /// Room for a body of so many bytes, until the permit is dropped; `None` if there is none now.
-    pub(crate) fn reserve_body(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let units = u32::try_from(bytes.div_ceil(BUDGET_UNIT_BYTES)).ok()?;
-        self.bodies.clone().try_acquire_many_owned(units).ok()
     }
 
     /// Whether requests are welcome: each model of the repository is loaded, or has failed where readiness is not strict, and nobody asked to stop. A model that failed and was unloaded

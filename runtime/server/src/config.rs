@@ -21,6 +21,12 @@ pub struct ServerConfig {
     pub cache: PathBuf,
     /// Largest body of a request in bytes.
     pub body_bytes_max: usize,
+    /// How many connections each port takes, and how long they may do nothing.
+    pub connections: ConnectionLimits,
+    /// Names, besides addresses and `localhost`, by which clients may call the server (the header `Host`). Any name where it is empty and the server listens beyond loopback.
+    pub hosts: Vec<String>,
+    /// Origins (`scheme://host:port`) of web pages that may call the server.
+    pub origins: Vec<String>,
     /// Whether the server is ready only while no model of the repository has failed to load; otherwise as soon as each is loaded or has failed.
     pub strict_readiness: bool,
     /// Whether the server ends when a model of the repository cannot be loaded at the start.
@@ -43,11 +49,46 @@ impl ServerConfig {
             repository,
             cache,
             body_bytes_max: limits::BODY_BYTES_MAX_DEFAULT,
+            connections: ConnectionLimits::default(),
+            hosts: Vec::new(),
+            origins: Vec::new(),
             strict_readiness: true,
             exit_on_error: false,
             drain: Duration::from_secs(10),
             control: None,
             ready_file: None,
+        }
+    }
+}
+
+/// How many connections a port takes, and how long they may do nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimits {
+    /// Connections at one time. Where all places are taken, the connection that has been idle for longest is closed for a new one.
+    pub most: usize,
+    /// How long the head of a request may take from its first byte.
+    pub head_timeout: Duration,
+    /// How long a connection stays open on which nothing moves.
+    pub idle_timeout: Duration,
+    /// How long a body may pause.
+    pub body_pause: Duration,
+}
+
+impl ConnectionLimits {
+    /// The usual limits, with as many connections as a quarter of the files that the process may open.
+    pub fn for_open_files(files: u64) -> ConnectionLimits {
+        let most = usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(16, limits::CONNECTIONS_MAX);
+        ConnectionLimits { most, ..ConnectionLimits::default() }
+    }
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> ConnectionLimits {
+        ConnectionLimits {
+            most: limits::CONNECTIONS_MAX,
+            head_timeout: limits::HEAD_TIMEOUT,
+            idle_timeout: limits::IDLE_TIMEOUT,
+            body_pause: limits::BODY_PAUSE_MAX,
         }
     }
 }

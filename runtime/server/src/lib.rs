@@ -15,6 +15,7 @@
 //! - What is served does not change, whatever happens to the file it came from.
 
 mod app;
+mod bodies;
 mod bytes;
 mod compiler;
 mod config;
@@ -26,13 +27,14 @@ pub mod limits;
 mod listen;
 mod metrics;
 mod model;
+mod places;
 mod repository;
 mod server;
 mod shutdown;
 
 pub use bytes::parse_bytes;
 pub use compiler::{CompileFailure, CompileProgress, CompilerService};
-pub use config::ServerConfig;
+pub use config::{ConnectionLimits, ServerConfig};
 pub use control::{Access, AccessError, ControlConfig, TenantLimits};
 pub use model::{dtype_of, tensor_metadata};
 pub use server::{ServeError, Server};

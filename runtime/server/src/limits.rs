@@ -8,16 +8,25 @@ pub const BODY_BYTES_MAX_DEFAULT: usize = 128 << 20;
 /// Bytes of bodies that are being read or worked on, together. Beyond it requests are refused: the alternative is to be ended by the kernel.
 pub const BODIES_IN_FLIGHT_BYTES_MAX: usize = 1 << 30;
 
-/// Connections at one time, per port. Later ones wait in the kernel's backlog until one closes.
-pub const CONNECTIONS_MAX: usize = 1024;
+/// Connections at one time, per port, where the limit of open files allows it ([`crate::ConnectionLimits`]). Each costs a descriptor and about 20 KiB.
+pub const CONNECTIONS_MAX: usize = 8192;
 
-/// How long a connection may take to send a request's head, idle time before it included. Longer than the idle time of client pools, so that it is they who close.
-pub const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long the head of a request may take from its first byte.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a connection stays open on which nothing moves. Longer than the idle time of client pools, so that it is they who close.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a body may pause.
+pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a body may take to arrive: [`BODY_BYTES_MAX_DEFAULT`] over a line of 100 Mbit/s takes a tenth.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Largest body of a request that carries no tensors.
+/// Part of [`BODIES_IN_FLIGHT_BYTES_MAX`] that only bodies up to [`SMALL_BODY_BYTES_MAX`] may take, so that large ones never keep small ones out.
+pub const SMALL_BODIES_IN_FLIGHT_BYTES: usize = 64 << 20;
+
+/// Largest body of a request that carries no tensors, and of one that counts as small.
 pub const SMALL_BODY_BYTES_MAX: usize = 1 << 20;
 
 /// Bodies up to this size are decoded on the thread that serves the connection; larger ones would keep it from others for more than about a millisecond.

@@ -1,50 +1,80 @@
 //! Connections of one port: accept, serve, drain.
 
-use crate::limits::{CONNECTIONS_MAX, HEAD_TIMEOUT};
+use crate::config::ConnectionLimits;
+use crate::metrics::Recorder;
+use crate::places::{Places, RequestGuard, Seat, Watched};
 use axum::Router;
+use axum::body::Body;
+use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::service::Service as _;
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 /// How long to wait after the system refused a connection, mostly for want of file descriptors: trying again at once would only burn a core.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How often connections that do nothing are looked for.
+const REAP_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long a connection that was told to close may go on without a request.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+
 /// Serves a port until `stop` turns true, then lets the requests that run go on for `drain`.
-pub(crate) async fn serve(listener: TcpListener, router: Router, mut stop: watch::Receiver<bool>, drain: Duration, open: Arc<AtomicUsize>) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: ConnectionLimits,
+    mut stop: watch::Receiver<bool>,
+    drain: Duration,
+    recorder: &Recorder,
+) {
+    let places = Places::new(limits, recorder.closed.clone());
+    let mut reap = tokio::time::interval(REAP_INTERVAL);
+    reap.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
+    let mut waiting: Option<TcpStream> = None;
+    let mut number = 0;
     loop {
-        let accepted = async {
-            // The semaphore is never closed.
-            let permit = permits.clone().acquire_owned().await.ok();
-            (permit, listener.accept().await)
+        let next = async {
+            // A connection is accepted before it has a place, so that others make room only where somebody waits.
+            if waiting.is_none() {
+                waiting = Some(listener.accept().await?.0);
+            }
+            Ok(places.take(number).await)
         };
         tokio::select! {
-            (permit, stream) = accepted => match stream {
-                Ok((stream, _)) => {
-                    let (router, stop, guard) = (router.clone(), stop.clone(), Counted::new(&open));
+            taken = next => match taken {
+                Ok(seat) => {
+                    number += 1;
+                    let Some(stream) = waiting.take() else { continue };
+                    let (router, stop, guard) = (router.clone(), stop.clone(), Counted::new(&recorder.connections));
                     connections.spawn(async move {
-                        connection(stream, router, stop).await;
-                        drop((permit, guard));
+                        connection(stream, router, stop, &seat).await;
+                        drop((seat, guard));
                     });
                 }
                 Err(error) => {
+                    let error: std::io::Error = error;
                     tracing::warn!(%error, "a connection was not accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
+            _ = reap.tick() => places.reap(),
             Some(_) = connections.join_next() => {}
             () = stopped(&mut stop) => break,
         }
     }
-    drop(listener);
+    drop((listener, waiting));
     let finished = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(drain, finished).await.is_err() {
         tracing::warn!(connections = connections.len(), drain_s = drain.as_secs_f64(), "requests did not end in time and are cancelled");
@@ -53,22 +83,61 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, mut stop: watch
 }
 
 /// Serves one connection. When its client goes away the request that runs is dropped, and with it its invocation.
-async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>) {
+async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>, seat: &Seat) {
     // Without it an answer may wait 40 ms for the acknowledgement of the one before. It fails only on a connection that is gone.
     let _ = stream.set_nodelay(true);
-    let service = TowerToHyperService::new(router);
-    let mut served = pin!(
-        http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).serve_connection(TokioIo::new(stream), service)
-    );
+    let (place, router) = (seat.place.clone(), TowerToHyperService::new(router));
+    let service = hyper::service::service_fn({
+        let place = place.clone();
+        move |request| {
+            let (guard, answer) = (place.request(), router.call(request));
+            async move { answer.await.map(|response| response.map(|body| GuardedBody { body, _guard: guard })) }
+        }
+    });
+    let stream = TokioIo::new(Watched { stream, place: place.clone() });
+    let mut served = pin!(http1::Builder::new().header_read_timeout(None).serve_connection(stream, service));
     let result = tokio::select! {
         result = served.as_mut() => result,
         () = stopped(&mut stop) => {
             served.as_mut().graceful_shutdown();
             served.await
         }
+        () = place.closing() => {
+            served.as_mut().graceful_shutdown();
+            loop {
+                tokio::select! {
+                    result = served.as_mut() => break result,
+                    // A request that came in the same moment is answered first.
+                    () = tokio::time::sleep(CLOSE_GRACE) => if !place.is_busy() { break Ok(()) },
+                }
+            }
+        }
     };
     if let Err(error) = result {
         tracing::debug!(%error, "a connection broke");
+    }
+}
+
+/// The body of an answer, whose request is over once it has been written.
+struct GuardedBody {
+    body: Body,
+    _guard: RequestGuard,
+}
+
+impl hyper::body::Body for GuardedBody {
+    type Data = <Body as hyper::body::Body>::Data;
+    type Error = <Body as hyper::body::Body>::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

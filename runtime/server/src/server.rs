@@ -136,9 +136,12 @@ impl Server {
         let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
         let addresses = (http.local_addr().ok(), metrics.local_addr().ok());
         let (stopping, stopped) = watch::channel(false);
-        let open = app.recorder.connections.clone();
-        let serve_http = listen::serve(http, http::router(app.clone()), stopped.clone(), config.drain, open.clone());
-        let serve_metrics = listen::serve(metrics, metrics::router(app.clone()), stopped.clone(), config.drain, open);
+        let limits = config.connections;
+        let callers = Arc::new(http::Callers::new(config.host, &config.hosts, &config.origins));
+        let serve_http =
+            listen::serve(http, http::router(app.clone(), callers.clone()), limits, stopped.clone(), config.drain, &app.recorder);
+        let serve_metrics =
+            listen::serve(metrics, metrics::router(app.clone(), callers), limits, stopped.clone(), config.drain, &app.recorder);
         let serve_control = async {
             if let Some((control, listener)) = control {
                 control.serve(listener, stopped, config.drain).await;

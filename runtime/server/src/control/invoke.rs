@@ -5,8 +5,8 @@ use super::requests::{Answered, check_class, ready, stored_form, taken, wire_for
 use super::session::Session;
 use super::{Control, Principal};
 use crate::app::App;
+use crate::bodies::{BodyRoom, ROOM_BYTES_MAX};
 use crate::inference::{blocking, invoke};
-use crate::limits::BODIES_IN_FLIGHT_BYTES_MAX;
 use crate::model::{Model, dtype_of};
 use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
 use atoll_control::{
@@ -19,7 +19,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Calls that a connection has remembered.
 #[derive(Default)]
@@ -85,13 +84,13 @@ impl Control {
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
         let app = self.app.clone();
         let read = move || {
-            let mut reader = Reader { store: &store, tenant: &tenant, attachments, app: &app, permits: Vec::new() };
+            let mut reader = Reader { store: &store, tenant: &tenant, attachments, app: &app, rooms: Vec::new() };
             let requests: Result<Vec<StageRequest>, Refusal> =
                 stages.iter().enumerate().map(|(index, _)| reader.stage(&stages, index)).collect();
-            let permits = reader.permits;
-            requests.map(|requests| (requests, stages, permits))
+            let rooms = reader.rooms;
+            requests.map(|requests| (requests, stages, rooms))
         };
-        let (requests, stages, _permits) = blocking(read).await.ok_or_else(panicked)??;
+        let (requests, stages, _rooms) = blocking(read).await.ok_or_else(panicked)??;
         let deadline = plan.deadline_us.map(Duration::from_micros);
         let request = ChainRequest { stages: requests, class: Some(class), priority: 0, deadline, times_launches: false };
         let result = invoke(&self.app.engine, request).await.blame()?;
@@ -149,7 +148,7 @@ struct Reader<'a> {
     attachments: Attachments,
     app: &'a App,
     /// Room for the bytes that were read.
-    permits: Vec<OwnedSemaphorePermit>,
+    rooms: Vec<BodyRoom>,
 }
 
 impl Reader<'_> {
@@ -194,15 +193,16 @@ impl Reader<'_> {
         bytes: u64,
         read: impl FnOnce() -> io::Result<Vec<u8>>,
     ) -> Result<StageInput, Refusal> {
-        if bytes > BODIES_IN_FLIGHT_BYTES_MAX as u64 {
+        if bytes > ROOM_BYTES_MAX as u64 {
             let name = &metadata.name;
-            return Err(bad_request(format!("input `{name}` has {bytes} bytes; at most {BODIES_IN_FLIGHT_BYTES_MAX} are taken")));
+            return Err(bad_request(format!("input `{name}` has {bytes} bytes; at most {ROOM_BYTES_MAX} are taken")));
         }
-        let permit = self.app.reserve_body(bytes as usize).ok_or_else(|| Refusal {
-            kind: RefusalKind::Busy,
-            message: format!("there is no room for {bytes} bytes of input now; try again later"),
-        })?;
-        self.permits.push(permit);
+        let mut room = self.app.bodies.room();
+        if !room.grow_to(bytes as usize) {
+            let message = format!("there is no room for {bytes} bytes of input now; try again later");
+            return Err(Refusal { kind: RefusalKind::Busy, message });
+        }
+        self.rooms.push(room);
         Ok(StageInput::Tensor(InputTensor { dtype: dtype_of(form.datatype), shape: form.shape, bytes: read().blame()? }))
     }
 }

@@ -1,20 +1,26 @@
 //! Bodies of requests: bounded in size, time and number, unpacked if they are compressed.
+//!
+//! Memory is reserved for the bytes that have arrived, never for those that a client announces: to announce costs nothing.
 
 use super::error::ApiError;
 use crate::app::App;
+use crate::bodies::BodyRoom;
 use crate::limits::{BODY_TIMEOUT, SMALL_BODY_BYTES_MAX};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use std::io::Read;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// How much is unpacked between two reservations.
+const UNPACK_CHUNK_BYTES: usize = 256 << 10;
 
 /// A body and its share of the bytes that may be in flight.
 pub(super) struct Received {
     pub(super) bytes: Bytes,
-    pub(super) permit: OwnedSemaphorePermit,
+    pub(super) room: BodyRoom,
 }
 
 /// Reads the body of an inference request.
@@ -25,38 +31,51 @@ pub(super) async fn receive(app: &App, headers: &HeaderMap, body: Body) -> Resul
     if announced.is_some_and(|bytes| bytes > bytes_max) {
         return Err(too_large(bytes_max));
     }
-    // What is unpacked, or comes in chunks, may turn out as large as is allowed.
-    let reserved = announced.filter(|_| encoding == Encoding::Identity).unwrap_or(bytes_max);
-    let permit = app.reserve_body(reserved).ok_or_else(|| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the requests in flight take all the memory that bodies may take; try again later")
-    })?;
-    let packed = read(body, bytes_max).await?;
-    let bytes = match encoding {
-        Encoding::Identity => packed,
-        encoding => crate::inference::blocking(move || unpack(&packed, encoding, bytes_max)).await.ok_or_else(ApiError::panicked)??,
-    };
-    Ok(Received { bytes, permit })
+    let Received { bytes, mut room } = read(app, body, bytes_max).await?;
+    if encoding == Encoding::Identity {
+        return Ok(Received { bytes, room });
+    }
+    let unpacked = move || unpack(&bytes, encoding, bytes_max, &mut room).map(|bytes| Received { bytes, room });
+    crate::inference::blocking(unpacked).await.ok_or_else(ApiError::panicked)?
 }
 
 /// Reads a body that carries no tensors; an empty one is as good as `{}`.
-pub(super) async fn small_json<T: DeserializeOwned + Default>(body: Body) -> Result<T, ApiError> {
-    let bytes = read(body, SMALL_BODY_BYTES_MAX).await?;
+pub(super) async fn small_json<T: DeserializeOwned + Default>(app: &App, body: Body) -> Result<T, ApiError> {
+    let Received { bytes, room: _room } = read(app, body, SMALL_BODY_BYTES_MAX).await?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }
     serde_json::from_slice(&bytes).map_err(|e| ApiError::bad_request(format!("the JSON of the body cannot be read: {e}")))
 }
 
-async fn read(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
-    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, bytes_max).collect()).await;
-    let collected = collected.map_err(|_| {
-        ApiError::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs()))
-    })?;
-    match collected {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
-        Err(error) => Err(ApiError::bad_request(format!("the body broke off: {error}"))),
+async fn read(app: &App, mut body: Body, bytes_max: usize) -> Result<Received, ApiError> {
+    let deadline = Instant::now() + BODY_TIMEOUT;
+    let (mut room, mut parts, mut bytes) = (app.bodies.room(), Vec::new(), 0);
+    loop {
+        let frame = timeout_at(deadline, timeout(app.body_pause, body.frame())).await;
+        let frame = frame.map_err(|_| too_slow(format!("did not arrive within {} seconds", BODY_TIMEOUT.as_secs())))?;
+        let frame = frame.map_err(|_| too_slow(format!("paused for {} seconds", app.body_pause.as_secs_f64())))?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| ApiError::bad_request(format!("the body broke off: {error}")))?;
+        let Ok(part) = frame.into_data() else { continue };
+        bytes += part.len();
+        if bytes > bytes_max {
+            return Err(too_large(bytes_max));
+        }
+        reserve(&mut room, bytes)?;
+        parts.push(part);
     }
+    let bytes = if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() };
+    Ok(Received { bytes, room })
+}
+
+fn reserve(room: &mut BodyRoom, bytes: usize) -> Result<(), ApiError> {
+    let full = "the requests in flight take all the memory that bodies may take; try again later";
+    if room.grow_to(bytes) { Ok(()) } else { Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, full)) }
+}
+
+fn too_slow(how: String) -> ApiError {
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, format!("the body {how}"))
 }
 
 fn too_large(bytes_max: usize) -> ApiError {
@@ -85,24 +104,30 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, ApiError> {
     }
 }
 
-fn unpack(packed: &[u8], encoding: Encoding, bytes_max: usize) -> Result<Bytes, ApiError> {
-    let mut bytes = Vec::new();
-    let mut read = |reader: &mut dyn Read| reader.take(bytes_max as u64 + 1).read_to_end(&mut bytes);
-    let count = match encoding {
-        Encoding::Identity => read(&mut &*packed),
-        Encoding::Gzip => read(&mut MultiGzDecoder::new(packed)),
-        Encoding::Deflate => read(&mut ZlibDecoder::new(packed)),
+/// Unpacks a body, for whose packed bytes there is room already.
+fn unpack(packed: &[u8], encoding: Encoding, bytes_max: usize, room: &mut BodyRoom) -> Result<Bytes, ApiError> {
+    let mut reader: Box<dyn Read + '_> = match encoding {
+        Encoding::Identity => Box::new(packed),
+        Encoding::Gzip => Box::new(MultiGzDecoder::new(packed)),
+        Encoding::Deflate => Box::new(ZlibDecoder::new(packed)),
     };
-    match count {
-        Ok(count) if count > bytes_max => Err(too_large(bytes_max)),
-        Ok(_) => Ok(bytes.into()),
-        Err(error) => Err(ApiError::bad_request(format!("the body cannot be unpacked: {error}"))),
+    let mut bytes = Vec::new();
+    loop {
+        reserve(room, packed.len() + bytes.len() + UNPACK_CHUNK_BYTES)?;
+        let read = reader.by_ref().take(UNPACK_CHUNK_BYTES as u64).read_to_end(&mut bytes);
+        match read {
+            Ok(0) => return Ok(bytes.into()),
+            Ok(_) if bytes.len() > bytes_max => return Err(too_large(bytes_max)),
+            Ok(_) => {}
+            Err(error) => return Err(ApiError::bad_request(format!("the body cannot be unpacked: {error}"))),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bodies::Bodies;
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use std::io::Write;
@@ -113,6 +138,7 @@ mod tests {
         packer.write_all(&vec![0; 1 << 20]).unwrap();
         let packed = packer.finish().unwrap();
         assert!(packed.len() < 4096);
+        let unpack = |packed: &[u8], encoding, most| unpack(packed, encoding, most, &mut Bodies::new().room());
         assert_eq!(unpack(&packed, Encoding::Gzip, 1 << 20).unwrap().len(), 1 << 20);
         assert_eq!(unpack(&packed, Encoding::Gzip, (1 << 20) - 1).unwrap_err().status, StatusCode::PAYLOAD_TOO_LARGE);
         assert_eq!(unpack(&packed[..20], Encoding::Gzip, 1 << 20).unwrap_err().status, StatusCode::BAD_REQUEST);

@@ -37,7 +37,7 @@ pub(super) async fn infer(
     let model = app.find(&path.name, path.version.as_deref())?;
     model.note_request();
     let json_bytes = json_bytes(&headers)?;
-    let Received { bytes, permit: _permit } = body::receive(&app, &headers, body).await?;
+    let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
     let (terms, fitted) = offload(bytes.len(), {
         let model = model.clone();
         move || decode(&model, &bytes, json_bytes)

@@ -1,6 +1,7 @@
 //! The routes of KServe v2 and of Triton's extensions, one file per concern.
 
 mod body;
+mod callers;
 mod error;
 mod health;
 mod infer;
@@ -17,6 +18,7 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
+pub(crate) use callers::{Callers, check_caller};
 use error::ApiError;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -28,8 +30,13 @@ struct ModelPath {
     version: Option<String>,
 }
 
+/// The routes that tell whether the server is alive and ready.
+pub(crate) fn health_routes() -> Router<Arc<App>> {
+    Router::new().route("/v2/health/live", get(health::live)).route("/v2/health/ready", get(health::ready))
+}
+
 /// All routes of the protocol.
-pub(crate) fn router(app: Arc<App>) -> Router {
+pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>) -> Router {
     let model = Router::new()
         .route("/", get(metadata::model))
         .route("/ready", get(health::model_ready))
@@ -40,8 +47,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v2", get(metadata::server))
         .route("/v2/", get(metadata::server))
-        .route("/v2/health/live", get(health::live))
-        .route("/v2/health/ready", get(health::ready))
+        .merge(health_routes())
         .route("/v2/models/stats", get(statistics::all))
         .nest("/v2/models/{name}", model.clone())
         .nest("/v2/models/{name}/versions/{version}", model)
@@ -54,6 +60,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(shared_memory::routes("cudasharedmemory"))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(callers, check_caller))
         .layer(from_fn_with_state(app.clone(), count))
         .with_state(app)
 }

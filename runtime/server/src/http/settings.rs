@@ -29,16 +29,16 @@ pub(super) async fn logging() -> Json<LogSettings> {
     Json(current_logging())
 }
 
-pub(super) async fn set_logging(body: Body) -> Result<Json<LogSettings>, ApiError> {
-    unchanged(body, current_logging(), "start the daemon with --log").await
+pub(super) async fn set_logging(State(app): State<Arc<App>>, body: Body) -> Result<Json<LogSettings>, ApiError> {
+    unchanged(&app, body, current_logging(), "start the daemon with --log").await
 }
 
 pub(super) async fn trace() -> Json<TraceSettings> {
     Json(TraceSettings::default())
 }
 
-pub(super) async fn set_trace(body: Body) -> Result<Json<TraceSettings>, ApiError> {
-    unchanged(body, TraceSettings::default(), "requests are not traced").await
+pub(super) async fn set_trace(State(app): State<Arc<App>>, body: Body) -> Result<Json<TraceSettings>, ApiError> {
+    unchanged(&app, body, TraceSettings::default(), "requests are not traced").await
 }
 
 pub(super) async fn model_trace(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<TraceSettings>, ApiError> {
@@ -52,12 +52,12 @@ pub(super) async fn set_model_trace(
     body: Body,
 ) -> Result<Json<TraceSettings>, ApiError> {
     app.find(&path.name, path.version.as_deref())?;
-    set_trace(body).await
+    set_trace(State(app), body).await
 }
 
 /// The settings, if the body asks for none that differs. A null asks for the default.
-async fn unchanged<T: Serialize>(body: Body, current: T, remedy: &str) -> Result<Json<T>, ApiError> {
-    let wanted: Map<String, Value> = small_json(body).await?;
+async fn unchanged<T: Serialize>(app: &App, body: Body, current: T, remedy: &str) -> Result<Json<T>, ApiError> {
+    let wanted: Map<String, Value> = small_json(app, body).await?;
     let settings = serde_json::to_value(&current).unwrap_or_default();
     for (name, value) in wanted.iter().filter(|(_, value)| !value.is_null()) {
         match settings.get(name) {

@@ -1,5 +1,6 @@
 //! What the server itself counts; the engine counts the rest.
 
+use crate::places::ClosedCounts;
 use atoll_engine::{Class, DeviceId, InvocationResult, InvokeError};
 use axum::http::StatusCode;
 use std::sync::Arc;
@@ -71,6 +72,8 @@ pub(crate) struct Recorder {
     responses: [AtomicU64; 5],
     /// Connections that are open now, on both ports.
     pub(crate) connections: Arc<AtomicUsize>,
+    /// Connections that were closed for doing nothing, on both ports.
+    pub(crate) closed: Arc<ClosedCounts>,
 }
 
 /// Counters of the requests for the models of one device.
@@ -92,6 +95,7 @@ impl Recorder {
             devices: std::iter::repeat_with(DeviceRecorder::default).take(devices).collect(),
             responses: Default::default(),
             connections: Arc::default(),
+            closed: Arc::default(),
         }
     }
 

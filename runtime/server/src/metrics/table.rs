@@ -8,6 +8,7 @@ use super::recorder::{BUCKETS_NS, CLASSES, DeviceRecorder, Outcome, Recorder, cl
 use super::text::{Labels, Samples};
 use super::usage::{per_row, per_row_and};
 use crate::model::Model;
+use crate::places::Closed;
 use atoll_engine::{
     Class, ComputeUnitUse, EngineStatistics, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory,
     UsageRow,
@@ -345,6 +346,16 @@ pub(super) const METRICS: &[Metric] = &[
     of_daemon(Kind::Gauge, "atoll_connections", "Open connections", |s, out| {
         out.integer(&[], s.recorder.connections.load(Ordering::Relaxed) as u64)
     }),
+    of_daemon(
+        Kind::Counter,
+        "atoll_connections_closed_total",
+        "Connections closed by the daemon for doing nothing, by reason",
+        |s, out| {
+            for why in Closed::ALL {
+                out.integer(&[("reason", why.label())], s.recorder.closed.of(why));
+            }
+        },
+    ),
     of_daemon(Kind::Gauge, "atoll_build_info", "Always 1; the labels say what runs", |_, out| {
         out.number(&[("version", env!("CARGO_PKG_VERSION"))], 1.0)
     }),

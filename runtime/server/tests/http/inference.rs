@@ -105,7 +105,7 @@ fn every_failure_of_the_engine_has_a_status() {
     let over_quota = InvokeError::OverQuota { tenant: Default::default(), wanted: 3, constants: 1, free: 2, quota: 2 };
     for (error, status, text) in [
         (InvokeError::BadInput("input `in` has shape [1, 4]".into()), 400, "`in`"),
-        (InvokeError::QueueFull { capacity: 64 }, 503, "64 invocations wait"),
+        (InvokeError::QueueFull { capacity: 64 }, 503, "64 invocations of this class wait"),
         (out_of_memory, 503, "needs 3 bytes"),
         (over_quota, 503, "tenant `local` has a quota of 2 bytes"),
         (InvokeError::DeadlineExceeded, 504, "deadline"),

@@ -1,5 +1,6 @@
 //! The daemon over real sockets, with a scripted engine behind it.
 
+mod connections;
 mod inference;
 mod repository;
 mod routes;

@@ -9,8 +9,9 @@ use crate::output::{parse_bytes, print};
 use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
 use atoll_client::default_socket;
-use atoll_server::{Access, ControlConfig, ServeError, Server, ServerConfig, limits, terminated};
+use atoll_server::{Access, ConnectionLimits, ControlConfig, ServeError, Server, ServerConfig, limits, terminated};
 use clap::ArgAction;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,6 +59,14 @@ pub(crate) struct Args {
     /// Largest body of a request, as in 64M
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = limits::BODY_BYTES_MAX_DEFAULT as u64)]
     body_bytes_max: u64,
+
+    /// A name, besides addresses and localhost, by which clients may call the daemon (the header Host). Beyond loopback any name will do unless one is given
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+
+    /// Web pages of this origin may call the daemon, as in https://dash.example; others may not
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
 
     /// Whether /v2/health/ready waits for every model of the repository: with true, the server is not ready while one has failed to load (unloading that one gives it up); with false, it
     /// is ready as soon as each is loaded or has failed. As Triton's
@@ -136,6 +145,9 @@ impl Args {
             http_port: self.http_port,
             metrics_port: self.metrics_port,
             body_bytes_max: usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX),
+            connections: ConnectionLimits::for_open_files(raise_open_files()),
+            hosts: self.allow_host,
+            origins: self.allow_origin,
             strict_readiness: self.strict_readiness,
             exit_on_error: self.exit_on_error,
             drain: Duration::from_secs(self.drain_seconds),
@@ -144,6 +156,14 @@ impl Args {
         };
         Ok((config, self.devices))
     }
+}
+
+/// Lets the process open as many files as the system allows it, and says how many. The usual limit of 1,024 is for programs that call `select`.
+fn raise_open_files() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    // No limit is none in practice.
+    if raised.is_ok() { maximum.unwrap_or(u64::MAX) } else { current.unwrap_or(u64::MAX) }
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {

@@ -51,13 +51,24 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
-        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n", body.len());
+        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
         request.push_str("\r\n");
         let request = [request.as_bytes(), body].concat();
         self.stream.write_all(&request).unwrap();
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Waits until the server closes the connection. What it sends before is dropped.
+    pub(crate) fn closed(&mut self) {
+        let mut chunk = [0; 4096];
+        while matches!(self.stream.read(&mut chunk), Ok(1..)) {}
     }
 
     pub(crate) fn receive(&mut self) -> Answer {

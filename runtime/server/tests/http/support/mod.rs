@@ -9,7 +9,7 @@ pub(crate) use double::{Behaviour, Double};
 pub(crate) use model::{write_bundle, write_changed_bundle};
 
 use atoll_kgraph::SizeRanges;
-use atoll_server::{CompileFailure, CompileProgress, CompilerService, ServeError, Server, ServerConfig};
+use atoll_server::{CompileFailure, CompileProgress, CompilerService, ConnectionLimits, ServeError, Server, ServerConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub(crate) struct Options {
     pub(crate) compiler: Option<Arc<Compiler>>,
     pub(crate) body_bytes_max: Option<usize>,
     pub(crate) drain: Option<Duration>,
+    pub(crate) connections: Option<ConnectionLimits>,
     /// Readiness that is not strict.
     pub(crate) lax_readiness: bool,
 }
@@ -67,6 +68,7 @@ impl Daemon {
             ..ServerConfig::new(folder.path().join("repository"), folder.path().join("cache"))
         };
         config.body_bytes_max = options.body_bytes_max.unwrap_or(config.body_bytes_max);
+        config.connections = options.connections.unwrap_or(config.connections);
         config.strict_readiness = !options.lax_readiness;
         config.drain = options.drain.unwrap_or(config.drain);
         let _ = std::fs::remove_file(folder.path().join("ready"));

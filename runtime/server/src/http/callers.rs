@@ -1,0 +1,106 @@
+//! Which web pages, and under which names, may call the server.
+//!
+//! A browser sends requests for any page that it shows. Without these checks a page could load and unload the models of a daemon on its reader's machine: by a request across origins (the header
+//! `Origin` names the page), or under a name of its own that it had resolved to the daemon's address (the header `Host` has that name). Programs send no `Origin` and call the daemon by its
+//! address or a name that its operator knows.
+
+use super::error::ApiError;
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The rule.
+#[derive(Debug)]
+pub(crate) struct Callers {
+    /// Names of the server; any where `None`.
+    hosts: Option<Vec<String>>,
+    origins: Vec<String>,
+}
+
+impl Callers {
+    /// A server that listens on `address`, which its clients may call by `hosts`, addresses and `localhost`, and pages of `origins`.
+    pub(crate) fn new(address: IpAddr, hosts: &[String], origins: &[String]) -> Callers {
+        let is_open = hosts.is_empty() && !address.is_loopback();
+        let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        Callers { hosts: (!is_open).then(|| lower(hosts)), origins: lower(origins) }
+    }
+
+    fn check(&self, headers: &HeaderMap) -> Result<(), String> {
+        let host = self.check_host(headers)?;
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
+        let is_own = host.is_some_and(|host| origin.split_once("://").is_some_and(|(_, of)| of == host.as_str()));
+        if is_own || self.origins.contains(&origin) {
+            return Ok(());
+        }
+        Err(format!("pages of {origin:?} may not call this server; whoever runs it may allow them with --allow-origin"))
+    }
+
+    /// The authority by which the server was called, if the client says it.
+    fn check_host(&self, headers: &HeaderMap) -> Result<Option<Authority>, String> {
+        let Some(value) = headers.get(header::HOST) else { return Ok(None) };
+        let authority = value.to_str().ok().map(str::to_ascii_lowercase).and_then(|text| text.parse::<Authority>().ok());
+        let authority = authority.ok_or_else(|| format!("{value:?} is no value for the header Host"))?;
+        let Some(hosts) = &self.hosts else { return Ok(Some(authority)) };
+        let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+        if name == "localhost" || name.parse::<IpAddr>().is_ok() || hosts.iter().any(|host| host == name) {
+            return Ok(Some(authority));
+        }
+        Err(format!("this server is not called {name:?}; use its address, or have whoever runs it allow the name with --allow-host"))
+    }
+}
+
+/// Refuses callers that the rule does not allow.
+pub(crate) async fn check_caller(State(callers): State<Arc<Callers>>, request: Request, next: Next) -> Response {
+    match callers.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(message) => ApiError::new(StatusCode::FORBIDDEN, message).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(callers: &Callers, host: &str, origin: Option<&str>) -> Result<(), String> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        callers.check(&headers)
+    }
+
+    #[test]
+    fn on_loopback_only_known_names_are_served() {
+        let callers = Callers::new([127, 0, 0, 1].into(), &["GPU-box".into()], &[]);
+        for host in ["localhost:8000", "LOCALHOST", "127.0.0.1:8000", "[::1]:8000", "10.1.2.3", "gpu-BOX:8000"] {
+            assert_eq!(check(&callers, host, None), Ok(()), "{host}");
+        }
+        for host in ["evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "", "a b"] {
+            assert!(check(&callers, host, None).is_err(), "{host}");
+        }
+    }
+
+    #[test]
+    fn beyond_loopback_any_name_is_served_unless_names_are_given() {
+        let everywhere = [0, 0, 0, 0].into();
+        assert_eq!(check(&Callers::new(everywhere, &[], &[]), "atoll.cluster.local:8000", None), Ok(()));
+        assert!(check(&Callers::new(everywhere, &["other".into()], &[]), "atoll.cluster.local:8000", None).is_err());
+    }
+
+    #[test]
+    fn pages_of_other_origins_are_refused_unless_allowed() {
+        let callers = Callers::new([127, 0, 0, 1].into(), &[], &["https://dash.example".into()]);
+        for origin in ["http://127.0.0.1:8000", "https://dash.example", "HTTPS://DASH.example"] {
+            assert_eq!(check(&callers, "127.0.0.1:8000", Some(origin)), Ok(()), "{origin}");
+        }
+        for origin in ["null", "http://127.0.0.1:9000", "http://evil.example", "https://dash.example:444"] {
+            assert!(check(&callers, "127.0.0.1:8000", Some(origin)).is_err(), "{origin}");
+        }
+    }
+}

@@ -26,7 +26,7 @@ Examples:
   atoll serve --model-repository models/ --host 0.0.0.0 --policy sequential --log-format json
 
 A repository holds NAME.kg, NAME.onnx (compiled on first load, then cached) or NAME/1/model.onnx.
-A file NAME.toml says how a model is served:  class = \"real-time\",  queue_capacity = 64  and  device = \"host:1\", where it is
+A file NAME.toml says how a model is served:  class = \"real-time\",  queue_capacity = 64 (for each class)  and  device = \"host:1\", where it is
 to be; a model that names no device goes to the one with the least on it.";
 
 /// Serve the models of a folder over HTTP (KServe v2), with metrics for Prometheus.

@@ -10,12 +10,12 @@ use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
 use atoll_fleet::Inference;
 use atoll_kgraph::{Bundle, BundleError};
 use atoll_protocol::MODEL_VERSION;
-use atoll_sealed::{Digest, Sealed};
-use atoll_store::{Deployment, DeploymentKey, Store, StoreError};
+use atoll_sealed::Sealed;
+use atoll_store::{Deployment, DeploymentKey, HeldBundle, Store, StoreError};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::OwnedMutexGuard;
 
 /// A function that was deployed.
 #[derive(Clone)]
@@ -64,10 +64,26 @@ pub(crate) struct Deployed {
     engine: Arc<dyn Inference>,
     store: Arc<Store>,
     trust_tenants: bool,
-    /// Written by whoever holds `changing`.
+    /// A tenant's are written by whoever has the tenant's turn.
     functions: RwLock<BTreeMap<FunctionKey, Arc<DeployedFunction>>>,
-    /// Held while functions are deployed or removed: one at a time, on a thread that may block.
-    changing: Mutex<()>,
+    turns: Turns,
+}
+
+/// Functions of a tenant are deployed and removed one at a time. Whoever waits for the turn keeps no thread, and other tenants do not wait.
+#[derive(Default)]
+struct Turns(Mutex<BTreeMap<Tenant, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    async fn take(&self, tenant: &Tenant) -> Turn {
+        let turn = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant.clone()).or_default().clone();
+        Turn { tenant: tenant.clone(), _turn: turn.lock_owned().await }
+    }
+}
+
+/// The right to change a tenant's functions.
+pub(crate) struct Turn {
+    tenant: Tenant,
+    _turn: OwnedMutexGuard<()>,
 }
 
 impl Deployed {
@@ -78,26 +94,35 @@ impl Deployed {
             (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, model }))
         });
         let functions = RwLock::new(waiting.collect());
-        Deployed { engine, store, trust_tenants, functions, changing: Mutex::default() }
+        Deployed { engine, store, trust_tenants, functions, turns: Turns::default() }
+    }
+
+    /// Waits for a tenant's turn.
+    pub(crate) async fn turn(&self, tenant: &Tenant) -> Turn {
+        self.turns.take(tenant).await
     }
 
     /// Brings what the store knows back onto the device. What cannot be is listed with the reason.
     pub(crate) async fn restore(self: &Arc<Self>) {
-        let this = self.clone();
-        // A panic has been reported.
-        let _ = blocking(move || {
-            let _turn = this.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            for (DeploymentKey { tenant, name }, deployment) in this.store.deployments() {
-                let key = FunctionKey { tenant, name };
-                let function = this.load_again(&key, deployment);
-                match &function.model {
-                    Ok(_) => tracing::info!(function = %key, "deployed function is back"),
-                    Err(reason) => tracing::error!(function = %key, reason, "deployed function cannot be brought back"),
-                }
-                this.insert(function);
-            }
-        })
-        .await;
+        for (DeploymentKey { tenant, name }, deployment) in self.store.deployments() {
+            let turn = self.turn(&tenant).await;
+            let (this, key) = (self.clone(), FunctionKey { tenant, name });
+            // A panic has been reported.
+            let _ = blocking(move || this.restore_one(&turn, &key, deployment)).await;
+        }
+    }
+
+    fn restore_one(&self, _turn: &Turn, key: &FunctionKey, deployment: Deployment) {
+        // Its tenant may have removed or replaced it since.
+        if self.find(key).is_none_or(|function| function.model.is_ok() || function.deployment != deployment) {
+            return;
+        }
+        let function = self.load_again(key, deployment);
+        match &function.model {
+            Ok(_) => tracing::info!(function = %key, "deployed function is back"),
+            Err(reason) => tracing::error!(function = %key, reason, "deployed function cannot be brought back"),
+        }
+        self.insert(function);
     }
 
     pub(crate) fn find(&self, key: &FunctionKey) -> Option<Arc<DeployedFunction>> {
@@ -129,7 +154,7 @@ impl Deployed {
     /// Deploys a bundle, in the place of the tenant's function of that name. On an error that one stays. Blocks.
     pub(crate) fn deploy(
         &self,
-        tenant: &Tenant,
+        turn: &Turn,
         limits: &TenantLimits,
         how: How,
         content: &Sealed,
@@ -137,13 +162,8 @@ impl Deployed {
         if let Some(name) = &how.name {
             check_name(name)?;
         }
-        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (digest, path) = self.store.write_bundle(content)?;
-        let deployed = self.deploy_file(tenant, limits, how, digest, &path, content.bytes());
-        if deployed.is_err() {
-            self.store.discard_bundle(digest);
-        }
-        deployed
+        let held = self.store.write_bundle(content)?;
+        self.deploy_file(&turn.tenant, limits, how, &held, content.bytes())
     }
 
     fn deploy_file(
@@ -151,11 +171,10 @@ impl Deployed {
         tenant: &Tenant,
         limits: &TenantLimits,
         how: How,
-        digest: Digest,
-        path: &Path,
+        held: &HeldBundle<'_>,
         bundle_bytes: u64,
     ) -> Result<Arc<DeployedFunction>, DeployError> {
-        let bundle = Bundle::open(path).map_err(|error| error.about("what was sent"))?;
+        let bundle = Bundle::open(&held.path()).map_err(|error| error.about("what was sent"))?;
         let name = how.name.unwrap_or_else(|| bundle.graph().name.clone());
         check_name(&name)?;
         let key = FunctionKey { tenant: tenant.clone(), name };
@@ -163,7 +182,7 @@ impl Deployed {
         self.check_limits(limits, &key)?;
         let deployed_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let deployment =
-            Deployment { bundle: digest, bundle_bytes, class: how.class, private: how.private, deployed_s, device: how.device };
+            Deployment { bundle: held.digest(), bundle_bytes, class: how.class, private: how.private, deployed_s, device: how.device };
         if let Some(old) = &old {
             let same = Deployment { deployed_s: old.deployment.deployed_s, ..deployment.clone() };
             if old.model.is_ok() && old.deployment == same {
@@ -188,8 +207,8 @@ impl Deployed {
     }
 
     /// Takes a function off the device and forgets it. Whether there was one. Blocks until its invocations are over.
-    pub(crate) fn remove(&self, key: &FunctionKey) -> Result<bool, DeployError> {
-        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn remove(&self, turn: Turn, name: String) -> Result<bool, DeployError> {
+        let key = &FunctionKey { tenant: turn.tenant.clone(), name };
         if self.find(key).is_none() {
             return Ok(false);
         }
@@ -254,4 +273,23 @@ fn check_name(name: &str) -> Result<(), DeployError> {
         return Ok(());
     }
     Err(DeployError::BadName(name.chars().take(FUNCTION_NAME_BYTES_MAX).flat_map(char::escape_debug).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn a_tenant_waits_for_its_own_changes_and_not_for_those_of_others() {
+        let turns = Turns::default();
+        let [a, b]: [Tenant; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+        let soon = Duration::from_millis(20);
+        let first = turns.take(&a).await;
+        assert!(timeout(soon, turns.take(&a)).await.is_err());
+        assert!(timeout(soon, turns.take(&b)).await.is_ok());
+        drop(first);
+        assert!(timeout(soon, turns.take(&a)).await.is_ok());
+    }
 }

@@ -24,4 +24,4 @@ mod store;
 pub use deployment::{Deployment, DeploymentKey};
 pub use error::StoreError;
 pub use object::{Form, Limit, ObjectInfo, Quota, Usage};
-pub use store::{Lease, Store, StoreConfig, StoreStatistics};
+pub use store::{HeldBundle, Lease, Store, StoreConfig, StoreStatistics};

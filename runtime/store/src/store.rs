@@ -38,6 +38,8 @@ struct State {
     objects: BTreeMap<Digest, Object>,
     shelves: BTreeMap<Tenant, Shelf>,
     deployments: BTreeMap<DeploymentKey, Deployment>,
+    /// How often each bundle is held that somebody deploys just now.
+    held_bundles: BTreeMap<Digest, usize>,
     /// What is in memory: best-effort first, then by last use.
     residents: BTreeSet<(bool, u64, Digest)>,
     /// Their bytes.
@@ -127,6 +129,7 @@ impl Store {
             objects: BTreeMap::new(),
             shelves: BTreeMap::new(),
             deployments: contents.deployments.into_iter().collect(),
+            held_bundles: BTreeMap::new(),
             residents: BTreeSet::new(),
             in_memory_bytes: 0,
             uses: 0,
@@ -277,20 +280,24 @@ impl Store {
 
     // Deployed functions.
 
-    /// Writes the file of a bundle, and gives its name and where it is. It stays until [`Store::withdraw`], or [`Store::discard_bundle`] where nothing is deployed from it.
-    /// The caller sees to it that one function at a time is deployed or withdrawn.
-    pub fn write_bundle(&self, content: &Sealed) -> Result<(Digest, PathBuf), StoreError> {
+    /// Writes the file of a bundle. It stays as long as it is held or a function is deployed from it.
+    pub fn write_bundle(&self, content: &Sealed) -> Result<HeldBundle<'_>, StoreError> {
         let staged = self.bundles.stage(content)?;
-        let (digest, path) = (staged.digest, self.bundles.path(&staged.digest));
+        let held = self.hold_bundle(staged.digest);
         // Other functions may be deployed from the same bundle; what they have mapped stays theirs.
         self.bundles.publish(staged)?;
-        Ok((digest, path))
+        Ok(held)
     }
 
-    /// Removes the file of a bundle that nothing is deployed from.
-    pub fn discard_bundle(&self, digest: Digest) {
-        let state = self.lock();
-        if !state.deployments.values().any(|deployment| deployment.bundle == digest) {
+    fn hold_bundle(&self, digest: Digest) -> HeldBundle<'_> {
+        *self.lock().held_bundles.entry(digest).or_default() += 1;
+        HeldBundle { store: self, digest }
+    }
+
+    /// Removes the file of a bundle that nobody holds and nothing is deployed from.
+    fn remove_unused_bundle(&self, state: &State, digest: Digest) {
+        let is_deployed = state.deployments.values().any(|deployment| deployment.bundle == digest);
+        if !is_deployed && !state.held_bundles.contains_key(&digest) {
             self.bundles.remove(&digest);
         }
     }
@@ -304,10 +311,8 @@ impl Store {
     pub fn deploy(&self, key: DeploymentKey, deployment: Deployment) -> Result<(), StoreError> {
         let mut state = self.lock();
         state.apply(Change { deploy: vec![(key.clone(), deployment.clone())], ..Change::default() })?;
-        let old = state.deployments.insert(key, deployment);
-        drop(state);
-        if let Some(old) = old {
-            self.discard_bundle(old.bundle);
+        if let Some(old) = state.deployments.insert(key, deployment) {
+            self.remove_unused_bundle(&state, old.bundle);
         }
         Ok(())
     }
@@ -319,10 +324,8 @@ impl Store {
             return Ok(false);
         }
         state.apply(Change { withdraw: vec![key.clone()], ..Change::default() })?;
-        let old = state.deployments.remove(key);
-        drop(state);
-        if let Some(old) = old {
-            self.discard_bundle(old.bundle);
+        if let Some(old) = state.deployments.remove(key) {
+            self.remove_unused_bundle(&state, old.bundle);
         }
         Ok(true)
     }
@@ -334,6 +337,38 @@ impl Store {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A bundle that is kept while somebody works with its file.
+#[derive(Debug)]
+pub struct HeldBundle<'a> {
+    store: &'a Store,
+    digest: Digest,
+}
+
+impl HeldBundle<'_> {
+    /// Its name.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Where its file is.
+    pub fn path(&self) -> PathBuf {
+        self.store.bundle_path(&self.digest)
+    }
+}
+
+impl Drop for HeldBundle<'_> {
+    fn drop(&mut self) {
+        let mut state = self.store.lock();
+        if let Some(count) = state.held_bundles.get_mut(&self.digest) {
+            *count -= 1;
+            if *count == 0 {
+                state.held_bundles.remove(&self.digest);
+            }
+        }
+        self.store.remove_unused_bundle(&state, self.digest);
     }
 }
 

@@ -190,12 +190,19 @@ fn deployments_are_kept_with_their_bundles() {
         device: private.then(|| "host:1".into()),
     };
     let store = open(folder.path(), 0);
-    let (digest, path) = store.write_bundle(&Sealed::of("test", b"kg!").unwrap()).unwrap();
+    let held = store.write_bundle(&Sealed::of("test", b"kg!").unwrap()).unwrap();
+    let (digest, path) = (held.digest(), held.path());
+    let held_again = store.write_bundle(&Sealed::of("test", b"kg!").unwrap()).unwrap();
+    drop(held);
+    assert!(path.exists(), "somebody else deploys it just now");
     store.deploy(key("f"), deployment(digest, false)).unwrap();
     store.deploy(key("g"), deployment(digest, true)).unwrap();
-    let (unused, unused_path) = store.write_bundle(&Sealed::of("test", b"bad").unwrap()).unwrap();
-    store.discard_bundle(unused);
-    assert!(!unused_path.exists());
+    drop(held_again);
+    let unused = store.write_bundle(&Sealed::of("test", b"bad").unwrap()).unwrap();
+    let unused_path = unused.path();
+    assert!(unused_path.exists());
+    drop(unused);
+    assert!(!unused_path.exists() && path.exists());
     drop(store);
     let store = open(folder.path(), 0);
     assert_eq!(store.deployments(), [(key("f"), deployment(digest, false)), (key("g"), deployment(digest, true))]);

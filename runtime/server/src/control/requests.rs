@@ -49,10 +49,11 @@ impl Control {
         let class = class.unwrap_or(Class::BestEffort);
         check_class(principal, class)?;
         let content = taken(&mut attachments, bundle)?;
+        let turn = self.deployed.turn(&principal.tenant).await;
         let (deployed, principal) = (self.deployed.clone(), principal.clone());
         let work = move || {
             let content = content.into_sealed().blame()?;
-            deployed.deploy(&principal.tenant, &principal.limits, How { name, class, private, device }, &content).blame()
+            deployed.deploy(&turn, &principal.limits, How { name, class, private, device }, &content).blame()
         };
         let function = blocking(work).await.ok_or_else(panicked)??;
         plain(Answer::Deployed(self.summary(&function)))
@@ -70,8 +71,9 @@ impl Control {
     }
 
     async fn remove(&self, principal: &Principal, name: String) -> Answered {
-        let (deployed, key) = (self.deployed.clone(), FunctionKey { tenant: principal.tenant.clone(), name: name.clone() });
-        match blocking(move || deployed.remove(&key)).await.ok_or_else(panicked)?.blame()? {
+        let turn = self.deployed.turn(&principal.tenant).await;
+        let (deployed, removed) = (self.deployed.clone(), name.clone());
+        match blocking(move || deployed.remove(turn, removed)).await.ok_or_else(panicked)?.blame()? {
             true => plain(Answer::Done),
             false => Err(no_function(&name)),
         }

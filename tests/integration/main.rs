@@ -22,6 +22,7 @@ mod functions;
 mod gpu_check;
 mod gpu_probe;
 mod idempotence;
+mod imports;
 mod interruptions;
 mod isolation;
 mod models;

@@ -21,3 +21,10 @@ pub(crate) struct LaunchedKernel {
     /// Beside what the kernel declares itself.
     pub(crate) dynamic_shared_bytes: u32,
 }
+
+impl Kernels {
+    /// The architecture that the kernels were written for; 0 for a variant that no other runs.
+    pub(crate) fn declared_sm(&self) -> u32 {
+        atoll_target_nvidia::declared_sm(&self.module).unwrap_or(0)
+    }
+}

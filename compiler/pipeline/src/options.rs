@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// How a model is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// Targets of the bundle.
+    /// Targets of the bundle. None, for PTX that is packed, is this machine and the oldest NVIDIA architecture that runs it.
     pub targets: Vec<Target>,
     /// Put NVIDIA kernels through `ptxas`, where there is one: checks them, and records registers and spills. Takes seconds.
     pub assemble: bool,

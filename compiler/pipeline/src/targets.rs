@@ -35,6 +35,12 @@ impl Target {
         if cfg!(feature = "host") { vec![Target::this_host(), Target::NVIDIA] } else { vec![Target::NVIDIA] }
     }
 
+    /// The same for kernels that are there as PTX: for the oldest NVIDIA architecture that is not older than `sm`, 80 for `sm_80`.
+    pub(crate) fn defaults_for(sm: u32) -> Vec<Target> {
+        let nvidia = Architecture::all().find(|architecture| architecture.sm() >= sm).unwrap_or(Architecture::TURING);
+        Target::defaults().into_iter().map(|target| if target == Target::NVIDIA { Target::Nvidia(nvidia) } else { target }).collect()
+    }
+
     /// The best host target that this machine runs, where this crate was built with LLVM; else the one that every machine runs.
     pub fn this_host() -> Target {
         #[cfg(feature = "host")]

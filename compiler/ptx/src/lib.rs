@@ -13,6 +13,7 @@
 //! | [`flow`] | the same analyses over numbers, for graphs that others make |
 //! | [`Instruction::visit_names`] | what an instruction does with each of its operands |
 //! | [`build`] | new kernels, statement by statement |
+//! | [`rename`] | other names for what a module defines |
 //! | [`print()`] | [`Module`] to text |
 //!
 //! What it is not: it knows no targets, no tensors and no kernel graphs, and it never rewrites text by
@@ -36,6 +37,7 @@ mod lex;
 pub mod limits;
 mod parse;
 mod print;
+pub mod rename;
 mod roles;
 mod special;
 mod syntax_error;

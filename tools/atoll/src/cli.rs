@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Compile(commands::compile::Args),
     #[cfg(feature = "compiler")]
     Pack(commands::pack::Args),
+    #[cfg(feature = "compiler")]
+    Import(commands::import::Args),
     Inspect(commands::inspect::Args),
     Serve(commands::serve::Args),
     Infer(commands::infer::Args),

@@ -1,14 +1,16 @@
 //! From a manifest to a kernel graph.
 
+use super::constants::Constants;
 use super::expression::{self, Symbols};
 use super::kernels::{self, KernelSet};
-use super::manifest::{Arg, Buffer, Kind, Manifest, Step, Value};
-use super::{Constant, PackError};
+use super::manifest::{Arg, Buffer, Copy, Fill, Kind, Manifest, Step, Value};
+use super::{PackError, arguments};
 use atoll_frontend::tensor::{Tensor, is_float, wrap_int};
 use atoll_kgraph::{
     Argument, BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, DType, Expr, FORMAT_VERSION, KernelGraph, LaunchSpec, Node, NodeId, NodeKind,
     SymbolId, SymbolSpec,
 };
+use atoll_ptx::{Function, Name};
 use std::collections::BTreeMap;
 
 /// Most nodes that repeated steps may come to; what a graph may have.
@@ -23,7 +25,7 @@ pub(super) struct Planned {
 }
 
 /// Builds the graph; sizes of constants are those of `constants`, by name.
-pub(super) fn build(manifest: &Manifest, kernels: &mut KernelSet, constants: &[Constant]) -> Result<Planned, PackError> {
+pub(super) fn build(manifest: &Manifest, kernels: &mut KernelSet, constants: &Constants) -> Result<Planned, PackError> {
     let symbols: Symbols = manifest.symbols.keys().enumerate().map(|(id, name)| (name.clone(), SymbolId(id as u32))).collect();
     let mut builder = Builder {
         kernels,
@@ -51,7 +53,7 @@ pub(super) fn build(manifest: &Manifest, kernels: &mut KernelSet, constants: &[C
     Ok(Planned { graph, launches })
 }
 
-fn buffers(manifest: &Manifest, symbols: &Symbols, constants: &[Constant]) -> Result<Vec<BufferSpec>, PackError> {
+fn buffers(manifest: &Manifest, symbols: &Symbols, constants: &Constants) -> Result<Vec<BufferSpec>, PackError> {
     let mut weights_end = 0;
     let spec = |(name, buffer): (&String, &Buffer)| {
         let place = || format!("buffer `{name}`");
@@ -69,15 +71,15 @@ fn buffers(manifest: &Manifest, symbols: &Symbols, constants: &[Constant]) -> Re
             shape: shape.map_err(|e| PackError::at(place(), e))?,
             weights_offset: None,
         };
-        match constants.iter().find(|c| c.name == *name) {
-            Some(constant) => {
+        match constants.get(name) {
+            Some(bytes) => {
                 let declared = spec.bytes().eval(&[]).map_err(|e| PackError::at(place(), format!("its size is not fixed: {e}")))?;
-                if u64::try_from(declared) != Ok(constant.bytes.len() as u64) {
-                    let found = constant.bytes.len();
+                if u64::try_from(declared) != Ok(bytes.len() as u64) {
+                    let found = bytes.len();
                     return Err(PackError::at(place(), format!("its file holds {found} bytes, its shape and dtype take {declared}")));
                 }
                 spec.weights_offset = Some(weights_end);
-                weights_end = (weights_end + constant.bytes.len() as u64).next_multiple_of(BUFFER_ALIGN);
+                weights_end = (weights_end + bytes.len() as u64).next_multiple_of(BUFFER_ALIGN);
             }
             None if kind == BufferKind::Const => return Err(PackError::at(place(), "a constant needs a `file`")),
             None if buffer.file.is_some() => return Err(PackError::at(place(), "only constants have a `file`")),
@@ -123,8 +125,8 @@ impl Builder<'_> {
         let at = |reason: String| PackError::at(place, reason);
         match (&step.kernel, &step.copy, &step.fill, step.repeat) {
             (Some(kernel), None, None, None) => self.launch(step, kernel).map_err(|e| PackError::at(format!("{place} (`{kernel}`)"), e)),
-            (None, Some(copy), None, None) => self.copy(&copy.from, &copy.to).map_err(at),
-            (None, None, Some(fill), None) => self.fill(&fill.to, &fill.value).map_err(at),
+            (None, Some(copy), None, None) => self.copy(copy).map_err(at),
+            (None, None, Some(fill), None) => self.fill(fill).map_err(at),
             (None, None, None, Some(_)) if depth == REPEAT_NESTING_MAX => Err(at(format!("more than {depth} repeats inside each other"))),
             (None, None, None, Some(0)) => Err(at("`repeat` is 0".into())),
             (None, None, None, Some(_)) if step.steps.is_empty() => Err(at("`repeat` needs `steps`".into())),
@@ -137,27 +139,50 @@ impl Builder<'_> {
         self.buffers.get(name).copied().ok_or_else(|| format!("there is no buffer `{name}`"))
     }
 
-    fn copy(&mut self, from: &str, to: &str) -> Result<(), String> {
-        let (from, to) = (self.buffer(from)?, self.buffer(to)?);
-        let bytes = self.specs[from.0 as usize].bytes();
-        if bytes != self.specs[to.0 as usize].bytes() {
-            return Err("the two buffers differ in size".into());
+    fn copy(&mut self, copy: &Copy) -> Result<(), String> {
+        let (from, to) = (self.buffer(&copy.from)?, self.buffer(&copy.to)?);
+        let (from_offset, to_offset) = (self.offset(&copy.from_offset)?, self.offset(&copy.to_offset)?);
+        let bytes = match &copy.bytes {
+            Some(bytes) => expr(bytes, &self.symbols)?,
+            None => self.specs[from.0 as usize].bytes(),
+        };
+        if copy.bytes.is_none() && bytes != self.specs[to.0 as usize].bytes() {
+            return Err("the two buffers differ in size; `bytes` says how many are copied".into());
         }
+        self.check_offset(from, &(from_offset.clone() + bytes.clone()))?;
+        self.check_offset(to, &(to_offset.clone() + bytes.clone()))?;
         self.check_written(&[from], &[to])?;
-        self.add("copy", NodeKind::copy(from, to, bytes), vec![from], vec![to], None)
+        let (reads, writes) = (vec![from], vec![to]);
+        self.add("copy", NodeKind::Copy { from, from_offset, to, to_offset, bytes }, reads, writes, None)
     }
 
-    fn fill(&mut self, to: &str, value: &Value) -> Result<(), String> {
-        let to = self.buffer(to)?;
+    fn fill(&mut self, fill: &Fill) -> Result<(), String> {
+        let to = self.buffer(&fill.to)?;
         let spec = &self.specs[to.0 as usize];
-        let pattern = element(spec.dtype, value)?;
-        let kind = NodeKind::Fill { to, offset: Expr::Const(0), bytes: spec.bytes(), pattern };
-        self.add("fill", kind, vec![], vec![to], None)
+        let pattern = element(spec.dtype, &fill.value)?;
+        let offset = self.offset(&fill.offset)?;
+        let bytes = match &fill.bytes {
+            Some(bytes) => expr(bytes, &self.symbols)?,
+            None => spec.bytes(),
+        };
+        self.check_offset(to, &(offset.clone() + bytes.clone()))?;
+        self.add("fill", NodeKind::Fill { to, offset, bytes, pattern }, vec![], vec![to], None)
+    }
+
+    /// A number of bytes that need not be given.
+    fn offset(&self, value: &Option<Value>) -> Result<Expr, String> {
+        let offset = value.as_ref().map_or(Ok(Expr::Const(0)), |value| expr(value, &self.symbols))?;
+        match offset.as_const() {
+            Some(bytes) if bytes < 0 => Err(format!("{bytes} is no offset")),
+            _ => Ok(offset),
+        }
     }
 
     fn launch(&mut self, step: &Step, name: &str) -> Result<(), String> {
         let block = dimensions(&step.block)?;
-        let parameters = self.kernels.function(name)?.params.clone();
+        let function = self.kernels.function(name)?;
+        check_block(function, block)?;
+        let (entry, parameters) = (function.name.clone(), function.params.clone());
         if parameters.len() != step.args.len() {
             return Err(format!("it takes {} arguments, {} are given", parameters.len(), step.args.len()));
         }
@@ -166,15 +191,18 @@ impl Builder<'_> {
             .zip(&step.args)
             .map(|(parameter, arg)| self.argument(parameter, arg).map_err(|e| format!("parameter `{}`: {e}", parameter.name)))
             .collect::<Result<_, _>>()?;
-        let (reads, writes) = self.effects(step, name, &args)?;
+        let (reads, writes) = self.effects(step, &entry, &args)?;
         let mut grid = [Expr::Const(1), Expr::Const(1), Expr::Const(1)];
         if step.grid.is_empty() || step.grid.len() > grid.len() {
             return Err("`grid` has one to three sizes".into());
         }
         for (dimension, value) in grid.iter_mut().zip(&step.grid) {
             *dimension = expr(value, &self.symbols)?;
+            if dimension.as_const().is_some_and(|blocks| u32::try_from(blocks).is_err()) {
+                return Err(format!("{dimension} is no number of blocks"));
+            }
         }
-        let kernel = self.kernels.launched_with(name, block, step.shared);
+        let kernel = self.kernels.launched_with(&entry, block, step.shared);
         self.add(name, NodeKind::Kernel, reads, writes, Some(LaunchSpec::new(kernel, grid, args)))
     }
 
@@ -185,17 +213,31 @@ impl Builder<'_> {
             Arg::Value(Value::Text(name)) if expression::is_word(name) && !self.symbols.contains_key(name) => {
                 return Err(format!("there is neither a buffer nor a symbol `{name}`"));
             }
-            Arg::Value(value) => return kernels::literal(parameter, value, |value| expr(value, &self.symbols)),
+            Arg::Raw(raw) => return arguments::raw(parameter, &raw.bytes),
+            Arg::Value(value) => return arguments::literal(parameter, value, |value| expr(value, &self.symbols)),
         };
         if parameter.ty.bytes() != 8 || !parameter.dimensions.is_empty() {
             return Err(format!("a buffer is given, and .{} is no address", parameter.ty));
         }
+        self.check_offset(buffer, &offset)?;
         Ok(Argument::Buffer { buffer, offset })
     }
 
+    /// Whether an offset lies in its buffer, where both are known before the function is invoked. Others are checked when it is.
+    fn check_offset(&self, buffer: BufferId, offset: &Expr) -> Result<(), String> {
+        let spec = &self.specs[buffer.0 as usize];
+        match (offset.as_const(), spec.bytes().eval(&[])) {
+            (Some(offset), _) if offset < 0 => Err(format!("{offset} is no offset in `{}`", spec.name)),
+            (Some(offset), Ok(bytes)) if offset > bytes => {
+                Err(format!("byte {offset} lies behind `{}`, which has {bytes} bytes", spec.name))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Buffers that a launch reads and writes: as the kernel shows, or as the manifest says where it cannot be followed.
-    fn effects(&self, step: &Step, name: &str, args: &[Argument]) -> Result<(Vec<BufferId>, Vec<BufferId>), String> {
-        let effects = self.kernels.effects(name);
+    fn effects(&self, step: &Step, entry: &Name, args: &[Argument]) -> Result<(Vec<BufferId>, Vec<BufferId>), String> {
+        let effects = self.kernels.effects(entry);
         let by_name = |names: &Option<Vec<String>>| -> Result<Option<Vec<BufferId>>, String> {
             names.as_ref().map(|names| names.iter().map(|n| self.buffer(n)).collect()).transpose()
         };
@@ -213,8 +255,17 @@ impl Builder<'_> {
             buffers.dedup();
             Ok(buffers)
         };
-        let mut reads = by_name(&step.reads)?.map_or_else(|| found(&effects.reads, effects.reads_anything, "reads"), Ok)?;
-        let writes = by_name(&step.writes)?.map_or_else(|| found(&effects.writes, effects.writes_anything, "writes"), Ok)?;
+        let listed = |names: &Option<Vec<String>>, roots, unfollowed, what: &str| {
+            let found = found(roots, unfollowed, what);
+            let Some(listed) = by_name(names)? else { return found };
+            // What was found out is true, whatever is listed.
+            match found.unwrap_or_default().iter().find(|buffer| !listed.contains(buffer)) {
+                Some(buffer) => Err(format!("it also {what} `{}`, which `{what}` does not list", self.specs[buffer.0 as usize].name)),
+                None => Ok(listed),
+            }
+        };
+        let mut reads = listed(&step.reads, &effects.reads, effects.reads_anything, "reads")?;
+        let writes = listed(&step.writes, &effects.writes, effects.writes_anything, "writes")?;
         self.check_written(&reads, &writes)?;
         // A buffer that is handed over and not used is still there while the launch runs.
         for argument in args {
@@ -295,6 +346,23 @@ fn element(dtype: DType, value: &Value) -> Result<Vec<u8>, String> {
         _ => return Err(format!("its value is no element of type {dtype:?}")),
     };
     Ok(tensor.to_bytes().to_vec())
+}
+
+/// Whether a kernel can be launched with blocks of a shape.
+fn check_block(function: &Function, block: [u32; 3]) -> Result<(), String> {
+    let declared = |name: &str| -> Option<Vec<u32>> {
+        let directive = function.attributes.iter().find(|a| a.name == name)?;
+        Some(directive.arguments.iter().filter_map(|a| a.parse().ok()).chain([1, 1]).take(3).collect())
+    };
+    let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
+    match (declared("reqntid"), declared("maxntid")) {
+        _ if threads == 0 => Err("a block has at least one thread".into()),
+        (Some(wanted), _) if wanted != block => Err(format!("its PTX requires blocks of {wanted:?} threads, {block:?} are given")),
+        (_, Some(most)) if threads > most.iter().map(|&n| u64::from(n)).product() => {
+            Err(format!("its PTX allows blocks of {most:?} threads, {block:?} are given"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `[32, 8]` as three sizes.

@@ -1,64 +1,67 @@
-//! The kernels of a packed function: files put together, one kernel for each shape it is launched with, arguments as their parameters want them.
+//! The kernels of a packed function, by the names that its manifest has for them, and one copy for each shape that they are launched with.
 
 use super::PackError;
-use super::manifest::Value;
+use super::manifest::Manifest;
+use super::merge::{self, Merged, is_kernel, name_of};
 use crate::kernels::{Kernels, LaunchedKernel};
-use atoll_kgraph::{Argument, DType, Expr, KernelId};
+use atoll_kgraph::KernelId;
 use atoll_passes::{KernelEffects, Root, analyze_effects};
-use atoll_ptx::{Function, FunctionKind, Item, ItemKind, Module, Name, ScalarType, Variable};
-use atoll_target_nvidia::{declared_sm, declared_version};
+use atoll_ptx::{Function, Item, ItemKind, Module, Name};
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Largest PTX file in bytes: hundreds of kernels.
 const PTX_BYTES_MAX: u64 = 64 << 20;
-/// Items at the head of a module that say what it is written for.
-const HEADER: [&str; 3] = ["version", "target", "address_size"];
 
 /// All kernels of the files, and which of them are launched with which shape.
 pub(super) struct KernelSet {
     module: Module,
+    /// Names in the module by those in the manifest, or why that one cannot be launched.
+    names: HashMap<String, Result<Name, String>>,
     effects: HashMap<Name, KernelEffects>,
-    launched: HashMap<(String, [u32; 3], u32), KernelId>,
+    launched: HashMap<(Name, [u32; 3], u32), KernelId>,
     kernels: Vec<LaunchedKernel>,
 }
 
 impl KernelSet {
     /// Reads files and puts them together.
-    pub(super) fn read(folder: &Path, files: &[PathBuf]) -> Result<KernelSet, PackError> {
+    pub(super) fn read(folder: &Path, manifest: &Manifest) -> Result<KernelSet, PackError> {
         let mut modules = Vec::new();
-        for file in files {
+        for file in &manifest.ptx {
             let path = folder.join(file);
             let text = super::read_text(&path, PTX_BYTES_MAX)?;
             let module = atoll_ptx::parse(&text).map_err(|e| PackError::at(path.display(), e))?;
             atoll_ptx::verify(&module).map_err(|e| PackError::at(path.display(), e))?;
             modules.push((path, module));
         }
-        let module = together(modules)?;
+        let Merged { module, kernels } = merge::together(modules)?;
+        let names = names(manifest, &kernels)?;
         let effects = module.kernels().filter(|k| k.body.is_some()).map(|k| (k.name.clone(), analyze_effects(&module, k))).collect();
-        Ok(KernelSet { module, effects, launched: HashMap::new(), kernels: Vec::new() })
+        Ok(KernelSet { module, names, effects, launched: HashMap::new(), kernels: Vec::new() })
     }
 
-    /// A kernel by name.
+    /// A kernel, by its name in the manifest.
     pub(super) fn function(&self, name: &str) -> Result<&Function, String> {
-        let found = self.module.function(name).filter(|f| f.kind == FunctionKind::Entry && f.body.is_some());
-        found.ok_or_else(|| {
-            let names: Vec<&str> = self.module.kernels().map(|k| k.name.as_str()).collect();
+        let unknown = || {
+            let mut names: Vec<&str> = self.names.keys().map(String::as_str).collect();
+            names.sort_unstable();
             format!("there is no kernel `{name}`; there are {}", names.join(", "))
-        })
+        };
+        let name = self.names.get(name).ok_or_else(unknown)?.as_ref().map_err(Clone::clone)?;
+        self.module.function(name).ok_or_else(unknown)
     }
 
     /// What a kernel does to memory.
-    pub(super) fn effects(&self, name: &str) -> &KernelEffects {
+    pub(super) fn effects(&self, name: &Name) -> &KernelEffects {
         &self.effects[name]
     }
 
     /// The kernel for launches of one shape.
-    pub(super) fn launched_with(&mut self, name: &str, block: [u32; 3], dynamic_shared_bytes: u32) -> KernelId {
+    pub(super) fn launched_with(&mut self, name: &Name, block: [u32; 3], dynamic_shared_bytes: u32) -> KernelId {
         let kernels = &mut self.kernels;
-        *self.launched.entry((name.to_owned(), block, dynamic_shared_bytes)).or_insert_with(|| {
+        *self.launched.entry((name.clone(), block, dynamic_shared_bytes)).or_insert_with(|| {
             let id = KernelId(kernels.len() as u32);
-            kernels.push(LaunchedKernel { name: name.to_owned(), block, dynamic_shared_bytes });
+            kernels.push(LaunchedKernel { name: name.to_string(), block, dynamic_shared_bytes });
             id
         })
     }
@@ -68,7 +71,7 @@ impl KernelSet {
         let KernelSet { mut module, mut kernels, .. } = self;
         let sources: HashMap<Name, Function> = module.kernels().map(|k| (k.name.clone(), k.clone())).collect();
         let mut taken: HashSet<Name> = module.items.iter().filter_map(name_of).collect();
-        module.items.retain(|item| !matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry));
+        module.items.retain(|item| !is_kernel(item));
         let mut used = HashSet::new();
         for kernel in &mut kernels {
             let mut function = sources[kernel.name.as_str()].clone();
@@ -88,71 +91,30 @@ impl KernelSet {
     }
 }
 
-/// Puts modules together. They must not define one name twice; the newest version and architecture that one of them declares is that of the whole.
-fn together(modules: Vec<(PathBuf, Module)>) -> Result<Module, PackError> {
-    let newest = |key: &dyn Fn(&Module) -> u64| modules.iter().map(|(_, m)| key(m)).enumerate().max_by_key(|&(i, k)| (k, usize::MAX - i));
-    let version = newest(&|m| declared_version(m).map_or(0, |v| u64::from(v.major) << 32 | u64::from(v.minor)));
-    let target = newest(&|m| declared_sm(m).map_or(0, u64::from));
-    let (Some((version, _)), Some((target, _))) = (version, target) else {
-        return Err(PackError::at("ptx", "no file is listed"));
-    };
-    let directive = |from: usize, name: &str| modules[from].1.items.iter().find(|item| is_directive(item, name)).cloned();
-    let mut items: Vec<Item> =
-        [directive(version, "version"), directive(target, "target"), directive(0, "address_size")].into_iter().flatten().collect();
-    let mut defined: HashMap<Name, usize> = HashMap::new();
-    let mut trailing = String::new();
-    let paths: Vec<PathBuf> = modules.iter().map(|(path, _)| path.clone()).collect();
-    for (file, (path, module)) in modules.into_iter().enumerate() {
-        for item in module.items {
-            if HEADER.iter().any(|name| is_directive(&item, name)) {
-                continue;
-            }
-            if let Some(name) = name_of(&item)
-                && let Some(first) = defined.insert(name.clone(), file)
-                && first != file
-            {
-                return Err(PackError::at(path.display(), format!("defines `{name}`, as {} does", paths[first].display())));
-            }
-            items.push(item);
-        }
-        trailing.push_str(&module.trailing);
+/// What kernels are called in the manifest. A name that several files have belongs to none of them.
+fn names(manifest: &Manifest, kernels: &HashMap<(usize, Name), Name>) -> Result<HashMap<String, Result<Name, String>>, PackError> {
+    let mut names: HashMap<String, Result<Name, String>> = HashMap::new();
+    let mut found: Vec<_> = kernels.iter().collect();
+    found.sort_unstable_by_key(|((file, _), _)| *file);
+    for ((file, entry), name) in found {
+        let ambiguous = || {
+            let file = manifest.ptx[*file].display();
+            format!("{file} and another file define `{entry}`; give each a name of its own in `kernels`")
+        };
+        names.entry(entry.to_string()).and_modify(|known| *known = Err(ambiguous())).or_insert_with(|| Ok(name.clone()));
     }
-    Ok(Module { items, trailing: trailing.into() })
-}
-
-fn is_directive(item: &Item, name: &str) -> bool {
-    matches!(&item.kind, ItemKind::Directive(d) if d.name == name)
-}
-
-fn name_of(item: &Item) -> Option<Name> {
-    match &item.kind {
-        ItemKind::Function(f) => Some(f.name.clone()),
-        ItemKind::Variable(v) => Some(v.name.clone()),
-        ItemKind::Directive(_) => None,
+    let mut given = HashMap::new();
+    for (own, kernel) in &manifest.kernels {
+        let at = |reason: String| PackError::at(format!("kernel `{own}`"), reason);
+        let file = manifest.ptx.iter().position(|file| *file == kernel.ptx);
+        let file = file.ok_or_else(|| at(format!("`ptx` does not list {}", kernel.ptx.display())))?;
+        let entry = kernel.entry.as_ref().unwrap_or(own);
+        let name = kernels.get(&(file, Name::new(entry)));
+        let name = name.ok_or_else(|| at(format!("{} has no kernel `{entry}`", kernel.ptx.display())))?;
+        given.insert(own.clone(), Ok(name.clone()));
     }
-}
-
-/// A value as a parameter wants it.
-pub(super) fn literal(parameter: &Variable, value: &Value, expr: impl Fn(&Value) -> Result<Expr, String>) -> Result<Argument, String> {
-    use ScalarType::{B32, B64, F32, F64, S32, S64, U32, U64};
-    let integer = |dtype| Ok(Argument::Int { dtype, value: expr(value)? });
-    let float = || match value {
-        Value::Integer(value) => Ok(*value as f64),
-        Value::Float(value) => Ok(*value),
-        Value::Text(text) => text.parse().map_err(|_| format!("`{text}` is no number")),
-    };
-    if !parameter.dimensions.is_empty() || parameter.vector.is_some() || parameter.opaque.is_some() {
-        return Err("parameters that are structures, vectors or textures cannot be given here".into());
-    }
-    match parameter.ty {
-        U32 | B32 => integer(DType::U32),
-        S32 => integer(DType::I32),
-        U64 | B64 => integer(DType::U64),
-        S64 => integer(DType::I64),
-        F32 => Ok(Argument::F32 { bits: (float()? as f32).to_bits() }),
-        F64 => Ok(Argument::F64 { bits: float()?.to_bits() }),
-        other => Err(format!("parameters of type .{other} cannot be given here")),
-    }
+    names.extend(given);
+    Ok(names)
 }
 
 /// Positions of the pointer parameters among `roots`, or why the others are in the way.

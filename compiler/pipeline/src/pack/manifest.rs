@@ -1,29 +1,72 @@
-//! What stands in the TOML file of a packed function.
+//! What stands in the manifest of a packed function, which is TOML or JSON.
 
+use super::PackError;
 use atoll_kgraph::DType;
+use indexmap::IndexMap;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Largest manifest in bytes: hundreds of thousands of steps, written out.
 pub(super) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+
+/// The format that this crate reads.
+const FORMAT: u32 = 1;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
+    /// Version of the format.
+    #[serde(default = "format")]
+    format: u32,
+    /// What wrote the manifest, for whoever reads it.
+    #[serde(default, rename = "producer")]
+    _producer: String,
     /// Name of the function.
     pub(super) name: String,
     /// Files with its kernels, relative to this one.
     pub(super) ptx: Vec<PathBuf>,
+    /// Other names for kernels, where several files have a kernel of one name.
+    #[serde(default)]
+    pub(super) kernels: BTreeMap<String, Entry>,
     /// Sizes that are known only when the function is invoked.
     #[serde(default)]
     pub(super) symbols: BTreeMap<String, Range>,
-    /// What kernels work on.
-    pub(super) buffers: BTreeMap<String, Buffer>,
+    /// What kernels work on. Inputs and outputs of the function have the order of a JSON file, and that of their names in a TOML file.
+    pub(super) buffers: IndexMap<String, Buffer>,
     /// What is done, in order.
-    #[serde(rename = "step")]
+    #[serde(rename = "step", alias = "steps")]
     pub(super) steps: Vec<Step>,
+}
+
+fn format() -> u32 {
+    FORMAT
+}
+
+impl Manifest {
+    /// Reads the text of a file, which is JSON if the file's name ends so.
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Manifest, PackError> {
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        let manifest: Manifest = match is_json {
+            true => serde_json::from_str(text).map_err(|e| PackError::at(path.display(), e))?,
+            false => toml::from_str(text).map_err(|e| PackError::at(path.display(), e))?,
+        };
+        match manifest.format {
+            FORMAT => Ok(manifest),
+            other => Err(PackError::at(path.display(), format!("it has format {other}, and format {FORMAT} is the only one so far"))),
+        }
+    }
+}
+
+/// A kernel of one file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    /// The file, as `ptx` lists it.
+    pub(super) ptx: PathBuf,
+    /// Its name there [default: the kernel's name here].
+    pub(super) entry: Option<String>,
 }
 
 /// Values a symbol may have.
@@ -72,12 +115,21 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// An argument: a value, the name of a buffer, or a buffer from an offset in bytes on.
+/// An argument: a value, the name of a buffer, a buffer from an offset in bytes on, or a parameter's very bytes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Arg {
     Value(Value),
     Part(Part),
+    Raw(Raw),
+}
+
+/// The bytes of a parameter of any type.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Raw {
+    /// Two hexadecimal digits each.
+    pub(super) bytes: String,
 }
 
 /// A buffer from an offset on.
@@ -106,7 +158,7 @@ pub(super) struct Step {
     /// One for each parameter of the kernel.
     #[serde(default)]
     pub(super) args: Vec<Arg>,
-    /// Buffers it reads and writes, where that cannot be found out from the kernel.
+    /// Buffers it reads and writes, where that cannot be found out from the kernel. Must name all that were found out.
     pub(super) reads: Option<Vec<String>>,
     pub(super) writes: Option<Vec<String>>,
 
@@ -121,18 +173,25 @@ pub(super) struct Step {
     pub(super) steps: Vec<Step>,
 }
 
-/// A copy of a whole buffer to another of the same size.
+/// A copy of a whole buffer to another of the same size, or of a range of bytes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Copy {
     pub(super) from: String,
+    pub(super) from_offset: Option<Value>,
     pub(super) to: String,
+    pub(super) to_offset: Option<Value>,
+    /// How many [default: all of the two buffers].
+    pub(super) bytes: Option<Value>,
 }
 
-/// A value for every element of a buffer.
+/// A value for every element of a buffer, or of a range of its bytes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fill {
     pub(super) to: String,
+    pub(super) offset: Option<Value>,
+    /// How many [default: all of the buffer].
+    pub(super) bytes: Option<Value>,
     pub(super) value: Value,
 }

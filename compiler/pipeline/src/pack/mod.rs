@@ -32,15 +32,28 @@
 //!
 //! What a kernel reads and writes is found out from its instructions, and with it the order of the steps and the memory plan; where an address cannot be
 //! followed, the step says so itself (`reads = […]`, `writes = […]`). Arguments get the types of their parameters: an argument is an expression over symbols,
-//! a number, the name of a buffer, or a buffer from an offset in bytes on.
+//! a number, the name of a buffer, a buffer from an offset in bytes on, or the bytes of the parameter.
 //!
-//! The way through: `manifest` is what was written, `kernels` puts the PTX files together, `graph` makes the kernel graph; behind that a function is
-//! compiled as a model is.
+//! Tools that export what another compiler made write the same in JSON, as `manifest.json`. It may also have `format` (1), `producer`, and `kernels`, which gives
+//! kernels other names where several files have one of the same name:
+//!
+//! ```json
+//! {"format": 1, "producer": "triton 3.9.0", "name": "mlp", "ptx": ["a.ptx", "b.ptx"],
+//!  "kernels": {"wide": {"ptx": "b.ptx", "entry": "matmul"}},
+//!  "buffers": {"x": {"kind": "input", "dtype": "f16", "shape": [64, 64]}},
+//!  "steps": [{"kernel": "wide", "grid": [4, 4], "block": [128], "shared": 8192, "args": ["x", {"bytes": "003c"}]}]}
+//! ```
+//!
+//! The way through: `manifest` is what was written, `constants` reads the files of constants, `merge` puts the PTX files together, `kernels` knows which of their
+//! kernels are launched and how, `graph` makes the kernel graph; behind that a function is compiled as a model is.
 
+mod arguments;
+mod constants;
 mod expression;
 mod graph;
 mod kernels;
 mod manifest;
+mod merge;
 
 use crate::built::{Built, CompileReport};
 use crate::error::CompileError;
@@ -48,14 +61,13 @@ use crate::observer::Clock;
 use crate::observer::Observer;
 use crate::options::CompileOptions;
 use crate::stage::Stage;
+use crate::targets::Target;
+use constants::Constants;
 use kernels::KernelSet;
-use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest};
+use manifest::{MANIFEST_BYTES_MAX, Manifest};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
-
-/// Largest file of constants in bytes, 64 GiB: less than any server's memory.
-const CONSTANT_BYTES_MAX: u64 = 64 << 30;
 
 /// What is wrong with a manifest, or with a file that it names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,55 +83,29 @@ impl PackError {
     }
 }
 
-/// Content of a constant.
-struct Constant {
-    name: String,
-    bytes: Vec<u8>,
-}
-
 /// Makes a bundle of a function: its manifest, the PTX files and the constants it names.
 pub fn pack(manifest: &Path, output: &Path, options: &CompileOptions, observer: &dyn Observer) -> Result<CompileReport, CompileError> {
-    let mut clock = Clock::new(observer, 3 + 3 * options.targets.len());
+    let mut clock = Clock::new(observer, 3 + 3 * options.targets.len().max(Target::defaults().len()));
     let folder = manifest.parent().unwrap_or(Path::new("."));
     let (manifest, mut kernels, constants) = clock.stage(Stage::Import, || Ok(read(manifest, folder)?))?;
     let planned = clock.stage(Stage::Schedule, || Ok(graph::build(&manifest, &mut kernels, &constants)?))?;
     let mut kernels = crate::Kernels { launches: planned.launches, ..kernels.finish() };
     crate::transfers::add(&planned.graph, &mut kernels)?;
-    let weights = planned.graph.buffers.iter().filter_map(|buffer| {
-        let constant = constants.iter().find(|c| c.name == buffer.name)?;
-        Some((buffer.weights_offset?, constant.bytes.as_slice()))
-    });
+    let weights = planned.graph.buffers.iter().filter_map(|buffer| Some((buffer.weights_offset?, constants.get(&buffer.name)?)));
     let weights = weights.collect();
     let mut built = Built::new(&planned.graph, weights);
-    for &target in &options.targets {
+    let by_default = if options.targets.is_empty() { Target::defaults_for(kernels.declared_sm()) } else { Vec::new() };
+    for &target in options.targets.iter().chain(&by_default) {
         built.add(kernels.clone(), target, options, &mut clock, observer)?;
     }
     built.write(output, clock)
 }
 
-fn read(path: &Path, folder: &Path) -> Result<(Manifest, KernelSet, Vec<Constant>), PackError> {
-    let text = read_text(path, MANIFEST_BYTES_MAX)?;
-    let manifest: Manifest = toml::from_str(&text).map_err(|e| PackError::at(path.display(), e))?;
-    let kernels = KernelSet::read(folder, &manifest.ptx)?;
-    let mut constants = Vec::new();
-    for (name, buffer) in manifest.buffers.iter().filter(|(_, buffer)| buffer.kind == Kind::Const) {
-        let Some(file) = &buffer.file else { continue };
-        let bytes = constant(&folder.join(file), buffer.tensor.as_deref().unwrap_or(name))?;
-        constants.push(Constant { name: name.clone(), bytes });
-    }
+fn read(path: &Path, folder: &Path) -> Result<(Manifest, KernelSet, Constants), PackError> {
+    let manifest = Manifest::parse(path, &read_text(path, MANIFEST_BYTES_MAX)?)?;
+    let kernels = KernelSet::read(folder, &manifest)?;
+    let constants = Constants::read(folder, &manifest)?;
     Ok((manifest, kernels, constants))
-}
-
-/// A tensor of a safetensors file, or all there is in another file.
-fn constant(path: &Path, tensor: &str) -> Result<Vec<u8>, PackError> {
-    let mut bytes = Vec::new();
-    read_bounded(path, CONSTANT_BYTES_MAX, |file| file.read_to_end(&mut bytes))?;
-    if path.extension().is_none_or(|extension| extension != "safetensors") {
-        return Ok(bytes);
-    }
-    let tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(|e| PackError::at(path.display(), e))?;
-    let view = tensors.tensor(tensor).map_err(|e| PackError::at(path.display(), format!("`{tensor}`: {e}")))?;
-    Ok(view.data().to_vec())
 }
 
 fn read_text(path: &Path, bytes_max: u64) -> Result<String, PackError> {

@@ -104,15 +104,18 @@ mod with {
     impl CodeArgs {
         /// What the compiler is told.
         pub(crate) fn options(&self) -> Result<CompileOptions> {
+            let targets = if self.target.is_empty() { Target::defaults() } else { self.targets()? };
+            Ok(CompileOptions { targets, ..self.options_for_ptx()? })
+        }
+
+        /// The same for PTX, whose architecture says for which NVIDIA GPUs it is where no target is named.
+        pub(crate) fn options_for_ptx(&self) -> Result<CompileOptions> {
             let kernel_cache = if self.no_cache { None } else { cache::kernels() };
             Ok(CompileOptions { assemble: self.assemble, targets: self.targets()?, kernel_cache, ..CompileOptions::default() })
         }
 
-        /// The targets that are named, each once; the usual ones if none is.
+        /// The targets that are named, each once.
         fn targets(&self) -> Result<Vec<Target>> {
-            if self.target.is_empty() {
-                return Ok(Target::defaults());
-            }
             let mut targets = Vec::new();
             for name in &self.target {
                 let target: Target = name.parse().context("--target").blame_user()?;

@@ -4,6 +4,8 @@ pub(crate) mod compile;
 pub(crate) mod completion;
 pub(crate) mod doctor;
 pub(crate) mod functions;
+#[cfg(feature = "compiler")]
+pub(crate) mod import;
 pub(crate) mod infer;
 pub(crate) mod inspect;
 pub(crate) mod kernel;
@@ -49,6 +51,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Ptx(args) => ptx::run(args),
         #[cfg(feature = "compiler")]
         Command::Pack(args) => pack::run(&args),
+        #[cfg(feature = "compiler")]
+        Command::Import(args) => import::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => atoll_bench::commands::run(args),

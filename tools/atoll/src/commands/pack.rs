@@ -49,7 +49,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let options = args.code.options()?;
+    let options = args.code.options_for_ptx()?;
     let output = args.output.clone().unwrap_or_else(|| args.manifest.with_extension("kg"));
     let bars = ProgressBars::new(&args.manifest);
     let packed = pack(&args.manifest, &output, &options, &bars);

@@ -1,0 +1,115 @@
+//! `atoll import`
+
+use crate::commands::compile::{CodeArgs, as_json, as_text};
+use crate::compiler::ProgressBars;
+use crate::failure::Blame;
+use crate::output::{print, print_json};
+use anyhow::{Context, Result, anyhow};
+use atoll_pipeline::pack;
+use std::path::{Path, PathBuf};
+
+/// Name of the manifest in a folder.
+const MANIFEST: &str = "manifest.json";
+/// Most bytes of a file that are looked at to find out what it is.
+const HEAD_BYTES_MAX: u64 = 4096;
+
+const EXAMPLES: &str = "\
+Examples:
+  python3 tools/export/from_tvm.py squeezenet.onnx -o squeezenet       # writes the folder, where TVM is installed
+  atoll import squeezenet                                              # makes squeezenet.kg
+  atoll import squeezenet -o s.kg --target host,nvidia:sm_80 --json
+  atoll infer --model squeezenet.kg --input data=x.npy
+
+The folder has manifest.json, kernels in PTX, and constants. Exporters for TVM, Triton, IREE and REEF are in tools/export; docs/import.md says what
+the manifest holds, for those who write another.";
+
+/// Make a bundle (.kg) of what another compiler made, as an exporter wrote it.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Folder with a manifest.json, or that file
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+
+    /// Where to write the bundle [default: beside the folder, as .kg]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    code: CodeArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let options = args.code.options_for_ptx()?;
+    let manifest = manifest_of(&args.folder).with_context(|| format!("cannot import {}", args.folder.display())).blame_user()?;
+    let output = args.output.clone().unwrap_or_else(|| default_output(&manifest));
+    let bars = ProgressBars::new(&args.folder);
+    let packed = pack(&manifest, &output, &options, &bars);
+    bars.finish();
+    let report = packed.with_context(|| format!("cannot import {}", args.folder.display())).blame_user()?;
+    if args.json { print_json(&as_json(&report, &output)) } else { Ok(print(&as_text(&report, &output))?) }
+}
+
+/// `net.kg` beside the folder `net` that the manifest is in.
+fn default_output(manifest: &Path) -> PathBuf {
+    let folder = manifest.parent().and_then(|folder| folder.canonicalize().ok());
+    folder.filter(|folder| folder.file_name().is_some()).unwrap_or_else(|| manifest.to_owned()).with_extension("kg")
+}
+
+/// The manifest at a path; an error says what is there instead, and what to do with it.
+fn manifest_of(path: &Path) -> Result<PathBuf> {
+    if path.is_dir() {
+        let manifest = path.join(MANIFEST);
+        return if manifest.is_file() { Ok(manifest) } else { Err(no_manifest(path)?) };
+    }
+    let head = head(path)?;
+    match instead_of(path, &head) {
+        Some(hint) => Err(anyhow!(hint)),
+        None if path.extension().is_some_and(|extension| extension == "json") => Ok(path.to_owned()),
+        None => Err(anyhow!("neither a folder nor a {MANIFEST}; the exporters in tools/export write such folders")),
+    }
+}
+
+fn head(path: &Path) -> Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut head = Vec::new();
+    std::fs::File::open(path)?.take(HEAD_BYTES_MAX).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+fn no_manifest(folder: &Path) -> Result<anyhow::Error> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    files.sort();
+    let hint = files.iter().filter(|file| file.is_file()).find_map(|file| {
+        let hint = instead_of(file, &head(file).ok()?)?;
+        Some(format!("there is no {MANIFEST} in it; {} is there: {hint}", file.display()))
+    });
+    Ok(anyhow!(hint.unwrap_or_else(|| format!("there is no {MANIFEST} in it; the exporters in tools/export write one"))))
+}
+
+/// What to do with a file of another compiler, by its name and first bytes.
+fn instead_of(path: &Path, head: &[u8]) -> Option<&'static str> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let says = |word: &str| head.windows(word.len()).any(|part| part == word.as_bytes());
+    Some(match extension {
+        "onnx" => "an ONNX model, which `atoll compile` takes",
+        "toml" => "a function's manifest, which `atoll pack` takes",
+        "vmfb" => "a module of IREE, which has no launch schedule that others can read; tools/export/from_iree.py makes one from the model",
+        "so" => "a compiled library; for a model of TVM, tools/export/from_tvm.py makes a folder from the ONNX file or the module",
+        "hsaco" | "co" => {
+            "a code object for AMD GPUs; kernels are taken as PTX, so compile its source for NVIDIA GPUs (tools/export/from_reef.py does so for REEF's)"
+        }
+        "cubin" | "fatbin" => "machine code for NVIDIA GPUs; kernels are taken as PTX",
+        // Exporters write the format first.
+        "json" if says("\"format\"") => return None,
+        "json" if says("\"storage\"") => "a schedule of REEF, which tools/export/from_reef.py takes",
+        "json" if says("\"arg_nodes\"") || says("\"nodes\"") => {
+            "a graph of TVM's graph executor, which does not say how kernels are launched; tools/export/from_tvm.py exports the model with a current TVM"
+        }
+        _ => return None,
+    })
+}

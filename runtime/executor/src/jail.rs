@@ -70,6 +70,9 @@ const REFUSED: &[i64] = &[
     libc::SYS_readlink,
 ];
 
+/// Where memory is short, an executor goes before the daemon and what else the system needs.
+const OUT_OF_MEMORY_SCORE: &str = "900";
+
 /// The first steps, before anything is received: no descriptor that was inherited, no way to privileges.
 pub(super) fn enter_alone() -> std::io::Result<()> {
     // SAFETY: closes descriptors that nothing in this process has taken over.
@@ -77,6 +80,8 @@ pub(super) fn enter_alone() -> std::io::Result<()> {
         return Err(std::io::Error::last_os_error());
     }
     rustix::thread::set_no_new_privs(true)?;
+    // Anybody may raise the own score; where there is no such file, there is nothing to raise.
+    let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
     Ok(())
 }
 
@@ -123,8 +128,10 @@ pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<St
 pub(super) fn enter() -> Result<(), String> {
     let _ = setrlimit(Resource::Nproc, Rlimit { current: Some(0), maximum: Some(0) });
     // Two filters, since each knows two answers; of what they say the stricter counts.
-    let refusing = filter(&[REFUSED], SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
-    let killing = filter(&[REFUSED, ALLOWED], SeccompAction::KillProcess, SeccompAction::Allow)?;
+    let shared = (libc::SYS_mmap, shared_and_of_no_file()?);
+    let refusing = filter(&[REFUSED], shared, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
+    let own = (libc::SYS_tgkill, only_to_ourselves()?);
+    let killing = filter(&[REFUSED, ALLOWED], own, SeccompAction::KillProcess, SeccompAction::Allow)?;
     for program in [refusing, killing] {
         seccompiler::apply_filter_all_threads(&program).map_err(|error| format!("seccomp: {error}"))?;
     }
@@ -152,15 +159,20 @@ fn restricted(enforce: impl Fn() -> Result<RulesetStatus, RulesetError>) -> Resu
     }
 }
 
-/// A filter that answers `listed` to some calls and `other` to all others.
-fn filter(lists: &[&[i64]], other: SeccompAction, listed: SeccompAction) -> Result<BpfProgram, String> {
+/// A filter that answers `listed` to some calls, to one where its arguments fit a rule, and `other` to all others.
+fn filter(lists: &[&[i64]], ruled: (i64, SeccompRule), other: SeccompAction, listed: SeccompAction) -> Result<BpfProgram, String> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = lists.iter().flat_map(|list| list.iter()).map(|call| (*call, Vec::new())).collect();
-    if other == SeccompAction::KillProcess {
-        rules.insert(libc::SYS_tgkill, vec![only_to_ourselves()?]);
-    }
+    rules.insert(ruled.0, vec![ruled.1]);
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
     let filter = SeccompFilter::new(rules, other, listed, arch).map_err(|error| error.to_string())?;
     filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())
+}
+
+/// Shared memory of no file, which no limit of the process counts.
+fn shared_and_of_no_file() -> Result<SeccompRule, String> {
+    let flags = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
+    let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flags), flags);
+    SeccompRule::new(vec![condition.map_err(|error| error.to_string())?]).map_err(|error| error.to_string())
 }
 
 /// Signals go to threads of this process: the watchdog's, and that of an abort.

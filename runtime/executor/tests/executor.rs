@@ -108,16 +108,20 @@ fn a_stopped_executor_that_should_load_is_found() {
 }
 
 /// What the system answers to native code that asks it; the reason why the executor is gone where it does not survive that.
-fn ask(number: i64, arguments: [Param; 3]) -> Result<i64, String> {
+fn ask(number: i64, [first, second, third]: [Param; 3]) -> Result<i64, String> {
+    ask_four(number, [first, second, third, Param::U64(0)])
+}
+
+fn ask_four(number: i64, arguments: [Param; 4]) -> Result<i64, String> {
     let (mut rig, _) = rig();
     let path = rig.alloc(64);
     rig.device.write(path, b"/etc/hostname\0").expect("memory");
     let answer = rig.alloc(8);
     rig.device.fill(answer, 0x55, 8).expect("memory");
     let argument = |argument| if let Param::At(_) = argument { Param::At(path) } else { argument };
-    let [first, second, third] = arguments.map(argument);
+    let [first, second, third, fourth] = arguments.map(argument);
     let completion =
-        rig.run(0, &Launch::new(Kernel::SystemCall, 1, vec![Param::At(answer), Param::U64(number as u64), first, second, third]));
+        rig.run(0, &Launch::new(Kernel::SystemCall, 1, vec![Param::At(answer), Param::U64(number as u64), first, second, third, fourth]));
     match completion.status {
         LaunchStatus::Complete => Ok(rig.u64s(answer, 1)[0] as i64),
         _ => Err(rig.device.report(completion.launch).and_then(|report| report.fault).expect("a fault").to_string()),
@@ -131,6 +135,11 @@ fn code_in_an_executor_has_no_files_and_no_way_out() {
     assert!(ask(libc::SYS_getpid, [none; 3]).expect("an answer") > 0, "what it needs it may");
     assert_eq!(ask(libc::SYS_openat, [here, path, none]), Ok(-i64::from(libc::EPERM)));
     assert_eq!(ask(libc::SYS_open, [path, none, none]), Ok(-i64::from(libc::EPERM)));
+    let map = |flags: i32| ask_four(libc::SYS_mmap, [none, Param::U64(1 << 20), none, Param::U64(flags as u64)]);
+    assert!(map(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS).expect("an answer") > 0);
+    for shared in [libc::MAP_SHARED, libc::MAP_SHARED_VALIDATE] {
+        assert_eq!(map(shared | libc::MAP_ANONYMOUS), Ok(-i64::from(libc::EPERM)), "no limit counts it");
+    }
     let parent = Param::U64(std::process::id().into());
     for (number, arguments) in [
         (libc::SYS_socket, [Param::U64(libc::AF_INET as u64), Param::U64(libc::SOCK_STREAM as u64), none]),
@@ -163,6 +172,8 @@ fn the_jail_says_what_it_lacks() {
     let status = statuses.into_iter().find(|status| status.starts_with("Name:\tatoll-cu-")).expect("a compute unit");
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).expect("a field").to_owned();
     assert_eq!((field("NoNewPrivs:"), field("Seccomp:"), field("CapEff:")), ("1".into(), "2".into(), "0000000000000000".into()));
+    let score = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero())).expect("it lives");
+    assert_eq!(score.trim(), "900", "it goes before the daemon where memory is short");
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero())).expect("it lives");
     assert!(limits.lines().any(|line| line.starts_with("Max file size") && line.contains(" 0 ")), "{limits}");
     drop(rig);

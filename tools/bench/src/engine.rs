@@ -254,9 +254,9 @@ impl EngineArgs {
 }
 
 impl FleetArgs {
-    /// Whether the devices keep tenants out of each other's memory as far as whoever starts them wants that: on the host `--isolation none` says otherwise, on a GPU nothing does it.
+    /// Whether the devices keep tenants out of each other's memory and the daemon's: the host device does in processes of its own, a GPU does not.
     pub fn keeps_tenants_apart(&self) -> bool {
-        self.devices.iter().all(DeviceSpec::is_host)
+        self.flags.isolation != Some(Isolation::None) && self.devices.iter().all(DeviceSpec::is_host)
     }
 
     /// The devices' kinds, in their order.

@@ -278,13 +278,13 @@ void stamp_last_preemptible(const struct context *c) {
 /* What no compiler of ours emits: asks the system for something, and says what it answered. */
 struct system_call_params {
     volatile int64_t *answer;
-    uint64_t number, first, second, third;
+    uint64_t number, first, second, third, fourth;
 };
 
 void system_call(const struct context *c) {
     const struct system_call_params *p = (const struct system_call_params *)c->params;
     int64_t answer;
-    register uint64_t fourth __asm__("r10") = 0;
+    register uint64_t fourth __asm__("r10") = p->fourth;
     __asm__ volatile("syscall"
                      : "=a"(answer)
                      : "a"(p->number), "D"(p->first), "S"(p->second), "d"(p->third), "r"(fourth)

@@ -72,7 +72,7 @@ pub fn facts() -> Vec<KernelFacts> {
         fact("forever_at", 24, None),
         fact("print_all", 24, None),
         fact("checked", 32, None),
-        fact("system_call", 40, None),
+        fact("system_call", 48, None),
         fact("settle_preemptible", 44, Some(16)),
         fact("wide", 4096, None),
         fact("wide_preemptible", 4092, Some(4064)),

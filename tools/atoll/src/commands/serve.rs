@@ -97,7 +97,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Run functions of tenants on a GPU, where nothing keeps their kernels out of each other's memory
+    /// Run functions of tenants on a GPU, or with --isolation none, where nothing keeps their kernels out of each other's memory
     #[arg(long)]
     trust_tenants: bool,
 

@@ -7,7 +7,8 @@
 //! checked here against the size of its buffer: a layout that exists is one in which nothing reaches beyond the allocation by the compiler's own plan.
 
 use crate::expr::{EvalError, Expr};
-use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, Node, NodeKind, TempPlacement};
+use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, Node, NodeKind, ReadBack, TempPlacement};
+use crate::segment::Scalar;
 use crate::target::{Argument, LaunchSpec, LaunchVariant, SymbolRange, TargetImage};
 
 /// Alignment of a progress map in bytes, so that maps can be read in words.
@@ -153,6 +154,7 @@ impl InvocationLayout {
             buffers[id.0 as usize] = Place { offset: buffer.weights_offset.unwrap_or(0), bytes: buffer_bytes(buffer, symbols)? };
         }
         check_transfers(graph, symbols, &buffers)?;
+        check_read_backs(graph, |id| Ok(buffers[id.0 as usize].bytes))?;
         let control_start = cursor.take(EPOCH_LINE_BYTES, BUFFER_ALIGN)?.offset;
         let checks = cursor.take(CHECK_WORD_BYTES * graph.checks.len() as u64, CHECK_WORD_BYTES)?;
         let launches = place_launches(graph, target, symbols, &buffers, &mut cursor)?;
@@ -168,6 +170,7 @@ impl InvocationLayout {
             within(&buffer.name, Place { offset: 0, bytes }, place.bytes)?;
         }
         check_transfers(graph, symbols, &self.buffers)?;
+        check_read_backs(graph, |id| buffer_bytes(&graph.buffers[id.0 as usize], symbols))?;
         let mut launches = Vec::with_capacity(self.launches.len());
         for ((node, spec), before) in graph.nodes.iter().zip(&target.launches).zip(&self.launches) {
             let launch = spec.as_ref().map(|spec| chosen_launch(&node.name, spec, symbols, &self.buffers)).transpose()?.flatten();
@@ -276,6 +279,14 @@ fn check_transfers(graph: &KernelGraph, symbols: &[i64], buffers: &[Place]) -> R
                 }
             }
         }
+    }
+    Ok(())
+}
+
+/// What is read back lies in its buffer for these symbols too: a buffer may be smaller with larger symbols than with the smallest.
+fn check_read_backs(graph: &KernelGraph, bytes_of: impl Fn(BufferId) -> Result<u64, LayoutError>) -> Result<(), LayoutError> {
+    for ReadBack { value: Scalar { buffer, offset, dtype }, .. } in &graph.read_backs {
+        within(&graph.buffers[buffer.0 as usize].name, Place { offset: *offset, bytes: dtype.bytes() }, bytes_of(*buffer)?)?;
     }
     Ok(())
 }

@@ -27,6 +27,9 @@ pub const CHECK_TEXT_BYTES_MAX: usize = 1024;
 /// Longest name of a proof or of a layout of packed constants, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
+/// Bytes in the name of a kernel: names of C++ templates are long.
+pub const KERNEL_NAME_BYTES_MAX: usize = 16 << 10;
+
 /// Largest `graph.json`, `target.json` or manifest that is read: the largest seen (DenseNet-201 with five targets) is below 8 MiB.
 pub const JSON_BYTES_MAX: usize = 64 << 20;
 /// Deepest nesting of arrays and objects in them: two levels for each step in which a size is computed, of which there are a few dozen.

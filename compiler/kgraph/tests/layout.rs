@@ -88,3 +88,28 @@ fn what_reaches_beyond_its_memory_is_refused() {
     assert_eq!(refused(|_, _| {}, &[i64::MAX]), "in: the size overflows 64 bits");
     assert_eq!(refused(|_, _| {}, &[]), "in: symbol 0 is not bound");
 }
+
+#[test]
+fn what_is_read_back_lies_in_its_buffer_for_these_symbols_too() {
+    let mut graph = graph();
+    let value = Scalar { buffer: BufferId(1), offset: 0, dtype: DType::I32 };
+    graph.read_backs = vec![ReadBack { symbol: SymbolId(0), after: NodeId(0), value, most: None }];
+    let layout = InvocationLayout::new(&graph, &target(), &[9]).expect("a layout");
+    let beyond = "tmp: bytes 0 to 4 lie beyond its 0 bytes";
+    assert_eq!(InvocationLayout::new(&graph, &target(), &[0]).expect_err("a refusal").to_string(), beyond);
+    assert_eq!(layout.with_sizes(&graph, &target(), &[0]).expect_err("a refusal").to_string(), beyond);
+}
+
+#[test]
+fn buffers_that_all_share_memory_are_too_many_pairs() {
+    let with_temps = |count: u32| {
+        let buffer = |id: u32| BufferSpec { name: format!("t{id}"), ..graph().buffers[1].clone() };
+        let placed = |id: u32| TempPlacement { buffer: BufferId(id), offset: Expr::Const(0) };
+        let plan = MemoryPlan { temps: (0..count).map(placed).collect(), ..graph().plan };
+        let graph = KernelGraph { buffers: (0..count).map(buffer).collect(), nodes: vec![], plan, ..graph() };
+        let layout = InvocationLayout::new(&graph, &TargetImage { launches: vec![], ..target() }, &[9]).expect("a layout");
+        dependencies(&graph, &layout, &[])
+    };
+    assert_eq!(with_temps(200), Some(vec![]));
+    assert_eq!(with_temps(3000), None, "four million pairs");
+}

@@ -216,10 +216,19 @@ fn outputs(graph: &KernelGraph, layout: &InvocationLayout, symbols: &[i64]) -> R
     let output = |(id, buffer): (BufferId, &atoll_kgraph::BufferSpec)| {
         let shape: Result<Vec<i64>, EvalError> = buffer.shape.iter().map(|dimension| dimension.eval(symbols)).collect();
         let shape = shape.map_err(|source| BindError::Value { node: buffer.name.clone(), source })?;
-        let bytes = shape.iter().product::<i64>() as u64 * buffer.dtype.bytes();
+        let bytes = tensor_bytes(&shape, buffer.dtype)
+            .ok_or_else(|| BindError::Value { node: buffer.name.clone(), source: EvalError::Overflow })?;
         Ok(Output { shape, place: Place { bytes, ..layout.buffer(id) } })
     };
     graph.buffers_of(BufferKind::Output).map(output).collect()
+}
+
+/// Bytes of a tensor; `None` where they do not fit 64 bits. Without elements it has none, however large its other dimensions are.
+fn tensor_bytes(shape: &[i64], dtype: DType) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(dtype.bytes(), |bytes, &dimension| bytes.checked_mul(u64::try_from(dimension).ok()?))
 }
 
 struct Builder<'a> {

@@ -58,11 +58,11 @@ impl Branches {
         }
     }
 
-    /// The parts that gain so much in two lines; decided once enough is known. `needs` says which steps need which others, `cost` what one is that takes so long.
+    /// The parts that gain so much in two lines; decided once enough is known. `needs` says which steps need which others, unless that is too much to say, `cost` what one is that takes so long.
     pub(crate) fn forks(
         &self,
         gain_ns_min: u64,
-        needs: impl FnOnce() -> Vec<Vec<u32>>,
+        needs: impl FnOnce() -> Option<Vec<Vec<u32>>>,
         cost: impl Fn(usize, u64) -> StepCost,
     ) -> Option<Arc<[Fork]>> {
         if self.forks.get().is_none() && self.runs.load(Relaxed) < BRANCH_RUNS_MEASURED {
@@ -71,7 +71,7 @@ impl Branches {
         let decide = || {
             let known = |ns: &AtomicU64| Some(ns.load(Relaxed)).filter(|ns| *ns < u64::MAX).unwrap_or(0);
             let costs: Vec<StepCost> = self.shortest_ns.iter().enumerate().map(|(step, ns)| cost(step, known(ns))).collect();
-            let forks = plan_forks(&needs(), &costs, gain_ns_min);
+            let forks = plan_forks(&needs()?, &costs, gain_ns_min);
             (!forks.is_empty()).then(|| forks.into())
         };
         self.forks.get_or_init(decide).clone()
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_runs_beside_each_other_is_decided_once_steps_were_measured() {
-        let (branches, needs) = (Branches::new(2), || vec![vec![], vec![]]);
+        let (branches, needs) = (Branches::new(2), || Some(vec![vec![], vec![]]));
         for _ in 0..BRANCH_RUNS_MEASURED {
             assert_eq!(branches.forks(GAIN_NS, needs, cost), None, "too little is known");
             run(&branches, GAIN_NS);
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn short_steps_stay_in_line_for_good() {
-        let (branches, needs) = (Branches::new(2), || vec![vec![], vec![]]);
+        let (branches, needs) = (Branches::new(2), || Some(vec![vec![], vec![]]));
         (0..BRANCH_RUNS_MEASURED).for_each(|_| run(&branches, GAIN_NS - 1));
         assert_eq!(branches.forks(GAIN_NS, needs, cost), None);
         run(&branches, GAIN_NS);

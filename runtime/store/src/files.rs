@@ -5,6 +5,7 @@ use atoll_sealed::{Digest, Digester, Sealed, Unsealed};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -30,7 +31,9 @@ pub(crate) struct Staged {
 
 impl Files {
     pub(crate) fn create(folder: PathBuf, extension: &'static str) -> Result<Files, StoreError> {
-        fs::create_dir_all(&folder).map_err(|source| StoreError::Io { what: "cannot make", path: folder.clone(), source })?;
+        // The names and contents of tenants are nobody else's business.
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.map_err(|source| StoreError::Io { what: "cannot make", path: folder.clone(), source })?;
         Ok(Files { folder, extension })
     }
 

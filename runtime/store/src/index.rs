@@ -12,6 +12,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageErro
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// Size of an object.
@@ -57,6 +58,12 @@ pub(crate) struct Change {
 }
 
 impl Index {
+    /// Lets nobody else read the file: it has the names of every tenant's functions.
+    pub(crate) fn keep_private(&self) -> Result<(), StoreError> {
+        let kept = std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(0o600));
+        kept.map_err(|source| StoreError::Io { what: "cannot restrict", path: self.path.clone(), source })
+    }
+
     pub(crate) fn open(path: PathBuf) -> Result<Index, StoreError> {
         let mut index = Index { path, database: None };
         let database = index.database()?;

@@ -123,6 +123,7 @@ impl Store {
         let objects = Files::create(config.folder.join("objects"), "")?;
         let bundles = Files::create(config.folder.join("functions"), ".kg")?;
         let mut index = Index::open(config.folder.join("index.redb"))?;
+        index.keep_private()?;
         let contents = index.contents()?;
         let mut state = State {
             index,

@@ -170,6 +170,16 @@ fn quotas_name_what_is_used_up() {
 }
 
 #[test]
+fn nobody_else_reads_what_tenants_have() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let _store = open(&state, 0);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&state), mode(&state.join("objects")), mode(&state.join("index.redb"))), (0o700, 0o700, 0o600));
+}
+
+#[test]
 fn one_daemon_has_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let _store = open(folder.path(), 0);

@@ -3,7 +3,7 @@
 use super::{Invalid, expression, invalid};
 use crate::expr::Expr;
 use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, KernelGraph, Node, NodeKind, ReadBack};
-use crate::limits::{BLOCK_THREADS_MAX, NAME_BYTES_MAX, PARAMS_BYTES_MAX, VARIANTS_MAX};
+use crate::limits::{BLOCK_THREADS_MAX, KERNEL_NAME_BYTES_MAX, NAME_BYTES_MAX, PARAMS_BYTES_MAX, VARIANTS_MAX};
 use crate::target::{
     AmdFacts, Argument, KernelFacts, LaunchSpec, LaunchVariant, PackedConstant, Relocation, SymbolRange, TargetImage, preempt_params,
 };
@@ -15,10 +15,12 @@ pub fn target(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> 
         return Err(invalid(&target.name, format!("{} launches for {} nodes", target.launches.len(), graph.nodes.len())));
     }
     target.kernels.iter().try_for_each(kernel)?;
-    for (node, spec) in graph.nodes.iter().zip(&target.launches) {
+    for (index, (node, spec)) in graph.nodes.iter().zip(&target.launches).enumerate() {
         match (&node.kind, spec) {
             (_, Some(spec)) => {
-                spec.all().try_for_each(|launch| check_launch(graph, target, node, launch)).and_then(|()| variants(graph, node, spec))?
+                let owner = Owner { node, index, buffers: node.reads.iter().chain(&node.writes).copied().collect() };
+                spec.all().try_for_each(|launch| check_launch(graph, target, &owner, launch))?;
+                variants(graph, node, spec)?;
             }
             (NodeKind::Copy { .. } | NodeKind::Fill { .. }, None) => {}
             (NodeKind::Kernel, None) => return Err(invalid(&node.name, "a kernel node needs a launch")),
@@ -51,6 +53,9 @@ fn sizes_are_known(graph: &KernelGraph, target: &TargetImage) -> Result<(), Inva
 }
 
 fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
+    if kernel.name.len() > KERNEL_NAME_BYTES_MAX {
+        return Err(invalid("a kernel", format!("its name has {} bytes, at most {KERNEL_NAME_BYTES_MAX} are possible", kernel.name.len())));
+    }
     let threads = kernel.block.iter().fold(1, |threads: u64, &d| threads.saturating_mul(d.into()));
     if threads == 0 || threads > BLOCK_THREADS_MAX {
         return Err(invalid(&kernel.name, format!("a block of {threads} threads, 1 to {BLOCK_THREADS_MAX} are possible")));
@@ -75,7 +80,16 @@ fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn check_launch(graph: &KernelGraph, target: &TargetImage, node: &Node, spec: &LaunchSpec) -> Result<(), Invalid> {
+/// The node of a launch.
+struct Owner<'a> {
+    node: &'a Node,
+    index: usize,
+    /// Those that it lists. There may be millions, and as many arguments that name them.
+    buffers: HashSet<BufferId>,
+}
+
+fn check_launch(graph: &KernelGraph, target: &TargetImage, owner: &Owner<'_>, spec: &LaunchSpec) -> Result<(), Invalid> {
+    let node = owner.node;
     let Some(kernel) = target.kernels.get(spec.kernel.0 as usize) else {
         return Err(invalid(&node.name, "names a kernel that does not exist"));
     };
@@ -83,7 +97,7 @@ fn check_launch(graph: &KernelGraph, target: &TargetImage, node: &Node, spec: &L
         expression(graph, &node.name, dimension)?;
     }
     for argument in &spec.args {
-        check_argument(graph, node, argument)?;
+        check_argument(graph, owner, argument)?;
     }
     let (offsets, own_bytes) = params_layout(&spec.args);
     for (argument, at) in spec.args.iter().zip(offsets) {
@@ -99,9 +113,10 @@ fn check_launch(graph: &KernelGraph, target: &TargetImage, node: &Node, spec: &L
     Ok(())
 }
 
-fn check_argument(graph: &KernelGraph, node: &Node, argument: &Argument) -> Result<(), Invalid> {
+fn check_argument(graph: &KernelGraph, owner: &Owner<'_>, argument: &Argument) -> Result<(), Invalid> {
+    let node = owner.node;
     match argument {
-        Argument::Buffer { buffer, offset } => address(graph, node, *buffer, offset),
+        Argument::Buffer { buffer, offset } => address(graph, owner, *buffer, offset),
         Argument::Int { value, dtype } => {
             if !matches!(dtype.bytes(), 4 | 8) {
                 return Err(invalid(&node.name, "an integer literal is 32 or 64 bits wide"));
@@ -110,7 +125,7 @@ fn check_argument(graph: &KernelGraph, node: &Node, argument: &Argument) -> Resu
         }
         Argument::F32 { .. } | Argument::F64 { .. } => Ok(()),
         Argument::Check { check } => match graph.checks.get(*check as usize) {
-            Some(known) if graph.nodes.get(known.node.0 as usize) == Some(node) => Ok(()),
+            Some(known) if known.node.0 as usize == owner.index => Ok(()),
             _ => Err(invalid(&node.name, format!("is given check {check}, which is none of its own"))),
         },
         Argument::Bytes { align, bytes, relocations } => {
@@ -130,15 +145,16 @@ fn check_argument(graph: &KernelGraph, node: &Node, argument: &Argument) -> Resu
                         format!("the relocation at byte {at} overlaps another or lies outside of its {} bytes", bytes.len()),
                     )
                 })?;
-                address(graph, node, *buffer, offset)?;
+                address(graph, owner, *buffer, offset)?;
             }
             Ok(())
         }
     }
 }
 
-fn address(graph: &KernelGraph, node: &Node, buffer: BufferId, offset: &Expr) -> Result<(), Invalid> {
-    if !node.reads.contains(&buffer) && !node.writes.contains(&buffer) {
+fn address(graph: &KernelGraph, owner: &Owner<'_>, buffer: BufferId, offset: &Expr) -> Result<(), Invalid> {
+    let node = owner.node;
+    if !owner.buffers.contains(&buffer) {
         return Err(invalid(&node.name, format!("is given buffer {}, which it does not list", buffer.0)));
     }
     expression(graph, &node.name, offset)

@@ -25,9 +25,21 @@ impl Worker {
             Transfer::Fill { to, pattern, bytes } => fill(&mut *self.device, to, pattern, bytes),
         });
         match self.check(answer) {
-            Ok(()) => self.tell(Event::HostStepDone { task, steps: None }),
+            Ok(()) => self.host_steps_done.push_back(Event::HostStepDone { task, steps: None }),
             Err(error) => self.fail_on(task, "a copy or fill failed", &error),
         }
+    }
+
+    /// Tells the scheduler which host steps are done. The steps behind them wait for the next turn of the engine's thread, so that a task of many copies and fills keeps nobody else waiting.
+    pub(super) fn take_host_steps_done(&mut self) -> bool {
+        let any = !self.host_steps_done.is_empty();
+        for done in std::mem::take(&mut self.host_steps_done) {
+            self.tell(done);
+        }
+        if any {
+            self.act();
+        }
+        any
     }
 
     /// What a host step moves.

@@ -89,6 +89,8 @@ pub(crate) struct Worker {
     /// See [`EngineConfig::branch_gain_min`].
     branch_gain_ns_min: u64,
     lanes: Lanes,
+    /// Host steps that were carried out in this turn.
+    host_steps_done: VecDeque<Event>,
     closing: Option<Closing>,
     rt_start_latency: Histogram,
     preemption_latency: Histogram,
@@ -183,6 +185,7 @@ impl Worker {
             retries: 0,
             branch_gain_ns_min: config.branch_gain_min.map_or(0, |gain| gain.as_nanos().min(u64::MAX.into()) as u64),
             lanes: Lanes::default(),
+            host_steps_done: VecDeque::new(),
             closing: None,
             rt_start_latency: Histogram::default(),
             preemption_latency: Histogram::default(),
@@ -208,6 +211,7 @@ impl Worker {
             busy |= self.take_completions();
             busy |= self.take_constants_lost();
             busy |= self.take_command();
+            busy |= self.take_host_steps_done();
             self.tick();
             if !self.parked.is_empty() {
                 self.serve_parked();

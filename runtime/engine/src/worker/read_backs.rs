@@ -35,7 +35,7 @@ impl Worker {
             Ok(binding) => {
                 let steps = Some(Arc::clone(&binding.steps));
                 invocation.instances[stage].bind(binding);
-                self.tell(Event::HostStepDone { task, steps });
+                self.host_steps_done.push_back(Event::HostStepDone { task, steps });
             }
             Err(error) => self.fail(task, InvokeError::Device(error.to_string())),
         }

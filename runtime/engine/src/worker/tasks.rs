@@ -205,8 +205,8 @@ impl Worker {
         let StagePlace { stage, step: Some(step) } = invocation.submission.chain.locate(step) else { return };
         let Some(launch) = invocation.instances.get(stage).and_then(|instance| instance.launch(step)) else { return };
         let Stage { function, .. } = &invocation.submission.chain.stages[stage];
-        let node = &function.graph().nodes[launch.node as usize].name;
-        let kernel = &function.image().kernels[launch.kernel as usize].name;
+        let node = function.graph().nodes[launch.node as usize].name.escape_debug();
+        let kernel = function.image().kernels[launch.kernel as usize].name.escape_debug();
         let steps = invocation.instances[stage].binding.work.len();
         let happened = fault.map_or_else(|| format!("kernel '{kernel}' failed"), ToString::to_string);
         let mut reason = format!("{happened} (node '{node}', step {} of {steps}, on {device})", step + 1);

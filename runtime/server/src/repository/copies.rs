@@ -10,7 +10,7 @@ use super::load::LoadError;
 use atoll_kgraph::{Bundle, BundleError};
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Seek};
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -31,7 +31,7 @@ impl BundleCopies {
     /// # Errors
     /// The file is no bundle, or changed while it was copied, or there is no room for the copy.
     pub(super) fn open(&self, path: &Path) -> Result<Arc<Bundle>, LoadError> {
-        let source = File::open(path).map_err(|source| BundleError::Io { path: path.into(), source })?;
+        let source = open_regular(path).map_err(|source| BundleError::Io { path: path.into(), source })?;
         let copy = self.copy(&source).map_err(|source| self.refusal(path, source))?;
         let bundle = Bundle::of_file(&copy, path)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +55,9 @@ impl BundleCopies {
         // Most file systems make none, and none makes one of another's file.
         if rustix::fs::ioctl_ficlone(&copy, source).is_err() {
             source.rewind()?;
-            io::copy(&mut source, &mut copy)?;
+            // A file that grows meanwhile is found to be no bundle.
+            let bytes = source.metadata()?.len();
+            io::copy(&mut source.take(bytes), &mut copy)?;
         }
         Ok(copy)
     }
@@ -67,4 +69,14 @@ impl BundleCopies {
             _ => LoadError::Copy { path, folder, source },
         }
     }
+}
+
+/// Opens a file. A pipe could keep whoever opens it waiting, and a device may have no end.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?);
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
 }

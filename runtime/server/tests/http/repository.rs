@@ -47,6 +47,18 @@ fn loads_that_cannot_be_are_named() {
 }
 
 #[test]
+fn what_is_no_file_is_not_read() {
+    let daemon = Daemon::start();
+    let pipe = std::ffi::CString::new(daemon.repository().join("pipe.kg").into_os_string().into_encoded_bytes()).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", daemon.repository().join("endless.kg")).unwrap();
+    for name in ["pipe", "endless"] {
+        let error = daemon.post(&format!("/v2/repository/models/{name}/load"), "").error();
+        assert!(error.contains("no regular file") || error.contains("there is no model"), "{name}: {error}");
+    }
+}
+
+#[test]
 fn a_model_that_appears_is_listed_and_can_be_loaded() {
     let daemon = Daemon::start();
     let folder = daemon.repository().join("late").join("3");

@@ -14,10 +14,9 @@ trap cleanup EXIT
 
 printf 'machine: %s, %s cores\ndate: %s\ncommit: %s\n' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)" "$(nproc)" "$(date -I)" "$(git rev-parse --short HEAD)"
 
-for model in null resnet18 resnet50 densenet121 squeezenet mobilenet_v2 distilbert; do
+for model in null resnet50 squeezenet; do
     "$built/atoll-models" "$model" -o "$folder/$model.onnx"
 done
-cp "$ATOLL_MODELS_DIR"/{magika,common_det}.onnx "$folder"
 
 printf '\n## Kernels: atoll bench kernel\n\n'
 "$atoll" bench kernel
@@ -37,11 +36,11 @@ printf '\n## Many functions on one device: atoll bench functions\n\n'
 printf '\n## Cold starts: atoll bench coldstart\n\n'
 "$atoll" bench coldstart
 
-printf '\n## Compile time, and latency against ONNX Runtime\n\n'
-"$ATOLL_VENV/bin/python" tools/bench.py "$atoll" "$folder" resnet18 resnet50 densenet121 squeezenet mobilenet_v2 distilbert common_det
+printf '\n## Compile time, and latency against ONNX Runtime: atoll bench models\n\n'
+"$atoll" bench models --against onnxruntime
 
 printf '\n## Real-time beside best-effort: atoll bench latency --rt squeezenet.kg --be resnet50.kg\n\n'
-"$atoll" compile "$folder/squeezenet.onnx" --target host >/dev/null
+for model in squeezenet resnet50; do "$atoll" compile "$folder/$model.onnx" --target host >/dev/null; done
 "$atoll" bench latency --rt "$folder/squeezenet.kg" --be "$folder/resnet50.kg" --rate 5 --duration 20
 
 printf '\n## Round trip of a null model over HTTP: atoll bench overhead --model null\n\n'

@@ -26,12 +26,29 @@ pub(crate) fn valid(size: u32, stride: u32) -> Window {
     Window { size: [size; 2], stride, pads: [0; 2] }
 }
 
+/// A dimension of an input or an output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Size {
+    Known(i64),
+    /// Requests answered together: 1, or the symbol `batch` in a symbolic model.
+    Batch,
+    /// Steps or tokens: a number, or the symbol `sequence` in a symbolic model.
+    Sequence(u32),
+}
+
+impl<T: Into<i64>> From<T> for Size {
+    fn from(size: T) -> Size {
+        Size::Known(size.into())
+    }
+}
+
 /// An attribute's value.
 #[derive(Debug)]
 pub(crate) enum Attribute {
     Int(i64),
     Ints(Vec<i64>),
     Float(f32),
+    Text(&'static str),
 }
 
 #[derive(Debug)]
@@ -39,13 +56,19 @@ pub(crate) struct Builder {
     graph: GraphProto,
     random: SplitMix,
     width: f64,
+    symbolic: bool,
     names: u32,
 }
 
 impl Builder {
-    pub(crate) fn new(name: &str, seed: u64, width: f64) -> Builder {
+    pub(crate) fn new(name: &str, seed: u64, width: f64, symbolic: bool) -> Builder {
         let graph = GraphProto { name: name.into(), ..GraphProto::default() };
-        Builder { graph, random: SplitMix::new(seed ^ 0x00a7_0110_a701_1000), width, names: 0 }
+        Builder { graph, random: SplitMix::new(seed ^ 0x00a7_0110_a701_1000), width, symbolic, names: 0 }
+    }
+
+    /// Whether batch and sequence are symbols.
+    pub(crate) fn is_symbolic(&self) -> bool {
+        self.symbolic
     }
 
     pub(crate) fn finish(self) -> ModelProto {
@@ -63,29 +86,51 @@ impl Builder {
         if self.width == 1.0 { published } else { ((f64::from(published) * self.width / 8.0).round() as u32).max(1) * 8 }
     }
 
-    pub(crate) fn input(&mut self, name: &str, data_type: DataType, shape: &[i64]) -> String {
-        self.graph.input.push(value_info(name, data_type, shape));
+    pub(crate) fn input(&mut self, name: &str, data_type: DataType, shape: &[Size]) -> String {
+        let info = self.value_info(name, data_type, shape);
+        self.graph.input.push(info);
         name.into()
     }
 
-    pub(crate) fn output(&mut self, name: &str, tensor: &str, shape: &[i64]) {
-        self.push("Identity", &[tensor], name, &[]);
-        self.graph.output.push(value_info(name, DataType::Float, shape));
+    pub(crate) fn output(&mut self, name: &str, tensor: &str, shape: &[Size]) {
+        self.push("Identity", &[tensor], &[name], &[]);
+        let info = self.value_info(name, DataType::Float, shape);
+        self.graph.output.push(info);
+    }
+
+    fn value_info(&self, name: &str, data_type: DataType, shape: &[Size]) -> ValueInfoProto {
+        let known = DimensionValue::DimValue;
+        let named = |name: &str, size| if self.symbolic { DimensionValue::DimParam(name.into()) } else { known(size) };
+        let dim = shape.iter().map(|size| match *size {
+            Size::Known(size) => known(size),
+            Size::Batch => named("batch", 1),
+            Size::Sequence(length) => named("sequence", length.into()),
+        });
+        let dim = dim.map(|value| Dimension { value: Some(value) }).collect();
+        let tensor = TensorTypeProto { elem_type: data_type as i32, shape: Some(TensorShapeProto { dim }) };
+        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type: Some(tensor) }), ..ValueInfoProto::default() }
     }
 
     /// A node with one result under a new name.
     pub(crate) fn node(&mut self, op: &str, inputs: &[&str], attributes: &[(&str, Attribute)]) -> String {
-        self.names += 1;
-        let output = format!("{}_{}", op.to_lowercase(), self.names);
-        self.push(op, inputs, &output, attributes);
-        output
+        self.nodes(op, inputs, attributes, 1).remove(0)
     }
 
-    fn push(&mut self, op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) {
+    /// A node with so many results under new names.
+    pub(crate) fn nodes(&mut self, op: &str, inputs: &[&str], attributes: &[(&str, Attribute)], results: usize) -> Vec<String> {
+        self.names += 1;
+        let name = format!("{}_{}", op.to_lowercase(), self.names);
+        let outputs: Vec<String> = (0..results).map(|i| if i == 0 { name.clone() } else { format!("{name}_{i}") }).collect();
+        let named: Vec<&str> = outputs.iter().map(String::as_str).collect();
+        self.push(op, inputs, &named, attributes);
+        outputs
+    }
+
+    fn push(&mut self, op: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, Attribute)]) {
         self.graph.node.push(NodeProto {
             input: inputs.iter().map(|s| s.to_string()).collect(),
-            output: vec![output.into()],
-            name: format!("{op}_{output}"),
+            output: outputs.iter().map(|s| s.to_string()).collect(),
+            name: format!("{op}_{}", outputs[0]),
             op_type: op.into(),
             attribute: attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
             ..NodeProto::default()
@@ -113,6 +158,25 @@ impl Builder {
     pub(crate) fn ints(&mut self, values: &[i64]) -> String {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         self.constant(DataType::Int64, &[values.len() as i64], bytes)
+    }
+
+    /// `[1, 1, size, size]`, true where a position may look: at itself and at those before it.
+    pub(crate) fn causal(&mut self, size: u32) -> String {
+        let bytes = (0..size).flat_map(|row| (0..size).map(move |column| u8::from(column <= row))).collect();
+        self.constant(DataType::Bool, &[1, 1, size.into(), size.into()], bytes)
+    }
+
+    /// One size of a tensor, as a vector of one element.
+    pub(crate) fn size_of(&mut self, x: &str, axis: i64) -> String {
+        let shape = self.node("Shape", &[x], &[]);
+        let axis = self.ints(&[axis]);
+        self.node("Gather", &[&shape, &axis], &[("axis", Attribute::Int(0))])
+    }
+
+    /// The first `length` of an axis, where `length` is a vector of one element.
+    pub(crate) fn first(&mut self, x: &str, axis: i64, length: &str) -> String {
+        let (zero, axis) = (self.ints(&[0]), self.ints(&[axis]));
+        self.node("Slice", &[x, &zero, length, &axis], &[])
     }
 
     /// A scalar constant.
@@ -204,11 +268,11 @@ impl Builder {
         let x = self.node("GlobalAveragePool", &[x], &[]);
         let x = self.node("Flatten", &[&x], &[("axis", Attribute::Int(1))]);
         let x = self.gemm(&x, channels, 1000);
-        self.output("output", &x, &[1, 1000]);
+        self.output("output", &x, &[Size::Batch, 1000.into()]);
     }
 
     pub(crate) fn image(&mut self, pixels: u32) -> String {
-        self.input("input", DataType::Float, &[1, 3, pixels.into(), pixels.into()])
+        self.input("input", DataType::Float, &[Size::Batch, 3.into(), pixels.into(), pixels.into()])
     }
 }
 
@@ -237,13 +301,11 @@ fn attribute(name: &str, value: &Attribute) -> AttributeProto {
             proto.f = *value;
             AttributeType::Float
         }
+        Attribute::Text(value) => {
+            proto.s = value.as_bytes().into();
+            AttributeType::String
+        }
     };
     proto.r#type = kind as i32;
     proto
-}
-
-fn value_info(name: &str, data_type: DataType, shape: &[i64]) -> ValueInfoProto {
-    let dim = shape.iter().map(|&d| Dimension { value: Some(DimensionValue::DimValue(d)) }).collect();
-    let tensor = TensorTypeProto { elem_type: data_type as i32, shape: Some(TensorShapeProto { dim }) };
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type: Some(tensor) }), ..ValueInfoProto::default() }
 }

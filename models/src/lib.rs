@@ -8,19 +8,25 @@
 //! What it is not: a model zoo. Trained models come from published packages, see `models/fetch.py`.
 
 mod builder;
+mod convnext;
 mod densenet;
 mod distilbert;
 pub mod functions;
+mod gpt2;
 mod inception;
 pub mod mixes;
 mod mobilenet;
 mod random;
+mod recurrent;
 mod resnet;
 mod squeezenet;
+mod transformer;
+mod unet3d;
 mod vgg;
+mod vit;
 
 use atoll_frontend::onnx::proto::{DataType, ModelProto};
-use builder::Builder;
+use builder::{Builder, Size};
 use prost::Message;
 
 /// How a model is built.
@@ -30,13 +36,15 @@ pub struct BuildOptions {
     pub seed: u64,
     /// Factor on every channel count; 1 is the published architecture. Small ones make quick tests.
     pub width: f64,
-    /// Height and width of the image in pixels (for DistilBERT the sequence length); `None` is the published size.
+    /// Height and width of the image in pixels, or the length of a sequence; `None` is the published size.
     pub image: Option<u32>,
+    /// Whether the batch is the symbol `batch`, and the length of sequences `sequence`, instead of numbers.
+    pub symbolic: bool,
 }
 
 impl Default for BuildOptions {
     fn default() -> BuildOptions {
-        BuildOptions { seed: 0, width: 1.0, image: None }
+        BuildOptions { seed: 0, width: 1.0, image: None, symbolic: false }
     }
 }
 
@@ -65,11 +73,19 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "mobilenet_v2", image: 224, image_min: 32, build: mobilenet::build },
     Architecture { name: "null", image: 16, image_min: 1, build: null },
     Architecture { name: "distilbert", image: 128, image_min: 2, build: distilbert::build },
+    Architecture { name: "vit_b_16", image: 224, image_min: 32, build: vit::build },
+    Architecture { name: "gpt2", image: 64, image_min: 2, build: gpt2::build },
+    Architecture { name: "lstm", image: 100, image_min: 1, build: recurrent::lstm },
+    Architecture { name: "convnext_tiny", image: 224, image_min: 32, build: convnext::build },
+    Architecture { name: "resnext50", image: 224, image_min: 32, build: |b, image| resnet::build(b, image, &resnet::RESNEXT50) },
+    Architecture { name: "rnnt", image: 100, image_min: 2, build: recurrent::rnnt },
+    Architecture { name: "gnmt", image: 25, image_min: 1, build: recurrent::gnmt },
+    Architecture { name: "unet3d", image: 128, image_min: 32, build: unet3d::build },
 ];
 
 /// A model that computes next to nothing: what is left of its latency is the system's.
 fn null(b: &mut Builder, elements: u32) {
-    let shape = [1, i64::from(elements)];
+    let shape = [Size::Batch, elements.into()];
     let x = b.input("input", DataType::Float, &shape);
     let x = b.relu(&x);
     b.output("output", &x, &shape);
@@ -112,7 +128,7 @@ pub fn build(name: &str, options: &BuildOptions) -> Result<ModelProto, BuildErro
     if image < architecture.image_min {
         return Err(BuildError::ImageTooSmall { image, least: architecture.image_min });
     }
-    let mut builder = Builder::new(name, options.seed, options.width);
+    let mut builder = Builder::new(name, options.seed, options.width, options.symbolic);
     (architecture.build)(&mut builder, image);
     Ok(builder.finish())
 }

@@ -34,6 +34,9 @@ struct Arguments {
     /// Height and width of the image, or sequence length
     #[arg(long)]
     image: Option<u32>,
+    /// Leave the batch and the length of sequences open, as the symbols `batch` and `sequence`
+    #[arg(long)]
+    symbolic: bool,
     /// Rows and columns of a function's matrices
     #[arg(long)]
     size: Option<u32>,
@@ -56,7 +59,7 @@ fn main() -> anyhow::Result<()> {
             .and_then(|()| function.write(&folder, arguments.size.unwrap_or(function.size), arguments.seed));
         return written.map(drop).with_context(|| format!("cannot write {}", folder.display()));
     }
-    let options = BuildOptions { seed: arguments.seed, width: arguments.width, image: arguments.image };
+    let options = BuildOptions { seed: arguments.seed, width: arguments.width, image: arguments.image, symbolic: arguments.symbolic };
     let bytes = build_onnx(&model, &options)?;
     let output = arguments.output.unwrap_or_else(|| format!("{model}.onnx").into());
     std::fs::write(&output, bytes).with_context(|| format!("cannot write {}", output.display()))

@@ -1,6 +1,6 @@
 //! SqueezeNet 1.1 (Iandola et al. 2016).
 
-use crate::builder::{Attribute, Builder, Window, same, valid};
+use crate::builder::{Attribute, Builder, Size, Window, same, valid};
 
 pub(crate) fn build(b: &mut Builder, image: u32) {
     let mut channels = b.channels(64);
@@ -29,7 +29,7 @@ pub(crate) fn build(b: &mut Builder, image: u32) {
     let x = conv_relu(b, &x, [channels, 1000], valid(1, 1));
     let x = b.node("GlobalAveragePool", &[&x], &[]);
     let x = b.node("Flatten", &[&x], &[("axis", Attribute::Int(1))]);
-    b.output("output", &x, &[1, 1000]);
+    b.output("output", &x, &[Size::Batch, 1000.into()]);
 }
 
 fn conv_relu(b: &mut Builder, x: &str, channels: [u32; 2], window: Window) -> String {

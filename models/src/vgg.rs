@@ -1,6 +1,6 @@
 //! VGG-19 (Simonyan and Zisserman 2014), configuration E without batch normalisation.
 
-use crate::builder::{Attribute, Builder, same, valid};
+use crate::builder::{Attribute, Builder, Size, same, valid};
 
 pub(crate) fn build(b: &mut Builder, image: u32) {
     let mut x = b.image(image);
@@ -25,5 +25,5 @@ pub(crate) fn build(b: &mut Builder, image: u32) {
         from = hidden;
     }
     let x = b.gemm(&x, from, 1000);
-    b.output("output", &x, &[1, 1000]);
+    b.output("output", &x, &[Size::Batch, 1000.into()]);
 }

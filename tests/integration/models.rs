@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use atoll_engine::{Class, EngineConfig, FunctionKey, FunctionOptions};
 use atoll_kgraph::{BufferKind, Bundle, invocation_bytes};
-use atoll_tests::{Loaded, Model, built, compile, full, oracle, trained};
+use atoll_tests::{Loaded, Model, built, compile, full, oracle, symbolic_small, trained};
 
 /// Seeds of the inputs, and of the evictions.
 fn seeds() -> &'static [u64] {
@@ -74,6 +74,20 @@ macro_rules! built_models {
 }
 
 built_models!(resnet18, resnet50, resnet152, densenet121, densenet201, vgg19, inception_v3, squeezenet, mobilenet_v2, distilbert);
+built_models!(vit_b_16, gpt2, lstm, convnext_tiny, resnext50, rnnt, gnmt, unet3d);
+
+/// Models whose batch and sequence are open: one request of one token, which has kernels of its own, and more.
+#[test]
+fn symbolic() -> Result<()> {
+    for (name, sizes) in [("distilbert", [(1, 1), (2, 9)]), ("gpt2", [(1, 1), (3, 5)]), ("lstm", [(1, 3), (2, 5)])] {
+        for (batch, sequence) in sizes {
+            let folder = tempfile::tempdir()?;
+            let symbols = [("batch", batch), ("sequence", sequence)];
+            check(&symbolic_small(name, &symbols, folder.path())?, folder.path())?;
+        }
+    }
+    Ok(())
+}
 
 #[test]
 fn magika() -> Result<()> {

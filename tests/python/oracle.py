@@ -2,13 +2,11 @@
 """The numeric oracle: run an ONNX model in ONNX Runtime on seeded random inputs and write inputs and outputs.
 
 oracle.py MODEL.onnx OUT --seeds 0,1,2 [--symbol batch=3]      writes OUT/<seed>/case.json and the raw tensors it names
-oracle.py MODEL.onnx - --time N [--threads T]                  prints latencies in milliseconds as JSON
 """
 
 import argparse
 import json
 import pathlib
-import time
 
 import numpy as np
 import onnxruntime as ort
@@ -23,11 +21,11 @@ DTYPES = {
 }
 
 
-def session(path, threads):
+def session(path):
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 2
     options.inter_op_num_threads = 1
-    # A spinning pool takes the cores away from whoever is measured beside it.
+    # A spinning pool takes the cores away from the tests beside it.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
     return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -55,24 +53,14 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--symbol", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--time", type=int, metavar="RUNS")
     arguments = parser.parse_args()
     symbols = {name: int(value) for name, value in (s.split("=") for s in arguments.symbol)}
-    model = session(arguments.model, arguments.threads)
+    model = session(arguments.model)
     names = [o.name for o in model.get_outputs()]
     for seed in map(int, arguments.seeds.split(",")):
         rng = np.random.default_rng(seed)
         feed = {spec.name: random_input(rng, spec, symbols) for spec in model.get_inputs()}
         outputs = model.run(names, feed)
-        if arguments.time:
-            times = []
-            for _ in range(arguments.time):
-                start = time.perf_counter()
-                model.run(names, feed)
-                times.append((time.perf_counter() - start) * 1e3)
-            print(json.dumps({"milliseconds": times}))
-            return
         folder = pathlib.Path(arguments.out) / str(seed)
         folder.mkdir(parents=True, exist_ok=True)
         case = {

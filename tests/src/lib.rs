@@ -82,7 +82,13 @@ pub fn built(name: &str, folder: &Path) -> Result<Model> {
 
 /// The small variant of a built model in every run.
 pub fn built_small(name: &str, folder: &Path) -> Result<Model> {
-    write_built(name, folder, &atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)) })
+    write_built(name, folder, &atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)), ..Default::default() })
+}
+
+/// The small variant of a built model whose batch and sequence are symbols, with these values of them.
+pub fn symbolic_small(name: &str, symbols: &[(&'static str, i64)], folder: &Path) -> Result<Model> {
+    let options = atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)), symbolic: true };
+    Ok(Model { symbols: symbols.to_vec(), ..write_built(name, folder, &options)? })
 }
 
 fn write_built(name: &str, folder: &Path, options: &atoll_models::BuildOptions) -> Result<Model> {
@@ -94,7 +100,8 @@ fn write_built(name: &str, folder: &Path, options: &atoll_models::BuildOptions) 
 fn small_image(name: &str) -> u32 {
     match name {
         "inception_v3" => 107,
-        "distilbert" => 19,
+        "distilbert" | "gpt2" | "lstm" | "rnnt" | "gnmt" => 19,
+        "unet3d" => 32,
         _ => 64,
     }
 }

@@ -4,9 +4,10 @@ use crate::error::CodegenError;
 use crate::kernels;
 use crate::schedule::{Schedule, Tensor, Work, WorkKind};
 use crate::target::TargetDescription;
+use crate::variants::variants;
 use crate::writer::Written;
 use atoll_frontend::tensor_graph::Op;
-use atoll_kgraph::{Argument, Expr, KernelId, LaunchSpec};
+use atoll_kgraph::{Argument, Expr, KernelId, LaunchSpec, LaunchVariant};
 use atoll_ptx::{Address, AddressBase, Directive, Function, Instruction, Item, ItemKind, Module, Name, Operand, StatementKind, build};
 use std::collections::HashMap;
 
@@ -41,7 +42,17 @@ pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, 
     for (node, work) in schedule.graph.nodes.iter().zip(&schedule.work) {
         let written = check_sizes(work).and_then(|()| write(target, work)).map_err(|e| e.at(&node.name))?;
         let written = written.map(|written| numbered(written, &work.checks).map_err(|e| e.at(&node.name))).transpose()?;
-        launches.push(written.map(|written| emitter.add(limit_registers(target, written))));
+        let mut launch = written.map(|written| emitter.add(limit_registers(target, written)));
+        if let Some(launch) = &mut launch {
+            for (ranges, written) in variants(target, &schedule.graph.symbols, work).map_err(|e| e.at(&node.name))? {
+                let variant = emitter.add(limit_registers(target, written));
+                // A target whose tile is low anyway has nothing to gain.
+                if variant.kernel != launch.kernel {
+                    launch.variants.push(LaunchVariant { ranges, launch: variant });
+                }
+            }
+        }
+        launches.push(launch);
     }
     Ok(Emitted { module: emitter.module, kernels: emitter.kernels, launches })
 }
@@ -58,7 +69,7 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
         WorkKind::Op(op) => match op {
             Op::Pointwise(program) => kernels::pointwise::pointwise(target, program, inputs, output),
             Op::Conv(conv) => kernels::conv::conv(target, conv, inputs, output),
-            Op::MatMul(matmul) => kernels::matmul::matmul(target, matmul, inputs, output),
+            Op::MatMul(matmul) => kernels::matmul::matmul(target, matmul, inputs, output, None),
             Op::Pool(pool) => kernels::pool::pool(target, pool, input(0)?, output),
             Op::Reduce(reduce) => kernels::reduce::reduce(target, reduce, input(0)?, output),
             Op::Softmax { axis, log } => kernels::softmax::softmax(target, *axis, *log, input(0)?, output),

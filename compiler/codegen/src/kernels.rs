@@ -2,6 +2,7 @@
 
 pub(crate) mod concat;
 pub(crate) mod conv;
+pub(crate) mod depthwise;
 pub(crate) mod direct_conv;
 pub(crate) mod gather;
 pub(crate) mod gemm;

@@ -29,6 +29,7 @@ mod schedule;
 mod strides;
 mod sweep;
 mod target;
+mod variants;
 mod warps;
 mod window;
 mod writer;

@@ -21,6 +21,8 @@ pub(crate) struct Product<'a> {
     /// Batch dimensions.
     pub(crate) batch: Vec<Expr>,
     pub(crate) rows: Expr,
+    /// Most rows that the kernel is launched with, where they are a symbol's and it is for few.
+    pub(crate) rows_most: Option<i64>,
     pub(crate) depth: Expr,
     /// Dimensions of the columns.
     pub(crate) columns: Vec<Expr>,
@@ -83,6 +85,11 @@ impl Product<'_> {
     /// Number of batches.
     pub(crate) fn batch_count(&self) -> Expr {
         Expr::product(&self.batch)
+    }
+
+    /// Most rows, where that is known.
+    pub(crate) fn rows_bound(&self) -> Option<i64> {
+        self.rows.as_const().or(self.rows_most)
     }
 
     /// Checks what the kernels take for granted.

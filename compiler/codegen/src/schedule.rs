@@ -67,7 +67,7 @@ pub enum WorkKind {
         /// Index on the axis of the first element.
         first: Expr,
     },
-    /// The recurrence of a layer. Inputs `gates [T, B, D * G H]` (input products), `r [D, H, G H]`, `bias [D, 2 G H]`, `h0`, and `c0` where the cell keeps one; outputs `y`, `h`, and
+    /// The recurrence of a layer. Inputs `gates [T, B, D * G H]` (input products), `r [D, H, G H]` or packed `[D, H / 32, H, G, 32]`, `bias [D, 2 G H]`, `h0`, and `c0` where the cell keeps one; outputs `y`, `h`, and
     /// `c`.
     Recurrence(Recurrence),
 }

@@ -77,6 +77,10 @@ fn exit_codes_say_whose_fault_it_is() {
         (vec!["bench", "latency", "--rt", "a.kg", "--be", "b.kg", "--rate", "0"], "--rate"),
         (vec!["bench", "kernel", "--only", "gemm("], "unclosed group"),
         (vec!["bench", "dkp", "--only", "nothing$"], "`--only` matches no kernel"),
+        (vec!["bench", "models", "lstn"], "there is no model lstn; there are resnet18"),
+        (vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "/nowhere/python"], "say with --python where Python is"),
+        (vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "false"], "cannot import onnxruntime and numpy"),
+        (vec!["bench", "models", "null", "--threads", "4000"], "--threads: this process may use"),
         (vec!["kernel", "compare", "--device", "interp", "--corpus", "x", "--case", "saxpy,+"], "repetition operator missing expression"),
         (vec!["models", "--url", "https://x"], "plain HTTP"),
         (vec!["--log", "a=b=c", "doctor"], "--log"),
@@ -272,6 +276,17 @@ fn profiles(folder: &Path) {
         std::fs::write(folder.join(format!("{name}.graph.json")), graph.to_string()).unwrap();
         std::fs::write(folder.join(format!("{name}.profile.json")), profile.to_string()).unwrap();
     }
+}
+
+#[test]
+fn models_are_measured_in_both_variants() {
+    let arguments = ["bench", "models", "null", "--threads", "1", "--pairs", "3", "--size", "batch=5", "--json"];
+    let report: Value = serde_json::from_str(&stdout(&atoll(&arguments))).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let found: Vec<_> = rows.iter().map(|row| (&row["variant"], &row["shape"], &row["pairs"], &row["ratio"])).collect();
+    let expected = ["static", "symbolic"].map(|variant| (Value::from(variant), Value::from("input=5x16"), Value::from(3), Value::Null));
+    assert_eq!(found, expected.each_ref().map(|(variant, shape, pairs, ratio)| (variant, shape, pairs, ratio)));
+    assert!(rows.iter().all(|row| row["atoll_min_ms"].as_f64() > Some(0.0) && row["atoll_cpu_ms"].as_f64() > Some(0.0)), "{report}");
 }
 
 #[test]

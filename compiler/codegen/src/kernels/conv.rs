@@ -1,6 +1,6 @@
 //! Convolution: which form of product, or the direct kernel.
 
-use super::{direct_conv, gemm};
+use super::{depthwise, direct_conv, gemm};
 use crate::error::CodegenError;
 use crate::product::{Matrix, Product, Source, Spread, Windows};
 use crate::schedule::Tensor;
@@ -32,6 +32,9 @@ pub(crate) struct Shapes {
 pub(crate) fn conv(target: &TargetDescription, conv: &Conv, inputs: &[Tensor], output: &Tensor) -> Result<Written, CodegenError> {
     let [x, weights, extras @ ..] = inputs else { return Err(CodegenError::inconsistent("a convolution has two operands")) };
     let shapes = Shapes::new(conv, x, weights, output)?;
+    if let Some(written) = depthwise::depthwise(target, conv, &shapes, inputs, output)? {
+        return Ok(written);
+    }
     if shapes.filters < PRODUCT_FILTERS_MIN {
         return direct_conv::direct(target, conv, &shapes, inputs, output);
     }
@@ -124,6 +127,7 @@ fn pointwise<'a>(conv: &'a Conv, shapes: &Shapes, x: &Tensor, weights: &Tensor) 
         stem: "conv1x1",
         batch: vec![shapes.images.clone(), Expr::Const(shapes.groups)],
         rows: Expr::Const(shapes.filters),
+        rows_most: None,
         depth: Expr::Const(shapes.depth()),
         columns: shapes.axes.iter().map(|a| a.output.clone()).collect(),
         a: filters(shapes, weights, vec![Expr::Const(0), group_stride(shapes)]),
@@ -149,6 +153,7 @@ fn windows<'a>(conv: &'a Conv, shapes: &Shapes, x: &Tensor, weights: &Tensor) ->
         stem: "conv",
         batch,
         rows: Expr::Const(shapes.filters),
+        rows_most: None,
         depth: Expr::Const(shapes.depth()),
         columns,
         a: filters(shapes, weights, a_batch),

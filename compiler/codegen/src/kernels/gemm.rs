@@ -55,7 +55,7 @@ fn fitted(target: &TargetDescription, product: &Product<'_>) -> GemmTile {
         tile.columns = (tile.columns / 2).max(1);
     }
     let most = if is_worth_more_warps(target, product) { target.gather_warps } else { tile.warps };
-    let needed = product.rows.as_const().map_or(tile.warps, |rows| (rows as u32).div_ceil(tile.rows).max(1));
+    let needed = product.rows_bound().map_or(tile.warps, |rows| (rows as u32).div_ceil(tile.rows).max(1));
     // Blocks of equal height waste least: 9 warps' worth of rows is 5 + 4, not 8 + 1.
     let blocks = needed.div_ceil(most);
     GemmTile { warps: needed.div_ceil(blocks), ..tile }

@@ -13,7 +13,7 @@ pub(crate) const ROWS_MAX: i64 = 8;
 /// Products per round of the inner loop.
 const UNROLL: u32 = 4;
 
-/// Writes the kernel; `b` must be a matrix with its columns side by side.
+/// Writes the kernel for at most so many rows; `b` must be a matrix with its columns side by side.
 pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u32) -> Result<Written, CodegenError> {
     product.check()?;
     product.collapse();
@@ -78,7 +78,8 @@ impl Operands {
         let first = w.at(&base, &start, a.tensor.element_bytes());
         let lines = (0..rows)
             .map(|i| {
-                let down = w.mul(&row, &i.into());
+                let index = row_index(w, product, i);
+                let down = w.mul(&row, &index);
                 let line = w.at(&first, &down, a.tensor.element_bytes());
                 w.cursor(&line)
             })
@@ -128,6 +129,16 @@ impl Operands {
     }
 }
 
+/// The row that accumulators `i` are for. Where there are fewer rows, surplus accumulators compute the last one again; their sums are not stored.
+fn row_index(w: &mut Writer, product: &Product<'_>, i: u32) -> Int {
+    if i == 0 || product.rows.as_const().is_some() {
+        return i.into();
+    }
+    let count = w.size(&product.rows);
+    let last = w.sub(&count, &1.into());
+    w.min(&last, &i.into())
+}
+
 /// Adds the warps' partial sums and stores them; the results are dealt out to the warps.
 fn add_up(
     w: &mut Writer,
@@ -158,6 +169,11 @@ fn add_up(
         let (row, part) = (line / parts, line % parts);
         let is_mine = w.compare("eq.u32", &warp, &(line % warps).into());
         let guard = w.both(Some(&is_mine), guards[part as usize].as_ref());
+        let is_there = (row > 0 && product.rows.as_const().is_none()).then(|| {
+            let count = w.size(&product.rows);
+            w.compare("gt.u32", &count, &row.into())
+        });
+        let guard = w.both(guard.as_ref(), is_there.as_ref());
         w.when(guard.as_ref(), |w| {
             let mut sum = w.f32("ld.shared.f32", [mem(&mine, (line * line_bytes).into())]);
             for other in 1..warps {

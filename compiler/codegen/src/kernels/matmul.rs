@@ -10,8 +10,23 @@ use crate::writer::Written;
 use atoll_frontend::tensor_graph::MatMul;
 use atoll_kgraph::Expr;
 
-/// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the epilogue's extra inputs.
-pub(crate) fn matmul(target: &TargetDescription, matmul: &MatMul, inputs: &[Tensor], output: &Tensor) -> Result<Written, CodegenError> {
+/// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the epilogue's extra inputs. `rows_most`: most rows that the kernel is launched with, where they are a symbol's.
+pub(crate) fn matmul(
+    target: &TargetDescription,
+    matmul: &MatMul,
+    inputs: &[Tensor],
+    output: &Tensor,
+    rows_most: Option<i64>,
+) -> Result<Written, CodegenError> {
+    choose(target, Product { rows_most, ..product(matmul, inputs, output)? })
+}
+
+/// The number of rows of the product that becomes of a node.
+pub(crate) fn rows(matmul: &MatMul, inputs: &[Tensor], output: &Tensor) -> Result<Expr, CodegenError> {
+    Ok(product(matmul, inputs, output)?.rows)
+}
+
+fn product<'a>(matmul: &'a MatMul, inputs: &[Tensor], output: &Tensor) -> Result<Product<'a>, CodegenError> {
     let [a, b, extras @ ..] = inputs else { return Err(CodegenError::inconsistent("a matrix product has two operands")) };
     let [outer @ .., rows, columns] = &output.shape[..] else {
         return Err(CodegenError::unsupported("a matrix product of vectors"));
@@ -22,6 +37,7 @@ pub(crate) fn matmul(target: &TargetDescription, matmul: &MatMul, inputs: &[Tens
         stem: "matmul",
         batch: outer.to_vec(),
         rows: rows.clone(),
+        rows_most: None,
         depth,
         columns: vec![columns.clone()],
         a: matrix(a, outer, matmul.transpose_a)?,
@@ -30,7 +46,7 @@ pub(crate) fn matmul(target: &TargetDescription, matmul: &MatMul, inputs: &[Tens
         spreads,
     };
     merge_batch_into_rows(&mut product);
-    choose(target, product)
+    Ok(product)
 }
 
 /// The kernel for a product.
@@ -38,7 +54,7 @@ fn choose(target: &TargetDescription, product: Product<'_>) -> Result<Written, C
     if plain_product::is_plain(product.a.tensor.dtype) {
         return plain_product::plain_product(target, product);
     }
-    let few_rows = product.rows.as_const().filter(|rows| (1..=gemv::ROWS_MAX).contains(rows));
+    let few_rows = product.rows_bound().filter(|rows| (1..=gemv::ROWS_MAX).contains(rows));
     match (&product.b, few_rows) {
         (Source::Matrix(b), Some(rows)) if b.column == Expr::Const(1) => gemv::gemv(target, product, rows as u32),
         _ => gemm::gemm(target, product),

@@ -1,7 +1,8 @@
 //! The recurrence of an RNN, a GRU or an LSTM: one block per direction and batch element, all steps in one launch.
 //!
 //! The state `h` is in shared memory twice, the step before and this one, so that one barrier per step is enough. A thread owns some hidden units: it computes their gates
-//! from the rows of `r [H, G H]`, which neighbouring lanes read contiguously. An LSTM keeps its cells in shared memory too, each touched by one thread only.
+//! from the rows of `r`, which neighbouring lanes read contiguously: packed, `[D, H / 32, H, G, 32]`, so that a warp reads all its weights in one line after the other, or plain, `[D, H, G H]`.
+//! An LSTM keeps its cells in shared memory too, each touched by one thread only.
 
 use crate::error::CodegenError;
 use crate::schedule::{Recurrence, Tensor};
@@ -39,6 +40,7 @@ pub(crate) fn recurrence(
     if shared_bytes > target.shared_bytes_max {
         return Err(CodegenError::unsupported(format!("a recurrent layer of {hidden} hidden units: its state does not fit shared memory")));
     }
+    let weights = Weights::new(r, hidden, gate_count);
     let mut w = Writer::new(match layer.cell {
         Kind::Rnn => "rnn",
         Kind::Gru => "gru",
@@ -57,15 +59,16 @@ pub(crate) fn recurrence(
     let (d, b) = w.div_rem(&block, &batch_count);
     let lane = w.special("%tid.x");
     let warp = w.special("%tid.y");
-    let thread = w.mad(&warp, &LANES.into(), &lane);
     let hidden_int = Int::from(hidden);
     let line = w.mul(&block, &hidden_int);
     let cell = Cell {
         kind: layer.cell,
         hidden,
-        threads: warps * LANES,
-        thread,
+        warps,
+        lane,
+        warp,
         r: r_at,
+        weights,
         bias: bias_at,
         direction: d.clone(),
         cells: w.make(ScalarType::U32, "add.s32", [(&shared).into(), (2 * state_bytes).into()]),
@@ -98,8 +101,8 @@ pub(crate) fn recurrence(
         let y_row = w.mad(&y_row, &batch_count, &b);
         let y_row = w.mul(&y_row, &hidden_int);
         let y_row = w.at(&y_at, &y_row, 4);
-        cell.units(w, |w, unit| {
-            let value = cell.step(w, unit, &gates_row, &before);
+        cell.groups(w, |w, group, unit| {
+            let value = cell.step(w, group, unit, &gates_row, &before);
             let to = shared_at(w, &after, unit);
             w.emit("st.shared.f32", [mem(&to, 0), value.clone()]);
             let to = w.at(&y_row, unit, 4);
@@ -142,13 +145,35 @@ fn shared_at(w: &mut Writer, base: &Name, unit: &Int) -> Name {
     w.make(ScalarType::U32, "mad.lo.s32", [unit.operand(), 4.into(), base.into()])
 }
 
+/// Where the weight of a unit, a product and a gate is, in elements.
+struct Weights {
+    direction: u32,
+    /// 32 units.
+    group: u32,
+    product: u32,
+    gate: u32,
+}
+
+impl Weights {
+    /// Packed weights have an axis more.
+    fn new(r: &Tensor, hidden: u32, gates: u32) -> Weights {
+        if r.shape.len() == 5 {
+            let group = hidden * gates * LANES;
+            return Weights { direction: hidden.div_ceil(LANES) * group, group, product: gates * LANES, gate: LANES };
+        }
+        Weights { direction: gates * hidden * hidden, group: LANES, product: gates * hidden, gate: hidden }
+    }
+}
+
 /// What all steps have in common.
 struct Cell {
     kind: Kind,
     hidden: u32,
-    threads: u32,
-    thread: Int,
+    warps: u32,
+    lane: Int,
+    warp: Int,
     r: Name,
+    weights: Weights,
     bias: Name,
     direction: Int,
     /// Shared address of an LSTM's cells.
@@ -158,19 +183,27 @@ struct Cell {
 impl Cell {
     /// Runs `body` for the units of this thread.
     fn units(&self, w: &mut Writer, mut body: impl FnMut(&mut Writer, &Int)) {
-        let certain = self.hidden.is_multiple_of(self.threads);
-        w.count(&Int::Known(0), &self.hidden.into(), &self.threads.into(), |w, first| {
-            let unit = w.add(first, &self.thread);
+        self.groups(w, |w, _, unit| body(w, unit));
+    }
+
+    /// Runs `body` for the units of this thread, with the number of the 32 units that its warp has just then.
+    fn groups(&self, w: &mut Writer, mut body: impl FnMut(&mut Writer, &Int, &Int)) {
+        let count = self.hidden.div_ceil(LANES);
+        let certain = self.hidden.is_multiple_of(self.warps * LANES);
+        w.count(&Int::Known(0), &count.into(), &self.warps.into(), |w, first| {
+            let group = w.add(first, &self.warp);
+            let group = Int::Reg(w.variable(&group));
+            let unit = w.mad(&group, &LANES.into(), &self.lane);
             let unit = Int::Reg(w.variable(&unit));
             let guard = (!certain).then(|| w.compare("lt.u32", &unit, &self.hidden.into()));
-            w.when(guard.as_ref(), |w| body(w, &unit));
+            w.when(guard.as_ref(), |w| body(w, &group, &unit));
         });
     }
 
     /// One step of one unit: the new `h`; an LSTM's cell is updated in place.
-    fn step(&self, w: &mut Writer, unit: &Int, gates_row: &Name, before: &Name) -> Operand {
+    fn step(&self, w: &mut Writer, group: &Int, unit: &Int, gates_row: &Name, before: &Name) -> Operand {
         let (of_input, sums) = self.start(w, unit, gates_row);
-        self.products(w, unit, before, &sums);
+        self.products(w, group, before, &sums);
         let sum = |gate: usize| Operand::from(&sums[gate]);
         match self.kind {
             Kind::Rnn => w.tanh(&sum(0)),
@@ -222,25 +255,26 @@ impl Cell {
     }
 
     /// Adds the products of the state with the rows of `r`.
-    fn products(&self, w: &mut Writer, unit: &Int, before: &Name, sums: &[Name]) {
-        let (hidden, gates) = (self.hidden, self.kind.gates() as u32);
-        let gate_bytes = i64::from(hidden) * 4;
-        let r = w.mul(&self.direction, &Int::from(gates * hidden * hidden));
-        let r = w.add(&r, unit);
+    fn products(&self, w: &mut Writer, group: &Int, before: &Name, sums: &[Name]) {
+        let hidden = self.hidden;
+        let Weights { direction, group: of_group, product, gate: of_gate } = self.weights;
+        let r = w.mul(&self.direction, &Int::from(direction));
+        let r = w.mad(group, &Int::from(of_group), &r);
         let r = w.at(&self.r, &r, 4);
+        let r = w.at(&r, &self.lane, 4);
         let r = w.cursor(&r);
         let state = w.variable(&Int::Reg(before.clone()));
         let products = |w: &mut Writer, count: u32| {
             for k in 0..count {
                 let h = w.f32("ld.shared.f32", [mem(&state, i64::from(k) * 4)]);
                 for (gate, sum) in sums.iter().enumerate() {
-                    let at = (i64::from(k) * i64::from(gates) + gate as i64) * gate_bytes;
+                    let at = 4 * i64::from(k * product + gate as u32 * of_gate);
                     let weight = w.load(DType::F32, &r, at).operand;
                     w.emit("fma.rn.f32", [sum.into(), h.clone(), weight, sum.into()]);
                 }
             }
             w.emit("add.s32", [(&state).into(), (&state).into(), (4 * count).into()]);
-            w.advance(&r, &Int::from(gates * hidden * count), 4);
+            w.advance(&r, &Int::from(product * count), 4);
         };
         w.count(&Int::Known(0), &Int::from(hidden / UNROLL), &Int::Known(1), |w, _| products(w, UNROLL));
         if !hidden.is_multiple_of(UNROLL) {

@@ -3,8 +3,9 @@
 use super::{Recurrence, Scheduler, Tensor, WorkKind};
 use crate::error::CodegenError;
 use crate::strides;
+use crate::writer::LANES;
 use atoll_frontend::tensor_graph::{Conv, Direction, MatMul, Op, PointProgram, TensorNode, ValueId};
-use atoll_kgraph::Expr;
+use atoll_kgraph::{DType, Expr};
 use std::sync::Arc;
 
 /// Operands of a concatenation that one kernel takes: their addresses and sizes fit the parameter block, and the chain that selects one stays short.
@@ -139,9 +140,8 @@ impl Scheduler<'_> {
         let flat_x = Tensor { shape: vec![gates_shape[0].clone(), features], ..x };
         self.push_kernel(&gates_name, WorkKind::Op(Op::MatMul(product)), vec![flat_x, w], vec![gates.clone()]);
 
-        let r_shape = self.graph.value(r).shape.clone();
-        let r = match self.turned(r, &r_shape)? {
-            Some(turned) => turned,
+        let r = match self.packed_recurrence(r, layer)? {
+            Some(packed) => packed,
             None => {
                 let r = self.tensor(r)?;
                 self.transpose_node(&format!("{}/r", node.name), &r)
@@ -150,6 +150,22 @@ impl Scheduler<'_> {
         let inputs = [vec![gates, r], self.tensors(others)?].concat();
         self.push_kernel(&node.name, WorkKind::Recurrence(layer), inputs, outputs);
         Ok(())
+    }
+
+    /// Constant weights `[D, G H, H]` of a recurrence as its kernel reads them: `[D, H / 32, H, G, 32]`, zeros behind the last unit.
+    fn packed_recurrence(&mut self, r: ValueId, layer: Recurrence) -> Result<Option<Tensor>, CodegenError> {
+        let (hidden, gates) = (layer.hidden, layer.cell.gates());
+        let value = self.graph.value(r);
+        let (Some(content), Some(&Expr::Const(directions)), DType::F32) = (self.storage.content(r), value.shape.first(), value.dtype)
+        else {
+            return Ok(None);
+        };
+        let lanes = LANES as usize;
+        let groups = hidden.div_ceil(lanes);
+        let shape: Vec<Expr> = [directions as usize, groups, hidden, gates, lanes].map(|size| Expr::Const(size as i64)).into();
+        let make = || pack_recurrence(&content, [directions as usize, hidden, gates]);
+        let buffer = self.storage.derived(r, "packed", &shape, make)?;
+        Ok(Some(Tensor { buffer, offset: Expr::Const(0), dtype: DType::F32, shape }))
     }
 
     /// A node that exchanges the two innermost axes of a tensor that is not constant.
@@ -170,6 +186,22 @@ fn whole_image(conv: &Conv, inputs: &[&[Expr]], outputs: &[Tensor]) -> Option<[E
     let is_single = outputs.first()?.shape[2..].iter().all(|d| *d == Expr::Const(1));
     let is_whole = image == window && conv.pads.iter().all(|pad| *pad == 0) && conv.groups == 1;
     (is_single && is_whole).then(|| [filters.clone(), channels.clone() * Expr::product(image)])
+}
+
+/// `[D, G H, H]` in f32 as `[D, H / 32, H, G, 32]`.
+fn pack_recurrence(content: &[u8], [directions, hidden, gates]: [usize; 3]) -> Arc<[u8]> {
+    let lanes = LANES as usize;
+    let groups = hidden.div_ceil(lanes);
+    let mut packed = vec![0u8; 4 * directions * groups * hidden * gates * lanes];
+    for (row, weights) in content.chunks_exact(4 * hidden).enumerate() {
+        let (direction, gate, unit) = (row / (gates * hidden), row / hidden % gates, row % hidden);
+        let first = (direction * groups + unit / lanes) * hidden;
+        for (product, weight) in weights.chunks_exact(4).enumerate() {
+            let to = 4 * (((first + product) * gates + gate) * lanes + unit % lanes);
+            packed[to..to + 4].copy_from_slice(weight);
+        }
+    }
+    packed.into()
 }
 
 /// Exchanges rows and columns of every matrix in `content`.

@@ -630,6 +630,18 @@ pub fn convolutions() -> Vec<Model> {
         },
         Case { name: "depthwise_double", x: [1, 6, 8, 8], filters: 12, groups: 6, kernel: [3, 3], pads: [1; 4], ..plain },
         Case { name: "depthwise_large", x: [1, 4, 20, 33], filters: 4, groups: 4, kernel: [9, 9], pads: [4; 4], ..plain },
+        Case { name: "depthwise_bands", x: [2, 3, 61, 50], filters: 3, groups: 3, kernel: [7, 7], pads: [3; 4], ..plain },
+        Case { name: "depthwise_valid", x: [1, 5, 20, 20], filters: 5, groups: 5, kernel: [5, 4], ..plain },
+        Case {
+            name: "depthwise_dilated",
+            x: [1, 5, 19, 37],
+            filters: 5,
+            groups: 5,
+            kernel: [5, 5],
+            pads: [4, 6, 4, 2],
+            dilations: [2, 2],
+            ..plain
+        },
         Case { name: "conv_whole_image", x: [2, 16, 4, 4], filters: 20, kernel: [4, 4], ..plain },
         Case { name: "conv_one_pixel", x: [1, 48, 1, 1], filters: 20, ..plain },
     ];
@@ -832,6 +844,19 @@ pub fn symbolic() -> Vec<Model> {
         let mean = Op::Reduce(Reduce { kind: ReduceKind::Mean, axes: vec![1], keep_dims: false });
         let pooled = m.op(mean, &[normal], F32, vec![batch.clone(), Expr::Const(64)]);
         models.push(m.output(&[weights, pooled]));
+    }
+    // A kernel of their own for few rows: one, as many as accumulators, parts of a tile, a whole one.
+    for rows in [1, 3, 8, 13, 30, 33] {
+        let mut m = Model::new(&format!("symbolic_rows_{rows}"));
+        let (batch, tokens) = (m.symbol("batch"), m.symbol("tokens"));
+        let of = |last: i64| vec![batch.clone(), tokens.clone(), Expr::Const(last)];
+        let x = m.x_of(of(70), &[1, rows, 70]);
+        let plain = |transpose_b| Op::MatMul(MatMul { transpose_a: false, transpose_b, epilogue: bias_relu() });
+        let (w, bias) = (m.weights(&[70, 150]), m.weights(&[150]));
+        let up = m.op(plain(false), &[x, w, bias], F32, of(150));
+        let (w, bias) = (m.weights(&[40, 150]), m.weights(&[40]));
+        let down = m.op(plain(true), &[up, w, bias], F32, of(40));
+        models.push(m.output(&[down]));
     }
     for extent in [9, 50] {
         let mut m = Model::new(&format!("symbolic_image_{extent}"));

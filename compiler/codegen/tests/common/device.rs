@@ -132,7 +132,7 @@ impl Session {
     /// Blocks of a node's launch.
     pub fn blocks(&self, index: usize) -> u64 {
         let launch = self.emitted.launches[index].as_ref();
-        launch.map_or(0, |l| l.grid.iter().map(|e| e.eval(&self.symbols).expect("grid") as u64).product())
+        launch.map_or(0, |l| l.choose(&self.symbols).1.grid.iter().map(|e| e.eval(&self.symbols).expect("grid") as u64).product())
     }
 
     /// What the first check that is violated says.
@@ -164,7 +164,7 @@ impl Session {
             return;
         }
         let launch = self.emitted.launches[index].clone().expect("a kernel node has a launch");
-        self.launch(&launch);
+        self.launch(launch.choose(&self.symbols).1);
     }
 
     fn launch(&mut self, launch: &LaunchSpec) {

@@ -20,6 +20,8 @@ mod kernels;
 mod lanes;
 mod latency;
 mod load;
+#[cfg(feature = "native")]
+mod models;
 mod overhead;
 #[cfg(feature = "cuda")]
 mod parts;
@@ -49,6 +51,7 @@ Examples:
   atoll bench overhead
   atoll bench preempt
   atoll bench kernel
+  atoll bench models --against onnxruntime
   atoll bench transform resnet18
   atoll bench assembled resnet18 kernels.ptx
   atoll bench residency
@@ -59,7 +62,7 @@ Examples:
   atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50";
 
-/// Measure: real-time beside best-effort, how far lanes keep work apart, what branches gain beside each other, how soon real-time work gets a full device, what the daemon adds to a request and the engine to a kernel, kernels beside their peers, what passes and dkp modules
+/// Measure: real-time beside best-effort, how far lanes keep work apart, what branches gain beside each other, how soon real-time work gets a full device, what the daemon adds to a request and the engine to a kernel, kernels and models beside their peers, what passes and dkp modules
 /// cost, policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU keep work apart, and policies on simulated devices.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
@@ -94,6 +97,8 @@ enum Bench {
     #[command(hide = true)]
     Hog(lanes::HogArgs),
     Latency(latency::Args),
+    #[cfg(feature = "native")]
+    Models(models::Args),
     Overhead(overhead::Args),
     #[cfg(feature = "cuda")]
     Parts(parts::Args),
@@ -128,6 +133,8 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Lanes(args) => lanes::run(&args),
         Bench::Hog(args) => lanes::hog(&args),
         Bench::Latency(args) => latency::run(&args),
+        #[cfg(feature = "native")]
+        Bench::Models(args) => models::run(&args),
         Bench::Overhead(args) => overhead::run(&args),
         #[cfg(feature = "cuda")]
         Bench::Parts(args) => parts::run(&args),

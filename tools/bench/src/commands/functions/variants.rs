@@ -67,7 +67,7 @@ impl<'a> Variants<'a> {
             }
             Kind::Model(name) => {
                 let model = folder.join("model.onnx");
-                let build = BuildOptions { seed, width: self.scale.width, image: Some(self.scale.image) };
+                let build = BuildOptions { seed, width: self.scale.width, image: Some(self.scale.image), ..BuildOptions::default() };
                 std::fs::write(&model, build_onnx(name, &build).map_err(|error| anyhow::anyhow!("{error}"))?)?;
                 compile(&model, &bundle, &options, &Silent)?;
             }

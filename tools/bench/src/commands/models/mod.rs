@@ -1,0 +1,177 @@
+//! `atoll bench models`
+
+mod cases;
+mod measure;
+mod peer;
+mod report;
+
+use crate::failure::user_error;
+use crate::output::ReportArgs;
+use crate::random::Random;
+use crate::tensors::InputSpecs;
+use anyhow::{Result, anyhow};
+use atoll_device::cpus;
+use atoll_kgraph::{BufferKind, Bundle};
+use atoll_protocol::{Tensor, TensorMetadata};
+use atoll_server::tensor_metadata;
+use cases::{DEFAULTS, Prepared, Sizes, Source, Variant};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use measure::{Effort, Ours, alternate};
+use peer::Peer;
+use report::{Failed, Report, Row};
+use std::io::Write;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench models --against onnxruntime
+  atoll bench models resnet50 lstm --against onnxruntime --threads 1 --json
+  atoll bench models gpt2 --variant symbolic --size sequence=17 --against onnxruntime
+  taskset -c 1 atoll bench models mine.onnx --threads 1 --against onnxruntime";
+
+/// Outputs that are further from the peer's than this (relative to the largest) are wrong, and their time means nothing.
+const DIFFERENCE_MAX: f64 = 1e-2;
+
+/// Measure whole models on the host device, beside ONNX Runtime with as many threads in the same run.
+///
+/// Both run in turns, a few milliseconds each, so that whatever else the machine does slows both alike. The ratio is that of the medians; beside it stand that of the shortest runs,
+/// and that of the CPU time of all threads, which is the one to trust on a busy machine. Models are built here with random weights, or are .onnx files; every kernel is compiled anew.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Models to measure: names, or .onnx files [default: ten architectures]
+    #[arg(value_name = "MODEL")]
+    models: Vec<String>,
+
+    /// Who is measured beside us
+    #[arg(long, value_enum, value_name = "PEER")]
+    against: Option<Against>,
+
+    /// Numbers of threads
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "1,2")]
+    threads: Vec<NonZeroU32>,
+
+    /// Only this variant of each model [default: both]
+    #[arg(long, value_enum)]
+    variant: Option<Variant>,
+
+    /// Value of an open size [default: batch=1, the published sequence, and 1 for those of files]
+    #[arg(long, value_name = "NAME=SIZE", value_parser = size)]
+    size: Vec<(String, i64)>,
+
+    /// Most pairs of turns of a model
+    #[arg(long, value_name = "COUNT", default_value = "25")]
+    pairs: NonZeroU32,
+
+    /// Begin no pair of a model after this time
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = crate::output::parse_seconds)]
+    seconds: f64,
+
+    /// Python with onnxruntime and numpy [default: that of $ATOLL_VENV, else python3]
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+
+    #[command(flatten)]
+    report: ReportArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Against {
+    Onnxruntime,
+}
+
+fn size(text: &str) -> Result<(String, i64), String> {
+    let (name, size) = text.split_once('=').ok_or("NAME=SIZE is expected")?;
+    let size = size.parse().ok().filter(|size| *size > 0).ok_or("a size of at least 1 is expected")?;
+    Ok((name.to_owned(), size))
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let names: Vec<&str> = if args.models.is_empty() { DEFAULTS.to_vec() } else { args.models.iter().map(String::as_str).collect() };
+    let sources = names.iter().map(|name| Source::find(name)).collect::<Result<Vec<_>>>()?;
+    let threads = threads(args)?;
+    if args.against.is_some() {
+        // Whether there is a peer at all is said before anything is compiled.
+        peer::check(&peer::python(args.python.as_deref()))?;
+    }
+    let variants = args.variant.map_or(vec![Variant::Static, Variant::Symbolic], |variant| vec![variant]);
+    let bar = ProgressBar::new((names.len() * variants.len() * threads.len()) as u64);
+    bar.set_style(ProgressStyle::with_template("[{bar:24}] {pos}/{len} {msg} {elapsed}")?.progress_chars("=> "));
+    let mut report = Report::default();
+    for (name, source) in names.iter().zip(&sources) {
+        for &variant in &variants {
+            bar.set_message(format!("{name}, {variant:?}"));
+            let outcome = one(args, name, source, variant, &threads, &bar);
+            match outcome {
+                Ok(rows) => report.rows.extend(rows),
+                Err(error) => report.failed.push(Failed { model: (*name).into(), variant, reason: format!("{error:#}") }),
+            }
+        }
+    }
+    bar.finish_and_clear();
+    report.sum_up();
+    args.report.show(&report, Report::text)?;
+    match &report.failed[..] {
+        [] => Ok(()),
+        [Failed { model, variant, reason }, ..] => {
+            Err(anyhow!("{} failed; the first, {model} ({variant:?}): {reason}", report.failed.len()))
+        }
+    }
+}
+
+/// The numbers of threads that this machine has CPUs for.
+fn threads(args: &Args) -> Result<Vec<u32>> {
+    let cpus = cpus::allowed().len() as u32;
+    let (fitting, others): (Vec<u32>, Vec<u32>) = args.threads.iter().map(|threads| threads.get()).partition(|threads| *threads <= cpus);
+    for threads in &others {
+        writeln!(std::io::stderr(), "note: {threads} threads are left out: this process may use {cpus} of the machine's CPUs")?;
+    }
+    if fitting.is_empty() { Err(user_error(format!("--threads: this process may use {cpus} CPUs"))) } else { Ok(fitting) }
+}
+
+/// A variant of a model on all numbers of threads.
+fn one(args: &Args, name: &str, source: &Source, variant: Variant, threads: &[u32], bar: &ProgressBar) -> Result<Vec<Row>> {
+    let folder = tempfile::tempdir()?;
+    let sizes: Sizes = args.size.iter().cloned().collect();
+    let prepared = source.prepare(variant, &sizes, folder.path())?;
+    let mut rows = Vec::new();
+    for &threads in threads {
+        if let Some(prepared) = &prepared {
+            let inputs = inputs(&prepared.bundle, &source.sizes(&prepared.bundle, &sizes))?;
+            rows.push(measured(args, name, prepared, inputs, threads, folder.path())?);
+        }
+        bar.inc(1);
+    }
+    Ok(rows)
+}
+
+/// Random inputs with these values of the symbols.
+fn inputs(bundle: &Bundle, sizes: &Sizes) -> Result<Vec<Tensor>> {
+    let metadata = tensor_metadata(bundle.graph(), BufferKind::Input);
+    let shape = |input: &TensorMetadata| {
+        let symbol = |dimension: usize| input.symbols.get(dimension).and_then(|name| sizes.get(name)).copied().unwrap_or(1);
+        let sizes = input.shape.iter().enumerate().map(|(dimension, &size)| if size < 0 { symbol(dimension) } else { size }.to_string());
+        format!("{}={}", input.name, sizes.collect::<Vec<_>>().join(","))
+    };
+    // What has no dimension has no shape to be given.
+    let shapes: Vec<String> = metadata.iter().filter(|input| !input.shape.is_empty()).map(shape).collect();
+    InputSpecs::parse(&[], &shapes, &metadata)?.tensors(&metadata, &mut Random::new(0))
+}
+
+fn measured(args: &Args, name: &str, prepared: &Prepared, inputs: Vec<Tensor>, threads: u32, folder: &Path) -> Result<Row> {
+    let shape = |tensor: &Tensor| format!("{}={}", tensor.name, tensor.shape.iter().map(i64::to_string).collect::<Vec<_>>().join("x"));
+    let shape = inputs.iter().map(shape).collect::<Vec<_>>().join(" ");
+    let ours = Ours::start(&prepared.bundle, inputs.clone(), threads)?;
+    let mut peer = args.against.map(|_| Peer::start(&peer::python(args.python.as_deref()), &prepared.file, threads)).transpose()?;
+    let difference = peer.as_mut().map(|peer| peer.load(&inputs, &ours.outputs, folder)).transpose()?;
+    if let Some(difference) = difference.filter(|difference| difference.is_nan() || *difference > DIFFERENCE_MAX) {
+        return Err(anyhow!("its outputs are {difference:.1e} from ONNX Runtime's, relative to the largest"));
+    }
+    let effort = Effort { pairs: args.pairs.get(), time: Duration::from_secs_f64(args.seconds) };
+    let (mine, theirs, pairs) = alternate(&ours, peer.as_mut(), effort)?;
+    ours.stop();
+    Ok(Row::new(name, prepared, shape, threads, mine, theirs, pairs, difference))
+}

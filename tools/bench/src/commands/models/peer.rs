@@ -1,0 +1,105 @@
+//! ONNX Runtime in a process of its own.
+
+use super::measure::Turn;
+use crate::failure::{Blame, user_error};
+use anyhow::{Context, Result, anyhow};
+use atoll_protocol::Tensor;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const SCRIPT: &str = include_str!("peer.py");
+
+/// A model in ONNX Runtime. Ends with its process.
+pub(super) struct Peer {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+/// What the process may say.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Difference(f64),
+    Turn(Turn),
+}
+
+/// The Python that the flag names, else that of `$ATOLL_VENV`, else `python3`.
+pub(super) fn python(flag: Option<&Path>) -> PathBuf {
+    let in_venv = || std::env::var_os("ATOLL_VENV").map(|venv| Path::new(&venv).join("bin/python"));
+    flag.map(Path::to_owned).or_else(in_venv).unwrap_or_else(|| "python3".into())
+}
+
+/// Refuses a Python that cannot be the peer.
+pub(super) fn check(python: &Path) -> Result<()> {
+    let output = Command::new(python).args(["-c", "import numpy, onnxruntime"]).output();
+    let output = output.with_context(|| format!("{}: say with --python where Python is", python.display())).blame_user()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim().lines().last().unwrap_or("it did not say why");
+    Err(user_error(format!(
+        "{} cannot import onnxruntime and numpy ({said}): `make setup` installs them, or say with --python which Python has them",
+        python.display()
+    )))
+}
+
+impl Peer {
+    /// Starts it with so many threads. Its first answer says whether it could load the model.
+    pub(super) fn start(python: &Path, model: &Path, threads: u32) -> Result<Peer> {
+        let mut command = Command::new(python);
+        command.args(["-c", SCRIPT]).arg(model).arg(threads.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = command.spawn().with_context(|| format!("{}: say with --python where Python is", python.display()));
+        let mut child = child.blame_user()?;
+        let (requests, answers) = child.stdin.take().zip(child.stdout.take()).context("a process without pipes")?;
+        Ok(Peer { child, requests, answers: BufReader::new(answers) })
+    }
+
+    /// Gives it the inputs of all runs; says how far our outputs are from its own, relative to the largest.
+    pub(super) fn load(&mut self, inputs: &[Tensor], outputs: &[Tensor], folder: &Path) -> Result<f64> {
+        let write = |kind: &str, tensors: &[Tensor]| -> Result<Vec<Value>> {
+            let entry = |(index, tensor): (usize, &Tensor)| {
+                let file = folder.join(format!("{kind}-{index}"));
+                std::fs::write(&file, &tensor.bytes).with_context(|| file.display().to_string())?;
+                Ok(json!({ "name": tensor.name, "datatype": tensor.datatype.to_string(), "shape": tensor.shape, "file": file }))
+            };
+            tensors.iter().enumerate().map(entry).collect()
+        };
+        match self.ask(&json!({ "inputs": write("input", inputs)?, "outputs": write("output", outputs)? }))? {
+            Answer::Difference(difference) => Ok(difference),
+            other => Err(anyhow!("ONNX Runtime was to compare outputs and said {other:?}")),
+        }
+    }
+
+    /// So many runs, behind one that does not count.
+    pub(super) fn run(&mut self, runs: u32) -> Result<Turn> {
+        match self.ask(&json!({ "runs": runs }))? {
+            Answer::Turn(turn) if turn.milliseconds.len() == runs as usize => Ok(turn),
+            other => Err(anyhow!("ONNX Runtime was to run {runs} times and said {other:?}")),
+        }
+    }
+
+    fn ask(&mut self, request: &Value) -> Result<Answer> {
+        // A process that is gone has said why on standard error; its missing answer is the error here.
+        let _ = writeln!(self.requests, "{request}").and_then(|()| self.requests.flush());
+        let mut line = String::new();
+        self.answers.read_line(&mut line).context("asking ONNX Runtime")?;
+        if line.is_empty() {
+            let status = self.child.wait()?;
+            return Err(anyhow!("ONNX Runtime ended ({status}); what it printed stands above"));
+        }
+        serde_json::from_str(&line).with_context(|| format!("ONNX Runtime said `{}`", line.trim()))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -87,43 +87,28 @@ impl Source {
 
     /// The model in one variant; `None` where it has no such variant.
     pub(super) fn prepare(&self, variant: Variant, sizes: &Sizes, folder: &Path) -> Result<Option<Prepared>> {
-        let target = folder.join("model.kg");
-        match self {
+        let file = match self {
+            Source::File(file) => file.clone(),
             Source::Built(architecture) => {
                 let file = folder.join("model.onnx");
-                let sequence = u32::try_from(self.size("sequence", sizes)).ok();
-                let build = BuildOptions { symbolic: true, ..BuildOptions::default() };
-                let build = match variant {
-                    Variant::Symbolic => build,
-                    // A batch of more than one is a fixed symbol.
-                    Variant::Static if self.size("batch", sizes) > 1 => build,
-                    Variant::Static => {
-                        BuildOptions { symbolic: false, image: sequence.filter(|_| sizes.contains_key("sequence")), ..build }
-                    }
-                };
+                // A batch of more than one is a symbol that is fixed.
+                let symbolic = variant == Variant::Symbolic || self.size("batch", sizes) > 1;
+                let image = sizes.get("sequence").and_then(|sequence| u32::try_from(*sequence).ok());
+                let build = BuildOptions { symbolic, image, ..BuildOptions::default() };
                 let bytes = build_onnx(architecture.name, &build).map_err(|error| users(anyhow::Error::new(error)))?;
                 std::fs::write(&file, bytes).with_context(|| file.display().to_string())?;
-                let fixed = if variant == Variant::Static && build.symbolic {
-                    ["batch", "sequence"].map(|s| self.fixed(s, sizes)).into()
-                } else {
-                    SizeRanges::new()
-                };
-                let (bundle, compile) = compiled(&file, &target, &fixed)?;
-                let is_there = variant == Variant::Static || !bundle.graph().symbols.is_empty();
-                Ok(is_there.then_some(Prepared { variant, file, bundle, compile }))
+                file
             }
-            Source::File(file) => {
-                let (bundle, compile) = compiled(file, &target, &SizeRanges::new())?;
-                let symbols = &bundle.graph().symbols;
-                if symbols.is_empty() || variant == Variant::Symbolic {
-                    let is_there = symbols.is_empty() == (variant == Variant::Static);
-                    return Ok(is_there.then(|| Prepared { variant, file: file.clone(), bundle, compile }));
-                }
-                let fixed = symbols.iter().map(|symbol| self.fixed(&symbol.name, sizes)).collect();
-                let (bundle, compile) = compiled(file, &folder.join("static.kg"), &fixed)?;
-                Ok(Some(Prepared { variant, file: file.clone(), bundle, compile }))
-            }
+        };
+        let (bundle, compile) = compiled(&file, &folder.join("model.kg"), &SizeRanges::new())?;
+        let symbols = &bundle.graph().symbols;
+        if symbols.is_empty() || variant == Variant::Symbolic {
+            let is_there = symbols.is_empty() == (variant == Variant::Static);
+            return Ok(is_there.then_some(Prepared { variant, file, bundle, compile }));
         }
+        let fixed = symbols.iter().map(|symbol| self.fixed(&symbol.name, sizes)).collect();
+        let (bundle, compile) = compiled(&file, &folder.join("static.kg"), &fixed)?;
+        Ok(Some(Prepared { variant, file, bundle, compile }))
     }
 
     fn fixed(&self, symbol: &str, sizes: &Sizes) -> (String, SizeRange) {

@@ -2,7 +2,7 @@
 
 use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
-use atoll_tests::{python, root};
+use atoll_tests::{built, full, python, root, skip};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -49,6 +49,30 @@ fn what_other_compilers_made_computes_what_its_model_does() -> Result<()> {
     let folders = folders()?;
     ensure!(!folders.is_empty(), "tests/imports is empty");
     folders.iter().try_for_each(|folder| check(folder).with_context(|| folder.display().to_string()))
+}
+
+/// In a full run, SqueezeNet and ResNet-50 through the real compilers.
+#[test]
+fn models_that_real_compilers_export_compute_what_onnx_runtime_does() -> Result<()> {
+    let compilers = std::env::var_os("ATOLL_EXPORT_PYTHON").filter(|_| full());
+    let Some(compilers) = compilers else {
+        skip(
+            "no model is exported by TVM and IREE; set ATOLL_TEST_FULL=1, and ATOLL_EXPORT_PYTHON to a Python that has what docs/import.md lists",
+        );
+        return Ok(());
+    };
+    for name in ["squeezenet", "resnet50"] {
+        for exporter in ["from_tvm.py", "from_iree.py"] {
+            let scratch = tempfile::tempdir()?;
+            let (model, folder) = (built(name, scratch.path())?.path, scratch.path().join("exported"));
+            let mut export = Command::new(&compilers);
+            export.arg("-B").arg(root().join("tools/export").join(exporter)).arg(&model).arg("-o").arg(&folder);
+            succeeded(export.output()?, exporter)?;
+            std::fs::copy(&model, folder.join("model.onnx"))?;
+            check(&folder).with_context(|| format!("{name} by {exporter}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// The files of a folder, one of them with a text replaced.

@@ -68,8 +68,10 @@ def main():
     random, inputs = np.random.default_rng(3), {}
     for name, buffer in manifest["buffers"].items():
         if buffer["kind"] == "input":
-            dtype = {"f32": np.float32, "f16": np.float16}[buffer["dtype"]]
-            inputs[name] = random.standard_normal(buffer["shape"]).astype(dtype)
+            dtype = {"f32": np.float32, "f16": np.float16, "i64": np.int64}[buffer["dtype"]]
+            # Integers are masks.
+            drawn = random.integers(0, 2, buffer["shape"]) if dtype == np.int64 else random.standard_normal(buffer["shape"])
+            inputs[name] = drawn.astype(dtype)
     model = folder / "model.onnx"
     if model.exists():
         expected = of_model(model, inputs)

@@ -92,18 +92,27 @@ class Exporter:
         self.manifest.buffer(name, kind, dtype_of(ty.dtype), shape_of(ty))
 
     def compile(self, bindings, arch):
-        """Kernels of all functions that are called, as one file."""
+        """Kernels of all functions that are called. Those that have booleans are a file of their own, without vectors: TVM's CUDA C takes two bytes for
+        each element of a vector of booleans, and buffers have one."""
         names = [call.args[0].name_hint for call in map(lambda b: b.value, bindings) if is_call(call, "relax.call_tir")]
-        functions = {tvm.ir.GlobalVar(n): self.mod[n].with_attr("global_symbol", n) for n in dict.fromkeys(names)}
+        names = list(dict.fromkeys(names))
+        with_booleans = [name for name in names if '"bool"' in self.mod[name].script()]
+        self.compile_group([name for name in names if name not in with_booleans], arch, "vectors", {})
+        self.compile_group(with_booleans, arch, "booleans", {"tirx.disable_vectorize": True})
+
+    def compile_group(self, names, arch, file, config):
+        if not names:
+            return
+        functions = {tvm.ir.GlobalVar(n): self.mod[n].with_attr("global_symbol", n) for n in names}
         seen = AfterSplit()
-        with self.target, tvm.transform.PassContext(opt_level=3, instruments=[seen]):
+        with self.target, tvm.transform.PassContext(opt_level=3, instruments=[seen], config=config):
             module = tirx.transform.BindTarget(self.target)(tvm.IRModule(functions))
             pipeline, _, finalize = tirx.get_default_tir_pipeline(self.target)
             _, device = split_host_device_mods(pipeline(module))
             sources = [tirx_source(finalize()(module), target) for target, module in device.items()]
-        self.lowered = {var.name_hint: function for var, function in seen.module.functions.items()}
+        self.lowered |= {var.name_hint: function for var, function in seen.module.functions.items()}
         for number, source in enumerate(sources):
-            self.manifest.ptx(f"kernels/{number}.ptx", nvrtc.ptx(source, arch))
+            self.manifest.ptx(f"kernels/{file}_{number}.ptx", nvrtc.ptx(source, arch))
 
     def value(self, var, expr):
         """What an expression makes: launches, where it is a call."""

@@ -32,6 +32,7 @@ mod padding;
 mod passes;
 mod ptxas;
 mod random_kernels;
+mod sequences;
 mod serve;
 mod served;
 mod trace;

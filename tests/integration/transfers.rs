@@ -181,7 +181,7 @@ fn what_the_engine_does_not_run_yet_is_refused_by_its_name() -> Result<()> {
         ensure!(message.contains(expected), "{message}");
         Ok(())
     };
-    refused("its state buffers live as long as a session, and it needs a session to run in", &|graph, _| {
+    refused("it has state buffers, and says of none that a session keeps it", &|graph, _| {
         let state =
             BufferSpec { name: "cache".into(), kind: BufferKind::State, dtype: DType::F32, shape: vec![64.into()], weights_offset: None };
         graph.plan.states.push(TempPlacement { buffer: BufferId(graph.buffers.len() as u32), offset: 0.into() });

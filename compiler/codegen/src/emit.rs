@@ -110,7 +110,7 @@ fn limit_registers(target: &TargetDescription, mut written: Written) -> Written 
 }
 
 fn check_sizes(work: &Work) -> Result<(), CodegenError> {
-    let is_large = |t: &Tensor| t.count().as_const().is_some_and(|count| count > ELEMENTS_MAX);
+    let is_large = |t: &Tensor| Expr::product(t.within.as_deref().unwrap_or(&t.shape)).as_const().is_some_and(|count| count > ELEMENTS_MAX);
     match work.inputs.iter().chain(&work.outputs).find(|t| is_large(t)) {
         Some(tensor) => {
             Err(CodegenError::unsupported(format!("a tensor of {} elements, at most {ELEMENTS_MAX} are possible", tensor.count())))

@@ -5,14 +5,16 @@
 
 mod checks;
 mod lower;
+mod state;
 mod storage;
 
 use crate::error::CodegenError;
 use crate::strides;
 use atoll_frontend::batch::{self, Batch};
-use atoll_frontend::tensor_graph::{Cell, Direction, Op, RunTimeSize, TensorGraph, ValueId};
+use atoll_frontend::tensor_graph::{Cell, Direction, Op, PointProgram, RunTimeSize, TensorGraph, Value, ValueId};
 use atoll_kgraph::{BatchAxis, BufferId, Check, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind, ReadBack, Scalar};
 use checks::OwnCheck;
+use state::Home;
 use std::sync::Arc;
 use storage::Storage;
 
@@ -83,7 +85,7 @@ pub struct Recurrence {
     pub direction: Direction,
 }
 
-/// An operand of a node: elements in a buffer, dense and in row-major order.
+/// An operand of a node: elements in a buffer in row-major order, dense unless it says otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// The buffer.
@@ -94,6 +96,8 @@ pub struct Tensor {
     pub dtype: DType,
     /// Dimensions, outermost first.
     pub shape: Vec<Expr>,
+    /// Dimensions of the dense array of which it is the front part, where it is not dense itself: a state that has room to grow.
+    pub within: Option<Vec<Expr>>,
 }
 
 /// Schedules a tensor graph: buffers, weights, nodes with their dependencies. The memory plan is left empty.
@@ -116,11 +120,40 @@ struct Scheduler<'g> {
 }
 
 impl Scheduler<'_> {
-    /// The operand a value is.
+    /// The operand a value is, dense.
     fn tensor(&mut self, value: ValueId) -> Result<Tensor, CodegenError> {
-        let place = self.storage.place(value)?;
-        let value = self.graph.value(value);
-        Ok(Tensor { buffer: place, offset: Expr::Const(0), dtype: value.dtype, shape: value.shape.clone() })
+        match self.view(value)? {
+            dense @ Tensor { within: None, .. } => Ok(dense),
+            Tensor { .. } => self.dense(value),
+        }
+    }
+
+    /// The operand a value is, for kernels that read with any strides.
+    fn view(&mut self, value: ValueId) -> Result<Tensor, CodegenError> {
+        let Home { buffer, offset, within } = self.storage.place(value)?;
+        let root = self.storage.root(value);
+        let Value { dtype, shape, .. } = self.graph.value(value);
+        let tensor = Tensor { buffer, offset, dtype: *dtype, shape: shape.clone(), within: None };
+        let Some(within) = within else { return Ok(tensor) };
+        match strides::reshaped(&self.graph.value(root).shape, &within, shape) {
+            Some(within) => Ok(Tensor { within: Some(within), ..tensor }),
+            None => self.dense(value),
+        }
+    }
+
+    /// A dense copy of a value that is not dense.
+    fn dense(&mut self, value: ValueId) -> Result<Tensor, CodegenError> {
+        let root = self.storage.root(value);
+        let Home { buffer, offset, within } = self.storage.place(root)?;
+        let (of, shape) = (self.graph.value(root), self.graph.value(value).shape.clone());
+        let from = Tensor { buffer, offset, dtype: of.dtype, shape: of.shape.clone(), within };
+        let (copy, is_new) = self.storage.copy_of(root);
+        let whole = Tensor { buffer: copy, offset: Expr::Const(0), within: None, ..from.clone() };
+        if is_new {
+            let name = format!("{}/dense", of.name);
+            self.push_kernel(&name, WorkKind::Op(Op::Pointwise(PointProgram::default())), vec![from], vec![whole.clone()]);
+        }
+        Ok(Tensor { shape, ..whole })
     }
 
     /// Adds a node that waits for the writers of what it reads.
@@ -155,17 +188,23 @@ impl Scheduler<'_> {
 
     fn push_copy(&mut self, name: &str, from: Tensor, to: Tensor) {
         let bytes = Expr::product(&to.shape) * to.dtype.bytes() as i64;
-        let kind = NodeKind::copy(from.buffer, to.buffer, bytes);
+        let (from_offset, to_offset) = (from.offset.clone(), to.offset.clone());
+        let kind = NodeKind::Copy { from: from.buffer, from_offset, to: to.buffer, to_offset, bytes };
         self.push(name.to_owned(), kind, Work { kind: WorkKind::Copy, inputs: vec![from], outputs: vec![to], checks: vec![] });
     }
 
     /// Copies to every output of the client that is not written by its producer.
     fn copy_outputs(&mut self) -> Result<(), CodegenError> {
         for (index, &value) in self.graph.outputs.iter().enumerate() {
-            let from = self.tensor(value)?;
-            let buffer = self.storage.output(index);
-            if from.buffer != buffer {
-                let to = Tensor { buffer, ..from.clone() };
+            let Home { buffer, offset, within } = self.storage.output(index);
+            let home = self.storage.place(value)?;
+            if (&home.buffer, &home.offset) != (&buffer, &offset) {
+                if within.is_some() {
+                    let reason = "what the state becomes is the state of another output too; only a replaced state may be";
+                    return Err(CodegenError::unsupported(reason).at(&self.graph.value(value).name));
+                }
+                let from = self.tensor(value)?;
+                let to = Tensor { buffer, offset, ..from.clone() };
                 self.push_copy(&format!("{}/output{index}", self.graph.value(value).name), from, to);
             }
         }
@@ -174,6 +213,10 @@ impl Scheduler<'_> {
 
     /// Where the rows of a batch lie in the buffers, if the frontend proves rows independent.
     fn batch(&self) -> Option<BatchAxis> {
+        if !self.graph.states.is_empty() {
+            // Rows of a session are not those of another.
+            return None;
+        }
         let Batch { symbol, axes } = batch::analyse(self.graph).ok()?;
         let axis = |value: &Option<ValueId>| value.and_then(|value| axes[value.0 as usize]).and_then(|axis| u32::try_from(axis).ok());
         Some(BatchAxis { symbol, axes: self.storage.values().iter().map(axis).collect(), proof: batch::PROOF.into() })
@@ -196,18 +239,20 @@ impl Scheduler<'_> {
     fn finish(mut self) -> Result<Schedule, CodegenError> {
         let batch = self.batch();
         let read_backs = self.read_backs()?;
+        let (symbols, session) = self.storage.session();
         let (buffers, weights, weights_bytes) = self.storage.finish();
         let graph = KernelGraph {
             format: FORMAT_VERSION,
             name: self.graph.name.clone(),
-            symbols: self.graph.symbols.clone(),
+            symbols,
             buffers,
             nodes: self.nodes,
             batch,
-            elements: self.graph.elements.clone(),
+            elements: self.graph.elements.iter().map(|element| state::without_states(self.graph, *element)).collect(),
             conditions: self.graph.conditions.clone(),
             checks: self.checks,
             read_backs,
+            session,
             ..KernelGraph::default()
         };
         Ok(Schedule { graph, weights, weights_bytes, work: self.work })
@@ -222,7 +267,12 @@ impl Tensor {
 
     /// Strides in elements, row-major.
     pub(crate) fn strides(&self) -> Vec<Expr> {
-        strides::dense(&self.shape)
+        strides::dense(self.within.as_deref().unwrap_or(&self.shape))
+    }
+
+    /// Strides with which it is read at an index of `output`; see [`strides::broadcast`].
+    pub(crate) fn spread(&self, output: &[Expr]) -> Vec<Expr> {
+        strides::broadcast_with(&self.shape, &self.strides(), output)
     }
 
     /// Bytes of an element.

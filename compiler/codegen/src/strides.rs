@@ -15,8 +15,12 @@ pub(crate) fn dense(shape: &[Expr]) -> Vec<Expr> {
 /// Strides with which a tensor of `shape` is read at an index of `output`, by NumPy's rule: 0 on an axis that is repeated. Where only an invocation tells whether one is, its
 /// extent decides.
 pub(crate) fn broadcast(shape: &[Expr], output: &[Expr]) -> Vec<Expr> {
+    broadcast_with(shape, &dense(shape), output)
+}
+
+/// As [`broadcast`], of a tensor with strides of its own.
+pub(crate) fn broadcast_with(shape: &[Expr], own: &[Expr], output: &[Expr]) -> Vec<Expr> {
     let missing = output.len().saturating_sub(shape.len());
-    let own = dense(shape);
     let stride = |axis: usize| {
         let Some(at) = axis.checked_sub(missing) else { return Expr::Const(0) };
         match &shape[at] {
@@ -26,6 +30,17 @@ pub(crate) fn broadcast(shape: &[Expr], output: &[Expr]) -> Vec<Expr> {
         }
     };
     (0..output.len()).map(stride).collect()
+}
+
+/// The front part `from` of a dense array `within`, read under another shape: the array's dimensions under that shape, where one axis alone is shorter and stays an axis.
+pub(crate) fn reshaped(from: &[Expr], within: &[Expr], to: &[Expr]) -> Option<Vec<Expr>> {
+    let axis = from.iter().zip(within).position(|(part, whole)| part != whole)?;
+    let equal = |a: &[Expr], b: &[Expr]| same(&Expr::product(a), &Expr::product(b));
+    let is_it = |at: &usize| same(&to[*at], &from[axis]) && equal(&to[..*at], &from[..axis]) && equal(&to[at + 1..], &from[axis + 1..]);
+    let at = (0..to.len()).find(is_it)?;
+    let mut result = to.to_vec();
+    result[at] = within[axis].clone();
+    Some(result)
 }
 
 /// `items[permutation[i]]` for every i.

@@ -39,6 +39,30 @@ pub struct TensorGraph {
     pub outputs: Vec<ValueId>,
     /// Symbols whose values nodes compute.
     pub run_time_sizes: Vec<RunTimeSize>,
+    /// Inputs and outputs that are states: a session keeps them, and its client neither gives nor gets them.
+    pub states: Vec<State>,
+}
+
+/// An input and an output that are one state. Passes change neither list, so that places in them name a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Place in [`TensorGraph::inputs`].
+    pub input: usize,
+    /// Place in [`TensorGraph::outputs`].
+    pub output: usize,
+    /// How it grows; `None` where a step replaces it by as much.
+    pub growth: Option<Growth>,
+}
+
+/// A state to which each step adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// The axis that grows.
+    pub axis: usize,
+    /// The input's extent on it, which a session begins with 0.
+    pub past: SymbolId,
+    /// Its largest extent.
+    pub capacity: i64,
 }
 
 /// A symbol whose value a node computes: how many elements a selection leaves. Memory is laid out for the largest value.

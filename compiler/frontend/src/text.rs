@@ -33,6 +33,10 @@ impl fmt::Display for TensorGraph {
         for node in &self.nodes {
             self.write_node(f, node)?;
         }
+        for state in &self.states {
+            let growth = state.growth.map_or(String::new(), |growth| format!(", growing on axis {} to {}", growth.axis, growth.capacity));
+            writeln!(f, "  state {} -> {}{growth}", Id(self.inputs[state.input]), Id(self.outputs[state.output]))?;
+        }
         for id in &self.outputs {
             writeln!(f, "  output {} {:?}", Id(*id), self.value(*id).name)?;
         }

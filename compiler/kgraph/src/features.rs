@@ -74,8 +74,10 @@ pub fn of_graph(graph: &KernelGraph) -> BTreeSet<Feature> {
     found.extend((!graph.read_backs.is_empty()).then_some(Feature::ReadBack));
     found.extend((!graph.elements.is_empty()).then_some(Feature::InputElements));
     found.extend((!graph.conditions.is_empty()).then_some(Feature::Conditions));
-    let has_state =
-        graph.buffers_of(BufferKind::State).next().is_some() || !graph.plan.states.is_empty() || graph.plan.state_bytes.is_some();
+    let has_state = graph.buffers_of(BufferKind::State).next().is_some()
+        || !graph.plan.states.is_empty()
+        || graph.plan.state_bytes.is_some()
+        || !graph.session.is_empty();
     found.extend(has_state.then_some(Feature::State));
     found.extend((!graph.checks.is_empty()).then_some(Feature::Checks));
     for node in &graph.nodes {

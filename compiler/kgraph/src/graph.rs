@@ -5,6 +5,7 @@ use crate::check::Check;
 use crate::condition::{Condition, InputElement};
 use crate::expr::{Expr, SymbolId};
 use crate::segment::{Scalar, Segment};
+use crate::session::Session;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format that this crate writes, and the newest that it reads.
@@ -50,6 +51,9 @@ pub struct KernelGraph {
     /// What kernels check while they run; [`crate::Argument::Check`] names them by index.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
+    /// What a session keeps from one invocation to the next, where there are state buffers.
+    #[serde(default, skip_serializing_if = "Session::is_empty")]
+    pub session: Session,
 }
 
 /// A symbol whose value is read from the device when a node is complete, as the number of elements that a selection left.

@@ -97,6 +97,8 @@ pub struct Signature<'a> {
     pub elements: &'a [InputElement],
     /// What sizes must satisfy.
     pub conditions: &'a [Condition],
+    /// Symbols whose values a session has, with these values.
+    pub session: Vec<(SymbolId, i64)>,
     /// Symbols that get values only while the graph runs, each with the largest one if it has another than its range; they are in the order in which they get them.
     pub run_time: Vec<(SymbolId, Option<&'a Expr>)>,
 }
@@ -129,20 +131,31 @@ pub fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
         let is_read_back = graph.read_backs.iter().any(|read_back| read_back.symbol.0 as usize == id);
         is_read_back || graph.buffers_of(BufferKind::Input).any(|(_, buffer)| buffer.shape.iter().any(symbol))
     };
+    let is_session = |id: usize| graph.session.has(SymbolId(id as u32));
     let is_element = |id: usize| graph.elements.iter().any(|element| element.symbol.0 as usize == id);
-    let is_free = |id: usize, symbol: &SymbolSpec| symbol.min != symbol.max && !is_dimension(id) && !is_element(id);
+    let is_free = |id: usize, symbol: &SymbolSpec| symbol.min != symbol.max && !is_dimension(id) && !is_element(id) && !is_session(id);
     let free = graph.symbols.iter().enumerate().find(|(id, symbol)| is_free(*id, symbol));
     free.map(|(_, symbol)| symbol.name.as_str())
 }
 
 /// Checks inputs, in the order of the graph's input buffers: their number, types, shapes and bytes, and what the sizes must satisfy. Returns the values of the symbols, in their
 /// order.
-/// Symbols that are read back have their largest values.
+/// Symbols that are read back have their largest values, those of a session the values of its first step.
 ///
 /// # Errors
 /// What is wrong with the inputs.
 pub fn bind_symbols(graph: &KernelGraph, inputs: &[InputForm<'_>]) -> Result<Vec<i64>, InputError> {
     Signature::of(graph).bind(inputs)
+}
+
+/// As [`bind_symbols`], for a step of a session whose symbols have these values, in the order of [`crate::Session::symbols`].
+///
+/// # Errors
+/// What is wrong with the inputs.
+pub fn bind_step(graph: &KernelGraph, inputs: &[InputForm<'_>], values: &[i64]) -> Result<Vec<i64>, InputError> {
+    let mut signature = Signature::of(graph);
+    signature.session.iter_mut().zip(values).for_each(|((_, value), now)| *value = *now);
+    signature.bind(inputs)
 }
 
 impl<'a> Signature<'a> {
@@ -155,6 +168,7 @@ impl<'a> Signature<'a> {
             inputs: graph.buffers_of(BufferKind::Input).map(spec).collect(),
             elements: &graph.elements,
             conditions: &graph.conditions,
+            session: graph.session.symbols.iter().map(|own| (own.symbol, own.first)).collect(),
             run_time: graph.read_backs.iter().map(|read_back| (read_back.symbol, read_back.most.as_ref())).collect(),
         }
     }
@@ -169,6 +183,7 @@ impl<'a> Signature<'a> {
             return Err(InputError::Count { given: inputs.len(), takes });
         }
         let mut values: Vec<Option<i64>> = self.symbols.iter().map(|symbol| (symbol.min == symbol.max).then_some(symbol.min)).collect();
+        self.session.iter().for_each(|(symbol, value)| values[symbol.0 as usize] = Some(*value));
         for (spec, input) in self.inputs.iter().zip(inputs) {
             if input.dtype != Some(spec.dtype) {
                 return Err(self.mismatch(spec, input, ""));

@@ -343,7 +343,7 @@ fn progress_bytes(
     let keeps = |launch: &LaunchSpec| target.kernels[launch.kernel.0 as usize].keeps_progress();
     let mut bytes = if keeps(spec.variant(launch.variant)) { block_count(launch.grid)? } else { 0 };
     for LaunchVariant { ranges, launch } in &spec.variants {
-        let open = |range: &&SymbolRange| graph.read_back_of(range.symbol).is_some();
+        let open = |range: &&SymbolRange| graph.read_back_of(range.symbol).is_some() || graph.session.has(range.symbol);
         if !keeps(launch) || !ranges.iter().any(|range| open(&range)) {
             continue;
         }
@@ -355,7 +355,11 @@ fn progress_bytes(
         bytes = bytes.max(block_count(grid_of(&node.name, launch, &largest)?)?);
     }
     let falls_back = !spec.variants.is_empty()
-        && graph.read_backs.iter().any(|r| spec.variants.iter().flat_map(|v| &v.ranges).any(|range| range.symbol == r.symbol));
+        && spec
+            .variants
+            .iter()
+            .flat_map(|v| &v.ranges)
+            .any(|range| graph.read_back_of(range.symbol).is_some() || graph.session.has(range.symbol));
     if falls_back && keeps(spec) {
         bytes = bytes.max(block_count(grid_of(&node.name, spec, symbols)?)?);
     }

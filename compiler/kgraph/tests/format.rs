@@ -77,6 +77,15 @@ fn graph() -> KernelGraph {
         elements: vec![],
         conditions: vec![Condition { place: "node work".into(), relation: Relation::AtLeast, left: n.clone(), right: Expr::Const(1) }],
         checks: vec![Check { node: NodeId(3), text: "a value is not below {}".into(), values: vec![n] }],
+        session: Session {
+            symbols: vec![],
+            states: vec![StateSpec {
+                buffer: CACHE,
+                input: "before".into(),
+                output: "behind".into(),
+                shape: vec![Expr::Const(16), Expr::Const(4)],
+            }],
+        },
     }
 }
 
@@ -276,6 +285,20 @@ fn wrong_elements_and_conditions_are_refused() {
     });
     refused("range is empty or negative", |graph, _| graph.symbols[0].min = -1);
     refused("symbol 7 does not exist", |graph, _| graph.conditions[0].right = Expr::from(SymbolId(7)));
+}
+
+#[test]
+fn wrong_sessions_are_refused() {
+    let symbol = |symbol, first, next| SessionSymbol { symbol: SymbolId(symbol), first, next };
+    refused("buffer 3 is no state buffer", |graph, _| graph.session.states[0].buffer = COUNT);
+    refused("there is no such symbol", |graph, _| graph.session.symbols.push(symbol(9, 0, zero())));
+    refused("its value comes from two places", |graph, _| graph.session.symbols.push(symbol(1, 0, zero())));
+    refused("it begins with 99", |graph, _| graph.session.symbols.push(symbol(0, 99, zero())));
+    refused("symbol 7 does not exist", |graph, _| graph.session.symbols.push(symbol(0, 1, Expr::from(SymbolId(7)))));
+    refused("the size of state buffer cache depends on it", |graph, _| {
+        graph.buffers[CACHE.0 as usize].shape[0] = Expr::from(SymbolId(0));
+        graph.session.symbols.push(symbol(0, 1, Expr::Const(1)));
+    });
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub fn show(input: &Path, form: Form, target: Target, options: &CompileOptions) 
 
 fn import(input: &Path, options: &CompileOptions) -> Result<TensorGraph, CompileError> {
     let (symbols, common) = (options.symbols.clone(), options.common_symbols.clone());
-    Ok(onnx::import(input, &ImportOptions { symbols, common, ..ImportOptions::default() })?)
+    Ok(onnx::import(input, &ImportOptions { symbols, common, states: options.states.clone(), ..ImportOptions::default() })?)
 }
 
 fn transform(graph: TensorGraph, observer: &dyn Observer) -> Result<TensorGraph, CompileError> {

@@ -1,7 +1,7 @@
 //! How a model is compiled.
 
 use crate::targets::Target;
-use atoll_kgraph::{DiskCache, SizeRanges};
+use atoll_kgraph::{DiskCache, SizeRanges, States};
 pub use atoll_passes::TransformOptions;
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ pub struct CompileOptions {
     pub symbols: SizeRanges,
     /// The same for names that the model need not have.
     pub common_symbols: SizeRanges,
+    /// Which inputs and outputs of the model are states.
+    pub states: States,
     /// Where native code of kernels is kept and looked for.
     pub kernel_cache: Option<Arc<DiskCache>>,
 }
@@ -31,6 +33,7 @@ impl Default for CompileOptions {
             passes: TransformOptions::default(),
             symbols: SizeRanges::new(),
             common_symbols: SizeRanges::new(),
+            states: States::None,
             kernel_cache: None,
         }
     }

@@ -101,7 +101,8 @@ impl Driver {
         self.alive += 1;
         let function = FunctionId(self.rng.below(self.load.functions));
         let stages = vec![StageSpec { function, shape: Box::new([1]), bytes: 4096 }];
-        let spec = InvocationSpec { task: TaskId(self.tasks), class: Class::BestEffort, tenant: self.tenant.clone(), stages };
+        let spec =
+            InvocationSpec { task: TaskId(self.tasks), class: Class::BestEffort, tenant: self.tenant.clone(), stages, session: None };
         self.tell(Event::Arrived(spec));
     }
 

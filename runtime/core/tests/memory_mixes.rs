@@ -108,7 +108,7 @@ impl Replay {
         let task = TaskId(number);
         let loads_before = self.counts[1];
         self.prepare = false;
-        let spec = InvocationSpec { task, class: Class::BestEffort, tenant: Tenant::default(), stages: stages.collect() };
+        let spec = InvocationSpec { task, class: Class::BestEffort, tenant: Tenant::default(), stages: stages.collect(), session: None };
         assert_eq!(self.memory.check(&spec), Ok(()), "a request fits on the device");
         self.tell(Event::Arrived(spec));
         while !self.prepare {

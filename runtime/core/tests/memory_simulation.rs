@@ -52,6 +52,8 @@ fn whatever_happens_bytes_add_up_and_everybody_is_served() {
         t.refused,
         t.over_quota,
         t.device_lost,
+        t.resumed,
+        t.expired,
     ];
     assert!(seeds.end - seeds.start < 40 || counts.iter().all(|&count| count >= 10), "the scenarios are too tame: {t:?}");
 }

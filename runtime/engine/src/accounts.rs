@@ -115,7 +115,7 @@ impl InvocationOutcome {
     pub(crate) fn of<T>(answer: &Result<T, InvokeError>) -> InvocationOutcome {
         match answer {
             Ok(_) => InvocationOutcome::Success,
-            Err(InvokeError::Device(_) | InvokeError::Unavailable(_)) => InvocationOutcome::Failed,
+            Err(InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost) => InvocationOutcome::Failed,
             Err(InvokeError::DeadlineExceeded) => InvocationOutcome::DeadlineExceeded,
             Err(InvokeError::Cancelled | InvokeError::Unloaded | InvokeError::UnknownFunction | InvokeError::ShuttingDown) => {
                 InvocationOutcome::Cancelled
@@ -125,7 +125,10 @@ impl InvocationOutcome {
                 | InvokeError::ClassRefused(_)
                 | InvokeError::BadInput(_)
                 | InvokeError::OutOfMemory { .. }
-                | InvokeError::OverQuota { .. },
+                | InvokeError::OverQuota { .. }
+                | InvokeError::SessionBusy
+                | InvokeError::NoSession
+                | InvokeError::TooManySessions { .. },
             ) => InvocationOutcome::Refused,
         }
     }

@@ -26,6 +26,8 @@ pub(crate) enum Space {
     Invocation,
     /// A constant of the function, by its number among those of the bundle.
     Constant(u32),
+    /// That of the session.
+    State,
 }
 
 /// A place in device memory before the allocations are known.
@@ -130,9 +132,16 @@ pub(crate) enum BindError {
 
 impl Binding {
     pub(crate) fn new(graph: &KernelGraph, target: &TargetImage, symbols: Vec<i64>) -> Result<Binding, BindError> {
-        let layout = InvocationLayout::new(graph, target, &symbols)?;
-        let largest = symbols.as_slice().into();
-        Binding::of(graph, target, layout, symbols, (largest, 0))
+        // The steps of a session have memory of one size, so that one finds what the last one left.
+        let mut largest = symbols.clone();
+        for own in &graph.session.symbols {
+            largest[own.symbol.0 as usize] = graph.symbols[own.symbol.0 as usize].max;
+        }
+        let mut layout = InvocationLayout::new(graph, target, &largest)?;
+        if largest != symbols {
+            layout = layout.with_sizes(graph, target, &symbols)?;
+        }
+        Binding::of(graph, target, layout, symbols, (largest.into(), 0))
     }
 
     /// As far as is known once the next size was read back, in the same memory.
@@ -191,7 +200,7 @@ impl Binding {
         }
         let Builder { work, nodes, steps, params, relocations, .. } = builder;
         let branches = Branches::new(steps.len());
-        if !graph.read_backs.is_empty() {
+        if !graph.read_backs.is_empty() || !graph.session.is_empty() {
             branches.give_up();
         }
         let steps = steps.into();
@@ -363,6 +372,9 @@ impl Builder<'_> {
     fn site(&self, buffer: BufferId, offset: u64) -> Site {
         match self.constants.get(&buffer) {
             Some(&number) => Site { space: Space::Constant(number), offset },
+            None if self.graph.buffers[buffer.0 as usize].kind == BufferKind::State => {
+                Site { space: Space::State, offset: self.layout.buffer(buffer).offset + offset }
+            }
             None => Site { space: Space::Invocation, offset: self.layout.buffer(buffer).offset + offset },
         }
     }

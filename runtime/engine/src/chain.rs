@@ -8,6 +8,7 @@ use crate::error::InvokeError;
 use crate::function::{Function, FunctionId, QueueSlot};
 use crate::limits::CHAIN_STAGES_MAX;
 use crate::request::{ChainRequest, StageInput};
+use crate::session::Session;
 use atoll_core::limits::TASK_STEPS_MAX;
 use atoll_core::{Fork, Step, Tenant};
 use atoll_kgraph::{BufferKind, InputForm};
@@ -71,7 +72,11 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// Finds the functions, binds shapes stage by stage, and takes a place in the queue of each. On a refusal the function that the request does not fit counts it.
-    pub(crate) fn new(request: ChainRequest, find: impl Fn(&FunctionKey) -> Option<Arc<Function>>) -> Result<Chain, InvokeError> {
+    pub(crate) fn new(
+        request: ChainRequest,
+        session: Option<&Session>,
+        find: impl Fn(&FunctionKey) -> Option<Arc<Function>>,
+    ) -> Result<Chain, InvokeError> {
         if request.stages.is_empty() || request.stages.len() > CHAIN_STAGES_MAX {
             return Err(InvokeError::BadInput(format!(
                 "a chain calls 1 to {CHAIN_STAGES_MAX} functions, this one {}",
@@ -81,7 +86,18 @@ impl Chain {
         let mut stages: Vec<Stage> = Vec::with_capacity(request.stages.len());
         let is_single = request.stages.len() == 1;
         for stage in request.stages {
-            let function = find(&stage.function).ok_or(InvokeError::UnknownFunction)?;
+            let function = match session {
+                Some(session) if is_single => Arc::clone(&session.function),
+                Some(_) => return Err(InvokeError::BadInput("a step of a session calls one function".into())),
+                None => find(&stage.function).ok_or(InvokeError::UnknownFunction)?,
+            };
+            if session.is_none() && !function.graph().session.is_empty() {
+                function.note_rejected();
+                return Err(InvokeError::BadInput(format!(
+                    "function `{}` keeps state between invocations: begin a session with sequence_id and sequence_start",
+                    function.key
+                )));
+            }
             if stages.first().is_some_and(|first| first.function.key.tenant != function.key.tenant) {
                 return Err(InvokeError::BadInput("a chain calls functions of one tenant".into()));
             }
@@ -92,7 +108,8 @@ impl Chain {
                 return Err(InvokeError::BadInput(text));
             }
             let class = request.class.unwrap_or_else(|| stages.first().map_or(function.class, |first| first.function.class));
-            let bound = bind(&function, &stage.inputs, &stages).and_then(|binding| function.enqueue(class).map(|slot| (binding, slot)));
+            let bound =
+                bind(&function, &stage.inputs, &stages, session).and_then(|binding| function.enqueue(class).map(|slot| (binding, slot)));
             let (binding, slot) = bound.inspect_err(|_| function.note_rejected())?;
             let outputs = stage.outputs.unwrap_or_else(|| (0..binding.outputs.len()).collect());
             if let Some(unknown) = outputs.iter().find(|&&output| output >= binding.outputs.len()) {
@@ -183,7 +200,7 @@ impl From<StageInput> for Source {
 }
 
 /// Checks a stage's inputs, and finds or makes what is needed to run their shapes.
-fn bind(function: &Function, inputs: &[StageInput], earlier: &[Stage]) -> Result<Arc<Binding>, InvokeError> {
+fn bind(function: &Function, inputs: &[StageInput], earlier: &[Stage], session: Option<&Session>) -> Result<Arc<Binding>, InvokeError> {
     let bad = |text: String| InvokeError::BadInput(format!("function `{}`: {text}", function.key));
     let mut forms = Vec::with_capacity(inputs.len());
     for (index, input) in inputs.iter().enumerate() {
@@ -197,5 +214,10 @@ fn bind(function: &Function, inputs: &[StageInput], earlier: &[Stage]) -> Result
             }
         });
     }
-    function.bind(&forms)
+    let Some(session) = session else { return function.bind(&forms, &[]) };
+    let binding = function.bind(&forms, &session.values())?;
+    let next = function.graph().session.next(&binding.symbols);
+    let next = next.map_err(|error| bad(format!("the session cannot go on: {error}")))?;
+    session.note_next(next, binding.layout.state_bytes)?;
+    Ok(binding)
 }

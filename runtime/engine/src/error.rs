@@ -203,6 +203,21 @@ pub enum InvokeError {
         /// Bytes the tenant may have for work of the invocation's class.
         quota: u64,
     },
+    /// A step of the session is running.
+    #[error("a step of this session is running; wait for its answer before the next one")]
+    SessionBusy,
+    /// There is no such session.
+    #[error("there is no such session: it was closed, not used for too long, or its function was unloaded; begin another one")]
+    NoSession,
+    /// What the session kept is lost.
+    #[error("the session is lost: the process that held its state died; begin another one")]
+    SessionLost,
+    /// The tenant has too many sessions.
+    #[error("{limit} sessions are open already; end one first")]
+    TooManySessions {
+        /// How many may be open.
+        limit: usize,
+    },
     /// The deadline passed before the result was there.
     #[error("the deadline passed before the result was there")]
     DeadlineExceeded,

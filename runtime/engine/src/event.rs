@@ -10,6 +10,7 @@ use crate::function::Function;
 use crate::padding::Padded;
 use crate::recorder::TraceBatch;
 use crate::request::{InvocationId, PendingReply};
+use crate::session::{Session, SessionId};
 use crate::statistics::EngineStatistics;
 use atoll_core::{Class, LaneId, Nanos};
 use atoll_device::{Lane, LaneSpec};
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Submit(Box<Submission>, PendingReply),
     /// Forget an invocation. Legal always; ignored if it is over.
     Cancel(InvocationId),
+    /// End a session. Legal always; ignored if it has ended.
+    CloseSession(SessionId),
     /// Bring a function onto the device and let it be found. Legal until shutdown.
     Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },
     /// Let a function no longer be found, and take it off the device when its running invocations are over. Legal always.
@@ -51,6 +54,8 @@ pub(crate) struct Submission {
     pub(crate) deadline: Option<Nanos>,
     /// Whether the answer tells how long each launch took.
     pub(crate) times_launches: bool,
+    /// The session that it is a step of.
+    pub(crate) session: Option<Arc<Session>>,
     /// Times it was tried again because its executor was lost.
     pub(crate) retries: u32,
 }

@@ -8,7 +8,7 @@ use crate::limits::BINDINGS_PER_FUNCTION_MAX;
 pub(crate) use atoll_core::memory::FunctionId;
 use atoll_core::{Class, Fork, LaneId};
 use atoll_device::DeviceInfo;
-use atoll_kgraph::{Bundle, Feature, InputForm, KernelGraph, TargetImage, bind_symbols, features, undetermined_symbol};
+use atoll_kgraph::{Bundle, Feature, InputForm, KernelGraph, TargetImage, bind_step, features, undetermined_symbol};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -95,8 +95,9 @@ impl Function {
     }
 
     /// Checks the inputs and finds, or makes, what is needed to run their shapes.
-    pub(crate) fn bind(&self, inputs: &[InputForm<'_>]) -> Result<Arc<Binding>, InvokeError> {
-        let symbols = bind_symbols(self.graph(), inputs).map_err(|error| InvokeError::BadInput(error.to_string()))?;
+    /// `values` are those of a session's symbols, for one of its steps.
+    pub(crate) fn bind(&self, inputs: &[InputForm<'_>], values: &[i64]) -> Result<Arc<Binding>, InvokeError> {
+        let symbols = bind_step(self.graph(), inputs, values).map_err(|error| InvokeError::BadInput(error.to_string()))?;
         if let Some(binding) = find(&self.bindings, |binding| binding.symbols == symbols) {
             return Ok(binding);
         }
@@ -170,7 +171,8 @@ fn keep(bindings: &Mutex<Vec<Arc<Binding>>>, binding: Binding) -> Arc<Binding> {
 /// What the engine does not run yet of all that a bundle may hold, and what it would take.
 fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
     let why = |feature: Feature| match feature {
-        Feature::State => Some("its state buffers live as long as a session, and it needs a session to run in"),
+        Feature::State if graph.session.states.is_empty() => Some("it has state buffers, and says of none that a session keeps it"),
+        Feature::State if !graph.read_backs.is_empty() => Some("it has state, and sizes that are computed while it runs"),
         Feature::If => Some("it has an if segment, which this engine does not run"),
         Feature::Loop => Some("it has a loop segment, which this engine does not run"),
         Feature::PackedConstants => Some("it has constants packed for its target, which this engine does not load"),
@@ -183,6 +185,7 @@ fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
         | Feature::InputElements
         | Feature::Conditions
         | Feature::Checks
+        | Feature::State
         | Feature::ReadBack => None,
     };
     let mut used = features::of_graph(graph).into_iter().chain(features::of_target(graph, image));

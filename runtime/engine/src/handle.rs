@@ -10,6 +10,7 @@ use crate::function::{Function, FunctionId};
 use crate::padding_thread::PaddingThread;
 use crate::recorder::TraceBatch;
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
+use crate::session::{Session, SessionId, Sessions};
 use crate::shared::{Inbox, Shared};
 use crate::staging::Stager;
 use crate::statistics::EngineStatistics;
@@ -69,6 +70,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             ids: AtomicU64::new(config.device.first_id()),
+            sessions: Sessions::default(),
         });
         let ((urgent, urgent_inbox), (normal, normal_inbox)) = (unbounded(), unbounded());
         let inbox = Inbox { urgent: urgent_inbox, normal: normal_inbox };
@@ -174,10 +176,42 @@ impl EngineHandle {
 
     /// Calls functions one after the other. The chain is one invocation: it is admitted, preempted, cancelled and answered as a whole.
     pub fn submit_chain(&self, request: ChainRequest, reply: Reply) -> InvocationId {
+        self.submit_as(request, None, PendingReply::new(reply))
+    }
+
+    /// Opens a session of a function that keeps state. Nothing is on the device before its first step; it is closed when it was not used for the idle time.
+    ///
+    /// # Errors
+    /// There is no such function, it keeps no state, or its tenant has too many sessions.
+    pub fn open_session(&self, function: &FunctionKey, idle: Duration) -> Result<SessionId, InvokeError> {
+        let function = self.shared.find(function).ok_or(InvokeError::UnknownFunction)?;
+        let id = SessionId(self.shared.next_id());
+        self.shared.sessions.open(id, function, idle.as_nanos().min(u64::MAX.into()) as u64)?;
+        Ok(id)
+    }
+
+    /// Ends a session, and frees its memory when its running step is over.
+    pub fn close_session(&self, session: SessionId) {
+        self.shared.sessions.remove(session);
+        self.send(Command::CloseSession(session));
+    }
+
+    /// Runs the next step of a session: a call of its function, whose name in the request does not count. One that fails leaves the session as it was.
+    pub fn submit_step(&self, session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
+        let begun = self.shared.sessions.find(session).ok_or(InvokeError::NoSession);
+        match begun.and_then(|session| session.begin().map(|step| (session, step))) {
+            Ok((session, step)) => self.submit_as(request, Some(session), PendingReply::to_step(reply, step)),
+            Err(error) => {
+                reply(Err(error));
+                InvocationId(self.shared.next_id())
+            }
+        }
+    }
+
+    fn submit_as(&self, request: ChainRequest, session: Option<Arc<Session>>, reply: PendingReply) -> InvocationId {
         let submitted = clock::now();
         let id = InvocationId(self.shared.next_id());
-        let reply = PendingReply::new(reply);
-        match self.admit(id, request, submitted) {
+        match self.admit(id, request, session, submitted) {
             Ok(submission) => {
                 let channel = if submission.class == Class::RealTime { &self.urgent } else { &self.normal };
                 // A send that fails drops the reply, which then answers by itself.
@@ -215,15 +249,21 @@ impl EngineHandle {
     }
 
     /// Every check that needs no look at the device.
-    fn admit(&self, id: InvocationId, request: ChainRequest, submitted: Nanos) -> Result<Submission, InvokeError> {
+    fn admit(
+        &self,
+        id: InvocationId,
+        request: ChainRequest,
+        session: Option<Arc<Session>>,
+        submitted: Nanos,
+    ) -> Result<Submission, InvokeError> {
         if self.shared.closed.load(Ordering::Relaxed) {
             return Err(InvokeError::ShuttingDown);
         }
         let deadline = request.deadline.map(|within| Nanos(submitted.0.saturating_add(within.as_nanos().min(u64::MAX.into()) as u64)));
         let ChainRequest { class, priority, times_launches, .. } = request;
-        let chain = Chain::new(request, |key| self.shared.find(key))?;
+        let chain = Chain::new(request, session.as_deref(), |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);
-        Ok(Submission { id, chain, class, priority, submitted, deadline, times_launches, retries: 0 })
+        Ok(Submission { id, chain, class, priority, submitted, deadline, times_launches, session, retries: 0 })
     }
 
     fn send(&self, command: Command) -> bool {

@@ -24,6 +24,8 @@ pub(crate) struct Instance {
     evicted: Vec<bool>,
     /// Who is billed for it.
     pub(crate) holder: Option<Holder>,
+    /// The memory of the session whose step it runs.
+    state: DeviceOffset,
 }
 
 impl Instance {
@@ -40,6 +42,7 @@ impl Instance {
             module,
             evicted,
             holder: None,
+            state: DeviceOffset(0),
         };
         instance.relocate();
         instance
@@ -65,6 +68,19 @@ impl Instance {
             self.base = base;
             self.relocate();
         }
+    }
+
+    /// It runs a step of a session with this memory.
+    pub(crate) fn set_state(&mut self, at: DeviceOffset) {
+        if self.state != at {
+            self.state = at;
+            self.relocate();
+        }
+    }
+
+    /// The memory of its session.
+    pub(crate) fn state(&self) -> DeviceOffset {
+        self.state
     }
 
     /// Writes the addresses into the parameter blocks.
@@ -94,6 +110,7 @@ impl Instance {
     pub(crate) fn resolve(&self, site: Site) -> DeviceOffset {
         match site.space {
             Space::Invocation => self.at(site.offset),
+            Space::State => DeviceOffset(self.state.0 + site.offset),
             Space::Constant(number) => DeviceOffset(self.constants[number as usize].0 + site.offset),
         }
     }

@@ -35,6 +35,7 @@ mod padding;
 mod padding_thread;
 mod recorder;
 mod request;
+mod session;
 mod shared;
 mod staging;
 mod statistics;
@@ -56,6 +57,7 @@ pub use request::{
     ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, LaunchTime, OutputTensor, Reply,
     StageInput, StageRequest,
 };
+pub use session::SessionId;
 pub use statistics::{
     ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics,
     LaneStatistics, TenantMemory,

@@ -8,6 +8,12 @@ pub const FUNCTION_QUEUE_CAPACITY_DEFAULT: usize = 64;
 /// Sets of shapes a function keeps prepared. Serving batches of 1 to 32 fits; beyond it the one used longest ago is prepared anew.
 pub const BINDINGS_PER_FUNCTION_MAX: usize = 32;
 
+/// Sessions that one tenant may have open on a device. Each is a place in a table; what bounds the bytes behind them is [`atoll_core::memory::limits::SESSIONS_SHARE`] and the tenant's quota.
+pub const SESSIONS_PER_TENANT_MAX: usize = 4096;
+
+/// How long a session is kept without a step, unless whoever opens it says otherwise: a person who reads an answer before asking on.
+pub const SESSION_IDLE_DEFAULT: Duration = Duration::from_secs(60);
+
 /// Functions that one chain may call. Each has memory of its own for as long as the chain runs.
 pub const CHAIN_STAGES_MAX: usize = 64;
 

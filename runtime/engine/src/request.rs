@@ -2,6 +2,7 @@
 
 use crate::config::FunctionKey;
 use crate::error::InvokeError;
+use crate::session::Step;
 use atoll_core::Class;
 use atoll_kgraph::{DType, InputForm};
 use std::time::Duration;
@@ -150,12 +151,17 @@ pub struct InvocationTiming {
 /// Takes the answer. Called exactly once, on the submitting thread or on the engine's, so it must neither block nor panic: hand the answer on and return.
 pub type Reply = Box<dyn FnOnce(Result<InvocationResult, InvokeError>) + Send>;
 
-/// Keeps the promise of [`Reply`]: an answer that nobody gave by the time this is dropped is [`InvokeError::ShuttingDown`].
-pub(crate) struct PendingReply(Option<Reply>);
+/// Keeps the promise of [`Reply`]: an answer that nobody gave by the time this is dropped is [`InvokeError::ShuttingDown`]. A step of a session is over before its answer is given.
+pub(crate) struct PendingReply(Option<(Reply, Option<Step>)>);
 
 impl PendingReply {
     pub(crate) fn new(reply: Reply) -> PendingReply {
-        PendingReply(Some(reply))
+        PendingReply(Some((reply, None)))
+    }
+
+    /// The answer to a step.
+    pub(crate) fn to_step(reply: Reply, step: Step) -> PendingReply {
+        PendingReply(Some((reply, Some(step))))
     }
 
     /// Of which nothing is expected.
@@ -164,7 +170,14 @@ impl PendingReply {
     }
 
     pub(crate) fn send(mut self, answer: Result<InvocationResult, InvokeError>) {
-        if let Some(reply) = self.0.take() {
+        self.give(answer);
+    }
+
+    fn give(&mut self, answer: Result<InvocationResult, InvokeError>) {
+        if let Some((reply, step)) = self.0.take() {
+            if let Some(step) = step {
+                step.end(answer.is_ok());
+            }
             reply(answer);
         }
     }
@@ -172,8 +185,6 @@ impl PendingReply {
 
 impl Drop for PendingReply {
     fn drop(&mut self) {
-        if let Some(reply) = self.0.take() {
-            reply(Err(InvokeError::ShuttingDown));
-        }
+        self.give(Err(InvokeError::ShuttingDown));
     }
 }

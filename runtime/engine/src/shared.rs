@@ -4,6 +4,7 @@ use crate::config::FunctionKey;
 use crate::doorbell::Doorbell;
 use crate::event::Command;
 use crate::function::Function;
+use crate::session::Sessions;
 use atoll_device::DeviceInfo;
 use crossbeam_channel::Receiver;
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     /// Set by the engine's thread, once and for good.
     pub(crate) lost: AtomicBool,
     pub(crate) ids: AtomicU64,
+    pub(crate) sessions: Sessions,
 }
 
 /// What the engine's thread receives.

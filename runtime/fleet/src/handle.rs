@@ -6,11 +6,12 @@ use crate::placements::{Placements, Weight};
 use atoll_core::DeviceId;
 use atoll_core::placement::{Candidate, emptiest};
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FunctionKey, FunctionOptions, InvocationId, InvokeError, Reply, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FunctionKey, FunctionOptions, InvocationId, InvokeError, Reply, SessionId, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 /// Names an invocation that no engine has: no device has this number.
 const REFUSED: InvocationId = InvocationId(u64::MAX);
@@ -167,6 +168,28 @@ impl Inference for FleetHandle {
     fn cancel(&self, id: InvocationId) {
         if let Some(member) = self.member(DeviceId::of_id(id.0)) {
             member.cancel(id);
+        }
+    }
+
+    fn open_session(&self, function: &FunctionKey, idle: Duration) -> Result<SessionId, InvokeError> {
+        let device = if self.0.members.len() == 1 { Some(DeviceId(0)) } else { self.placements().device_of(function) };
+        let member = device.and_then(|device| self.member(device)).ok_or(InvokeError::UnknownFunction)?;
+        member.open_session(function, idle)
+    }
+
+    fn close_session(&self, session: SessionId) {
+        if let Some(member) = self.member(DeviceId::of_id(session.0)) {
+            member.close_session(session);
+        }
+    }
+
+    fn submit_step(&self, session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
+        match self.member(DeviceId::of_id(session.0)) {
+            Some(member) => member.submit_step(session, request, reply),
+            None => {
+                reply(Err(InvokeError::NoSession));
+                REFUSED
+            }
         }
     }
 

@@ -2,10 +2,12 @@
 
 use atoll_core::DeviceId;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, Reply, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError, Reply, SessionId,
+    TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A function that was loaded, and where.
 #[derive(Clone, Debug)]
@@ -40,6 +42,22 @@ pub trait Inference: Send + Sync + 'static {
 
     /// Gives an invocation up.
     fn cancel(&self, id: InvocationId);
+
+    /// Opens a session of a function that keeps state, on the function's device; it is closed when it was not used for the idle time.
+    ///
+    /// # Errors
+    /// There is no such function, it keeps no state, or its tenant has too many sessions. A double without sessions refuses.
+    fn open_session(&self, _function: &FunctionKey, _idle: Duration) -> Result<SessionId, InvokeError> {
+        Err(InvokeError::NoSession)
+    }
+
+    /// Ends a session, and frees its memory when its running step is over.
+    fn close_session(&self, _session: SessionId) {}
+
+    /// Runs the next step of a session: a call of its function. One that fails leaves the session as it was.
+    fn submit_step(&self, _session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
+        self.submit(request, reply)
+    }
 
     /// What the engine of each device tells about itself, in the order of [`Inference::devices`]. Blocks for the time of a message to each engine's thread.
     fn statistics(&self) -> Vec<EngineStatistics>;

@@ -1,10 +1,12 @@
 //! What the fleet needs of an engine.
 
 use atoll_engine::{
-    ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, Reply, TraceBatch,
+    ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError,
+    Reply, SessionId, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A device with its engine, or a double of one. The methods are those of [`EngineHandle`].
 #[expect(missing_docs, reason = "they are documented there")]
@@ -21,6 +23,17 @@ pub trait Member: Send + Sync + 'static {
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
     fn cancel(&self, id: InvocationId);
     fn statistics(&self) -> EngineStatistics;
+
+    fn open_session(&self, _function: &FunctionKey, _idle: Duration) -> Result<SessionId, InvokeError> {
+        Err(InvokeError::NoSession)
+    }
+
+    fn close_session(&self, _session: SessionId) {}
+
+    fn submit_step(&self, _session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
+        self.submit(request, reply)
+    }
+
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch>;
 }
 
@@ -55,6 +68,18 @@ impl Member for EngineHandle {
 
     fn statistics(&self) -> EngineStatistics {
         EngineHandle::statistics(self)
+    }
+
+    fn open_session(&self, function: &FunctionKey, idle: Duration) -> Result<SessionId, InvokeError> {
+        EngineHandle::open_session(self, function, idle)
+    }
+
+    fn close_session(&self, session: SessionId) {
+        EngineHandle::close_session(self, session);
+    }
+
+    fn submit_step(&self, session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
+        EngineHandle::submit_step(self, session, request, reply)
     }
 
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {

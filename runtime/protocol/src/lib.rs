@@ -27,8 +27,8 @@ pub use elements::to_f64;
 pub use error::{ErrorBody, ProtocolError};
 pub use infer::{Encoded, InferRequest, InferResponse, OutputTensor, RequestedOutput};
 pub use model::{
-    ConfigTensor, DurationStatistics, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady, ModelStatistics,
-    ModelStatisticsList, Ready, ServerMetadata, TensorMetadata,
+    ConfigState, ConfigTensor, DurationStatistics, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady, ModelStatistics,
+    ModelStatisticsList, Ready, SequenceBatching, ServerMetadata, TensorMetadata,
 };
 pub use parameters::Parameters;
 pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelState};

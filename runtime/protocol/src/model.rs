@@ -81,6 +81,31 @@ pub struct ModelConfig {
     pub input: Vec<ConfigTensor>,
     /// Its outputs.
     pub output: Vec<ConfigTensor>,
+    /// What it keeps for a sequence of requests; nothing for a model without state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence_batching: Option<SequenceBatching>,
+}
+
+/// How a model serves sequences of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequenceBatching {
+    /// How long a sequence is kept without a request.
+    pub max_sequence_idle_microseconds: u64,
+    /// What is kept.
+    pub state: Vec<ConfigState>,
+}
+
+/// An input and an output that are one state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigState {
+    /// The input.
+    pub input_name: String,
+    /// The output.
+    pub output_name: String,
+    /// `TYPE_` and the type's name.
+    pub data_type: String,
+    /// Dimensions of the input; -1 where it varies.
+    pub dims: Vec<i64>,
 }
 
 /// An input or output in a configuration.

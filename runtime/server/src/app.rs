@@ -7,6 +7,7 @@ use crate::deployed::Deployed;
 use crate::metrics::Recorder;
 use crate::model::Model;
 use crate::repository::{FindError, Repository};
+use crate::sequences::Sequences;
 use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
 use std::io;
@@ -21,6 +22,8 @@ pub(crate) struct App {
     /// Functions that came over the control socket; none without one.
     pub(crate) deployed: Option<Arc<Deployed>>,
     pub(crate) recorder: Recorder,
+    /// Sequences of requests to models that keep state.
+    pub(crate) sequences: Arc<Sequences>,
     pub(crate) body_bytes_max: usize,
     /// How long a body may pause.
     pub(crate) body_pause: Duration,
@@ -40,6 +43,7 @@ impl App {
         App {
             repository: Repository::new(config.repository.clone(), config.cache.clone(), engine.clone(), compiler),
             recorder: Recorder::new(engine.devices().len()),
+            sequences: Arc::default(),
             engine,
             deployed,
             // A body that exceeds the budget by itself could never be taken.

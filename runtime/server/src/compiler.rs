@@ -1,6 +1,6 @@
 //! The compiler as the server sees it (design D6: plugged in by whoever starts the daemon, so that one without a compiler serves bundles).
 
-use atoll_kgraph::SizeRanges;
+use atoll_kgraph::ModelOptions;
 use std::path::Path;
 
 /// Compiles models.
@@ -8,13 +8,13 @@ pub trait CompilerService: Send + Sync + 'static {
     /// What changes whenever the same model would be compiled into something else: versions, targets, options. Part of the cache's keys.
     fn identity(&self) -> String;
 
-    /// Compiles a model file into a bundle, which appears at `destination` whole or not at all. `symbols` are the ranges that the model's settings give its sizes. Blocks; `progress`
+    /// Compiles a model file into a bundle, which appears at `destination` whole or not at all. `options` are those of the model's settings. Blocks; `progress`
     /// is called when a stage begins.
     fn compile(
         &self,
         source: &Path,
         destination: &Path,
-        symbols: &SizeRanges,
+        options: &ModelOptions,
         progress: &dyn Fn(CompileProgress),
     ) -> Result<(), CompileFailure>;
 }

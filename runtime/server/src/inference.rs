@@ -1,6 +1,6 @@
 //! Calls of the engines from asynchronous code.
 
-use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError};
+use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply};
 use atoll_fleet::Inference;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -15,12 +15,20 @@ const LOST: InvokeError = InvokeError::ShuttingDown;
 
 /// Calls functions, and takes the call back if the answer is no longer waited for.
 pub(crate) async fn invoke(engine: &Arc<dyn Inference>, request: ChainRequest) -> Result<InvocationResult, InvokeError> {
+    invoke_by(engine, |reply| engine.submit(request, reply)).await
+}
+
+/// The same with a submission of any kind.
+pub(crate) async fn invoke_by(
+    engine: &Arc<dyn Inference>,
+    submit: impl FnOnce(Reply) -> InvocationId,
+) -> Result<InvocationResult, InvokeError> {
     let (answer, answered) = oneshot::channel();
     let reply = Box::new(move |result| {
         // Nobody waits any more if this fails, which is why it was cancelled.
         let _ = answer.send(result);
     });
-    let mut guard = CancelOnDrop { engine, id: Some(engine.submit(request, reply)) };
+    let mut guard = CancelOnDrop { engine, id: Some(submit(reply)) };
     let result = answered.await.unwrap_or(Err(LOST));
     guard.id = None;
     result

@@ -29,6 +29,7 @@ mod metrics;
 mod model;
 mod places;
 mod repository;
+mod sequences;
 mod server;
 mod shutdown;
 

@@ -1,11 +1,15 @@
 //! A model that takes requests: its metadata, and how requests fit it.
 
 use crate::repository::Settings;
+use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
-use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph};
-use atoll_protocol::{ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, Tensor, TensorMetadata};
+use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};
+use atoll_protocol::{
+    ConfigState, ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, SequenceBatching, Tensor,
+    TensorMetadata,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What executes models, as metadata says it.
 const PLATFORM: &str = "atoll_kgraph";
@@ -22,6 +26,8 @@ pub(crate) struct Model {
     digest: String,
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
+    /// What sessions keep of it.
+    states: Vec<ConfigState>,
     /// When the last request came, in milliseconds since 1970.
     last_inference_ms: AtomicU64,
 }
@@ -67,6 +73,7 @@ impl Model {
             digest: bundle.digest().into(),
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
+            states: states(graph),
             last_inference_ms: AtomicU64::new(0),
         }
     }
@@ -108,7 +115,21 @@ impl Model {
             max_batch_size: 0,
             input: self.inputs.iter().map(ConfigTensor::from).collect(),
             output: self.outputs.iter().map(ConfigTensor::from).collect(),
+            sequence_batching: self.keeps_state().then(|| SequenceBatching {
+                max_sequence_idle_microseconds: self.session_idle().as_micros().try_into().unwrap_or(u64::MAX),
+                state: self.states.clone(),
+            }),
         }
+    }
+
+    /// Whether requests are steps of sequences.
+    pub(crate) fn keeps_state(&self) -> bool {
+        !self.states.is_empty()
+    }
+
+    /// How long a sequence is kept without a request.
+    pub(crate) fn session_idle(&self) -> Duration {
+        self.settings.session_idle_ms.map_or(SESSION_IDLE_DEFAULT, |ms| Duration::from_millis(ms.get()))
     }
 
     /// Brings a request into the model's order. `binary` is the form of outputs that do not say theirs.
@@ -167,6 +188,17 @@ pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetad
         symbols: symbol_names(graph, &buffer.shape),
     };
     graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
+}
+
+/// The states of a graph in the protocol's words.
+fn states(graph: &KernelGraph) -> Vec<ConfigState> {
+    let state = |state: &StateSpec| ConfigState {
+        input_name: state.input.clone(),
+        output_name: state.output.clone(),
+        data_type: datatype(graph.buffers[state.buffer.0 as usize].dtype).config_name(),
+        dims: state.shape.iter().map(|size| size.as_const().unwrap_or(-1)).collect(),
+    };
+    graph.session.states.iter().map(state).collect()
 }
 
 /// The symbol that each dimension is, empty where it is none; nothing at all where no dimension is one.

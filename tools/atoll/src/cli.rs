@@ -45,6 +45,7 @@ pub(crate) enum Command {
     Inspect(commands::inspect::Args),
     Serve(commands::serve::Args),
     Infer(commands::infer::Args),
+    Generate(commands::generate::Args),
     #[command(name = "fn")]
     Functions(commands::functions::Args),
     Object(commands::object::Args),

@@ -2,7 +2,7 @@
 
 use crate::device_name::DeviceName;
 use anyhow::Result;
-use atoll_kgraph::SizeRanges;
+use atoll_kgraph::{ModelOptions, SizeRanges};
 use atoll_server::CompilerService;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub fn padding_service() -> Option<Arc<dyn atoll_engine::PaddingService>> {
 
 /// Compiles a model for a device of this machine into a bundle, with a progress bar.
 #[cfg_attr(not(feature = "compiler"), expect(unused_variables, reason = "there is nothing to do with them"))]
-pub fn compile_for(device: DeviceName, model: &Path, symbols: &SizeRanges, bundle: &Path) -> Result<()> {
+pub fn compile_for(device: DeviceName, model: &Path, of_model: &ModelOptions, bundle: &Path) -> Result<()> {
     #[cfg(feature = "compiler")]
-    return with::compile_for(device, model, symbols, bundle);
+    return with::compile_for(device, model, of_model, bundle);
     #[cfg(not(feature = "compiler"))]
     Err(without())
 }
@@ -39,7 +39,7 @@ pub fn without() -> anyhow::Error {
 
 #[cfg(feature = "compiler")]
 mod with {
-    use super::{Arc, CompilerService, DeviceName, Path, Result, SizeRanges};
+    use super::{Arc, CompilerService, DeviceName, ModelOptions, Path, Result, SizeRanges};
     use crate::cache;
     use crate::failure::Blame;
     use crate::profiler;
@@ -87,12 +87,13 @@ mod with {
             &self,
             source: &Path,
             destination: &Path,
-            symbols: &SizeRanges,
+            of_model: &ModelOptions,
             progress: &dyn Fn(CompileProgress),
         ) -> Result<(), CompileFailure> {
             let bars = ProgressBars::new(source);
             let observer = Both { bars: &bars, progress };
-            let options = CompileOptions { symbols: symbols.clone(), ..self.options.clone() };
+            let ModelOptions { symbols, states } = of_model.clone();
+            let options = CompileOptions { symbols, states, ..self.options.clone() };
             let compiled = compile(source, destination, &options, &observer);
             bars.finish();
             compiled.map(drop).map_err(|error: CompileError| CompileFailure(format!("{:#}", anyhow::Error::new(error))))
@@ -124,9 +125,10 @@ mod with {
         }
     }
 
-    pub(super) fn compile_for(device: DeviceName, model: &Path, symbols: &SizeRanges, bundle: &Path) -> Result<()> {
+    pub(super) fn compile_for(device: DeviceName, model: &Path, of_model: &ModelOptions, bundle: &Path) -> Result<()> {
         let bars = ProgressBars::new(model);
-        let options = CompileOptions { symbols: symbols.clone(), ..options(&[device]) };
+        let ModelOptions { symbols, states } = of_model.clone();
+        let options = CompileOptions { symbols, states, ..options(&[device]) };
         let compiled = compile(model, bundle, &options, &bars);
         bars.finish();
         compiled.with_context(|| format!("cannot compile {}", model.display())).blame_user()?;

@@ -3,19 +3,20 @@
 use crate::artifact;
 use crate::client::Client;
 use crate::engine::EngineArgs;
-use crate::failure::Blame;
-use crate::symbols::SymbolArgs;
+use crate::failure::user_error;
+use crate::symbols::ModelArgs;
 use anyhow::{Context, Result};
+use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{
     Class, Engine, EngineHandle, FunctionInfo, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError,
-    LaneId,
+    LaneId, SessionId,
 };
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{InferRequest, Parameters, Tensor, TensorMetadata};
 use atoll_server::{dtype_of, tensor_metadata};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A model that can be asked.
 pub enum Invoker {
@@ -59,6 +60,22 @@ impl Invoker {
         }
     }
 
+    /// Begins a sequence of requests to a model that keeps state.
+    ///
+    /// # Errors
+    /// The model keeps none.
+    pub fn sequence(&self) -> Result<Sequence<'_>> {
+        let of = match self {
+            Invoker::Local(local) => {
+                let session = local.handle.open_session(&FunctionKey::local(&local.name), SESSION_IDLE_DEFAULT).map_err(blamed)?;
+                Numbered::Local(local, session)
+            }
+            // Two programs at one daemon must not take the same number.
+            Invoker::Remote(remote) => Numbered::Remote(remote, format!("atoll-{}-{:?}", std::process::id(), Instant::now())),
+        };
+        Ok(Sequence { of, steps: 0, is_over: false })
+    }
+
     /// Ends what was started.
     pub fn stop(self) {
         if let Invoker::Local(local) = self {
@@ -78,7 +95,7 @@ pub struct Local {
 
 impl Local {
     /// Starts an engine with the model on it.
-    pub fn start(model: &Path, symbols: &SymbolArgs, engine: &EngineArgs) -> Result<Local> {
+    pub fn start(model: &Path, symbols: &ModelArgs, engine: &EngineArgs) -> Result<Local> {
         let bundle = artifact::open_with(model, engine.device_name(), symbols)?;
         let engine = engine.start()?;
         let handle = engine.handle();
@@ -89,6 +106,10 @@ impl Local {
     }
 
     fn invoke(&self, inputs: &[Tensor], terms: Terms) -> Result<Answer> {
+        self.answer(invoke(&self.handle, self.request(inputs, terms)))
+    }
+
+    fn request(&self, inputs: &[Tensor], terms: Terms) -> InvocationRequest {
         let class = match terms.priority {
             0 => None,
             1 => Some(Class::RealTime),
@@ -96,16 +117,73 @@ impl Local {
         };
         let mut request = request(&self.name, inputs, class);
         request.deadline = terms.deadline;
-        let result = invoke(&self.handle, request);
-        let result = match result {
-            Err(InvokeError::BadInput(reason)) => Err(InvokeError::BadInput(reason)).blame_user(),
-            other => other.map_err(anyhow::Error::from),
-        }?;
+        request
+    }
+
+    fn answer(&self, result: Result<InvocationResult, InvokeError>) -> Result<Answer> {
+        let result = result.map_err(blamed)?;
         let output = |(metadata, output): (&TensorMetadata, atoll_engine::OutputTensor)| {
             Tensor::new(metadata.name.clone(), metadata.datatype, output.shape, output.bytes)
         };
         let outputs = self.outputs.iter().zip(result.outputs).map(output).collect::<Result<_, _>>()?;
         Ok(Answer { outputs, preemptions: result.preemptions.into() })
+    }
+}
+
+/// An error that says whose fault it is.
+fn blamed(error: InvokeError) -> anyhow::Error {
+    match error {
+        InvokeError::BadInput(reason) => user_error(reason),
+        other => other.into(),
+    }
+}
+
+/// A sequence of requests of which each finds the state that the last one left.
+pub struct Sequence<'i> {
+    of: Numbered<'i>,
+    steps: usize,
+    is_over: bool,
+}
+
+enum Numbered<'i> {
+    Local(&'i Local, SessionId),
+    Remote(&'i Remote, String),
+}
+
+impl Sequence<'_> {
+    /// Asks once and waits for the answer.
+    pub fn step(&mut self, inputs: &[Tensor], terms: Terms) -> Result<Answer> {
+        let starts = self.steps == 0;
+        self.steps += 1;
+        match &self.of {
+            Numbered::Local(local, session) => {
+                let (answer, answered) = mpsc::sync_channel(1);
+                let request = local.request(inputs, terms).into();
+                local.handle.submit_step(*session, request, Box::new(move |result| drop(answer.send(result))));
+                local.answer(answered.recv().unwrap_or(Err(InvokeError::ShuttingDown)))
+            }
+            Numbered::Remote(remote, id) => remote.ask(inputs, terms, |parameters| {
+                parameters.set("sequence_id", id.clone());
+                parameters.set("sequence_start", starts);
+            }),
+        }
+    }
+
+    /// Ends it. At a daemon it ends when it was not used for a while: a sequence ends there with a request.
+    pub fn end(mut self) {
+        self.close();
+    }
+
+    fn close(&mut self) {
+        if let (Numbered::Local(local, session), false) = (&self.of, std::mem::replace(&mut self.is_over, true)) {
+            local.handle.close_session(*session);
+        }
+    }
+}
+
+impl Drop for Sequence<'_> {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -154,7 +232,12 @@ impl Remote {
     }
 
     fn invoke(&self, inputs: &[Tensor], terms: Terms) -> Result<Answer> {
+        self.ask(inputs, terms, |_| ())
+    }
+
+    fn ask(&self, inputs: &[Tensor], terms: Terms, more: impl FnOnce(&mut Parameters)) -> Result<Answer> {
         let mut parameters = Parameters::default();
+        more(&mut parameters);
         parameters.set("binary_data_output", true);
         if terms.priority > 0 {
             parameters.set("priority", terms.priority);

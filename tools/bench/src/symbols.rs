@@ -2,7 +2,7 @@
 
 use crate::failure::user_error;
 use anyhow::Result;
-use atoll_kgraph::{SizeRange, SizeRanges, size_ranges};
+use atoll_kgraph::{ModelOptions, SizeRange, SizeRanges, States, size_ranges};
 
 /// Flags that say which sizes a model is compiled for.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -14,6 +14,21 @@ pub struct SymbolArgs {
     /// Compile for just one value of such a size, as in batch=1
     #[arg(long, value_name = "NAME=SIZE", value_parser = parse_fixed)]
     fix: Vec<SizeRanges>,
+}
+
+/// Flags that say how a model is compiled.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ModelArgs {
+    #[command(flatten)]
+    symbols: SymbolArgs,
+
+    /// Inputs and outputs of an ONNX model that are one state, which a session keeps: INPUT=OUTPUT,… or auto, by the names that exporters give [default: none]
+    #[arg(long, value_name = "auto|INPUT=OUTPUT", value_parser = parse_states)]
+    state: Option<States>,
+}
+
+fn parse_states(text: &str) -> Result<States, String> {
+    text.parse().map_err(|error: atoll_kgraph::NoStates| error.to_string())
 }
 
 fn parse(text: &str) -> Result<SizeRanges, String> {
@@ -43,9 +58,19 @@ impl SymbolArgs {
         }
         Ok(all)
     }
+}
+
+impl ModelArgs {
+    /// What they say of a model.
+    ///
+    /// # Errors
+    /// A name is given twice.
+    pub fn options(&self) -> Result<ModelOptions> {
+        Ok(ModelOptions { symbols: self.symbols.ranges()?, states: self.state.clone().unwrap_or_default() })
+    }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.symbol.is_empty() && self.fix.is_empty()
+        self.symbols.symbol.is_empty() && self.symbols.fix.is_empty() && self.state.is_none()
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn concat(
     let inner = Expr::product(&output.shape[axis + 1..]);
     let row = |t: &Tensor| t.shape[axis].clone() * inner.clone();
     let bytes = i64::from(output.element_bytes());
-    let target_row = row(output);
+    let target_row = output.within.as_deref().unwrap_or(&output.shape)[axis].clone() * inner.clone();
     let start = first.clone() * inner.clone();
     let destination = Tensor { offset: output.offset.clone() + start * bytes, ..output.clone() };
 

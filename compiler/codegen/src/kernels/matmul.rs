@@ -4,7 +4,6 @@ use super::{gemm, gemv, plain_product};
 use crate::error::CodegenError;
 use crate::product::{Matrix, Product, Source, Spread};
 use crate::schedule::Tensor;
-use crate::strides;
 use crate::target::TargetDescription;
 use crate::writer::Written;
 use atoll_frontend::tensor_graph::MatMul;
@@ -83,7 +82,7 @@ fn matrix(tensor: &Tensor, outer: &[Expr], transposed: bool) -> Result<Matrix, C
 
 /// The strides of a tensor that is broadcast to the output.
 fn spread(tensor: &Tensor, output: &[Expr]) -> Spread {
-    let strides = strides::broadcast(&tensor.shape, output);
+    let strides = tensor.spread(output);
     let rank = strides.len();
     Spread {
         tensor: tensor.clone(),

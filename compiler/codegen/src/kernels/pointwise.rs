@@ -18,8 +18,7 @@ pub(crate) fn pointwise(
     inputs: &[Tensor],
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
-    let operands: Vec<Strided> =
-        inputs.iter().map(|t| Strided { tensor: t.clone(), strides: strides::broadcast(&t.shape, &output.shape) }).collect();
+    let operands: Vec<Strided> = inputs.iter().map(|t| Strided { tensor: t.clone(), strides: t.spread(&output.shape) }).collect();
     let result = Strided { tensor: output.clone(), strides: output.strides() };
     strided("point", target, program, &operands, &result, &output.shape)
 }

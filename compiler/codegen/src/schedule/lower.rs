@@ -11,9 +11,17 @@ use std::sync::Arc;
 /// Operands of a concatenation that one kernel takes: their addresses and sizes fit the parameter block, and the chain that selects one stays short.
 const CONCAT_OPERANDS_MAX: usize = 12;
 
+/// Why a state that grows is refused: its rows would have to be moved at every step.
+const NOT_GROWING: &str =
+    "a state that grows must be the first operand of a Concat along the axis that grows, whose result is the output that continues it";
+
 impl Scheduler<'_> {
     /// Adds the nodes of one operator.
     pub(super) fn node(&mut self, node: &TensorNode) -> Result<(), CodegenError> {
+        let grows = |value: &ValueId| self.storage.grown(*value).is_some();
+        if !matches!(node.op, Op::Concat { .. }) && node.outputs.iter().any(grows) {
+            return Err(CodegenError::unsupported(NOT_GROWING));
+        }
         match &node.op {
             Op::Reshape => Ok(()),
             Op::MatMul(product) => self.matmul(node, product),
@@ -21,6 +29,13 @@ impl Scheduler<'_> {
             Op::Concat { axis } => self.concat(node, *axis),
             Op::Recurrent { cell, hidden, direction } => {
                 self.recurrence(node, Recurrence { cell: *cell, hidden: *hidden, direction: *direction })
+            }
+            // Their kernels read with any strides.
+            op @ (Op::Pointwise(_) | Op::Transpose { .. } | Op::Slice { .. }) => {
+                let inputs = node.inputs.iter().map(|&v| self.view(v)).collect::<Result<_, _>>()?;
+                let outputs = self.tensors(&node.outputs)?;
+                self.push_kernel(&node.name, WorkKind::Op(op.clone()), inputs, outputs);
+                Ok(())
             }
             op => {
                 let (inputs, outputs) = (self.tensors(&node.inputs)?, self.tensors(&node.outputs)?);
@@ -50,7 +65,7 @@ impl Scheduler<'_> {
             if let (Some(flag), Some(_)) = (transposed, &turned) {
                 *flag = false;
             }
-            inputs.push(turned.map_or_else(|| self.tensor(value), Ok)?);
+            inputs.push(turned.map_or_else(|| self.view(value), Ok)?);
         }
         let outputs = self.tensors(&node.outputs)?;
         self.push_kernel(&node.name, WorkKind::Op(Op::MatMul(product)), inputs, outputs);
@@ -92,14 +107,17 @@ impl Scheduler<'_> {
         let dtype = self.graph.value(value).dtype;
         let make = || transpose_matrices(&content, rows as usize, columns as usize, dtype.bytes() as usize);
         let buffer = self.storage.derived(value, "transposed", &shape, make)?;
-        Ok(Some(Tensor { buffer, offset: Expr::Const(0), dtype, shape }))
+        Ok(Some(Tensor { buffer, offset: Expr::Const(0), dtype, shape, within: None }))
     }
 
     /// Concatenation: nodes of at most [`CONCAT_OPERANDS_MAX`] operands, each writing its slice.
     fn concat(&mut self, node: &TensorNode, axis: usize) -> Result<(), CodegenError> {
-        let output = self.tensors(&node.outputs)?.remove(0);
-        let mut first = Expr::Const(0);
-        for (part, operands) in node.inputs.chunks(CONCAT_OPERANDS_MAX).enumerate() {
+        let (output, behind) = match self.growing(node, axis)? {
+            Some(output) => (output, 1),
+            None => (self.tensors(&node.outputs)?.remove(0), 0),
+        };
+        let mut first = if behind == 0 { Expr::Const(0) } else { self.graph.value(node.inputs[0]).shape[axis].clone() };
+        for (part, operands) in node.inputs[behind..].chunks(CONCAT_OPERANDS_MAX).enumerate() {
             let inputs = self.tensors(operands)?;
             let length = inputs.iter().map(|t| t.shape[axis].clone()).fold(Expr::Const(0), |sum, d| sum + d);
             let name = if part == 0 { node.name.clone() } else { format!("{}/part{part}", node.name) };
@@ -107,6 +125,18 @@ impl Scheduler<'_> {
             first = first + length;
         }
         Ok(())
+    }
+
+    /// The result of a concatenation that adds to a state: its first operand is the state already, and only what follows is written.
+    fn growing(&mut self, node: &TensorNode, axis: usize) -> Result<Option<Tensor>, CodegenError> {
+        let Some(growth) = self.storage.grown(node.outputs[0]).copied() else { return Ok(None) };
+        let output = self.view(node.outputs[0])?;
+        let before = self.storage.place(node.inputs[0])?;
+        let is_whole = self.storage.root(node.inputs[0]) == node.inputs[0];
+        if axis == growth.axis && before.buffer == output.buffer && is_whole {
+            return Ok(Some(output));
+        }
+        Err(CodegenError::unsupported(NOT_GROWING))
     }
 
     /// A recurrent layer: the input products of all steps and directions as one matrix product, then the recurrence.
@@ -130,6 +160,7 @@ impl Scheduler<'_> {
             offset: Expr::Const(0),
             dtype: x.dtype,
             shape: gates_shape.clone(),
+            within: None,
         };
         let flat_w = vec![rows, features.clone()];
         let (w, transpose_b) = match self.turned(w, &flat_w)? {
@@ -165,7 +196,7 @@ impl Scheduler<'_> {
         let shape: Vec<Expr> = [directions as usize, groups, hidden, gates, lanes].map(|size| Expr::Const(size as i64)).into();
         let make = || pack_recurrence(&content, [directions as usize, hidden, gates]);
         let buffer = self.storage.derived(r, "packed", &shape, make)?;
-        Ok(Some(Tensor { buffer, offset: Expr::Const(0), dtype: DType::F32, shape }))
+        Ok(Some(Tensor { buffer, offset: Expr::Const(0), dtype: DType::F32, shape, within: None }))
     }
 
     /// A node that exchanges the two innermost axes of a tensor that is not constant.

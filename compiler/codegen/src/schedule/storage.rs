@@ -1,9 +1,10 @@
 //! Where values live: buffers, shared places of reshapes, constants by content.
 
 use super::Weight;
+use super::state::{Home, States};
 use crate::error::CodegenError;
-use atoll_frontend::tensor_graph::{Op, TensorGraph, ValueId};
-use atoll_kgraph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, DType, Expr, NodeId};
+use atoll_frontend::tensor_graph::{Growth, Op, State, TensorGraph, ValueId};
+use atoll_kgraph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, DType, Expr, NodeId, Session, SymbolSpec};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -18,10 +19,13 @@ pub(super) struct Storage<'g> {
     writers: Vec<Vec<NodeId>>,
     /// For every value the value whose elements it has: itself, or what was reshaped.
     roots: Vec<ValueId>,
-    /// Buffer of a root, once it has one.
-    places: Vec<Option<BufferId>>,
-    /// Output buffers in the model's order.
-    outputs: Vec<BufferId>,
+    /// Where a root is, once it has a place.
+    places: Vec<Option<Home>>,
+    /// Places of the outputs in the model's order.
+    outputs: Vec<Home>,
+    /// Dense copies of roots that are not dense.
+    copies: HashMap<ValueId, BufferId>,
+    states: States,
     weights: Vec<Weight>,
     weights_bytes: u64,
     /// Offset of constant bytes in the weights.
@@ -41,32 +45,40 @@ impl<'g> Storage<'g> {
             roots: roots(graph),
             places: vec![None; graph.values.len()],
             outputs: Vec::new(),
+            copies: HashMap::new(),
+            states: States::new(graph),
             weights: Vec::new(),
             weights_bytes: 0,
             offsets: HashMap::new(),
             derived: HashMap::new(),
         };
-        for &input in &graph.inputs {
-            let buffer = storage.add_value(input, BufferKind::Input, None);
-            storage.places[input.0 as usize] = Some(buffer);
+        for (index, &input) in graph.inputs.iter().enumerate() {
+            let home = match storage.state_of(|state| state.input == index) {
+                Some(number) => storage.open_state(number),
+                None => Home::at(storage.add_value(input, BufferKind::Input, None)),
+            };
+            storage.places[input.0 as usize] = Some(home);
         }
-        for &output in &graph.outputs {
-            let buffer = storage.add_value(output, BufferKind::Output, None);
-            storage.outputs.push(buffer);
+        for (index, &output) in graph.outputs.iter().enumerate() {
+            let home = match storage.state_of(|state| state.output == index) {
+                Some(number) => storage.states.written(number),
+                None => Home::at(storage.add_value(output, BufferKind::Output, None)),
+            };
+            storage.outputs.push(home.clone());
             // The first output of a produced value is where it is produced; everything else is copied.
             let root = storage.roots[output.0 as usize].0 as usize;
             if storage.places[root].is_none() && graph.values[root].constant.is_none() {
-                storage.places[root] = Some(buffer);
+                storage.places[root] = Some(home);
             }
         }
         storage
     }
 
-    /// The buffer of a value; a constant or a temporary buffer is made when it is first asked for.
-    pub(super) fn place(&mut self, value: ValueId) -> Result<BufferId, CodegenError> {
+    /// The place of a value's elements; a constant or a temporary buffer is made when it is first asked for.
+    pub(super) fn place(&mut self, value: ValueId) -> Result<Home, CodegenError> {
         let root = self.roots[value.0 as usize];
-        if let Some(buffer) = self.places[root.0 as usize] {
-            return Ok(buffer);
+        if let Some(home) = &self.places[root.0 as usize] {
+            return Ok(home.clone());
         }
         let buffer = match self.graph.value(root).constant.clone() {
             Some(bytes) => {
@@ -75,8 +87,47 @@ impl<'g> Storage<'g> {
             }
             None => self.add_value(root, BufferKind::Temp, None),
         };
-        self.places[root.0 as usize] = Some(buffer);
-        Ok(buffer)
+        let home = Home::at(buffer);
+        self.places[root.0 as usize] = Some(home.clone());
+        Ok(home)
+    }
+
+    /// The value whose elements a value has.
+    pub(super) fn root(&self, value: ValueId) -> ValueId {
+        self.roots[value.0 as usize]
+    }
+
+    /// The buffer for a dense copy of a root, and whether it is new.
+    pub(super) fn copy_of(&mut self, root: ValueId) -> (BufferId, bool) {
+        if let Some(&copy) = self.copies.get(&root) {
+            return (copy, false);
+        }
+        let value = self.graph.value(root);
+        let copy = self.temporary(&format!("{}/dense", value.name), value.dtype, &value.shape);
+        self.copies.insert(root, copy);
+        (copy, true)
+    }
+
+    fn state_of(&self, is_it: impl Fn(&State) -> bool) -> Option<usize> {
+        self.graph.states.iter().position(is_it)
+    }
+
+    /// Makes the buffer of a state. Returns where a step reads it.
+    fn open_state(&mut self, number: usize) -> Home {
+        let spec = self.states.buffer_of(self.graph, number);
+        let buffer = self.add(spec);
+        self.states.open(self.graph, number, buffer)
+    }
+
+    /// The state into which a concatenation of a value writes what is new, by its growth.
+    pub(super) fn grown(&self, output: ValueId) -> Option<&Growth> {
+        let state = self.graph.states.iter().find(|state| self.graph.outputs[state.output] == output)?;
+        state.growth.as_ref()
+    }
+
+    /// The symbols of the kernel graph, and what a session keeps.
+    pub(super) fn session(&self) -> (Vec<SymbolSpec>, Session) {
+        self.states.session(self.graph)
     }
 
     /// Content of a value that is constant, reshaped constants included.
@@ -108,8 +159,8 @@ impl<'g> Storage<'g> {
         self.add(BufferSpec { name: name.to_owned(), kind: BufferKind::Temp, dtype, shape: shape.to_vec(), weights_offset: None })
     }
 
-    pub(super) fn output(&self, index: usize) -> BufferId {
-        self.outputs[index]
+    pub(super) fn output(&self, index: usize) -> Home {
+        self.outputs[index].clone()
     }
 
     pub(super) fn writers(&self, buffer: BufferId) -> &[NodeId] {

@@ -35,6 +35,10 @@ impl<'o> Knowledge<'o> {
         Knowledge { options, rounds: 0, same, ranges, elements, names }
     }
 
+    pub(super) fn options(&self) -> &'o ImportOptions {
+        self.options
+    }
+
     /// The size that a dimension with a name has. `least` is the smallest value that the file itself leaves open.
     pub(super) fn dimension(&mut self, graph: &mut TensorGraph, name: &str, least: i64) -> Result<Expr, ImportError> {
         self.names.insert(name.into());

@@ -25,6 +25,7 @@ mod scope;
 mod sequence;
 mod sizes;
 mod speculation;
+mod states;
 mod subgraph;
 
 pub use error::ImportError;
@@ -32,6 +33,7 @@ pub use ops::supported_operators;
 pub use options::{DIMENSION_MAX, ImportOptions, NODES_MAX, OPSET_MAX, OPSET_MIN, SYMBOL_MAX};
 pub use read::{MODEL_BYTES_MAX, RANK_MAX, TENSOR_BYTES_MAX};
 
+use crate::size::canonical;
 use crate::tensor_graph::TensorGraph;
 use atoll_kgraph::Expr;
 use error::Lesson;
@@ -125,6 +127,7 @@ impl Import<'_> {
         if let Some(condition) = graph.conditions.iter().find(|condition| is_run_time(&condition.left) || is_run_time(&condition.right)) {
             return Err(knowledge::run_time_size(&condition.place));
         }
+        states::find(&mut graph, knowledge.options())?;
         crate::transform::eliminate_dead(&mut graph);
         Ok(Outcome::Done(graph))
     }
@@ -181,7 +184,13 @@ impl Import<'_> {
                     // Exporters write -1 for any size, and some write 0, which also is a size: what of it is possible, the nodes teach.
                     let least = i64::from(!matches!(value, Some(DimensionValue::DimValue(0))));
                     let name = named(dim).map_or_else(|| own_name(input, axis, params), str::to_owned);
-                    knowledge.dimension(&mut self.lowering.graph, &name, least)?
+                    match states::sum(&name, params) {
+                        Some((a, b)) => {
+                            let graph = &mut self.lowering.graph;
+                            canonical(&(knowledge.dimension(graph, a, least)? + knowledge.dimension(graph, b, least)?))
+                        }
+                        None => knowledge.dimension(&mut self.lowering.graph, &name, least)?,
+                    }
                 }
             });
         }

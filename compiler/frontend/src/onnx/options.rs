@@ -2,7 +2,7 @@
 
 use super::error::ImportError;
 use super::proto::NodeProto;
-use atoll_kgraph::SizeRanges;
+use atoll_kgraph::{SizeRanges, States};
 
 /// Oldest operator set that is read: the first with today's broadcasting.
 pub const OPSET_MIN: i64 = 7;
@@ -24,11 +24,13 @@ pub struct ImportOptions {
     pub common: SizeRanges,
     /// Largest value of a dimension that `symbols` does not name.
     pub symbol_max: i64,
+    /// Which inputs and outputs are states.
+    pub states: States,
 }
 
 impl Default for ImportOptions {
     fn default() -> ImportOptions {
-        ImportOptions { symbols: SizeRanges::new(), common: SizeRanges::new(), symbol_max: SYMBOL_MAX }
+        ImportOptions { symbols: SizeRanges::new(), common: SizeRanges::new(), symbol_max: SYMBOL_MAX, states: States::None }
     }
 }
 

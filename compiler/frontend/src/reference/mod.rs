@@ -173,6 +173,8 @@ fn bind_symbols(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<i64>, Refe
         inputs: graph.inputs.iter().map(spec).collect(),
         elements: &graph.elements,
         conditions: &graph.conditions,
+        // State is an input and an output here.
+        session: Vec::new(),
         run_time: graph.run_time_sizes.iter().map(|size| (size.symbol, Some(&size.most))).collect(),
     };
     let shapes: Vec<Vec<i64>> = inputs.iter().map(|tensor| tensor.shape.iter().map(|dim| *dim as i64).collect()).collect();

@@ -4,6 +4,7 @@ mod batch;
 mod checks;
 mod conditions;
 mod segments;
+mod session;
 mod target;
 
 use crate::expr::Expr;
@@ -66,6 +67,7 @@ pub fn graph(graph: &KernelGraph, weights_bytes: u64) -> Result<(), Invalid> {
     plan(graph)?;
     batch::check(graph)?;
     segments::read_backs(graph)?;
+    session::check(graph)?;
     segments::check(graph)?;
     checks::check(graph)
 }

@@ -5,7 +5,7 @@
 //! from them, and only running invocations stand between it and its memory. So nobody starves, and an invocation that waits holds nothing that the first one needs. Constants in use a moment ago
 //! stay for a minimum residency (`min_residency.rs`).
 
-use super::event::{Action, InvocationSpec, Refusal, Turn};
+use super::event::{Action, InvocationSpec, Refusal, SessionSpec, Turn};
 use super::limits::{LOADS_MAX, OVERTAKES_MAX};
 use super::min_residency::Victims;
 use super::{Invocation, Memory, SetState};
@@ -22,36 +22,42 @@ impl Memory {
     /// The refusal says which, with bytes.
     pub fn check(&self, spec: &InvocationSpec) -> Result<(), Refusal> {
         let sets = self.sets_of(spec);
-        match self.misfit(&sets, spec.stages.iter().map(|stage| stage.bytes)) {
+        match self.misfit(&sets, spec.stages.iter().map(|stage| stage.bytes), spec.session.as_ref()) {
             Some(refusal) => Err(refusal),
             None => self.check_quota(spec, &sets),
         }
     }
 
-    /// Why an invocation with these constants and this memory per stage would not fit the device if it had it for itself; `None` if it would.
-    fn misfit(&self, sets: &[ItemId], stages: impl Iterator<Item = u64>) -> Option<Refusal> {
+    /// Why an invocation with these constants and this memory per stage would not fit the device if it had what sessions leave of it for itself; `None` if it would.
+    fn misfit(&self, sets: &[ItemId], stages: impl Iterator<Item = u64>, session: Option<&SessionSpec>) -> Option<Refusal> {
         let constants = match sets {
             [only] => self.constants.set_bytes(*only),
             several => self.constants.bytes_of(several),
         };
-        let wanted = stages.fold(constants, u64::saturating_add);
-        let total = self.ledger.total() - self.ledger.withheld();
+        let state_bytes = self.state_bytes(session);
+        let wanted = stages.fold(constants, u64::saturating_add).saturating_add(state_bytes);
+        let total = self.ledger.total().saturating_sub(self.ledger.withheld() + self.sessions.bytes());
         let refusal =
             || Refusal::OutOfMemory { wanted, constants, free: self.ledger.free_bytes(), obtainable: self.obtainable_bytes(), total };
-        (wanted > total).then(refusal)
+        (wanted > total || self.exceeds_share(state_bytes)).then(refusal)
     }
 
-    /// Refuses invocations that fitted the device when they came, and do not since memory of it was withheld.
+    /// Refuses invocations that fitted when they came, and do not since memory was withheld or a session has it.
     pub(super) fn refuse_misfits(&mut self) {
         let waiting: Vec<TaskId> = self.cold.iter().map(|(_, task)| *task).collect();
         for task in waiting {
             let invocation = &self.invocations[&task];
-            let refusal = self.misfit(&invocation.sets, invocation.stages.iter().map(|stage| stage.bytes));
-            if let Some(refusal) = refusal
-                && !std::mem::replace(&mut self.invocation_mut(task).ending, true)
-            {
-                self.actions.push_back(Action::Refuse { task, refusal });
+            let Invocation { class, ref tenant, ref stages, ref sets, ref session, .. } = *invocation;
+            let misfit = self.misfit(sets, stages.iter().map(|stage| stage.bytes), session.as_ref());
+            if let Some(refusal) = misfit.or_else(|| self.quota_misfit(tenant, class, stages, sets, session.as_ref())) {
+                self.refuse(task, refusal);
             }
+        }
+    }
+
+    fn refuse(&mut self, task: TaskId, refusal: Refusal) {
+        if !std::mem::replace(&mut self.invocation_mut(task).ending, true) {
+            self.actions.push_back(Action::Refuse { task, refusal });
         }
     }
 
@@ -66,7 +72,8 @@ impl Memory {
     /// An invocation arrives: pins what it needs if all of that is there.
     pub(super) fn arrive(&mut self, spec: InvocationSpec) {
         let sets = self.sets_of(&spec);
-        let InvocationSpec { task, class, tenant, stages } = spec;
+        self.join_session(&spec);
+        let InvocationSpec { task, class, tenant, stages, session } = spec;
         let turn = (class, task);
         let missing: Vec<ItemId> = sets.iter().copied().filter(|&set| !self.constants.is_resident(set)).collect();
         self.actions.extend(missing.iter().map(|&set| Action::ColdStart { task, set }));
@@ -84,6 +91,7 @@ impl Memory {
             prepared: false,
             ending: false,
             slots: Vec::new(),
+            session,
         };
         let before = self.invocations.insert(task, new);
         assert!(before.is_none(), "an invocation arrives once");
@@ -119,6 +127,7 @@ impl Memory {
             }
         }
         self.unpin(task);
+        self.leave_session(task);
         let Invocation { tenant, .. } = self.invocations.remove(&task).expect("an invocation leaves once");
         self.tenant_mut(&tenant).invocations -= 1;
         self.forget_tenant(&tenant);
@@ -162,6 +171,7 @@ impl Memory {
         self.tenant_of(task).pinning.remove(&turn);
         self.prepared += 1;
         self.invocation_mut(task).prepared = true;
+        self.begin_session(task);
         for &set in &self.invocations[&task].sets {
             if self.residency.contains(set) {
                 self.residency.used(self.now, set);
@@ -233,6 +243,7 @@ impl Memory {
             self.actions.push_back(Action::TakeBack { task });
             slots.into_iter().for_each(|slot| self.keep(slot));
         }
+        self.take_state_back(task);
         self.unpin(task);
         if self.set_cold(turn, true) {
             self.actions.push_back(Action::Unready { task });
@@ -290,7 +301,20 @@ impl Memory {
         let respects = !has_priority && self.respects_residency(turn);
         // Where nothing runs, nothing will be given back either.
         let alone = is_first && !respects && self.prepared == 0;
-        self.serve(turn, alone || has_priority, respects) || (alone && self.serve_afresh(turn))
+        if self.serve(turn, alone || has_priority, respects) || (alone && self.serve_afresh(turn)) {
+            return true;
+        }
+        if alone && self.sessions.bytes() > 0 {
+            // What sessions leave is in pieces, and only their end would change that.
+            let (total, free, obtainable) =
+                (self.ledger.total() - self.sessions.bytes(), self.ledger.free_bytes(), self.obtainable_bytes());
+            let Invocation { sets, stages, session, .. } = &self.invocations[&turn.1];
+            let constants = self.constants.bytes_of(sets);
+            let wanted = stages.iter().map(|stage| stage.bytes).fold(constants + self.state_bytes(session.as_ref()), u64::saturating_add);
+            self.refuse(turn.1, Refusal::OutOfMemory { wanted, constants, free, obtainable, total });
+            return true;
+        }
+        false
     }
 
     /// Whether there is room for a cold invocation in its tenant's quota; if not, those behind it of the same tenant wait too, or those of them that lack constants.

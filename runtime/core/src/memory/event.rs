@@ -9,7 +9,7 @@
 //! | [`Action::Begin`] | inputs cannot be written | [`Event::Prepared`] where they could; otherwise the task ends and [`Event::Left`] follows |
 //! | [`Action::Write`] | the device refuses bytes of a constant | [`Event::Written`], [`Event::WriteFailed`] |
 //! | [`Action::Show`] | the tenant's executor maps the constants later | [`Event::Unmapped`], then [`Event::Mapped`] |
-//! | [`Action::GiveBack`] | memory cannot be cleared | [`Event::NotGivenBack`] |
+//! | [`Action::GiveBack`], [`Action::GiveStateBack`] | memory cannot be cleared | [`Event::NotGivenBack`] |
 //!
 //! [`Action::Release`], [`Action::Hide`] and the notes for accounts cannot fail.
 
@@ -26,6 +26,21 @@ pub struct FunctionId(pub u64);
 /// Names the memory of one stage of an invocation, kept for later ones. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u64);
+
+/// Names a session. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// The session of an invocation.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionSpec {
+    /// The session.
+    pub session: SessionId,
+    /// Bytes of its memory, the same for all of its invocations.
+    pub bytes: u64,
+    /// How long it is kept without an invocation.
+    pub idle_ns: u64,
+}
 
 /// A range of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +97,8 @@ pub struct InvocationSpec {
     pub tenant: Tenant,
     /// Its stages, at least one.
     pub stages: Vec<StageSpec>,
+    /// The session that it is a step of; it has one stage then.
+    pub session: Option<SessionSpec>,
 }
 
 /// What happened.
@@ -111,6 +128,11 @@ pub enum Event {
     },
     /// Memory may have become free: looks at those who wait.
     Resume,
+    /// A session ends, at once or when its invocations have left. Unknown ones are ended already. [`Event::Resume`] follows.
+    SessionClosed {
+        /// The session.
+        session: SessionId,
+    },
     /// The code of a function is on the device: loads its constants if that costs nothing.
     Load {
         /// A function that [`super::Memory::join`] let in.
@@ -238,6 +260,18 @@ pub enum Action {
     GiveBack {
         /// The slot.
         slot: SlotId,
+        /// Its memory.
+        place: Place,
+    },
+    /// A session was not used for its idle time; [`Action::GiveStateBack`] follows.
+    SessionExpired {
+        /// The session.
+        session: SessionId,
+    },
+    /// Clear the memory of a session that ended.
+    GiveStateBack {
+        /// The session.
+        session: SessionId,
         /// Its memory.
         place: Place,
     },

@@ -17,3 +17,6 @@ pub const OVERTAKES_MAX: u32 = 16;
 /// For how many times as long as its own loading takes a cold best-effort invocation, once it is the first in turn, leaves others their minimum residency. Where more is asked for than fits,
 /// loading then takes about an eighth of the time; what that is worth, and who waits for it, is in `BENCHMARKS.md` (many functions on one device).
 pub const LOADS_WAITED: u64 = 8;
+
+/// The part of a device's memory that sessions may have together, as numerator and denominator: they keep what they have between invocations, and what is left has to hold the constants and the memory of those that run.
+pub const SESSIONS_SHARE: (u64, u64) = (3, 4);

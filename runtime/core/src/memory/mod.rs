@@ -11,7 +11,8 @@
 //!
 //! - A pinned set stays on the device, and a prepared invocation keeps its memory, until the invocation leaves or the device loses them.
 //! - Bytes of slots and constants add up to what the ledger counts as used; ranges never overlap.
-//! - What is held for a tenant's invocations fits its quota ([`MemoryQuotas`]).
+//! - A session that has begun keeps its memory until it is closed, expires, or its function goes.
+//! - What is held for a tenant's invocations and sessions fits its quota ([`MemoryQuotas`]).
 //! - Every cold invocation gets what it needs if those that run end: after [`limits::OVERTAKES_MAX`] overtakes the first one in turn is served before anybody behind it.
 //! - An invocation that waits holds nothing that the first one in turn cannot take.
 
@@ -23,13 +24,14 @@ pub mod limits;
 mod loads;
 mod min_residency;
 mod quota;
+mod sessions;
 mod slots;
 mod tenant_room;
 
 pub use constants::{SetState, divide};
 pub use event::{
-    Action, ConstantSpec, Event, Fresh, FunctionId, FunctionSpec, Granted, InvocationSpec, LoadRefusal, MemorySpec, Place, Refusal, SlotId,
-    StageSpec, TenantUse, Turn,
+    Action, ConstantSpec, Event, Fresh, FunctionId, FunctionSpec, Granted, InvocationSpec, LoadRefusal, MemorySpec, Place, Refusal,
+    SessionId, SessionSpec, SlotId, StageSpec, TenantUse, Turn,
 };
 pub use ledger::ALIGN;
 pub use quota::{MemoryQuotas, TenantBytes};
@@ -42,6 +44,7 @@ use ledger::Ledger;
 use loads::Load;
 use min_residency::Victims;
 use quota::Quotas;
+use sessions::Sessions;
 use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -67,6 +70,7 @@ pub struct Memory {
     /// Those that have functions or invocations, or had memory.
     tenants: BTreeMap<Tenant, TenantState>,
     slots: Slots,
+    sessions: Sessions,
     /// Sets that are being loaded, in the order in which that began.
     loading: Vec<Load>,
     /// The first cold invocation, if there is no memory for it.
@@ -112,6 +116,7 @@ struct Invocation {
     ending: bool,
     /// Its memory, one slot a stage; empty before it gets some.
     slots: Vec<SlotId>,
+    session: Option<SessionSpec>,
 }
 
 /// What is known of a tenant.
@@ -126,7 +131,7 @@ struct TenantState {
     sets: BTreeMap<ItemId, u32>,
     /// Those of these sets that another tenant has as well.
     shared: BTreeSet<ItemId>,
-    /// Memory of its invocations.
+    /// Memory of its invocations and sessions.
     held: TenantBytes,
     /// Memory kept from past ones.
     idle_bytes: u64,
@@ -157,6 +162,7 @@ impl Memory {
             pinning: BTreeSet::new(),
             tenants: BTreeMap::new(),
             slots: Slots::default(),
+            sessions: Sessions::default(),
             loading: Vec::new(),
             blocked: None,
             overtakes: 0,
@@ -178,6 +184,7 @@ impl Memory {
             Event::Ending { task } => self.invocation_mut(task).ending = true,
             Event::Left { task } => self.leave(task),
             Event::Resume => self.serve_cold(),
+            Event::SessionClosed { session } => self.close_session(session),
             Event::Load { function } => self.load(function),
             Event::Unloaded { function } => self.unload(function),
             Event::Reserved { set, generation, refused } => self.reserved(set, generation, refused),
@@ -191,7 +198,12 @@ impl Memory {
             Event::NotGivenBack { place } => self.withhold(place),
             Event::ConstantsLost => self.lose_constants(),
             Event::DeviceLost => self.lost = true,
-            Event::Tick => self.tick(),
+            Event::Tick => {
+                if self.expire_sessions() {
+                    self.serve_cold();
+                }
+                self.tick();
+            }
         }
     }
 
@@ -202,7 +214,7 @@ impl Memory {
 
     /// When [`Event::Tick`] is due, if nothing happens before.
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        self.look_at
+        event::earlier(self.look_at, self.sessions.next_expiry())
     }
 
     /// Makes a function known, whose constants need not be on the device.
@@ -257,6 +269,7 @@ impl Memory {
     fn unload(&mut self, function: FunctionId) {
         let Some(Function { tenant, membership, .. }) = self.functions.remove(&function) else { return };
         self.unmapped.remove(&function);
+        self.close_sessions_of(function);
         for slot in self.slots.idle_of(function) {
             self.give_back(slot);
         }

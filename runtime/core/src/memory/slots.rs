@@ -104,12 +104,16 @@ impl Memory {
     pub(super) fn obtain_all(&mut self, task: TaskId) -> bool {
         let Invocation { class, tenant, stages, .. } = &self.invocations[&task];
         let (class, tenant, stages) = (*class, tenant.clone(), stages.clone());
+        if self.obtain_state(task).is_none() {
+            return false;
+        }
         let mut granted: Vec<Granted> = Vec::with_capacity(stages.len());
         for stage in &stages {
             match self.obtain(stage, class, &tenant) {
                 Some(slot) => granted.push(slot),
                 None => {
                     granted.into_iter().for_each(|slot| self.put_back(slot));
+                    self.take_state_back(task);
                     return false;
                 }
             }
@@ -272,6 +276,7 @@ impl Memory {
             let fresh = slots.iter_mut().filter_map(|slot| slot.fresh.as_mut());
             fresh.filter(|fresh| overlaps(&fresh.place)).for_each(|fresh| fresh.clear = true);
         }
+        self.sessions.note_unclear(place);
         self.ledger.withhold(place);
         self.refuse_misfits();
     }

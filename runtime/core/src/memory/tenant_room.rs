@@ -5,7 +5,7 @@
 //! invocation that waits for its own tenant's quota blocks no other tenant: it is passed over until there is room, and only what comes behind it of the same tenant waits with it; while it leaves
 //! others their minimum residency (`min_residency.rs`), only those that lack constants as well.
 
-use super::event::{FunctionId, InvocationSpec, LoadRefusal, Refusal, StageSpec, TenantUse, Turn};
+use super::event::{FunctionId, InvocationSpec, LoadRefusal, Refusal, SessionSpec, StageSpec, TenantUse, Turn};
 use super::ledger::{ALIGN, granules};
 use super::min_residency::Victims;
 use super::quota::{CLASSES, TenantBytes};
@@ -28,17 +28,30 @@ struct Demand {
 }
 
 impl Memory {
-    /// Refuses what would not fit its tenant's quota if nothing else were there.
+    /// Refuses what would not fit its tenant's quota if nothing but the tenant's sessions were there.
     pub(super) fn check_quota(&self, spec: &InvocationSpec, sets: &[ItemId]) -> Result<(), Refusal> {
-        let (tenant, class) = (&spec.tenant, spec.class);
-        let Some(quota) = self.quotas.of(tenant) else { return Ok(()) };
+        self.quota_misfit(&spec.tenant, spec.class, &spec.stages, sets, spec.session.as_ref()).map_or(Ok(()), Err)
+    }
+
+    /// Why an invocation would not fit its tenant's quota if it had what the tenant's sessions leave of it for itself; `None` if it would.
+    pub(super) fn quota_misfit(
+        &self,
+        tenant: &Tenant,
+        class: Class,
+        stages: &[StageSpec],
+        sets: &[ItemId],
+        session: Option<&SessionSpec>,
+    ) -> Option<Refusal> {
+        let quota = self.quotas.of(tenant)?;
         let constants = self.constants.bytes_of(sets);
-        let wanted = constants.saturating_add(chain_bytes(&spec.stages));
-        if wanted <= quota.for_class(class) {
-            return Ok(());
+        let wanted = constants.saturating_add(chain_bytes(stages)).saturating_add(self.state_bytes(session));
+        let mut need = self.sessions.bytes_of(tenant);
+        need += TenantBytes::of(class, wanted);
+        if need.fits(quota) {
+            return None;
         }
         let (free, quota) = (quota.left(self.used_by(tenant), class), quota.for_class(class));
-        Err(Refusal::OverQuota { wanted, constants, free, quota })
+        Some(Refusal::OverQuota { wanted, constants, free, quota })
     }
 
     /// Refuses a function whose constants a tenant's quota has no room for: ever, or with those of its other functions as far as over-commit is allowed.
@@ -138,7 +151,9 @@ impl Memory {
         let invocation = &self.invocations[&task];
         let quota = self.quotas.of(&invocation.tenant)?;
         let with_memory = with_memory && invocation.slots.is_empty();
-        let (bytes, fresh_bytes) = if with_memory { (chain_bytes(&invocation.stages), self.fresh_bytes(invocation)) } else { (0, 0) };
+        let state_bytes = self.state_bytes(invocation.session.as_ref());
+        let (bytes, fresh_bytes) =
+            if with_memory { (chain_bytes(&invocation.stages) + state_bytes, self.fresh_bytes(invocation) + state_bytes) } else { (0, 0) };
         let Invocation { tenant, class, sets, .. } = invocation;
         Some(Demand { tenant: tenant.clone(), class: *class, quota, sets: sets.clone(), bytes, fresh_bytes })
     }

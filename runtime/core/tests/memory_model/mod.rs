@@ -1,10 +1,11 @@
 //! A world for memory decisions: tenants with functions, an engine that carries actions out, and a device that refuses and forgets.
 
 mod device;
+mod sessions;
 
 use atoll_core::memory::{
-    Action, ConstantSpec, Event, FunctionId, FunctionSpec, Granted, InvocationSpec, Memory, MemoryQuotas, MemorySpec, SetState, SlotId,
-    StageSpec, TenantBytes,
+    Action, ConstantSpec, Event, FunctionId, FunctionSpec, Granted, InvocationSpec, Memory, MemoryQuotas, MemorySpec, SessionId, SetState,
+    SlotId, StageSpec, TenantBytes,
 };
 use atoll_core::residency::{ItemId, RESIDENCY_POLICIES, Residency};
 use atoll_core::rng::Rng;
@@ -41,6 +42,8 @@ pub(crate) struct Totals {
     pub(crate) refused: u64,
     pub(crate) over_quota: u64,
     pub(crate) device_lost: u64,
+    pub(crate) resumed: u64,
+    pub(crate) expired: u64,
 }
 
 impl AddAssign for Totals {
@@ -60,6 +63,8 @@ impl AddAssign for Totals {
             (&mut self.refused, o.refused),
             (&mut self.over_quota, o.over_quota),
             (&mut self.device_lost, o.device_lost),
+            (&mut self.resumed, o.resumed),
+            (&mut self.expired, o.expired),
         ];
         for (sum, more) in pairs {
             *sum += more;
@@ -118,6 +123,7 @@ pub(crate) struct World {
     places: BTreeMap<SlotId, atoll_core::memory::Place>,
     /// Where constants of running invocations are no longer to be trusted.
     constants_lost: BTreeSet<TaskId>,
+    sessions: BTreeMap<SessionId, sessions::Session>,
     unmapped: BTreeSet<FunctionId>,
     staging: BTreeMap<ItemId, usize>,
     next: u64,
@@ -162,6 +168,7 @@ impl World {
             kept: BTreeMap::new(),
             places: BTreeMap::new(),
             constants_lost: BTreeSet::new(),
+            sessions: BTreeMap::new(),
             unmapped: BTreeSet::new(),
             staging: BTreeMap::new(),
             next: 1,
@@ -335,10 +342,15 @@ impl World {
         }
         let class = if self.rng.below(5) == 0 { Class::RealTime } else { Class::BestEffort };
         let task = TaskId(self.number());
-        let spec = InvocationSpec { task, class, tenant, stages };
+        let session = (self.rng.below(4) == 0).then(|| self.pick_session(first));
+        stages.truncate(if session.is_some() { 1 } else { stages.len() });
+        let spec = InvocationSpec { task, class, tenant, stages, session };
         if self.memory.check(&spec).is_err() {
             self.totals.over_quota += 1;
             return;
+        }
+        if let Some(session) = session {
+            self.join_session(first, session);
         }
         self.invocations.insert(task, Invocation { spec: spec.clone(), stage: Stage::Cold, slots: Vec::new(), since: self.steps });
         self.tell(Event::Arrived(spec));
@@ -383,6 +395,7 @@ impl World {
             self.constants_lost.remove(&task);
             self.keep(slots, &spec);
             self.tell(Event::Left { task });
+            self.leave_session(spec.session);
             spec.stages.iter().for_each(|stage| self.finish_unload(stage.function));
             self.tell(Event::Resume);
         }
@@ -448,6 +461,7 @@ impl World {
             Action::Begin { task } => {
                 assert_eq!(self.invocations[&task].slots.len(), self.invocations[&task].spec.stages.len(), "it has memory for every stage");
                 self.set_stage(task, Stage::Running);
+                self.begin_session(task);
                 self.note(Event::Prepared { task });
             }
             Action::Grant { task, slots } => self.grant(task, slots),
@@ -467,6 +481,8 @@ impl World {
                     self.device.clean(place);
                 }
             }
+            Action::SessionExpired { session } => self.expire_session(session),
+            Action::GiveStateBack { session, place } => self.give_state_back(session, place),
             Action::Reserve { set, generation, places } => {
                 let good = (0..places.len()).find(|_| self.fails()).unwrap_or(places.len());
                 places[..good].iter().for_each(|place| self.device.reserve(*place));
@@ -542,12 +558,12 @@ impl World {
     // What has to be true.
 
     fn check(&self) {
-        let slots: u64 = self.places.values().map(|place| place.bytes).sum();
+        let slots: u64 = self.places.values().copied().chain(self.session_places()).map(|place| place.bytes).sum();
         let constants = self.device.reserved_bytes();
         assert_eq!(slots + constants + self.memory.withheld_bytes(), self.memory.used_bytes(), "bytes do not add up");
         assert!(slots + constants <= self.memory.total_bytes(), "more is used than there is");
         assert!(self.memory.withheld_bytes() <= self.withheld_max, "more is withheld than could not be cleared");
-        self.device.check_disjoint(self.places.values().copied(), self.two_parts);
+        self.device.check_disjoint(self.places.values().copied().chain(self.session_places()), self.two_parts);
         for (task, invocation) in self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running) {
             if self.constants_lost.contains(task) {
                 continue;

@@ -210,6 +210,7 @@ impl Worker {
         loaded.unloading = Some(answer);
         let id = loaded.function.id;
         self.shared.withdraw(key);
+        self.shared.sessions.remove_of(&self.functions[&id].function);
         let waits = |invocation: &&crate::invocation::Invocation| {
             let chain = &invocation.submission.chain;
             chain.calls(id) && chain.is_waiting()

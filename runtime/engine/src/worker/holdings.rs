@@ -1,12 +1,13 @@
 //! The bytes behind the ids of memory decisions.
 
+use super::sessions::SessionMemory;
 use crate::event::Submission;
 use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::staging::{Staged, Stager};
 use crate::statistics::ConstantStatistics;
 use atoll_core::TaskId;
-use atoll_core::memory::{InvocationSpec, SlotId, StageSpec};
+use atoll_core::memory::{InvocationSpec, SessionId, SessionSpec, SlotId, StageSpec};
 use atoll_core::residency::ItemId;
 use atoll_kgraph::Bundle;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub(super) struct Holdings {
     pub(super) totals: ConstantStatistics,
     /// Bytes of constants are to be divided anew among those who pay for them.
     pub(super) bills_due: bool,
+    /// Memory of sessions that have begun.
+    pub(super) sessions: BTreeMap<SessionId, SessionMemory>,
 }
 
 impl Holdings {
@@ -37,6 +40,7 @@ impl Holdings {
             counters: BTreeMap::new(),
             totals: ConstantStatistics::default(),
             bills_due: false,
+            sessions: BTreeMap::new(),
         }
     }
 
@@ -55,7 +59,7 @@ impl Holdings {
 pub(super) fn spec_of(submission: &Submission) -> InvocationSpec {
     let stages = submission.chain.stages.iter().map(|stage| StageSpec {
         function: stage.function.id,
-        shape: stage.binding.symbols.as_slice().into(),
+        shape: stage.binding.largest.as_ref().into(),
         bytes: stage.binding.layout.bytes,
     });
     InvocationSpec {
@@ -63,5 +67,10 @@ pub(super) fn spec_of(submission: &Submission) -> InvocationSpec {
         class: submission.class,
         tenant: submission.chain.tenant().clone(),
         stages: stages.collect(),
+        session: submission.session.as_ref().map(|session| SessionSpec {
+            session: session.id,
+            bytes: submission.chain.stages[0].binding.layout.state_bytes,
+            idle_ns: session.idle_ns,
+        }),
     }
 }

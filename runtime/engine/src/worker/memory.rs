@@ -48,6 +48,8 @@ impl Worker {
             Action::Grant { task, slots } => self.grant(task, slots),
             Action::TakeBack { task } => self.take_back(task),
             Action::GiveBack { slot, place } => self.give_back(slot, place),
+            Action::SessionExpired { session } => self.session_expired(session),
+            Action::GiveStateBack { session, place } => self.give_state_back(session, place),
             Action::Reserve { set, generation, places } => self.reserve(set, generation, places),
             Action::Release { place } if self.lost.is_none() => self.device.release_constant(place.at),
             Action::Release { .. } => {}

@@ -22,6 +22,7 @@ mod patience;
 mod read_backs;
 mod repad;
 mod report;
+mod sessions;
 mod tasks;
 mod trace;
 
@@ -287,6 +288,11 @@ impl Worker {
                 self.take_urgent();
                 self.cancel_parked(Some(id), &InvokeError::Cancelled);
                 self.tell(Event::CancelTask { task: TaskId(id.0) });
+            }
+            Command::CloseSession(session) => {
+                // A step of it may still stand in the other channel.
+                self.take_urgent();
+                self.close_session(session);
             }
             Command::Load { function, answer } => self.begin_load(function, answer),
             Command::Unload { key, answer } => self.unload(&key, answer),

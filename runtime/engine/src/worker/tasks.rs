@@ -71,10 +71,16 @@ impl Worker {
         invocation.times.prepare_begin = Some(begin);
         invocation.submission.chain.leave_queues();
         self.interrupt_evicted(task, &instances);
-        let answer = self.move_instances(task, &mut instances).and_then(|()| self.write_inputs(task, &mut instances));
+        let moved = self.move_instances(task, &mut instances).and_then(|()| self.enter_session(task, &mut instances));
+        let answer = moved.and_then(|lost| match lost {
+            None => self.write_inputs(task, &mut instances).map(|()| None),
+            lost => Ok(lost),
+        });
         self.invocation(task).instances = instances;
         match self.check(answer) {
-            Ok(()) => {
+            Ok(Some(lost)) => self.fail(task, lost),
+            Ok(None) => {
+                self.begin_session(task);
                 let invocation = self.invocation(task);
                 (invocation.prepared, invocation.times.prepare_end) = (true, Some(clock::now()));
                 self.note_memory(MemoryEvent::Prepared { task });
@@ -222,7 +228,7 @@ impl Worker {
     /// Answers an invocation and gives its memory back.
     pub(super) fn finish(&mut self, task: TaskId, outcome: Outcome, preemptions: u32) {
         let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
-        let answer = match outcome {
+        let mut answer = match outcome {
             Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
             Outcome::Failed => Err(invocation.failure.take().unwrap_or_else(|| InvokeError::Device(INCREDIBLE.into()))),
             Outcome::Cancelled => Err(invocation.failure.take().unwrap_or(InvokeError::Cancelled)),
@@ -234,7 +240,12 @@ impl Worker {
         if answer.is_ok() && invocation.epoch == Epoch::default() {
             invocation.submission.chain.stages.iter().for_each(|stage| stage.binding.branches.note_run());
         }
-        let went_wrong = answer.is_err() && matches!(outcome, Outcome::Complete | Outcome::Failed);
+        let session = invocation.submission.session.clone();
+        if answer.is_err() && self.has_lost_session(session.as_ref(), invocation.lost_executor) {
+            answer = Err(InvokeError::SessionLost);
+        }
+        let is_lost = matches!(answer, Err(InvokeError::SessionLost));
+        let went_wrong = answer.is_err() && session.is_none() && matches!(outcome, Outcome::Complete | Outcome::Failed);
         if went_wrong && self.wants_retry(&invocation) {
             self.bill(&mut invocation, None, preemptions);
             let may_have_run = invocation.may_have_run;
@@ -247,6 +258,9 @@ impl Worker {
         std::mem::replace(&mut invocation.reply, PendingReply::answered()).send(answer);
         invocation.submission.chain.leave_queues();
         drop(self.put_away(invocation));
+        if let Some(session) = session.filter(|_| is_lost) {
+            self.close_session(session.id);
+        }
     }
 
     /// Puts what an invocation took into the accounts; without an answer it will be tried again.

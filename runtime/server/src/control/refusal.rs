@@ -87,14 +87,16 @@ impl Blamed for DeployError {
 impl Blamed for InvokeError {
     fn kind(&self) -> RefusalKind {
         match self {
-            InvokeError::BadInput(_) | InvokeError::ClassRefused(_) => RefusalKind::BadRequest,
+            InvokeError::BadInput(_) | InvokeError::ClassRefused(_) | InvokeError::NoSession => RefusalKind::BadRequest,
             InvokeError::UnknownFunction | InvokeError::Unloaded => RefusalKind::NotFound,
-            InvokeError::QueueFull { .. } | InvokeError::OutOfMemory { .. } | InvokeError::ShuttingDown | InvokeError::Cancelled => {
-                RefusalKind::Busy
-            }
-            InvokeError::OverQuota { .. } => RefusalKind::Quota,
+            InvokeError::QueueFull { .. }
+            | InvokeError::OutOfMemory { .. }
+            | InvokeError::ShuttingDown
+            | InvokeError::Cancelled
+            | InvokeError::SessionBusy => RefusalKind::Busy,
+            InvokeError::OverQuota { .. } | InvokeError::TooManySessions { .. } => RefusalKind::Quota,
             InvokeError::DeadlineExceeded => RefusalKind::Deadline,
-            InvokeError::Device(_) | InvokeError::Unavailable(_) => RefusalKind::Function,
+            InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost => RefusalKind::Function,
         }
     }
 }

@@ -68,12 +68,14 @@ impl From<FindError> for ApiError {
 impl From<InvokeError> for ApiError {
     fn from(error: InvokeError) -> ApiError {
         let status = match &error {
-            InvokeError::BadInput(_) => StatusCode::BAD_REQUEST,
+            InvokeError::BadInput(_) | InvokeError::NoSession | InvokeError::SessionLost => StatusCode::BAD_REQUEST,
             InvokeError::UnknownFunction | InvokeError::Unloaded => StatusCode::NOT_FOUND,
             InvokeError::QueueFull { .. }
             | InvokeError::ClassRefused(_)
             | InvokeError::OutOfMemory { .. }
             | InvokeError::OverQuota { .. }
+            | InvokeError::SessionBusy
+            | InvokeError::TooManySessions { .. }
             | InvokeError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             InvokeError::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
             // Only the server itself cancels, for a client that is gone or when it stops.

@@ -8,6 +8,7 @@ use crate::inference::{blocking, invoke};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
+use crate::sequences::Place;
 use atoll_engine::{Class, DeviceId, InvocationRequest, InvocationResult};
 use atoll_protocol::{
     Encoded, InferRequest, InferResponse, JSON_LENGTH_HEADER, OutputTensor, Parameters, ProtocolError, Tensor, top_classes,
@@ -25,6 +26,7 @@ struct Terms {
     class: Option<Class>,
     priority: u32,
     deadline: Option<Duration>,
+    sequence: Option<Place>,
 }
 
 pub(super) async fn infer(
@@ -45,10 +47,16 @@ pub(super) async fn infer(
     .await??;
     let class = terms.class.unwrap_or(model.class());
     let Fitted { inputs, outputs } = fitted;
-    let Terms { id, class: asked, priority, deadline } = terms;
+    let Terms { id, class: asked, priority, deadline, sequence } = terms;
     let invocation = InvocationRequest { function: model.key.clone(), inputs, class: asked, priority, deadline };
     let mut record = Record { app: app.clone(), device: model.device, class, arrived, outcome: Outcome::Cancelled };
-    let result = invoke(&app.engine, invocation.into()).await;
+    let result = match sequence.filter(|_| model.keeps_state()) {
+        None => invoke(&app.engine, invocation.into()).await,
+        Some(place) => {
+            let turn = app.sequences.turn(&app.engine, &model, place).await?;
+            turn.step(invocation.into()).await
+        }
+    };
     record.outcome = Outcome::of(&result);
     let result = result?;
     let output_bytes = result.outputs.iter().map(|output| output.bytes.len()).sum();
@@ -70,7 +78,13 @@ fn json_bytes(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
 fn decode(model: &Model, body: &[u8], json_bytes: Option<usize>) -> Result<(Terms, Fitted), ApiError> {
     let request = InferRequest::decode(body, json_bytes)?;
     let (class, priority) = class(&request.parameters)?;
-    let terms = Terms { class, priority, deadline: deadline(&request.parameters)?, id: request.id.clone() };
+    let terms = Terms {
+        class,
+        priority,
+        deadline: deadline(&request.parameters)?,
+        sequence: Place::of(&request.parameters)?,
+        id: request.id.clone(),
+    };
     let binary = binary_by_default(&request)?;
     Ok((terms, model.fit(request.inputs, &request.outputs, binary)?))
 }

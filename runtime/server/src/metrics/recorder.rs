@@ -28,18 +28,20 @@ impl Outcome {
     pub(crate) fn of(result: &Result<InvocationResult, InvokeError>) -> Outcome {
         match result {
             Ok(_) => Outcome::Success,
-            Err(InvokeError::BadInput(_)) => Outcome::Invalid,
+            Err(InvokeError::BadInput(_) | InvokeError::NoSession) => Outcome::Invalid,
             Err(
                 InvokeError::QueueFull { .. }
                 | InvokeError::ClassRefused(_)
                 | InvokeError::OutOfMemory { .. }
-                | InvokeError::OverQuota { .. },
+                | InvokeError::OverQuota { .. }
+                | InvokeError::SessionBusy
+                | InvokeError::TooManySessions { .. },
             ) => Outcome::Refused,
             Err(InvokeError::DeadlineExceeded) => Outcome::DeadlineExceeded,
             Err(InvokeError::Cancelled | InvokeError::Unloaded | InvokeError::UnknownFunction | InvokeError::ShuttingDown) => {
                 Outcome::Cancelled
             }
-            Err(InvokeError::Device(_) | InvokeError::Unavailable(_)) => Outcome::Failed,
+            Err(InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost) => Outcome::Failed,
         }
     }
 

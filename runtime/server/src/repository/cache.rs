@@ -3,7 +3,7 @@
 use super::load::LoadError;
 use crate::compiler::{CompileProgress, CompilerService};
 use crate::limits::CACHE_BYTES_MAX;
-use atoll_kgraph::{Bundle, DiskCache, SizeRanges};
+use atoll_kgraph::{Bundle, DiskCache, ModelOptions};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io;
@@ -22,8 +22,8 @@ impl CompileCache {
     }
 
     /// The bundle of an ONNX file, if it was compiled before and is still whole.
-    pub(super) fn find(&self, model: &Path, symbols: &SizeRanges) -> Result<Option<Arc<Bundle>>, LoadError> {
-        let path = self.path(model, symbols, &**self.compiler(model)?)?;
+    pub(super) fn find(&self, model: &Path, options: &ModelOptions) -> Result<Option<Arc<Bundle>>, LoadError> {
+        let path = self.path(model, options, &**self.compiler(model)?)?;
         match Bundle::open(&path) {
             Ok(bundle) => {
                 self.files.touch(&path);
@@ -39,11 +39,16 @@ impl CompileCache {
     }
 
     /// Compiles an ONNX file into the cache.
-    pub(super) fn compile(&self, model: &Path, symbols: &SizeRanges, progress: &dyn Fn(CompileProgress)) -> Result<Arc<Bundle>, LoadError> {
+    pub(super) fn compile(
+        &self,
+        model: &Path,
+        options: &ModelOptions,
+        progress: &dyn Fn(CompileProgress),
+    ) -> Result<Arc<Bundle>, LoadError> {
         let compiler = self.compiler(model)?;
-        let path = self.path(model, symbols, &**compiler)?;
+        let path = self.path(model, options, &**compiler)?;
         self.files.create().map_err(|source| LoadError::Io { path: self.files.folder().into(), source })?;
-        compiler.compile(model, &path, symbols, progress)?;
+        compiler.compile(model, &path, options, progress)?;
         let bundle = Bundle::open(&path)?;
         self.files.remove_unused();
         Ok(bundle)
@@ -53,8 +58,8 @@ impl CompileCache {
         self.compiler.as_ref().ok_or_else(|| LoadError::NoCompiler(model.into()))
     }
 
-    fn path(&self, model: &Path, symbols: &SizeRanges, compiler: &dyn CompilerService) -> Result<PathBuf, LoadError> {
-        let digest = digest(model, &format!("{} {symbols:?}", compiler.identity()))
+    fn path(&self, model: &Path, options: &ModelOptions, compiler: &dyn CompilerService) -> Result<PathBuf, LoadError> {
+        let digest = digest(model, &format!("{} {options:?}", compiler.identity()))
             .map_err(|source| LoadError::Io { path: model.into(), source })?;
         Ok(self.files.path(&digest))
     }

@@ -1,19 +1,21 @@
 //! The little of Triton's `config.pbtxt` that says how a model is served, so that a repository moves by copying it.
 //!
-//! Read are `dynamic_batching.default_priority_level` (1 is real-time), `dynamic_batching.default_queue_policy.max_queue_size`, and of the `parameters` two: `device`, the device that the
+//! Read are `dynamic_batching.default_priority_level` (1 is real-time), `dynamic_batching.default_queue_policy.max_queue_size`, of `sequence_batching` the pairs of `state` and
+//! `max_sequence_idle_microseconds`, and of the `parameters` two: `device`, the device that the
 //! model is to be on, as in `parameters { key: "device" value { string_value: "host:1" } }`, and `symbols`, the ranges of its sizes, as in `seq=1..512,batch=8`. Names, types and shapes are the model's
 //! own business and everything else is another server's; both are skipped, whatever they are, as long as the text is well-formed.
 
 use super::settings::Settings;
 use crate::limits::SETTINGS_DEPTH_MAX;
 use atoll_engine::Class;
-use atoll_kgraph::size_ranges;
-use std::num::NonZeroUsize;
+use atoll_kgraph::{StatePair, States, size_ranges};
+use std::num::{NonZeroU64, NonZeroUsize};
 
 /// Reads the settings out of a configuration in protobuf's text form.
 pub(super) fn settings(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::default();
     let mut symbols = String::new();
+    let (mut pairs, mut input, mut output): (Vec<StatePair>, _, _) = (Vec::new(), None, None);
     // A parameter is a key and a value, in any order.
     let (mut key, mut text_value) = (None, None);
     let mut reader = Reader { rest: text, path: Vec::new() };
@@ -21,6 +23,15 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
         ["dynamic_batching", "default_priority_level"] if value == "1" => settings.class = Class::RealTime,
         ["dynamic_batching", "default_queue_policy", "max_queue_size"] => {
             settings.queue_capacity = value.parse().ok().and_then(NonZeroUsize::new)
+        }
+        ["sequence_batching", "max_sequence_idle_microseconds"] => {
+            let ms = |us: u64| us.div_ceil(1000);
+            settings.session_idle_ms = value.parse().ok().map(ms).and_then(NonZeroU64::new);
+        }
+        ["sequence_batching", "state", "input_name"] => input = Some(value.to_owned()),
+        ["sequence_batching", "state", "output_name"] => output = Some(value.to_owned()),
+        ["sequence_batching", "state"] => {
+            pairs.extend(input.take().zip(output.take()).map(|(input, output)| StatePair { input, output }));
         }
         ["parameters", "key"] => key = Some(value.to_owned()),
         ["parameters", "value", "string_value"] => text_value = Some(value.to_owned()),
@@ -32,6 +43,9 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
         },
         _ => {}
     })?;
+    if !pairs.is_empty() {
+        settings.state = States::Pairs(pairs);
+    }
     settings.symbols = size_ranges(&symbols).map_err(|error| error.to_string())?;
     Ok(settings)
 }
@@ -185,6 +199,10 @@ mod tests {
             parameters { value { string_value: "other" } key: "elsewhere" }
             parameters { key: "device" }
             parameters { key: "symbols" value { string_value: "seq=1..9" } }
+            sequence_batching {
+              max_sequence_idle_microseconds: 5000000
+              state [ { input_name: "h" output_name: "hn" data_type: TYPE_FP32 dims: [ 1, -1 ] }, { output_name: "cn" input_name: "c" } ]
+            }
         "#;
         assert_eq!(
             settings(text),
@@ -193,6 +211,8 @@ mod tests {
                 queue_capacity: NonZeroUsize::new(12),
                 device: Some("host:1".into()),
                 symbols: size_ranges("seq=1..9").unwrap(),
+                state: "h=hn,c=cn".parse().unwrap(),
+                session_idle_ms: NonZeroU64::new(5000),
             })
         );
         assert_eq!(settings(""), Ok(Settings::default()));

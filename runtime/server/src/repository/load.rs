@@ -125,8 +125,8 @@ impl Repository {
             let copies = self.copies.clone();
             return blocking(move || copies.open(&path)).await.ok_or(LoadError::Panicked)?;
         }
-        let (cache, symbols) = (self.cache.clone(), settings.symbols.clone());
-        if let Some(bundle) = blocking(move || cache.find(&path, &symbols)).await.ok_or(LoadError::Panicked)?? {
+        let (cache, options) = (self.cache.clone(), settings.of_model());
+        if let Some(bundle) = blocking(move || cache.find(&path, &options)).await.ok_or(LoadError::Panicked)?? {
             return Ok(bundle);
         }
         if slot.model().is_none() {
@@ -136,14 +136,14 @@ impl Repository {
         let _permit = self.compiling.acquire().await.ok();
         tracing::info!(model = source.name, "compiling");
         let (cache, path, slot) = (self.cache.clone(), source.path.clone(), slot.clone());
-        let symbols = settings.symbols.clone();
+        let options = settings.of_model();
         let report = move |progress: CompileProgress| {
             let stage = format!("compiling: {} ({} of {})", progress.stage, progress.done + 1, progress.total);
             if slot.model().is_none() {
                 slot.set(State::Loading(stage));
             }
         };
-        blocking(move || cache.compile(&path, &symbols, &report)).await.ok_or(LoadError::Panicked)?
+        blocking(move || cache.compile(&path, &options, &report)).await.ok_or(LoadError::Panicked)?
     }
 
     async fn load_function(&self, source: &Source, bundle: Arc<Bundle>, settings: Settings) -> Result<Model, LoadError> {

@@ -4,6 +4,8 @@
 //! class = "real-time"      # or "best-effort", which it is otherwise
 //! queue_capacity = 64      # requests that may wait
 //! device = "host:1"        # the device that it is on; the emptiest one otherwise
+//! state = "auto"           # inputs and outputs that sessions keep, where it is compiled here: by their names, or as in "h=hn,c=cn"
+//! session_idle_ms = 60000  # how long a session is kept without a request
 //!
 //! [symbols]                # sizes that the model leaves open, where it is compiled here
 //! seq = "1..512"
@@ -14,10 +16,10 @@ use super::config_pbtxt;
 use super::scan::Source;
 use crate::limits::SETTINGS_BYTES_MAX;
 use atoll_engine::Class;
-use atoll_kgraph::SizeRanges;
+use atoll_kgraph::{ModelOptions, SizeRanges, States};
 use serde::Deserialize;
 use std::io::{self, Read};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 /// Settings of one model.
@@ -34,11 +36,30 @@ pub(crate) struct Settings {
     /// Ranges of the model's named sizes, for the compiler.
     #[serde(default)]
     pub(crate) symbols: SizeRanges,
+    /// Its states, for the compiler.
+    #[serde(default)]
+    pub(crate) state: States,
+    /// How long a session is kept without a request; the engine's time where `None`.
+    pub(crate) session_idle_ms: Option<NonZeroU64>,
+}
+
+impl Settings {
+    /// What the compiler is told.
+    pub(crate) fn of_model(&self) -> ModelOptions {
+        ModelOptions { symbols: self.symbols.clone(), states: self.state.clone() }
+    }
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { class: best_effort(), queue_capacity: None, device: None, symbols: SizeRanges::new() }
+        Settings {
+            class: best_effort(),
+            queue_capacity: None,
+            device: None,
+            symbols: SizeRanges::new(),
+            state: States::None,
+            session_idle_ms: None,
+        }
     }
 }
 
@@ -99,15 +120,26 @@ mod tests {
         let flat = Source { name: "m".into(), version: "1".into(), path: folder.path().join("m.onnx"), form: Form::Onnx, folder: None };
         assert_eq!(read(&flat).unwrap(), Settings::default());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("m.toml", "class = \"real-time\"\nqueue_capacity = 8\ndevice = \"host:1\"\n[symbols]\nseq = \"1..9\"");
+        write(
+            "m.toml",
+            "class = \"real-time\"\nqueue_capacity = 8\ndevice = \"host:1\"\nstate = \"h=hn\"\nsession_idle_ms = 5\n[symbols]\nseq = \"1..9\"",
+        );
         let symbols = [("seq".to_owned(), SizeRange { min: 1, max: 9 })].into();
-        let settings = Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(8), device: Some("host:1".into()), symbols };
+        let settings = Settings {
+            class: Class::RealTime,
+            queue_capacity: NonZeroUsize::new(8),
+            device: Some("host:1".into()),
+            symbols,
+            state: "h=hn".parse().unwrap(),
+            session_idle_ms: NonZeroU64::new(5),
+        };
         assert_eq!(read(&flat).unwrap(), settings);
         for (text, expected) in [
             ("class = \"urgent\"", "no class \"urgent\""),
             ("clas = 1", "clas"),
             ("queue_capacity = 0", "queue_capacity"),
             ("symbols = { n = -1 }", "no range"),
+            ("state = \"h\"", "names no states"),
         ] {
             write("m.toml", text);
             let message = read(&flat).unwrap_err().to_string();

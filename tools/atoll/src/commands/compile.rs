@@ -1,6 +1,6 @@
 //! `atoll compile`
 
-use crate::symbols::SymbolArgs;
+use crate::symbols::ModelArgs;
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -8,6 +8,8 @@ const EXAMPLES: &str = "\
 Examples:
   atoll compile resnet50.onnx -o resnet50.kg
   atoll compile bert.onnx --symbol seq=1..512 --fix batch=1
+  atoll compile silero_vad.onnx --state h=hn,c=cn
+  atoll compile gpt2.onnx --state auto --symbol past_sequence_length=0..1024
   atoll compile resnet50.onnx --target host,nvidia:sm_75,nvidia:sm_90 --assemble
   atoll compile resnet50.onnx --emit ptx-final --target nvidia-sm_75 | less";
 
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     emit: Option<Emit>,
 
     #[command(flatten)]
-    symbols: SymbolArgs,
+    symbols: ModelArgs,
 
     #[command(flatten)]
     code: CodeArgs,
@@ -83,13 +85,15 @@ mod with {
     use crate::failure::Blame;
     use crate::output::{Align, Table, bytes, counted, milliseconds, print, print_json};
     use anyhow::Context;
+    use atoll_kgraph::ModelOptions;
     use atoll_pipeline::{CompileOptions, CompileReport, Form, Target, compile, show};
     use serde_json::json;
     use std::fmt::Write;
     use std::path::Path;
 
     pub(crate) fn run(args: &Args) -> Result<()> {
-        let options = CompileOptions { symbols: args.symbols.ranges()?, ..args.code.options()? };
+        let ModelOptions { symbols, states } = args.symbols.options()?;
+        let options = CompileOptions { symbols, states, ..args.code.options()? };
         if let Some(emit) = args.emit {
             return emit_form(args, emit, &options);
         }

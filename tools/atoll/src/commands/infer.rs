@@ -7,7 +7,7 @@ use crate::failure::user_error;
 use crate::invoker::{Invoker, Local, Remote, Terms};
 use crate::output::{milliseconds, print, print_json};
 use crate::samples::Distribution;
-use crate::symbols::SymbolArgs;
+use crate::symbols::ModelArgs;
 use crate::tensors::{InputArgs, Summary, save, summaries_text, summary};
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     url: Option<String>,
 
     #[command(flatten)]
-    symbols: SymbolArgs,
+    symbols: ModelArgs,
 
     #[command(flatten)]
     inputs: InputArgs,
@@ -109,7 +109,7 @@ fn invoker(args: &Args) -> Result<Invoker> {
     let path = Path::new(&args.model);
     let is_file = path.extension().is_some_and(|e| e == "kg" || e == "onnx");
     if !is_file && !args.symbols.is_empty() {
-        return Err(user_error("--symbol and --fix are for an .onnx file; the daemon has compiled its model already"));
+        return Err(user_error("--symbol, --fix and --state are for an .onnx file; the daemon has compiled its model already"));
     }
     match (&args.url, is_file) {
         (None, true) => Ok(Invoker::Local(Local::start(path, &args.symbols, &args.engine)?)),

@@ -4,6 +4,7 @@ pub(crate) mod compile;
 pub(crate) mod completion;
 pub(crate) mod doctor;
 pub(crate) mod functions;
+pub(crate) mod generate;
 #[cfg(feature = "compiler")]
 pub(crate) mod import;
 pub(crate) mod infer;
@@ -39,6 +40,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Infer(args) => infer::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Functions(args) => functions::run(args),
         Command::Object(args) => object::run(args),
         Command::Profile(args) => profile::run(&args),

@@ -5,10 +5,10 @@ use crate::invoker::{Invoker, Remote, Terms};
 use crate::output::{Align, Table, print, print_json};
 use crate::random::Random;
 use crate::samples::Distribution;
-use crate::symbols::SymbolArgs;
+use crate::symbols::ModelArgs;
 use crate::tensors::InputSpecs;
 use anyhow::Result;
-use atoll_kgraph::SizeRanges;
+use atoll_kgraph::ModelOptions;
 use atoll_protocol::Tensor;
 use serde_json::json;
 use std::num::NonZeroU32;
@@ -107,9 +107,9 @@ fn here(args: &Args) -> Result<Vec<(&'static str, Distribution)>> {
     let model = folder.path().join("null.onnx");
     std::fs::write(&model, build_onnx("null", &BuildOptions::default()).context("building the null model")?)?;
     let bundle = repository.join("null.kg");
-    crate::compiler::compile_for(args.engine.device_name(), &model, &SizeRanges::new(), &bundle)?;
+    crate::compiler::compile_for(args.engine.device_name(), &model, &ModelOptions::default(), &bundle)?;
 
-    let local = Invoker::Local(Local::start(&bundle, &SymbolArgs::default(), &args.engine)?);
+    let local = Invoker::Local(Local::start(&bundle, &ModelArgs::default(), &args.engine)?);
     let in_process = measure(args, &local)?;
     local.stop();
 

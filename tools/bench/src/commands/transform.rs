@@ -6,7 +6,7 @@ use crate::invoker::{Invoker, Local, Terms};
 use crate::output::{Align, Table, milliseconds, print, print_json};
 use crate::random::Random;
 use crate::samples::Distribution;
-use crate::symbols::SymbolArgs;
+use crate::symbols::ModelArgs;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result};
 use atoll_pipeline::{CompileOptions, Silent, Target, TransformOptions, compile};
@@ -114,5 +114,5 @@ fn start(args: &Args, model: &Path, folder: &Path, passes: TransformOptions) -> 
     let bundle = folder.join(if passes.inject_preempt_flag { "transformed.kg" } else { "plain.kg" });
     let options = CompileOptions { targets: vec![Target::this_host()], passes, ..CompileOptions::default() };
     compile(model, &bundle, &options, &Silent).with_context(|| format!("cannot compile {}", model.display()))?;
-    Ok(Invoker::Local(Local::start(&bundle, &SymbolArgs::default(), &args.engine)?))
+    Ok(Invoker::Local(Local::start(&bundle, &ModelArgs::default(), &args.engine)?))
 }

@@ -8,7 +8,7 @@ pub(crate) use client::{Answer, Connection};
 pub(crate) use double::{Behaviour, Double};
 pub(crate) use model::{write_bundle, write_changed_bundle};
 
-use atoll_kgraph::SizeRanges;
+use atoll_kgraph::ModelOptions;
 use atoll_server::{CompileFailure, CompileProgress, CompilerService, ConnectionLimits, ServeError, Server, ServerConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -138,7 +138,13 @@ impl CompilerService for Compiler {
         "toy 1".into()
     }
 
-    fn compile(&self, source: &Path, destination: &Path, _: &SizeRanges, progress: &dyn Fn(CompileProgress)) -> Result<(), CompileFailure> {
+    fn compile(
+        &self,
+        source: &Path,
+        destination: &Path,
+        _: &ModelOptions,
+        progress: &dyn Fn(CompileProgress),
+    ) -> Result<(), CompileFailure> {
         self.runs.fetch_add(1, Ordering::Relaxed);
         progress(CompileProgress { stage: "toying".into(), done: 0, total: 1 });
         match std::fs::read_to_string(source).unwrap().as_str() {

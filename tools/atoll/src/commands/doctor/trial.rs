@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use atoll_bench::commands::Workload;
 use atoll_engine::{Class, EngineStatistics};
 use atoll_kgraph::Bundle;
-use atoll_kgraph::SizeRanges;
+use atoll_kgraph::ModelOptions;
 use atoll_models::{BuildOptions, build_onnx};
 use std::path::Path;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn bundle(folder: &Path, name: &str, options: &BuildOptions) -> Result<Arc<Bundl
     let model = folder.join(name).with_extension("onnx");
     std::fs::write(&model, build_onnx(name, options).context("building the model")?)?;
     let bundle = model.with_extension("kg");
-    compile_for(DeviceName::Host, &model, &SizeRanges::new(), &bundle)?;
+    compile_for(DeviceName::Host, &model, &ModelOptions::default(), &bundle)?;
     Ok(Bundle::open(&bundle)?)
 }
 

@@ -6,7 +6,7 @@
 use crate::engine::EngineArgs;
 use crate::invoker::{Invoker, Local, Terms};
 use crate::random::Random;
-use crate::symbols::SymbolArgs;
+use crate::symbols::ModelArgs;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Write};
@@ -29,7 +29,7 @@ pub(crate) struct WorkerArgs {
 
 /// The worker's side: a line is a request.
 pub(crate) fn work(args: &WorkerArgs) -> Result<()> {
-    let invoker = Invoker::Local(Local::start(&args.bundle, &SymbolArgs::default(), &args.engine)?);
+    let invoker = Invoker::Local(Local::start(&args.bundle, &ModelArgs::default(), &args.engine)?);
     let inputs = InputSpecs::default().tensors(invoker.inputs(), &mut Random::new(0))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{DONE}")?;

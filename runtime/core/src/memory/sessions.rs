@@ -1,0 +1,236 @@
+//! Memory of sessions: what one invocation leaves in it, the next one of the session finds.
+//!
+//! A session begins with its first invocation, which gets the session's memory together with its own, or waits without any. From when that invocation is prepared the memory is the session's until the session is
+//! closed, was not used for its idle time, or its function goes: it is neither reclaimed nor evicted. It counts for its tenant's quota. So that sessions cannot take a device from everybody, all of them together
+//! have [`SESSIONS_SHARE`] of it, and an invocation that would only fit if sessions ended is refused and does not wait for that.
+
+use super::Memory;
+use super::event::{Action, FunctionId, InvocationSpec, Place, SessionId, SessionSpec};
+use super::ledger::{ALIGN, Purpose, granules};
+use super::limits::SESSIONS_SHARE;
+use super::min_residency::Victims;
+use super::quota::TenantBytes;
+use crate::ids::{Class, DeviceOffset, Nanos, TaskId};
+use crate::tenant::Tenant;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// All sessions.
+#[derive(Default)]
+pub(super) struct Sessions {
+    sessions: BTreeMap<SessionId, Session>,
+    /// When each expires that has memory and no invocation.
+    expiring: BTreeSet<(Nanos, SessionId)>,
+    /// Bytes of their memory.
+    bytes: u64,
+    by_tenant: BTreeMap<Tenant, TenantBytes>,
+}
+
+struct Session {
+    function: FunctionId,
+    tenant: Tenant,
+    class: Class,
+    idle_ns: u64,
+    place: Option<Place>,
+    /// An invocation was prepared with the memory, which is the session's since then.
+    begun: bool,
+    /// Parts of its memory that could not be cleared when others gave them back, and were not since.
+    unclear: Vec<Place>,
+    /// Invocations that have arrived and not left.
+    invocations: u32,
+    /// Closes when the last of them leaves.
+    closing: bool,
+    expires: Option<Nanos>,
+}
+
+impl Sessions {
+    fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions.get_mut(&id)
+    }
+
+    fn set_expiry(&mut self, id: SessionId, at: Option<Nanos>) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if let Some(before) = std::mem::replace(&mut session.expires, at) {
+            self.expiring.remove(&(before, id));
+        }
+        self.expiring.extend(at.map(|at| (at, id)));
+    }
+
+    /// When the first one expires.
+    pub(super) fn next_expiry(&self) -> Option<Nanos> {
+        self.expiring.first().map(|(at, _)| *at)
+    }
+
+    /// Bytes of memory of all sessions.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes of memory of a tenant's sessions.
+    pub(super) fn bytes_of(&self, tenant: &Tenant) -> TenantBytes {
+        self.by_tenant.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// Memory that was given back, and maybe promised to a session since, cannot be cleared.
+    pub(super) fn note_unclear(&mut self, place: Place) {
+        for session in self.sessions.values_mut().filter(|session| !session.begun) {
+            let Some(own) = session.place else { continue };
+            let (from, to) = (own.at.0.max(place.at.0), (own.at.0 + own.bytes).min(place.at.0 + place.bytes));
+            session.unclear.extend((from < to).then(|| Place { at: DeviceOffset(from), bytes: to - from }));
+        }
+    }
+
+    fn has_memory(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some_and(|session| session.place.is_some())
+    }
+}
+
+impl Memory {
+    /// The memory of a session, from when its first invocation was granted some.
+    pub fn session_place(&self, session: SessionId) -> Option<Place> {
+        self.sessions.sessions.get(&session)?.place
+    }
+
+    /// How many sessions there are, and the bytes of their memory.
+    pub fn sessions(&self) -> (usize, u64) {
+        (self.sessions.sessions.len(), self.sessions.bytes)
+    }
+
+    /// What an invocation's session still needs.
+    pub(super) fn state_bytes(&self, session: Option<&SessionSpec>) -> u64 {
+        let spec = session.filter(|spec| spec.bytes > 0 && !self.sessions.has_memory(spec.session));
+        // No device has so much that rounding up could overflow.
+        spec.map_or(0, |spec| granules(spec.bytes, ALIGN).unwrap_or(spec.bytes))
+    }
+
+    /// Whether so many bytes more would leave too little of the device to those without sessions.
+    pub(super) fn exceeds_share(&self, state_bytes: u64) -> bool {
+        let (numerator, denominator) = SESSIONS_SHARE;
+        state_bytes > 0 && self.sessions.bytes.saturating_add(state_bytes) > self.ledger.total() / denominator * numerator
+    }
+
+    /// An invocation of a session arrives; its first one begins the session.
+    pub(super) fn join_session(&mut self, spec: &InvocationSpec) {
+        let Some(SessionSpec { session: id, idle_ns, .. }) = spec.session else { return };
+        let new = || Session {
+            function: spec.stages[0].function,
+            tenant: spec.tenant.clone(),
+            class: spec.class,
+            idle_ns,
+            place: None,
+            begun: false,
+            unclear: Vec::new(),
+            invocations: 0,
+            closing: false,
+            expires: None,
+        };
+        self.sessions.sessions.entry(id).or_insert_with(new).invocations += 1;
+        self.sessions.set_expiry(id, None);
+    }
+
+    /// Memory for an invocation's session, if it has none. Returns whether there is, and whether that is new.
+    pub(super) fn obtain_state(&mut self, task: TaskId) -> Option<bool> {
+        let Some(spec) = self.invocations[&task].session else { return Some(false) };
+        let bytes = self.state_bytes(Some(&spec));
+        if bytes == 0 {
+            return Some(false);
+        }
+        if bytes > self.obtainable_bytes() {
+            return None;
+        }
+        let place = self.allocate(Purpose::Invocation, bytes, Victims::All)?;
+        let session = self.sessions.get_mut(spec.session).expect("a session exists while it has invocations");
+        session.place = Some(place);
+        let (tenant, class) = (session.tenant.clone(), session.class);
+        self.count_state(&tenant, class, place.bytes, true);
+        Some(true)
+    }
+
+    fn count_state(&mut self, tenant: &Tenant, class: Class, bytes: u64, is_more: bool) {
+        let change = TenantBytes::of(class, bytes);
+        let add = |sum: &mut TenantBytes| match is_more {
+            true => *sum += change,
+            false => *sum = TenantBytes { all: sum.all - change.all, best_effort: sum.best_effort - change.best_effort },
+        };
+        add(&mut self.tenant_mut(tenant).held);
+        let own = self.sessions.by_tenant.entry(tenant.clone()).or_default();
+        add(own);
+        if *own == TenantBytes::default() {
+            self.sessions.by_tenant.remove(tenant);
+        }
+        self.sessions.bytes = if is_more { self.sessions.bytes + bytes } else { self.sessions.bytes - bytes };
+    }
+
+    /// Takes memory back that an invocation got for its session and that nothing was written to.
+    pub(super) fn take_state_back(&mut self, task: TaskId) {
+        let Some(SessionSpec { session: id, .. }) = self.invocations[&task].session else { return };
+        let untouched = self.sessions.get_mut(id).filter(|session| !session.begun && session.invocations == 1);
+        let taken = untouched.and_then(|s| Some((s.place.take()?, s.tenant.clone(), s.class, std::mem::take(&mut s.unclear))));
+        if let Some((place, tenant, class, unclear)) = taken {
+            self.count_state(&tenant, class, place.bytes, false);
+            self.ledger.free(place);
+            unclear.into_iter().for_each(|part| self.withhold(part));
+        }
+    }
+
+    /// An invocation was prepared: its session has begun.
+    pub(super) fn begin_session(&mut self, task: TaskId) {
+        let Some(SessionSpec { session: id, .. }) = self.invocations[&task].session else { return };
+        let session = self.sessions.get_mut(id).expect("a session exists while it has invocations");
+        if !std::mem::replace(&mut session.begun, true) {
+            // Those who wait may have counted on its memory.
+            self.refuse_misfits();
+        }
+    }
+
+    /// An invocation of a session leaves.
+    pub(super) fn leave_session(&mut self, task: TaskId) {
+        let Some(SessionSpec { session: id, .. }) = self.invocations[&task].session else { return };
+        self.take_state_back(task);
+        let now = self.now;
+        let session = self.sessions.get_mut(id).expect("a session exists while it has invocations");
+        session.invocations -= 1;
+        if session.invocations > 0 {
+            return;
+        }
+        let (closing, begun, expires) = (session.closing, session.begun, Nanos(now.0.saturating_add(session.idle_ns)));
+        match begun && !closing {
+            true => self.sessions.set_expiry(id, Some(expires)),
+            false => self.close_session(id),
+        }
+    }
+
+    /// A session ends, once its last invocation has left.
+    pub(super) fn close_session(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        session.closing = true;
+        if session.invocations > 0 {
+            return;
+        }
+        self.sessions.set_expiry(id, None);
+        let Some(Session { place, tenant, class, .. }) = self.sessions.sessions.remove(&id) else { return };
+        if let Some(place) = place {
+            self.count_state(&tenant, class, place.bytes, false);
+            self.forget_tenant(&tenant);
+            self.actions.push_back(Action::GiveStateBack { session: id, place });
+            self.ledger.free(place);
+        }
+    }
+
+    /// Ends sessions that nobody used for their idle time. Returns whether there were any.
+    pub(super) fn expire_sessions(&mut self) -> bool {
+        let mut any = false;
+        while let Some((_, id)) = self.sessions.expiring.first().copied().filter(|(at, _)| *at <= self.now) {
+            self.actions.push_back(Action::SessionExpired { session: id });
+            self.close_session(id);
+            any = true;
+        }
+        any
+    }
+
+    /// Ends the sessions of a function that goes; none of its invocations is left.
+    pub(super) fn close_sessions_of(&mut self, function: FunctionId) {
+        let own = self.sessions.sessions.iter().filter(|(_, session)| session.function == function).map(|(id, _)| *id);
+        let own: Vec<SessionId> = own.collect();
+        own.into_iter().for_each(|id| self.close_session(id));
+    }
+}

@@ -1,0 +1,140 @@
+//! Sessions as every thread sees them: whose turn it is, and the values of the symbols that a session has.
+//!
+//! A session runs one step at a time. A step reads the values when it is admitted and replaces them when it has an answer; one that fails, or is cancelled, leaves them as they were, and with them the state, since no
+//! step overwrites what it reads ([`atoll_kgraph::Session`]). Its memory is the engine's (`worker/sessions.rs`), where it has some from its first step on.
+
+use crate::error::InvokeError;
+use crate::function::Function;
+use crate::limits::SESSIONS_PER_TENANT_MAX;
+pub use atoll_core::memory::SessionId;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A session that is open.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) function: Arc<Function>,
+    /// How long it is kept without a step.
+    pub(crate) idle_ns: u64,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// Of the session's symbols, after the steps so far.
+    values: Vec<i64>,
+    /// The same once the running step is complete.
+    next: Option<Vec<i64>>,
+    /// Bytes of its memory, by the shapes of its first step that was answered.
+    state_bytes: Option<u64>,
+    is_running: bool,
+}
+
+impl Session {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Values of its symbols.
+    pub(crate) fn values(&self) -> Vec<i64> {
+        self.progress().values.clone()
+    }
+
+    /// Notes what the running step leads to. Its shapes must ask for as much memory as those of the steps before.
+    pub(crate) fn note_next(&self, next: Vec<i64>, state_bytes: u64) -> Result<(), InvokeError> {
+        let mut progress = self.progress();
+        let before = *progress.state_bytes.get_or_insert(state_bytes);
+        if before != state_bytes {
+            let reason = format!(
+                "the session began with shapes whose state takes {before} bytes, with these it would take {state_bytes}; open another session for another batch size"
+            );
+            return Err(InvokeError::BadInput(reason));
+        }
+        progress.next = Some(next);
+        Ok(())
+    }
+
+    /// Begins a step.
+    pub(crate) fn begin(self: &Arc<Session>) -> Result<Step, InvokeError> {
+        let mut progress = self.progress();
+        if std::mem::replace(&mut progress.is_running, true) {
+            return Err(InvokeError::SessionBusy);
+        }
+        drop(progress);
+        Ok(Step(Some(Arc::clone(self))))
+    }
+}
+
+/// A step of a session until it is answered.
+#[derive(Debug)]
+pub(crate) struct Step(Option<Arc<Session>>);
+
+impl Step {
+    /// The step is over: the session goes on from what it led to, or from where it was.
+    pub(crate) fn end(mut self, is_complete: bool) {
+        self.release(is_complete);
+    }
+
+    fn release(&mut self, is_complete: bool) {
+        let Some(session) = self.0.take() else { return };
+        let mut progress = session.progress();
+        progress.is_running = false;
+        if let Some(next) = progress.next.take().filter(|_| is_complete) {
+            progress.values = next;
+        } else if progress.values == session.function.graph().session.first() {
+            // Nothing depends on the shapes of a first step that failed.
+            progress.state_bytes = None;
+        }
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        self.release(false);
+    }
+}
+
+/// The open sessions of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions(Mutex<HashMap<SessionId, Arc<Session>>>);
+
+impl Sessions {
+    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a session of a function.
+    pub(crate) fn open(&self, id: SessionId, function: Arc<Function>, idle_ns: u64) -> Result<(), InvokeError> {
+        let kept = &function.graph().session;
+        if kept.is_empty() {
+            let reason = format!(
+                "function `{}` keeps no state between invocations, so it has no sessions; compile the model with --state",
+                function.key
+            );
+            return Err(InvokeError::BadInput(reason));
+        }
+        let mut all = self.all();
+        let tenant = &function.key.tenant;
+        if all.values().filter(|session| session.function.key.tenant == *tenant).count() >= SESSIONS_PER_TENANT_MAX {
+            return Err(InvokeError::TooManySessions { limit: SESSIONS_PER_TENANT_MAX });
+        }
+        let progress = Progress { values: kept.first(), next: None, state_bytes: None, is_running: false };
+        all.insert(id, Arc::new(Session { id, function, idle_ns, progress: Mutex::new(progress) }));
+        Ok(())
+    }
+
+    pub(crate) fn find(&self, id: SessionId) -> Option<Arc<Session>> {
+        self.all().get(&id).cloned()
+    }
+
+    /// Steps of it are refused from now on.
+    pub(crate) fn remove(&self, id: SessionId) {
+        self.all().remove(&id);
+    }
+
+    /// The same of all sessions of a function.
+    pub(crate) fn remove_of(&self, function: &Arc<Function>) {
+        self.all().retain(|_, session| !Arc::ptr_eq(&session.function, function));
+    }
+}

@@ -1,0 +1,192 @@
+//! Sequences of requests, as Triton's sequence batcher has them: requests with one `sequence_id` are steps of one session of a model that keeps state.
+//!
+//! The first request of a sequence says `sequence_start`, the last one `sequence_end`. Requests of a sequence run one after the other, in the order in which they came. A sequence whose start did not succeed is none;
+//! one that another start names begins anew. What becomes of a session without requests is the engine's business: here only its number is kept.
+
+use crate::inference::invoke_by;
+use crate::model::Model;
+use atoll_engine::{ChainRequest, FunctionKey, InvocationResult, InvokeError, SessionId};
+use atoll_fleet::Inference;
+use atoll_protocol::{Parameters, ProtocolError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedMutexGuard;
+
+/// Longest `sequence_id` in bytes.
+const ID_BYTES_MAX: usize = 256;
+
+/// What names a sequence among those of a model. Numbers and texts are different names, as they are to Triton.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Id {
+    Number(u64),
+    Text(String),
+}
+
+/// Where a request stands in a sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    id: Id,
+    starts: bool,
+    ends: bool,
+}
+
+impl Place {
+    /// By the request's parameters; `None` without a `sequence_id`, or with 0 or an empty one, as clients write it for none.
+    pub(crate) fn of(parameters: &Parameters) -> Result<Option<Place>, ProtocolError> {
+        let (starts, ends) = (parameters.boolean("sequence_start")?, parameters.boolean("sequence_end")?);
+        let refused = |reason: String| ProtocolError::Parameter { name: "sequence_id".into(), reason };
+        let id = match parameters.get("sequence_id").and_then(|value| value.as_str()) {
+            Some(text) if text.len() > ID_BYTES_MAX => {
+                return Err(refused(format!("it has {} bytes, at most {ID_BYTES_MAX} are possible", text.len())));
+            }
+            Some("") => None,
+            Some(text) => Some(Id::Text(text.into())),
+            None => parameters.unsigned("sequence_id")?.filter(|number| *number != 0).map(Id::Number),
+        };
+        Ok(id.map(|id| Place { id, starts: starts.unwrap_or(false), ends: ends.unwrap_or(false) }))
+    }
+}
+
+impl std::fmt::Display for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Id::Number(number) => write!(f, "{number}"),
+            Id::Text(text) => write!(f, "`{text}`"),
+        }
+    }
+}
+
+type Key = (FunctionKey, Id);
+
+/// The sequences that have begun.
+#[derive(Default)]
+pub(crate) struct Sequences(Mutex<HashMap<Key, Sequence>>);
+
+/// Sequences from which on those are forgotten whose sessions have expired.
+const FORGET_FROM: usize = 1024;
+
+#[derive(Clone)]
+struct Sequence {
+    session: SessionId,
+    /// When its last request came, and how long its session is kept without one.
+    used: Instant,
+    idle: Duration,
+    /// Held by the request whose turn it is; the next one is that which has waited for longest.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Sequences {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Sequence>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn of a request.
+    pub(crate) async fn turn<'e>(
+        self: &Arc<Sequences>,
+        engine: &'e Arc<dyn Inference>,
+        model: &Model,
+        place: Place,
+    ) -> Result<Turn<'e>, InvokeError> {
+        let key = (model.key.clone(), place.id);
+        if place.starts {
+            self.start(engine, model, &key)?;
+        }
+        let found = self.all().get_mut(&key).map(|sequence| {
+            sequence.used = Instant::now();
+            sequence.clone()
+        });
+        let sequence = found.ok_or_else(|| {
+            InvokeError::BadInput(format!(
+                "model `{}` has no sequence {}; its first request says sequence_start, and it ends with sequence_end or when it is not used for {} ms",
+                model.name,
+                key.1,
+                model.session_idle().as_millis()
+            ))
+        })?;
+        let turn = Arc::clone(&sequence.turn).lock_owned().await;
+        let ends = place.ends || place.starts;
+        Ok(Turn { sequences: Arc::clone(self), engine, key, session: sequence.session, ends, place_ends: place.ends, _turn: turn })
+    }
+
+    fn start(&self, engine: &Arc<dyn Inference>, model: &Model, key: &Key) -> Result<(), InvokeError> {
+        let session = engine.open_session(&model.key, model.session_idle())?;
+        let sequence = Sequence { session, used: Instant::now(), idle: model.session_idle(), turn: Arc::default() };
+        let mut all = self.all();
+        if all.len() >= FORGET_FROM {
+            all.retain(|_, known| Arc::strong_count(&known.turn) > 1 || known.used.elapsed() <= known.idle);
+        }
+        let before = all.insert(key.clone(), sequence);
+        drop(all);
+        if let Some(before) = before {
+            engine.close_session(before.session);
+        }
+        Ok(())
+    }
+
+    /// Forgets a sequence, unless another one has its name by now.
+    fn forget(&self, key: &Key, session: SessionId) {
+        let mut all = self.all();
+        if all.get(key).is_some_and(|sequence| sequence.session == session) {
+            all.remove(key);
+        }
+    }
+}
+
+/// The turn of a request in its sequence. Dropping it lets the next one go on.
+pub(crate) struct Turn<'e> {
+    sequences: Arc<Sequences>,
+    engine: &'e Arc<dyn Inference>,
+    key: Key,
+    session: SessionId,
+    /// The sequence ends with the turn: by the request, or since its start did not succeed yet.
+    ends: bool,
+    place_ends: bool,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Turn<'_> {
+    /// Runs the request.
+    pub(crate) async fn step(mut self, request: ChainRequest) -> Result<InvocationResult, InvokeError> {
+        let (engine, session) = (self.engine, self.session);
+        let result = invoke_by(engine, |reply| engine.submit_step(session, request, reply)).await;
+        match &result {
+            Ok(_) => self.ends = self.place_ends,
+            Err(InvokeError::NoSession | InvokeError::SessionLost) => self.ends = true,
+            Err(_) => {}
+        }
+        result
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.ends {
+            self.sequences.forget(&self.key, self.session);
+            self.engine.close_session(self.session);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(json: &str) -> Result<Option<(String, bool, bool)>, ProtocolError> {
+        let place = Place::of(&serde_json::from_str(json).unwrap())?;
+        Ok(place.map(|place| (place.id.to_string(), place.starts, place.ends)))
+    }
+
+    #[test]
+    fn places_are_read_as_clients_write_them() {
+        assert_eq!(place("{}"), Ok(None));
+        assert_eq!(place(r#"{"sequence_id":0,"sequence_start":true}"#), Ok(None));
+        assert_eq!(place(r#"{"sequence_id":"","sequence_end":true}"#), Ok(None));
+        assert_eq!(place(r#"{"sequence_id":7,"sequence_start":true,"sequence_end":false}"#), Ok(Some(("7".into(), true, false))));
+        assert_eq!(place(r#"{"sequence_id":"a b","sequence_end":true}"#), Ok(Some(("`a b`".into(), false, true))));
+        for bad in [r#"{"sequence_id":-1}"#, r#"{"sequence_id":true}"#, r#"{"sequence_id":1,"sequence_start":1}"#] {
+            assert!(place(bad).is_err(), "{bad}");
+        }
+        assert!(place(&format!(r#"{{"sequence_id":"{}"}}"#, "x".repeat(300))).is_err());
+    }
+}

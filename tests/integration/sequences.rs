@@ -1,0 +1,170 @@
+//! Models that keep state: sequences of requests to a daemon, and sessions in this process under random evictions.
+
+use crate::serve::Daemon;
+use anyhow::{Context, Result, ensure};
+use atoll_device_host::{HostConfig, HostDevice};
+use atoll_engine::{
+    Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError,
+    SessionId,
+};
+use atoll_kgraph::{Bundle, DType, ModelOptions};
+use atoll_pipeline::{CompileOptions, Silent, Target};
+use atoll_tests::{python, root, trained};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// Tokens that a session of a decoder has room for.
+const CAPACITY: &str = "past_sequence_length=0..48";
+
+fn run_python(script: &str, arguments: &[&Path]) -> Result<()> {
+    let output = Command::new(python()).arg(root().join("tests/python").join(script)).args(arguments).output()?;
+    ensure!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+#[test]
+fn tritonclient_runs_sequences_as_onnx_runtime_does_with_its_own_states() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let repository = folder.path().join("repository");
+    std::fs::create_dir_all(repository.join("silero_vad/1"))?;
+    run_python("decoders.py", &[&repository])?;
+    for model in ["gpt2", "llama", "t5"] {
+        std::fs::write(repository.join(format!("{model}.toml")), "state = \"auto\"\n[symbols]\npast_sequence_length = \"0..48\"\n")?;
+    }
+    std::fs::copy(trained("silero_vad", &[])?.path, repository.join("silero_vad/1/model.onnx"))?;
+    let config = r#"sequence_batching { state [ { input_name: "h" output_name: "hn" }, { input_name: "c" output_name: "cn" } ] }"#;
+    std::fs::write(repository.join("silero_vad/config.pbtxt"), config)?;
+    let daemon = Daemon::start_with(&repository, folder.path(), &["--no-control"])?;
+    run_python("sequences.py", &[Path::new(&daemon.http), &repository, &repository.join("silero_vad/1/model.onnx")])
+}
+
+/// GPT-2's shape as a bundle.
+fn decoder(folder: &Path) -> Result<Arc<Bundle>> {
+    run_python("decoders.py", &[folder])?;
+    let ModelOptions { symbols, states } = ModelOptions { symbols: atoll_kgraph::size_ranges(CAPACITY)?, states: "auto".parse()? };
+    let options = CompileOptions { targets: vec![Target::this_host()], symbols, states, ..CompileOptions::default() };
+    let bundle = folder.join("gpt2.kg");
+    atoll_pipeline::compile(&folder.join("gpt2.onnx"), &bundle, &options, &Silent)?;
+    Ok(Bundle::open(&bundle)?)
+}
+
+fn start(bundle: &Arc<Bundle>, config: EngineConfig) -> Result<Engine> {
+    let device = HostDevice::start(HostConfig { compute_units: 2, ..HostConfig::default() })?;
+    let engine = Engine::start(Box::new(device), config)?;
+    let options =
+        FunctionOptions { key: FunctionKey::local("gpt2"), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
+    engine.handle().load(bundle.clone(), options)?;
+    Ok(engine)
+}
+
+fn integers(values: &[i64]) -> InputTensor {
+    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    InputTensor { dtype: Some(DType::I64), shape: vec![1, values.len() as i64], bytes }
+}
+
+fn request(tokens: &[i64], past: i64) -> InvocationRequest {
+    let new = tokens.len() as i64;
+    let inputs = vec![integers(tokens), integers(&vec![1; (past + new) as usize]), integers(&(past..past + new).collect::<Vec<_>>())];
+    InvocationRequest { function: FunctionKey::local("gpt2"), inputs, class: None, priority: 0, deadline: None }
+}
+
+fn step(handle: &EngineHandle, session: SessionId, tokens: &[i64], past: i64) -> Result<InvocationResult, InvokeError> {
+    let (answer, answered) = mpsc::channel();
+    handle.submit_step(session, request(tokens, past).into(), Box::new(move |result| drop(answer.send(result))));
+    answered.recv().unwrap_or(Err(InvokeError::ShuttingDown))
+}
+
+fn open(handle: &EngineHandle, idle: Duration) -> Result<SessionId> {
+    handle.open_session(&FunctionKey::local("gpt2"), idle).context("a session")
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// The token with the largest logit behind the last one.
+fn next_token(result: &InvocationResult) -> i64 {
+    let output = &result.outputs[0];
+    let row = output.bytes.len() / output.shape[1] as usize;
+    let logits: Vec<f32> = output.bytes[output.bytes.len() - row..].as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+    let largest = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    largest.map_or(0, |(at, _)| at as i64)
+}
+
+/// The bytes of every answer of a generation.
+fn generate(handle: &EngineHandle, prompt: &[i64], steps: usize) -> Result<(Vec<Vec<u8>>, u32)> {
+    let session = open(handle, LONG)?;
+    let (mut tokens, mut past, mut answers, mut preemptions) = (prompt.to_vec(), 0, Vec::new(), 0);
+    for _ in 0..steps {
+        let result = step(handle, session, &tokens, past)?;
+        past += tokens.len() as i64;
+        tokens = vec![next_token(&result)];
+        preemptions += result.preemptions;
+        answers.push(result.outputs[0].bytes.clone());
+    }
+    handle.close_session(session);
+    Ok((answers, preemptions))
+}
+
+#[test]
+fn a_session_that_is_evicted_at_random_gives_the_same_answers() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bundle = decoder(folder.path())?;
+    let quiet = start(&bundle, EngineConfig::default())?;
+    let (expected, _) = generate(&quiet.handle(), &[3, 1, 4, 1, 5], 20)?;
+    quiet.shutdown();
+    let mut preemptions = 0;
+    for seed in 1..=4 {
+        let engine = start(&bundle, EngineConfig { evict_at_random: Some(seed), ..EngineConfig::default() })?;
+        let (answers, often) = generate(&engine.handle(), &[3, 1, 4, 1, 5], 20)?;
+        ensure!(answers == expected, "seed {seed}: evicted steps give other answers");
+        preemptions += often;
+        engine.shutdown();
+    }
+    ensure!(preemptions > 20, "{preemptions} evictions say little");
+    Ok(())
+}
+
+#[test]
+fn a_session_holds_memory_until_it_ends_and_is_as_before_behind_a_failed_step() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bundle = decoder(folder.path())?;
+    let engine = start(&bundle, EngineConfig::default())?;
+    let handle = engine.handle();
+    let used = || handle.statistics().device.memory_used_bytes;
+    // Without a session there is no step.
+    let (answer, answered) = mpsc::channel();
+    handle.submit(request(&[1], 0), Box::new(move |result| drop(answer.send(result))));
+    ensure!(matches!(answered.recv()?, Err(InvokeError::BadInput(text)) if text.contains("sequence_id")));
+    let session = open(&handle, LONG)?;
+    let first = step(&handle, session, &[1, 2, 3], 0)?;
+    let second = step(&handle, session, &[4], 3)?;
+    ensure!(used() > 0);
+    // The wrong length of the mask, too many tokens, and a step that is given up: each leaves the session where it was.
+    ensure!(matches!(step(&handle, session, &[4], 7), Err(InvokeError::BadInput(_))));
+    ensure!(matches!(step(&handle, session, &[1; 60], 4), Err(InvokeError::BadInput(text)) if text.contains("48")));
+    let (answer, answered) = mpsc::channel();
+    let late = InvocationRequest { deadline: Some(Duration::ZERO), ..request(&[9, 9, 9], 4) };
+    handle.submit_step(session, late.into(), Box::new(move |result| drop(answer.send(result))));
+    ensure!(matches!(answered.recv()?, Err(InvokeError::DeadlineExceeded)));
+    let third = step(&handle, session, &[5], 4)?;
+    // The same without anything in between.
+    let other = open(&handle, LONG)?;
+    let again = [step(&handle, other, &[1, 2, 3], 0)?, step(&handle, other, &[4], 3)?, step(&handle, other, &[5], 4)?];
+    for (a, b) in [first, second, third].iter().zip(&again) {
+        ensure!(a.outputs[0].bytes == b.outputs[0].bytes);
+    }
+    handle.close_session(session);
+    ensure!(matches!(step(&handle, session, &[6], 5), Err(InvokeError::NoSession)));
+    // One that nobody uses ends by itself.
+    let short = open(&handle, Duration::from_millis(50))?;
+    step(&handle, short, &[1], 0)?;
+    std::thread::sleep(Duration::from_millis(400));
+    ensure!(matches!(step(&handle, short, &[2], 1), Err(InvokeError::NoSession)));
+    // With its function goes the session.
+    handle.unload(&FunctionKey::local("gpt2"))?;
+    ensure!(matches!(step(&handle, other, &[6], 5), Err(InvokeError::NoSession)));
+    ensure!(used() == 0, "{} bytes are left", used());
+    engine.shutdown();
+    Ok(())
+}

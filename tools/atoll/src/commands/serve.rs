@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 
-    /// Web pages of this origin may call the daemon, as in https://dash.example; others may not
+    /// Web pages of this origin may call the daemon, as in `https://dash.example`; others may not
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
 

@@ -1,5 +1,6 @@
 //! The integration tests of Atoll, one file a subject.
 
+mod architectures;
 mod arrows;
 mod assembled;
 mod bad_input;
@@ -33,6 +34,7 @@ mod passes;
 mod ptxas;
 mod random_kernels;
 mod sequences;
+mod random_onnx;
 mod serve;
 mod served;
 mod trace;

@@ -41,10 +41,12 @@ def random_input(rng, spec, symbols):
 
 
 def write(folder, kind, name, array):
+    # NumPy makes a contiguous scalar one-dimensional.
+    shape = list(np.shape(array))
     array = np.ascontiguousarray(array)
     file = f"{kind}_{name}.bin".replace("/", "_")
     array.tofile(folder / file)
-    return {"name": name, "dtype": array.dtype.name, "shape": list(array.shape), "file": file}
+    return {"name": name, "dtype": array.dtype.name, "shape": shape, "file": file}
 
 
 def main():

@@ -68,7 +68,7 @@ pub struct Model {
     /// Its ONNX file.
     pub path: PathBuf,
     /// Values of its symbolic dimensions.
-    pub symbols: Vec<(&'static str, i64)>,
+    pub symbols: Vec<(String, i64)>,
 }
 
 /// A built model in a folder: the published one in a full run, else a small variant.
@@ -107,10 +107,10 @@ fn small_image(name: &str) -> u32 {
 }
 
 /// A fetched trained model.
-pub fn trained(name: &str, symbols: &[(&'static str, i64)]) -> Result<Model> {
+pub fn trained(name: &str, symbols: &[(&str, i64)]) -> Result<Model> {
     let path = trained_models().join(format!("{name}.onnx"));
     ensure!(path.exists(), "{} is missing: run `make setup`", path.display());
-    Ok(Model { name: name.into(), path, symbols: symbols.to_vec() })
+    Ok(Model { name: name.into(), path, symbols: symbols.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect() })
 }
 
 /// A tensor of the oracle.
@@ -165,7 +165,26 @@ pub fn oracle(model: &Model, seeds: &[u64], folder: &Path) -> Result<Vec<Case>> 
     seeds.iter().map(|&seed| read_case(seed, &out.join(seed.to_string()))).collect()
 }
 
-fn read_case(seed: u64, folder: &Path) -> Result<Case> {
+/// Random graphs of seeds from `first` on, each in a folder of its own with ONNX Runtime's answers.
+pub fn random_graphs(out: &Path, first: u64, count: u64) -> Result<()> {
+    random_graphs_helper(&["make".as_ref(), out.as_os_str(), first.to_string().as_ref(), count.to_string().as_ref()])
+}
+
+/// Smaller variants of such a graph, in the same layout.
+pub fn cut_graph(graph: &Path, out: &Path) -> Result<()> {
+    random_graphs_helper(&["cut".as_ref(), graph.as_os_str(), out.as_os_str()])
+}
+
+fn random_graphs_helper(arguments: &[&std::ffi::OsStr]) -> Result<()> {
+    let script = root().join("tests/python/random_graphs.py");
+    let output =
+        Command::new(python()).arg(script).args(arguments).output().context("random graphs need the Python environment of `make setup`")?;
+    ensure!(output.status.success(), "random_graphs.py failed: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Inputs and answers as the oracle wrote them into a folder.
+pub fn read_case(seed: u64, folder: &Path) -> Result<Case> {
     let file: CaseFile = serde_json::from_slice(&std::fs::read(folder.join("case.json"))?)?;
     let read = |tensors: Vec<TensorFile>| -> Result<Vec<Tensor>> {
         let one = |t: TensorFile| Ok(Tensor { bytes: std::fs::read(folder.join(&t.file))?, name: t.name, dtype: t.dtype, shape: t.shape });
@@ -239,14 +258,27 @@ impl Loaded {
 
     /// Runs one case and compares every output with the oracle's.
     pub fn check(&self, model: &Model, case: &Case) -> Result<InvocationResult> {
+        self.compare(model, case, |found, expected| {
+            let error = relative_error(found, expected);
+            (error >= TOLERANCE).then(|| format!("differs by {error:.2e}"))
+        })
+    }
+
+    /// As [`Loaded::check`], element by element: none may differ by more than `tolerance` of the largest of its output. NaN equals NaN, and an infinity itself.
+    pub fn check_elements(&self, model: &Model, case: &Case, tolerance: f64) -> Result<InvocationResult> {
+        self.compare(model, case, |found, expected| first_difference(found, expected, tolerance))
+    }
+
+    fn compare(&self, model: &Model, case: &Case, difference: impl Fn(&[f64], &[f64]) -> Option<String>) -> Result<InvocationResult> {
         let result = self.run(case)?;
         let specs: Vec<_> = self.bundle.graph().buffers_of(atoll_kgraph::BufferKind::Output).map(|(_, spec)| spec).collect();
         ensure!(specs.len() == case.outputs.len(), "{}: {} outputs, expected {}", model.name, specs.len(), case.outputs.len());
         for (spec, got) in specs.iter().zip(&result.outputs) {
             let expected = case.outputs.iter().find(|t| t.name == spec.name).with_context(|| format!("no output {}", spec.name))?;
+            ensure!(dtype(&expected.dtype)? == spec.dtype, "{} {}: {}, expected {}", model.name, spec.name, spec.dtype, expected.dtype);
             ensure!(got.shape == expected.shape, "{} {}: shape {:?}, expected {:?}", model.name, spec.name, got.shape, expected.shape);
-            let error = relative_error(&numbers(spec.dtype, &got.bytes)?, &numbers(spec.dtype, &expected.bytes)?);
-            ensure!(error < TOLERANCE, "{} seed {}: output {} differs by {error:.2e}", model.name, case.seed, spec.name);
+            let difference = difference(&numbers(spec.dtype, &got.bytes)?, &numbers(spec.dtype, &expected.bytes)?);
+            ensure!(difference.is_none(), "{} seed {}: output {} {}", model.name, case.seed, spec.name, difference.unwrap_or_default());
         }
         Ok(result)
     }
@@ -276,12 +308,20 @@ fn dtype(name: &str) -> Result<DType> {
 }
 
 fn numbers(dtype: DType, bytes: &[u8]) -> Result<Vec<f64>> {
-    Ok(match dtype {
-        DType::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b).into()).collect(),
-        DType::I64 => bytes.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as f64).collect(),
-        DType::I32 => bytes.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b).into()).collect(),
-        other => bail!("outputs of {other:?} are not compared yet"),
-    })
+    let count = bytes.len() / dtype.bytes().max(1) as usize;
+    let tensor = atoll_frontend::tensor::Tensor::from_bytes(dtype, &[count], bytes);
+    Ok(tensor.with_context(|| format!("{} bytes of {dtype}", bytes.len()))?.to_f64())
+}
+
+/// The first element that differs by more than `tolerance` of the largest expected one.
+fn first_difference(found: &[f64], expected: &[f64], tolerance: f64) -> Option<String> {
+    if found.len() != expected.len() {
+        return Some(format!("has {} elements instead of {}", found.len(), expected.len()));
+    }
+    let largest = expected.iter().filter(|value| value.is_finite()).fold(1e-3, |largest: f64, value| largest.max(value.abs()));
+    let is_same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * largest;
+    let at = found.iter().zip(expected).position(|pair| !is_same(pair))?;
+    Some(format!("has {} instead of {} as element {at}; the largest is {largest}", found[at], expected[at]))
 }
 
 /// ‖a−b‖/‖b‖; anything that is not a number counts as wrong.

@@ -95,9 +95,9 @@ fn a_function_has_its_own_names_and_operator_sets() {
     let text = refused(&calling(vec![function("first", &["a"], vec![node("Add", &["a", "x"], &["b"])], &["b"])]));
     assert!(text.contains("reads x, which nothing defines"), "{text}");
     let mut old = function("first", &["a"], vec![node("Neg", &["a"], &["b"])], &["b"]);
-    old.opset_import[0].version = 5;
+    old.opset_import[0].version = 0;
     let text = refused(&calling(vec![old]));
-    assert!(text.contains("opset 5"), "{text}");
+    assert!(text.contains("opset 0"), "{text}");
 }
 
 #[test]

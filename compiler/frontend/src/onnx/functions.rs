@@ -43,7 +43,7 @@ pub(super) fn inline<'m>(import: &mut Import<'m>, function: &'m FunctionProto, c
     let defaults = function.attribute_proto.iter().map(|a| (a.name.as_str(), a));
     let frame = Frame { function, attributes: defaults.chain(call.attributes.iter().copied()).collect() };
     if let Some(opset) = function.opset_import.iter().find(|o| is_default_domain(&o.domain)) {
-        check_opset(opset.version)?;
+        check_opset(opset.version, &function.node)?;
     }
     if call.items.len() > function.input.len() {
         let reason = format!("{} operands for a function of {}", call.items.len(), function.input.len());

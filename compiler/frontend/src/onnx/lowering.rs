@@ -23,6 +23,8 @@ pub(crate) type Type = (DType, Vec<Expr>);
 
 /// Largest folded constant that is not made of larger ones: a compile-time `Expand` must not blow a model up.
 const FOLDED_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes that all folding of a model reads and writes; what is left is computed by every run. A hostile file must not keep the importer busy.
+const FOLDED_IN_ALL_MAX: u64 = 1 << 33;
 /// Most elements of a tensor, which kernels index in 31 bits.
 const ELEMENTS_MAX: i64 = i32::MAX as i64;
 /// Most elements of a tensor of sizes; a shape has a dozen.
@@ -43,6 +45,8 @@ pub(crate) struct Lowering {
     /// Where elements of a tensor are that are not zero, and how many, for tensors of which that was asked.
     selections: HashMap<ValueId, Selection>,
     node_names: HashSet<String>,
+    /// Bytes that folding has read and written.
+    folded_bytes: u64,
     /// Whether what is lowered may be thrown away at run time.
     pub(super) speculative: bool,
     /// Constants that the model has in a type of fewer bits than ours.
@@ -165,6 +169,12 @@ impl Lowering {
         id
     }
 
+    /// Whether a constant of so many bytes may be made from nothing; it counts as folded.
+    pub(crate) fn may_make(&mut self, bytes: u64) -> bool {
+        self.folded_bytes = self.folded_bytes.saturating_add(bytes);
+        self.folded_bytes <= FOLDED_IN_ALL_MAX
+    }
+
     /// The content of a constant.
     pub(crate) fn tensor(&self, id: ValueId) -> Option<Tensor> {
         reference::constant(&self.graph, id)
@@ -280,6 +290,11 @@ impl Lowering {
         let bytes = |dtype: DType, shape: &[usize]| shape.iter().product::<usize>() as u64 * dtype.bytes();
         let given: u64 = inputs.iter().map(|id| self.graph.value(*id).constant.as_ref().map_or(0, |c| c.len() as u64)).sum();
         if types.iter().any(|(dtype, shape)| bytes(*dtype, shape) > FOLDED_BYTES_MAX.max(given)) {
+            return Ok(None);
+        }
+        let made: u64 = types.iter().map(|(dtype, shape)| bytes(*dtype, shape)).sum();
+        self.folded_bytes += given + made;
+        if self.folded_bytes > FOLDED_IN_ALL_MAX {
             return Ok(None);
         }
         if let (Op::Reshape, Some(bytes)) = (op, inputs.first().and_then(|id| self.graph.value(*id).constant.as_ref())) {

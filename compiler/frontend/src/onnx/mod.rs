@@ -22,6 +22,7 @@ mod packed;
 pub mod proto;
 mod read;
 mod scope;
+mod selection;
 mod sequence;
 mod sizes;
 mod speculation;
@@ -68,7 +69,7 @@ pub fn import_bytes(bytes: impl Into<Bytes>, name: &str, options: &ImportOptions
 pub fn import_model(model: &ModelProto, name: &str, folder: Option<&Path>, options: &ImportOptions) -> Result<TensorGraph, ImportError> {
     let graph = model.graph.as_ref().ok_or_else(|| ImportError::Malformed { reason: "there is no graph in it".into() })?;
     if let Some(version) = opset_of(model) {
-        check_opset(version)?;
+        check_opset(version, &graph.node)?;
     }
     let mut knowledge = Knowledge::new(options);
     loop {

@@ -34,9 +34,57 @@ impl Default for ImportOptions {
     }
 }
 
-/// Refuses operator sets that were not read.
-pub(super) fn check_opset(version: i64) -> Result<(), ImportError> {
-    if (OPSET_MIN..=OPSET_MAX).contains(&version) { Ok(()) } else { Err(ImportError::Opset { version, min: OPSET_MIN, max: OPSET_MAX }) }
+/// Operators that mean in operator sets 1 to 6 what they mean in 7, but for attributes that were hints.
+const UNCHANGED: [&str; 40] = [
+    "Abs",
+    "Ceil",
+    "Constant",
+    "Conv",
+    "ConvTranspose",
+    "DepthToSpace",
+    "Elu",
+    "Exp",
+    "Flatten",
+    "Floor",
+    "Gather",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "HardSigmoid",
+    "Identity",
+    "LRN",
+    "LeakyRelu",
+    "Log",
+    "LogSoftmax",
+    "Neg",
+    "Not",
+    "Reciprocal",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "Relu",
+    "Selu",
+    "Shape",
+    "Sigmoid",
+    "Slice",
+    "Softmax",
+    "Softplus",
+    "Sqrt",
+    "Squeeze",
+    "Tanh",
+    "Transpose",
+];
+
+/// Refuses operator sets that were not read. Of those before [`OPSET_MIN`] models of operators that did not change are read.
+pub(super) fn check_opset(version: i64, nodes: &[NodeProto]) -> Result<(), ImportError> {
+    let is_unchanged = || nodes.iter().all(|node| UNCHANGED.contains(&node.op_type.as_str()));
+    if (OPSET_MIN..=OPSET_MAX).contains(&version) || ((1..OPSET_MIN).contains(&version) && is_unchanged()) {
+        return Ok(());
+    }
+    Err(ImportError::Opset { version, min: OPSET_MIN, max: OPSET_MAX })
 }
 
 /// Whether a domain is that of the standard operators.

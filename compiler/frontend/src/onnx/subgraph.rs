@@ -13,7 +13,7 @@ use super::ops::layout;
 use super::proto::{DimensionValue, GraphProto};
 use super::read;
 use super::scope::{Body, Item};
-use crate::size::same_shape;
+use super::selection::select;
 use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{PointOp, ValueId};
 use atoll_kgraph::DType;
@@ -73,44 +73,12 @@ pub(super) fn if_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
         return Ok(invalid("its branches have different numbers of results")?);
     }
     let pairs = then.iter().zip(&other).enumerate();
-    pairs.map(|(i, (then, other))| Ok(select(import, &format!("{}.{i}", call.name), condition, then, other)?)).collect()
+    pairs.map(|(i, (then, other))| Ok(select(&mut import.lowering, &format!("{}.{i}", call.name), condition, then, other)?)).collect()
 }
 
 fn branch<'m>(import: &mut Import<'m>, call: &Call<'m>, name: &str) -> Items {
     let body = Body::of_graph(call.graph(name)?)?;
     import.lower_body(&body, &format!("{}/{name}", call.name), vec![], None)
-}
-
-/// `then` where the condition holds, `other` elsewhere.
-fn select(import: &mut Import<'_>, name: &str, condition: ValueId, then: &Item, other: &Item) -> LowerResult<Item> {
-    match (then, other) {
-        (Item::Tensor(then), Item::Tensor(other)) => Ok(Item::Tensor(select_tensor(import, name, condition, *then, *other)?)),
-        (Item::Sequence(then), Item::Sequence(other)) if then.len() == other.len() => {
-            let pairs = then.iter().zip(other).enumerate();
-            let elements = pairs.map(|(i, (then, other))| select_tensor(import, &format!("{name}.{i}"), condition, *then, *other));
-            Ok(Item::Sequence(elements.collect::<LowerResult<_>>()?))
-        }
-        (Item::Nothing, Item::Nothing) => Ok(Item::Nothing),
-        _ => unsupported("its condition is known only at run time and decides about a sequence's length or about an optional"),
-    }
-}
-
-fn select_tensor(import: &mut Import<'_>, name: &str, condition: ValueId, then: ValueId, other: ValueId) -> LowerResult<ValueId> {
-    if then == other {
-        return Ok(then);
-    }
-    let lowering = &mut import.lowering;
-    let (dtype, shape) = (lowering.dtype(then), lowering.shape(then).to_vec());
-    if dtype != lowering.dtype(other) {
-        return invalid(format!("results of types {dtype:?} and {:?}", lowering.dtype(other)));
-    }
-    if !same_shape(&shape, lowering.shape(other)) {
-        let (then, other) = (shape_text(&shape), shape_text(lowering.shape(other)));
-        return unsupported(format!("its condition is known only at run time and decides between shapes {then} and {other}"));
-    }
-    lowering.pointwise_to(name, &[condition, then, other], dtype, shape, |p, args| {
-        p.step(PointOp::Where, dtype, args);
-    })
 }
 
 /// Watches how much a loop becomes.
@@ -183,7 +151,9 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
             Truth::Known(_) => after,
             Truth::Computed(go) => {
                 let pairs = after.iter().zip(&carried).enumerate();
-                pairs.map(|(i, (new, old))| select(import, &format!("{name}.{i}"), go, new, old)).collect::<LowerResult<_>>()?
+                pairs
+                    .map(|(i, (new, old))| select(&mut import.lowering, &format!("{name}.{i}"), go, new, old))
+                    .collect::<LowerResult<_>>()?
             }
         };
         let next = truth_of(import, call, tensor_of(&results[0], "the condition")?)?;

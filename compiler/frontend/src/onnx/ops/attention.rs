@@ -3,7 +3,7 @@
 //! Every operator of the family brings its operands into heads `[batch, heads, sequence, size]` and its masks into [`Mask`]s; [`attend`] is what they have in common.
 
 use super::super::call::Call;
-use super::super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::super::error::{LowerError, LowerResult, invalid};
 use super::super::lowering::Lowering;
 use super::super::read::dtype_of;
 use super::builder::Builder;
@@ -21,6 +21,32 @@ pub(super) enum Mask {
     Keep(ValueId, f64),
 }
 
+/// What scores are multiplied by.
+#[derive(Clone)]
+pub(super) enum Scale {
+    Number(f64),
+    /// 1 by the square root of a size.
+    RootOf(Expr),
+}
+
+impl Scale {
+    /// `x` times this.
+    pub(super) fn apply(&self, b: &mut Builder<'_>, x: ValueId) -> LowerResult<ValueId> {
+        let size = match self {
+            Scale::Number(number) => return b.with_number("scaled", PointOp::Mul, x, *number),
+            Scale::RootOf(size) => size.clone(),
+        };
+        let ty = DType::F32;
+        let size = b.lowering.add_sizes("size_of_heads", ty, Vec::new(), vec![size]);
+        let factor = b.program("scale", &[size], ty, |p, args| {
+            let root = p.step(PointOp::Sqrt, ty, args);
+            p.step(PointOp::Reciprocal, ty, &[root]);
+        })?;
+        let factor = b.cast("scale_of_type", factor, b.dtype(x))?;
+        b.mul("scaled", x, factor)
+    }
+}
+
 /// One attention.
 pub(super) struct Attention {
     /// `[batch, heads, rows, size]`
@@ -29,7 +55,7 @@ pub(super) struct Attention {
     pub(super) k: ValueId,
     /// `[batch, key heads, columns, value size]`
     pub(super) v: ValueId,
-    pub(super) scale: f64,
+    pub(super) scale: Scale,
     /// `cap * tanh(score / cap)`; 0 for none.
     pub(super) softcap: f64,
     pub(super) masks: Vec<Mask>,
@@ -47,7 +73,7 @@ pub(super) struct Attended {
 }
 
 pub(super) fn attend(b: &mut Builder<'_>, attention: &Attention) -> LowerResult<Attended> {
-    let Attention { q, k, v, scale, softcap, ref masks, precision } = *attention;
+    let Attention { q, k, v, ref scale, softcap, ref masks, precision } = *attention;
     let dtype = b.dtype(q);
     let scores = scores_of(b, q, k, scale)?;
     let capped = if softcap > 0.0 {
@@ -72,16 +98,16 @@ pub(super) fn attend(b: &mut Builder<'_>, attention: &Attention) -> LowerResult<
 }
 
 /// How many heads share a key. They are rows of one group, so that no key is copied.
-fn group_of(heads: &Expr, key_heads: &Expr) -> LowerResult<Expr> {
-    divide_exact(heads, key_heads).ok_or_else(|| LowerError::Invalid(format!("{heads} heads share {key_heads} keys")))
+fn group_of(b: &Builder<'_>, heads: &Expr, key_heads: &Expr) -> LowerResult<Expr> {
+    b.lowering.divided(heads, key_heads)
 }
 
 /// `scale * q k'`, `[batch, heads, rows, columns]`.
-pub(super) fn scores_of(b: &mut Builder<'_>, q: ValueId, k: ValueId, scale: f64) -> LowerResult<ValueId> {
+pub(super) fn scores_of(b: &mut Builder<'_>, q: ValueId, k: ValueId, scale: &Scale) -> LowerResult<ValueId> {
     let [batch, heads, rows, size] = b.dims("the query", q)?;
     let [_, key_heads, columns, _] = b.dims("the key", k)?;
-    let group = group_of(&heads, &key_heads)?;
-    let q = b.with_number("scaled", PointOp::Mul, q, scale)?;
+    let group = group_of(b, &heads, &key_heads)?;
+    let q = scale.apply(b, q)?;
     let q = b.reshape("groups", q, vec![batch.clone(), key_heads, group * rows.clone(), size])?;
     let scores = b.matmul("scores", q, k, true)?;
     b.reshape("scores_of_heads", scores, vec![batch, heads, rows, columns])
@@ -91,7 +117,7 @@ pub(super) fn scores_of(b: &mut Builder<'_>, q: ValueId, k: ValueId, scale: f64)
 pub(super) fn weighted(b: &mut Builder<'_>, weights: ValueId, v: ValueId) -> LowerResult<ValueId> {
     let [batch, heads, rows, columns] = b.dims("the weights", weights)?;
     let [_, key_heads, _, size] = b.dims("the value", v)?;
-    let group = group_of(&heads, &key_heads)?;
+    let group = group_of(b, &heads, &key_heads)?;
     let weights = b.reshape("weights_of_groups", weights, vec![batch.clone(), key_heads, group * rows.clone(), columns])?;
     let y = b.matmul("attended", weights, v, false)?;
     b.reshape("attended_of_heads", y, vec![batch, heads, rows, size])
@@ -100,8 +126,10 @@ pub(super) fn weighted(b: &mut Builder<'_>, weights: ValueId, v: ValueId) -> Low
 /// `[batch, sequence, heads * size]` as `[batch, heads, sequence, size]`.
 pub(super) fn split_heads(b: &mut Builder<'_>, what: &str, x: ValueId, heads: i64) -> LowerResult<ValueId> {
     let [batch, sequence, hidden] = b.dims(what, x)?;
-    let size = divide_exact(&hidden, &Expr::Const(heads)).filter(|_| heads > 0);
-    let size = size.ok_or_else(|| LowerError::Invalid(format!("{what}: {hidden} elements in {heads} heads")))?;
+    if heads < 1 {
+        return invalid(format!("{what}: {hidden} elements in {heads} heads"));
+    }
+    let size = b.lowering.divided(&hidden, &Expr::Const(heads))?;
     let x = b.reshape(&format!("{what}.split"), x, vec![batch, sequence, heads.into(), size])?;
     b.transpose(&format!("{what}.heads"), x, &[0, 2, 1, 3])
 }
@@ -153,7 +181,7 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     };
     let columns = b.dims::<4>("K", k)?[2].clone();
     let scale = match call.has("scale") {
-        true => f64::from(call.float("scale", 0.0)?),
+        true => Scale::Number(call.float("scale", 0.0)?.into()),
         false => default_scale(&size)?,
     };
     let mut masks = Vec::new();
@@ -184,10 +212,11 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 /// `1 / sqrt(size)`
-pub(super) fn default_scale(size: &Expr) -> LowerResult<f64> {
+pub(super) fn default_scale(size: &Expr) -> LowerResult<Scale> {
     match size.as_const() {
-        Some(size) if size > 0 => Ok(1.0 / (size as f64).sqrt()),
-        _ => unsupported(format!("heads of the symbolic size {size}, and no scale is given")),
+        Some(size) if size > 0 => Ok(Scale::Number(1.0 / (size as f64).sqrt())),
+        Some(size) => invalid(format!("heads of {size} elements")),
+        None => Ok(Scale::RootOf(size.clone())),
     }
 }
 

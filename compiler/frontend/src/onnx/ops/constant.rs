@@ -9,12 +9,13 @@ use super::super::read::{Literal, dtype_of, read_tensor};
 use crate::size::static_shape;
 use crate::tensor::{Data, Tensor, is_float};
 use crate::tensor_graph::ValueId;
-use atoll_kgraph::{DType, Expr};
+use atoll_kgraph::DType;
+use std::sync::Arc;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most elements of a `Range`; they serve as indices.
-const RANGE_MAX: i64 = 1 << 20;
+/// Largest constant that is made from one number.
+const MADE_BYTES_MAX: u64 = 1 << 30;
 
 /// A tensor in an attribute; it has no external data.
 pub(super) fn attribute_tensor(tensor: &TensorProto, name: &str) -> LowerResult<Literal> {
@@ -45,6 +46,12 @@ pub(super) fn constant(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.constant(&call.name, &tensor)])
 }
 
+/// Bytes of a constant of one number, where it is not too large to be stored.
+fn made_bytes(shape: &[usize], dtype: DType) -> Option<u64> {
+    let bytes = shape.iter().try_fold(dtype.bytes(), |bytes, dim| bytes.checked_mul(*dim as u64))?;
+    (bytes <= MADE_BYTES_MAX).then_some(bytes)
+}
+
 pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let shape = lowering.require_known(call.input(0)?, "shape")?;
     let value = match call.tensor("value")? {
@@ -61,39 +68,12 @@ pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Res
     };
     // Weights of generated models are made this way, so the result is a constant wherever its size is known.
     Ok(vec![match static_shape(&shape) {
-        Some(shape) if shape.iter().product::<usize>() <= 1 << 30 => {
-            let count = shape.iter().product();
-            let tensor = match value.data {
-                Data::Float(values) => Tensor { dtype: value.dtype, shape, data: Data::Float(vec![values[0]; count]) },
-                Data::Int(values) => Tensor { dtype: value.dtype, shape, data: Data::Int(vec![values[0]; count]) },
-            };
-            lowering.constant(&call.name, &tensor)
+        Some(shape) if made_bytes(&shape, value.dtype).is_some_and(|bytes| lowering.may_make(bytes)) => {
+            let bytes: Arc<[u8]> = value.to_bytes().repeat(shape.iter().product()).into();
+            lowering.literal(&call.name, Literal { dtype: value.dtype, shape, bytes, is_unpacked: false })
         }
         _ => lowering.fill(&call.name, value.dtype, shape, number)?,
     }])
-}
-
-pub(super) fn range(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let [start, limit, delta] = [call.input(0)?, call.input(1)?, call.input(2)?];
-    let dtype = lowering.dtype(start);
-    if is_float(dtype) {
-        let [start, limit, delta] = [start, limit, delta].map(|id| lowering.require_floats(id, "range"));
-        let (start, limit, delta) = (start?[0], limit?[0], delta?[0]);
-        let count = ((limit - start) / delta).ceil().max(0.0);
-        if delta == 0.0 || count > RANGE_MAX as f64 {
-            return invalid(format!("a range of {count} elements"));
-        }
-        let tensor = Tensor::floats(dtype, vec![count as usize], (0..count as i64).map(|i| start + i as f64 * delta));
-        return Ok(vec![lowering.constant(&call.name, &tensor)]);
-    }
-    let [start, limit, delta] = [start, limit, delta].map(|id| lowering.require_ints(id, "range"));
-    let (start, limit, delta) = (start?[0], limit?[0], delta?[0]);
-    let count = if delta == 0 { -1 } else { Expr::from(limit - start).ceil_div(delta).as_const().unwrap_or(-1).max(0) };
-    if !(0..=RANGE_MAX).contains(&count) {
-        return invalid(format!("a range from {start} to {limit} by {delta}"));
-    }
-    let tensor = Tensor::ints(dtype, vec![count as usize], (0..count).map(|i| start + i * delta));
-    Ok(vec![lowering.constant(&call.name, &tensor)])
 }
 
 pub(super) fn eye_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {

@@ -3,7 +3,9 @@
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::{Lowering, shape_text};
-use super::attention::{self, Attention, Mask, angles, attend, causal, default_scale, embed, first_columns, join_heads, split_heads};
+use super::attention::{
+    self, Attention, Mask, Scale, angles, attend, causal, default_scale, embed, first_columns, join_heads, split_heads,
+};
 use super::builder::Builder;
 use super::contrib::known;
 use crate::size::{at_least, same};
@@ -18,10 +20,10 @@ const MASK_FILTER_VALUE: f32 = -10_000.0;
 /// Query, key and value, each `[batch, heads, sequence, size]`.
 type Heads = [ValueId; 3];
 
-fn scale(call: &Call<'_>, size: &Expr) -> LowerResult<f64> {
+fn scale(call: &Call<'_>, size: &Expr) -> LowerResult<Scale> {
     match call.float("scale", 0.0)? {
         0.0 => default_scale(size),
-        scale => Ok(scale.into()),
+        scale => Ok(Scale::Number(scale.into())),
     }
 }
 

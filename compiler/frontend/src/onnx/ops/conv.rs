@@ -114,7 +114,12 @@ pub(super) fn without_height(lowering: &mut Lowering, name: &str, id: ValueId) -
 
 fn conv_groups(lowering: &Lowering, call: &Call<'_>, x: ValueId, w: ValueId) -> LowerResult<u32> {
     let groups = call.int("group", 1)?;
-    let (input, per_group, filters) = (channels(lowering, x, 1)?, channels(lowering, w, 1)?, channels(lowering, w, 0)?);
+    let (per_group, filters) = (channels(lowering, w, 1)?, channels(lowering, w, 0)?);
+    if let (Some(dim), Some(wanted)) = (lowering.shape(x).get(1).filter(|dim| dim.as_const().is_none()), per_group.checked_mul(groups)) {
+        // The weights say what a symbolic dimension is.
+        lowering.equal_dims(dim.clone(), wanted.into())?;
+    }
+    let input = channels(lowering, x, 1)?;
     let fits = groups > 0 && per_group.checked_mul(groups) == Some(input) && filters % groups == 0;
     if !fits {
         return invalid(format!("{input} channels, {filters} filters of {per_group} channels and {groups} groups do not fit each other"));

@@ -48,6 +48,9 @@ pub(super) fn conv_transpose(lowering: &mut Lowering, call: &Call<'_>) -> Result
     let mut axes = read_axes(lowering, call, x, &kernel)?;
     let groups = call.int("group", 1)?;
     let (input, per_group) = (channels(lowering, w, 0)?, channels(lowering, w, 1)?);
+    if lowering.shape(x)[1].as_const().is_none() {
+        lowering.equal_dims(lowering.shape(x)[1].clone(), input.into())?;
+    }
     if groups < 1 || input % groups != 0 || lowering.shape(x)[1].as_const() != Some(input) {
         return invalid(format!("{} channels, weights for {input} and {groups} groups", lowering.shape(x)[1]));
     }

@@ -6,7 +6,7 @@ use super::super::failure::{Failure, tensor_of};
 use super::super::import::Import;
 use super::super::read::dtype_of;
 use super::super::scope::{Body, Item};
-use super::attention::{default_scale, scores_of, weighted};
+use super::attention::{Scale, default_scale, scores_of, weighted};
 use super::builder::Builder;
 use crate::size::same_shape;
 use crate::tensor_graph::ValueId;
@@ -17,11 +17,11 @@ pub(in super::super) fn flex_attention<'m>(import: &mut Import<'m>, call: &Call<
     let mut b = Builder::new(&mut import.lowering, &call.name);
     let size = b.dims::<4>("Q", q)?[3].clone();
     let scale = match call.has("scale") {
-        true => f64::from(call.float("scale", 0.0)?),
+        true => Scale::Number(call.float("scale", 0.0)?.into()),
         false => default_scale(&size)?,
     };
     let precision = precision(call, b.dtype(q))?;
-    let scores = scores_of(&mut b, q, k, scale)?;
+    let scores = scores_of(&mut b, q, k, &scale)?;
     let scores = b.cast("precise", scores, precision)?;
     let scores = changed(import, call, "score_mod", scores)?;
     let weights = Builder::new(&mut import.lowering, &call.name).softmax("weights", scores)?;

@@ -53,9 +53,10 @@ pub(super) fn grid_sample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, grid) = (call.input(0)?, call.input(1)?);
     let (image, points) = (lowering.shape(x).to_vec(), lowering.shape(grid).to_vec());
     let spatial = image.len().saturating_sub(2);
-    if !(1..=SPATIAL_MAX).contains(&spatial) || points.len() != spatial + 2 || points[spatial + 1].as_const() != Some(spatial as i64) {
+    if !(1..=SPATIAL_MAX).contains(&spatial) || points.len() != spatial + 2 {
         return invalid(format!("an image of {} dimensions and a grid of {}", image.len(), points.len()));
     }
+    lowering.equal_dims(points[spatial + 1].clone(), Expr::Const(spatial as i64))?;
     let mode = match call.string("mode", "linear")?.as_str() {
         "nearest" => Mode::Nearest,
         "linear" | "bilinear" => Mode::Linear,
@@ -267,8 +268,11 @@ pub(super) fn affine_grid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let spatial = size.len().saturating_sub(2);
     let (ty, shape) = (lowering.dtype(theta), lowering.shape(theta).to_vec());
     let expected = [spatial as i64, spatial as i64 + 1].map(Expr::Const);
-    if !(2..=SPATIAL_MAX).contains(&spatial) || shape.len() != 3 || shape[1..] != expected || size[2..].iter().any(|d| *d < 0) {
+    if !(2..=SPATIAL_MAX).contains(&spatial) || shape.len() != 3 || size[2..].iter().any(|d| *d < 0) {
         return invalid(format!("a transformation {} of an image {size:?}", super::super::lowering::shape_text(&shape)));
+    }
+    for (dim, number) in shape[1..].iter().zip(&expected) {
+        lowering.equal_dims(dim.clone(), number.clone())?;
     }
     let points: i64 = size[2..].iter().product();
     if points.checked_mul(spatial as i64 + 1).is_none_or(|count| count > i64::from(i32::MAX)) {

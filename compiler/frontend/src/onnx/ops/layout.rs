@@ -1,23 +1,13 @@
 //! Operators that move elements.
 
 use super::super::call::{Call, axis_of};
-use super::super::error::{LowerResult, invalid, unsupported};
+use super::super::error::{LowerResult, invalid};
 use super::super::lowering::Lowering;
 use crate::size::canonical;
 use crate::tensor_graph::{Op, ValueId};
 use atoll_kgraph::Expr;
 
 type Results = LowerResult<Vec<ValueId>>;
-
-/// Does nothing at inference; the mask is not computed.
-pub(super) fn dropout(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    if let Some(training) = call.optional(2)
-        && lowering.require_ints(training, "training_mode")?.first() != Some(&0)
-    {
-        return unsupported("training_mode = 1; export the model in evaluation mode");
-    }
-    Ok(vec![call.input(0)?])
-}
 
 pub(super) fn transpose(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;

@@ -14,6 +14,7 @@ mod conv_transpose;
 mod deform;
 mod det;
 mod dft;
+mod dropout;
 mod einsum;
 mod filter;
 mod flex_attention;
@@ -23,6 +24,7 @@ pub(super) mod layout;
 mod loss;
 mod matmul;
 mod ml;
+mod ngrams;
 mod norm;
 mod order;
 mod packed;
@@ -32,12 +34,14 @@ mod pointwise;
 mod pool;
 mod quantize;
 mod random;
+mod range;
 mod real;
 mod recurrent;
 mod reduce;
 mod resample;
 mod resize;
 mod roi;
+mod sampling;
 mod scan;
 mod scatter;
 mod select;
@@ -46,7 +50,9 @@ mod signal;
 mod slice;
 mod softmax;
 mod state_space;
+mod suppression;
 mod taps;
+mod unique;
 mod unpool;
 mod window;
 
@@ -144,7 +150,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("DequantizeLinear", quantize::dequantize_linear),
     ("Det", det::det),
     ("Div", pointwise::binary),
-    ("Dropout", layout::dropout),
+    ("Dropout", dropout::dropout),
     ("DynamicQuantizeLinear", quantize::dynamic_quantize_linear),
     ("Einsum", einsum::einsum),
     ("Elu", activation::elu),
@@ -203,6 +209,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Multinomial", random::multinomial),
     ("Neg", pointwise::unary),
     ("NegativeLogLikelihoodLoss", loss::negative_log_likelihood),
+    ("NonMaxSuppression", suppression::non_max_suppression),
     ("NonZero", filter::non_zero),
     ("Not", pointwise::unary),
     ("OneHot", select::one_hot),
@@ -219,7 +226,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("RandomNormalLike", random::random),
     ("RandomUniform", random::random),
     ("RandomUniformLike", random::random),
-    ("Range", constant::range),
+    ("Range", range::range),
     ("Reciprocal", pointwise::unary),
     ("ReduceL1", reduce::reduce),
     ("ReduceL2", reduce::reduce),
@@ -266,11 +273,13 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Tan", activation::tan),
     ("Tanh", pointwise::unary),
     ("TensorScatter", scatter::tensor_scatter),
+    ("TfIdfVectorizer", ngrams::tf_idf_vectorizer),
     ("ThresholdedRelu", activation::thresholded_relu),
     ("Tile", layout::tile),
     ("TopK", scan::top_k),
     ("Transpose", layout::transpose),
     ("Trilu", select::trilu),
+    ("Unique", unique::unique),
     ("Unsqueeze", shape::unsqueeze),
     ("Upsample", resize::upsample),
     ("Where", pointwise::select),

@@ -81,9 +81,10 @@ pub(super) fn group_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
         return invalid("no spatial dimensions");
     }
     let groups = call.int("num_groups", 0)?;
-    let Some(per_group) = shape[1].as_const().filter(|c| groups > 0 && c % groups == 0).map(|c| c / groups) else {
+    if groups < 1 {
         return invalid(format!("{} channels in {groups} groups", shape[1]));
-    };
+    }
+    let per_group = lowering.divided(&shape[1], &Expr::Const(groups))?;
     let rows = vec![shape[0].clone(), Expr::Const(groups), elements(&shape[2..]) * per_group];
     let normal = normalize_rows(lowering, call, x, rows)?;
     let unrolled = format!("{}.unrolled", call.name);

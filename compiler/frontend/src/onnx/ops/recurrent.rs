@@ -94,6 +94,9 @@ fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool)
         x = lowering.transpose(&format!("{}.time_first", call.name), x, vec![1, 0, 2])?;
     }
     let (batch, width) = (lowering.shape(x)[1].clone(), lowering.shape(x)[2].clone());
+    if let Some(dim) = lowering.shape(r).get(2).filter(|dim| dim.as_const().is_none() && call.has("hidden_size")) {
+        lowering.equal_dims(dim.clone(), call.int("hidden_size", 0)?.into())?;
+    }
     let hidden = match lowering.shape(r).get(2).and_then(Expr::as_const) {
         Some(hidden) if hidden > 0 => hidden,
         _ => return invalid(format!("R of shape {}", shape_text(lowering.shape(r)))),

@@ -1,11 +1,12 @@
 //! Resizing: what the attributes say of each axis. Two inner axes of floats are one kernel that computes coordinates; all else goes axis by axis, by tables where
-//! sizes are known.
+//! sizes are known and by formula where they are symbolic.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use super::pad::axes_in_order;
 use super::resample::{self, Coordinates, Interpolation, Line, Sampling};
+use super::sampling::{self, SymbolicLine};
 use crate::size::{canonical, elements, same};
 use crate::tensor::is_float;
 use crate::tensor_graph::{CoordinateMode, Op, Resize, ResizeMode, ValueId};
@@ -15,8 +16,8 @@ type Results = LowerResult<Vec<ValueId>>;
 
 /// What every dimension becomes.
 struct Target {
-    /// Output by input, as the model gives it.
-    scales: Vec<f64>,
+    /// Output by input, as the model gives it; `None` stands for the quotient of the sizes, which is not known.
+    scales: Vec<Option<f64>>,
     sizes: Vec<Expr>,
     /// Start and end of the region, as parts of the input.
     regions: Vec<[f32; 2]>,
@@ -44,6 +45,7 @@ pub(super) fn upsample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         extrapolation: 0.0,
     };
     let regions = vec![[0.0, 1.0]; scales.len()];
+    let scales = scales.into_iter().map(Some).collect();
     resize_to(lowering, call, x, &Target { scales, sizes, regions }, sampling)
 }
 
@@ -72,22 +74,24 @@ fn read_target(lowering: &Lowering, call: &Call<'_>, x: ValueId, axes: &[usize],
     let shape = lowering.shape(x).to_vec();
     // An empty list stands for an operand that is left out.
     let given = |index: usize| call.optional(index).filter(|id| lowering.shape(*id) != [Expr::Const(0)]);
-    let mut scales = vec![1.0; shape.len()];
+    let mut scales = vec![Some(1.0); shape.len()];
     let mut sizes = shape.clone();
     if let Some(id) = given(2) {
         let list = lowering.require_floats(id, "list of scales")?;
         if list.len() != axes.len() {
             return invalid(format!("{} scales for {} axes", list.len(), axes.len()));
         }
-        axes.iter().zip(list).for_each(|(axis, scale)| scales[*axis] = scale);
-        sizes = scaled_sizes(lowering, x, &scales)?;
+        let mut all = vec![1.0; shape.len()];
+        axes.iter().zip(list).for_each(|(axis, scale)| all[*axis] = scale);
+        sizes = scaled_sizes(lowering, x, &all)?;
+        scales = all.into_iter().map(Some).collect();
     } else if let Some(id) = given(3) {
         let list = lowering.require_known(id, "list of sizes")?;
         if list.len() != axes.len() {
             return invalid(format!("{} sizes for {} axes", list.len(), axes.len()));
         }
         for (axis, size) in axes.iter().zip(list) {
-            scales[*axis] = ratio(&size, &shape[*axis])?;
+            scales[*axis] = ratio(&size, &shape[*axis]);
             sizes[*axis] = size;
         }
         keep_aspect_ratio(call, &shape, axes, &mut scales, &mut sizes)?;
@@ -107,31 +111,40 @@ fn read_target(lowering: &Lowering, call: &Call<'_>, x: ValueId, axes: &[usize],
 }
 
 /// Makes one scale of all, the smallest or the largest.
-fn keep_aspect_ratio(call: &Call<'_>, shape: &[Expr], axes: &[usize], scales: &mut [f64], sizes: &mut [Expr]) -> LowerResult<()> {
-    let all = axes.iter().map(|axis| scales[*axis]);
-    let scale = match call.string("keep_aspect_ratio_policy", "stretch")?.as_str() {
+fn keep_aspect_ratio(call: &Call<'_>, shape: &[Expr], axes: &[usize], scales: &mut [Option<f64>], sizes: &mut [Expr]) -> LowerResult<()> {
+    let all = axes.iter().map(|axis| scales[*axis]).collect::<Option<Vec<f64>>>();
+    let choose = match call.string("keep_aspect_ratio_policy", "stretch")?.as_str() {
         "stretch" => return Ok(()),
-        "not_larger" => all.fold(f64::INFINITY, f64::min),
-        "not_smaller" => all.fold(0.0, f64::max),
+        "not_larger" => f64::min,
+        "not_smaller" => f64::max,
         other => return invalid(format!("keep_aspect_ratio_policy = {other:?}")),
     };
+    let scale = all.and_then(|all| all.into_iter().reduce(choose));
     for axis in axes {
-        let Some(dim) = shape[*axis].as_const() else {
+        let (Some(dim), Some(scale)) = (shape[*axis].as_const(), scale) else {
             return unsupported("an aspect ratio that is kept, on a symbolic dimension");
         };
-        scales[*axis] = scale;
+        scales[*axis] = Some(scale);
         sizes[*axis] = Expr::Const((scale * dim as f64 + 0.5).floor() as i64);
     }
     Ok(())
 }
 
-fn ratio(output: &Expr, input: &Expr) -> LowerResult<f64> {
+/// Output by input, where it is a number.
+fn ratio(output: &Expr, input: &Expr) -> Option<f64> {
     let exact = crate::size::divide_exact(output, input).and_then(|e| e.as_const());
     match (exact, output.as_const(), input.as_const()) {
-        (Some(exact), _, _) => Ok(exact as f64),
-        (None, Some(output), Some(input)) if input > 0 => Ok(output as f64 / input as f64),
-        _ => unsupported(format!("a resize from {input} to {output}, whose scale depends on a symbolic size")),
+        (Some(exact), _, _) => Some(exact as f64),
+        (None, Some(output), Some(input)) if input > 0 => Some(output as f64 / input as f64),
+        _ => None,
     }
+}
+
+/// The scale as a numerator and a power of two, where the product with every size that a symbol may have is exact in f32.
+fn exact_fraction(scale: f64) -> Option<(i64, i64)> {
+    let denominator = (0..8).map(|bits| 1_i64 << bits).find(|denominator| (scale * *denominator as f64).fract() == 0.0)?;
+    let numerator = scale * denominator as f64;
+    (numerator < 256.0).then_some((numerator as i64, denominator))
 }
 
 fn scaled_sizes(lowering: &Lowering, x: ValueId, scales: &[f64]) -> LowerResult<Vec<Expr>> {
@@ -144,7 +157,10 @@ fn scaled_sizes(lowering: &Lowering, x: ValueId, scales: &[f64]) -> LowerResult<
         _ if scale.fract() == 0.0 => Ok(dim.clone() * *scale as i64),
         // Scales are floats in the model, so the product is one too.
         Some(dim) => Ok(Expr::Const((dim as f32 * *scale as f32).floor() as i64)),
-        None => unsupported(format!("a scale of {scale} on a symbolic dimension")),
+        None => match exact_fraction(*scale) {
+            Some((numerator, denominator)) => Ok((dim.clone() * numerator).floor_div(denominator)),
+            None => unsupported(format!("a scale of {scale}, which is no fraction of a small power of two, on a symbolic dimension")),
+        },
     });
     scaled.collect()
 }
@@ -182,7 +198,7 @@ fn resize_to(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, target: &Targ
         sampling.coordinates = Coordinates::Plain(CoordinateMode::HalfPixel);
     }
     let is_crop = |axis: usize| sampling.coordinates == Coordinates::TfCropAndResize && target.regions[axis] != [0.0, 1.0];
-    let changes = |axis: usize| !same(&shape[axis], &target.sizes[axis]) || target.scales[axis] != 1.0 || is_crop(axis);
+    let changes = |axis: usize| !same(&shape[axis], &target.sizes[axis]) || target.scales[axis] != Some(1.0) || is_crop(axis);
     let axes: Vec<usize> = (0..shape.len()).filter(|axis| changes(*axis)).collect();
     if axes.is_empty() {
         return Ok(vec![x]);
@@ -192,25 +208,27 @@ fn resize_to(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, target: &Targ
         _ => None,
     };
     let is_planar = matches!(axes[..], [_]) || (axes.len() == 2 && axes[0] + 2 == shape.len());
-    if let Some((mode, coordinates)) = by_formula.filter(|_| is_planar && is_small_float(lowering.dtype(x))) {
+    let has_scales = axes.iter().all(|axis| target.scales[*axis].is_some());
+    if let Some((mode, coordinates)) = by_formula.filter(|_| is_planar && has_scales && is_small_float(lowering.dtype(x))) {
         return Ok(vec![resize_plane(lowering, &call.name, x, mode, coordinates, &axes, target)?]);
     }
     let mut done = x;
     for axis in &axes {
         let name = format!("{}.axis{axis}", call.name);
         let line = shape[*axis].as_const().zip(target.sizes[*axis].as_const());
-        done = match (line, by_formula) {
-            (Some((from @ 1.., to)), _) => {
-                let (scale, region) = (target.scales[*axis] as f32, target.regions[*axis]);
+        let region = target.regions[*axis];
+        let scale = target.scales[*axis].map(|scale| scale as f32);
+        done = match (line, scale, by_formula) {
+            (Some((from @ 1.., to)), Some(scale), _) => {
                 let line = Line { axis: *axis, scale, from: from as usize, to: to as usize, region };
                 resample::along(lowering, &name, done, line, &sampling)?
             }
-            (None, Some((mode, coordinates))) if is_small_float(lowering.dtype(x)) => {
+            (None, Some(_), Some((mode, coordinates))) if is_small_float(lowering.dtype(x)) => {
                 resize_plane(lowering, &name, done, mode, coordinates, &[*axis], target)?
             }
             _ => {
-                let (from, to) = (&shape[*axis], &target.sizes[*axis]);
-                return unsupported(format!("a resize of {:?} from {from} to {to} elements in this mode", lowering.dtype(x)));
+                let line = SymbolicLine { axis: *axis, scale, to: target.sizes[*axis].clone(), region };
+                sampling::along(lowering, &name, done, &line, &sampling)?
             }
         };
     }
@@ -224,9 +242,10 @@ fn is_small_float(dtype: DType) -> bool {
 
 /// Whether every output has just the size that its scale asks for.
 fn is_whole(shape: &[Expr], target: &Target) -> bool {
-    shape.iter().zip(&target.sizes).zip(&target.scales).all(|((from, to), scale)| match (from.as_const(), to.as_const()) {
-        (Some(from), Some(to)) => from as f32 * *scale as f32 == to as f32,
-        _ => scale.fract() == 0.0 && same(&canonical(&(from.clone() * *scale as i64)), to),
+    shape.iter().zip(&target.sizes).zip(&target.scales).all(|((from, to), scale)| match (from.as_const(), to.as_const(), scale) {
+        (_, _, None) => true,
+        (Some(from), Some(to), Some(scale)) => from as f32 * *scale as f32 == to as f32,
+        (_, _, Some(scale)) => scale.fract() == 0.0 && same(&canonical(&(from.clone() * *scale as i64)), to),
     })
 }
 
@@ -243,7 +262,7 @@ fn resize_plane(
     let shape = lowering.shape(x).to_vec();
     let mut result = shape.clone();
     axes.iter().for_each(|axis| result[*axis] = target.sizes[*axis].clone());
-    let scale = |axis: usize| target.scales[axis] as f32;
+    let scale = |axis: usize| target.scales[axis].unwrap_or(1.0) as f32;
     let first = axes[0];
     let is_last = first + 1 == shape.len();
     let scales = match axes {

@@ -28,9 +28,10 @@ impl Regions {
         let (x, rois) = (call.input(0)?, call.input(1)?);
         let (image, regions) = (lowering.shape(x).to_vec(), lowering.shape(rois).to_vec());
         let dtype = lowering.dtype(x);
-        if image.len() != 4 || regions.len() != 2 || regions[1].as_const() != Some(columns) || !is_float(dtype) {
+        if image.len() != 4 || regions.len() != 2 || !is_float(dtype) {
             return invalid(format!("an image of {} dimensions of {dtype:?} and regions of {} dimensions", image.len(), regions.len()));
         }
+        lowering.equal_dims(regions[1].clone(), columns.into())?;
         if pooled.iter().any(|size| !(1..=1 << 16).contains(size)) {
             return invalid(format!("an output of {pooled:?}"));
         }

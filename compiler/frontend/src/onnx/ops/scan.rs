@@ -5,7 +5,6 @@ use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::{Lowering, shape_text};
 use super::dft::scalar;
 use crate::nest::{NestArg, NestBuilder};
-use crate::size::at_least;
 use crate::tensor::is_float;
 use crate::tensor_graph::{Op, PointOp, ValueId};
 use atoll_kgraph::{DType, Expr};
@@ -123,17 +122,19 @@ pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         let values = lowering.fill(&call.name, better.ty, best_shape.clone(), 0.0)?;
         return Ok(vec![values, lowering.fill(&format!("{}.indices", call.name), DType::I64, best_shape, 0.0)?]);
     }
-    let symbols = &lowering.graph.symbols;
-    if !at_least(&k, &Expr::Const(1), symbols) || !at_least(&shape[axis], &k, symbols) {
-        return match (k.as_const(), shape[axis].as_const()) {
-            (Some(_), Some(_)) => invalid(format!("the {k} best of {} elements", shape[axis])),
-            _ => unsupported(format!("the {k} best of {} elements, which may be too few", shape[axis])),
-        };
+    let is_run_time = |size: &Expr| lowering.graph.run_time_sizes.iter().any(|known| size.depends_on(known.symbol));
+    if is_run_time(&k) || is_run_time(&shape[axis]) {
+        return unsupported(format!("the {} best of {} elements, which may be too few", lowering.text(&k), lowering.text(&shape[axis])));
     }
+    lowering.require_at_least(&k, &Expr::Const(0))?;
+    lowering.require_at_least(&shape[axis], &k)?;
     let lines = Lines::of(&shape, axis);
     let mut nest = NestBuilder::new("top_k", lines.domain.clone());
     let kept = nest.variable(DType::I32, &0.into());
-    nest.count(&0.into(), &NestArg::from(lines.length()), |nest, i| {
+    // There is no last one of none.
+    let is_any = nest.compare(PointOp::Greater, DType::I32, &NestArg::from(&k), &0.into());
+    let end = nest.select(DType::I32, &is_any, &NestArg::from(lines.length()), &0.into());
+    nest.count(&0.into(), &end, |nest, i| {
         let at = lines.at(nest, lines.length(), i);
         let element = nest.load(0, better.ty, &at);
         let enters = nest.variable(DType::Bool, &NestArg::Const(1.0));

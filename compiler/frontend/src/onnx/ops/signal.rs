@@ -6,6 +6,7 @@ use super::super::lowering::Lowering;
 use super::super::read::dtype_of;
 use super::dft::{Transform, scalar, transform};
 use super::pieces::{point, positions};
+use crate::nest::{NestArg, NestBuilder};
 use crate::size::{at_least, canonical};
 use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{Op, PointArg, PointOp, ValueId};
@@ -32,23 +33,47 @@ fn constant(lowering: &mut Lowering, name: &str, dtype: DType, shape: Vec<usize>
 
 /// `HannWindow`, `HammingWindow` and `BlackmanWindow`: sums of cosines.
 pub(super) fn window(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let size = scalar(lowering, call.input(0)?, "size")?;
     let dtype = output_type(call)?;
-    if !(0..=ELEMENTS_MAX).contains(&size) {
-        return invalid(format!("a window of {size} elements"));
-    }
-    let period = if call.flag("periodic", true)? { size } else { size - 1 };
-    let [constant_term, first, second] = match call.node.op_type.as_str() {
+    let is_periodic = call.flag("periodic", true)?;
+    let terms = match call.node.op_type.as_str() {
         "HannWindow" => [0.5, 0.5, 0.0],
         "HammingWindow" => [25.0 / 46.0, 21.0 / 46.0, 0.0],
         "BlackmanWindow" => [0.42, 0.5, 0.08],
         other => return unsupported(other),
     };
+    let [size] = &lowering.require_known(call.input(0)?, "size")?[..] else { return invalid("the size is not one number") };
+    let Some(size) = size.as_const() else { return symbolic_window(lowering, call, dtype, size.clone(), is_periodic, terms) };
+    if !(0..=ELEMENTS_MAX).contains(&size) {
+        return invalid(format!("a window of {size} elements"));
+    }
+    let period = if is_periodic { size } else { size - 1 };
+    let [constant_term, first, second] = terms;
     let element = |i: i64| {
         let turn = TAU * i as f64 / period as f64;
         constant_term - first * turn.cos() + second * (2.0 * turn).cos()
     };
     Ok(vec![constant(lowering, &call.name, dtype, vec![size as usize], (0..size).map(element).collect())])
+}
+
+/// A window whose length is a size.
+fn symbolic_window(lowering: &mut Lowering, call: &Call<'_>, dtype: DType, size: Expr, is_periodic: bool, terms: [f64; 3]) -> Results {
+    let ty = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let mut nest = NestBuilder::new("window", vec![size.clone()]);
+    let at = nest.point()[0].clone();
+    let index = nest.cast(&at, ty);
+    let period = nest.cast(&NestArg::from(&if is_periodic { size.clone() } else { size.clone() - 1 }), ty);
+    let turn = nest.step(PointOp::Mul, ty, &[index, NestArg::Const(TAU)]);
+    let turn = nest.step(PointOp::Div, ty, &[turn, period]);
+    let mut sum = NestArg::Const(terms[0]);
+    for (factor, weight) in [(1.0, -terms[1]), (2.0, terms[2])] {
+        let angle = nest.step(PointOp::Mul, ty, &[turn.clone(), NestArg::Const(factor)]);
+        let cosine = nest.step(PointOp::Cos, ty, &[angle]);
+        let term = nest.step(PointOp::Mul, ty, &[cosine, NestArg::Const(weight)]);
+        sum = nest.step(PointOp::Add, ty, &[sum, term]);
+    }
+    let value = if ty == dtype { sum } else { nest.cast(&sum, dtype) };
+    nest.store(0, &at, &value);
+    Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[], dtype, vec![size])?])
 }
 
 /// Triangular filters, evenly spaced on the mel scale.

@@ -101,9 +101,16 @@ fn ranges(lowering: &Lowering, shape: &[Expr], cuts: &[Cut]) -> LowerResult<Vec<
             }
             to = to + dim.clone() * rest.clone();
             step = simplified(&(step + rest), symbols);
-            Ok(resolve(symbols, dim, &simplified(&from, symbols), &simplified(&to, symbols), step))
+            Ok(inside(symbols, resolve(symbols, dim, &simplified(&from, symbols), &simplified(&to, symbols), step)))
         })
         .collect()
+}
+
+/// A range without elements starts at 0: at the end of several axes it would lie outside of the tensor.
+fn inside(symbols: &[SymbolSpec], range: Range) -> Range {
+    let Range { start, count, step } = range;
+    let is_any = smaller(count.clone(), Expr::Const(1), symbols);
+    Range { start: if is_any == Expr::Const(1) { start } else { simplified(&(start * is_any), symbols) }, count, step }
 }
 
 /// A number within what counts.

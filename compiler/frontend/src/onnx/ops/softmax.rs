@@ -1,11 +1,11 @@
 //! Softmax, its logarithm, and the hard form of it.
 
 use super::super::call::{Call, axis_of};
-use super::super::error::{LowerResult, unsupported};
+use super::super::error::LowerResult;
 use super::super::lowering::Lowering;
 use super::norm::reduced;
+use super::pieces;
 use crate::size::elements;
-use crate::tensor::Tensor;
 use crate::tensor_graph::{Op, PointArg, PointOp, ReduceKind, ValueId};
 use atoll_kgraph::{DType, Expr};
 
@@ -88,8 +88,6 @@ pub(super) fn first_largest(lowering: &mut Lowering, name: &str, x: ValueId, axi
 
 /// 0, 1, 2, … along an axis, with 1 as every other dimension; I32.
 pub(super) fn positions(lowering: &mut Lowering, name: &str, x: ValueId, axis: usize) -> LowerResult<ValueId> {
-    let Some(extent) = lowering.shape(x)[axis].as_const() else { return unsupported("a symbolic size of its axis") };
-    let mut shape = vec![1; lowering.rank(x)];
-    shape[axis] = extent as usize;
-    Ok(lowering.constant(name, &Tensor::ints(DType::I32, shape, 0..extent)))
+    let extent = lowering.shape(x)[axis].clone();
+    pieces::positions(lowering, name, DType::I32, lowering.rank(x), axis, &extent)
 }

@@ -3,7 +3,7 @@
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
-use super::attention::{default_scale, join_heads, split_heads};
+use super::attention::{Scale, default_scale, join_heads, split_heads};
 use super::builder::Builder;
 use super::conv::{self, Convolution};
 use crate::size::divide_exact;
@@ -126,10 +126,10 @@ pub(super) fn linear_attention(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     };
     let scale = match call.float("scale", 0.0)? {
         0.0 => default_scale(&size)?,
-        scale => scale.into(),
+        scale => Scale::Number(scale.into()),
     };
     let (rows, state) = run(b, &Steps { q, k, v, decay, beta }, past)?;
-    let y = b.with_number("scaled", PointOp::Mul, rows, scale)?;
+    let y = scale.apply(b, rows)?;
     let y = join_heads(b, y)?;
     let state_type = call.optional(3).map_or(dtype, |past| b.dtype(past));
     Ok(vec![b.cast("y", y, dtype)?, b.cast("present_state", state, state_type)?])

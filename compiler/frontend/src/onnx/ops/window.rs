@@ -144,7 +144,9 @@ impl Window {
         let reach = self.reach(axis);
         let (before, after) = (i64::from(self.pads[axis]), i64::from(self.pads[axis + self.size.len()]));
         let span = dim.clone() + (before + after - reach);
-        if bounds(&span, &lowering.graph.symbols).is_some_and(|(_, high)| high < 0) {
+        // A last window may reach beyond the input where the size is rounded up.
+        let least = if self.ceil { 1 - stride } else { 0 };
+        if bounds(&span, &lowering.graph.symbols).is_some_and(|(_, high)| high < least) {
             return invalid(format!("the window of {reach} does not fit the padded input of {}", dim.clone() + (before + after)));
         }
         if !self.ceil {
@@ -157,6 +159,9 @@ impl Window {
 
     /// The same window with a dimension of 1 in front.
     pub(super) fn with_height(mut self) -> Window {
+        if let Some((_, output)) = &mut self.unresolved {
+            output.insert(0, Expr::Const(1));
+        }
         self.pads.insert(self.size.len(), 0);
         self.pads.insert(0, 0);
         for (list, one) in [(&mut self.size, 1), (&mut self.strides, 1), (&mut self.dilations, 1)] {

@@ -1,0 +1,58 @@
+//! Architectures as torch exports them, small and with random weights, on the path a model takes: compiled to a bundle, run on the host device, compared with ONNX Runtime.
+//!
+//! `tests/python/export_architectures.py` writes the files in `tests/fixtures/architectures` and their table. Each runs with two bindings of its dynamic axes. A full run takes all of them, others
+//! take one in four; `ATOLL_SEED` chooses which. `ATOLL_ARCHITECTURES` is a regular expression; only architectures whose names match run.
+
+use anyhow::{Context, Result, ensure};
+use atoll_engine::EngineConfig;
+use atoll_tests::{Loaded, Model, compile, full, oracle, root};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Of how many architectures a run that is not full takes one.
+const SAMPLED: usize = 4;
+/// Largest difference of an element, relative to the largest element of its output.
+const TOLERANCE: f64 = 1e-3;
+
+#[derive(Deserialize)]
+struct Architecture {
+    name: String,
+    /// Two bindings of its dynamic axes.
+    shapes: [BTreeMap<String, i64>; 2],
+}
+
+#[test]
+fn exported_architectures_answer_as_onnx_runtime_does() -> Result<()> {
+    let folder = root().join("tests/fixtures/architectures");
+    let mut all: Vec<Architecture> = serde_json::from_slice(&std::fs::read(folder.join("architectures.json"))?)?;
+    ensure!(all.len() >= 25, "only {} architectures are there", all.len());
+    let seed: usize = std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    match std::env::var("ATOLL_ARCHITECTURES").ok() {
+        Some(pattern) => {
+            let pattern = regex::Regex::new(&pattern).context("ATOLL_ARCHITECTURES is no regular expression")?;
+            all.retain(|architecture| pattern.is_match(&architecture.name));
+        }
+        None if !full() => all = all.into_iter().skip(seed % SAMPLED).step_by(SAMPLED).collect(),
+        None => {}
+    }
+    let failures: Vec<String> = all.iter().filter_map(|one| Some(format!("{}: {:#}", one.name, check(one, &folder).err()?))).collect();
+    ensure!(failures.is_empty(), "{} of {} architectures fail:\n{}", failures.len(), all.len(), failures.join("\n"));
+    Ok(())
+}
+
+fn check(architecture: &Architecture, fixtures: &Path) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = fixtures.join(format!("{}.onnx", architecture.name));
+    let mut model = Model { name: architecture.name.clone(), path, symbols: vec![] };
+    let bundle = compile(&model, folder.path())?;
+    let loaded = Loaded::start(&bundle, EngineConfig::default())?;
+    for (seed, shape) in (0..).zip(&architecture.shapes) {
+        model.symbols = shape.iter().map(|(name, value)| (name.clone(), *value)).collect();
+        for case in oracle(&model, &[seed], folder.path())? {
+            loaded.check_elements(&model, &case, TOLERANCE).with_context(|| format!("with {shape:?}"))?;
+        }
+    }
+    loaded.stop();
+    Ok(())
+}

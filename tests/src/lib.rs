@@ -86,9 +86,9 @@ pub fn built_small(name: &str, folder: &Path) -> Result<Model> {
 }
 
 /// The small variant of a built model whose batch and sequence are symbols, with these values of them.
-pub fn symbolic_small(name: &str, symbols: &[(&'static str, i64)], folder: &Path) -> Result<Model> {
+pub fn symbolic_small(name: &str, symbols: &[(&str, i64)], folder: &Path) -> Result<Model> {
     let options = atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)), symbolic: true };
-    Ok(Model { symbols: symbols.to_vec(), ..write_built(name, folder, &options)? })
+    Ok(Model { symbols: owned(symbols), ..write_built(name, folder, &options)? })
 }
 
 fn write_built(name: &str, folder: &Path, options: &atoll_models::BuildOptions) -> Result<Model> {
@@ -110,7 +110,11 @@ fn small_image(name: &str) -> u32 {
 pub fn trained(name: &str, symbols: &[(&str, i64)]) -> Result<Model> {
     let path = trained_models().join(format!("{name}.onnx"));
     ensure!(path.exists(), "{} is missing: run `make setup`", path.display());
-    Ok(Model { name: name.into(), path, symbols: symbols.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect() })
+    Ok(Model { name: name.into(), path, symbols: owned(symbols) })
+}
+
+fn owned(symbols: &[(&str, i64)]) -> Vec<(String, i64)> {
+    symbols.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }
 
 /// A tensor of the oracle.

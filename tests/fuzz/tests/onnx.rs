@@ -57,38 +57,45 @@ fn apply(model: &mut ModelProto, change: Change) {
     let names: Vec<String> = graph.node.iter().flat_map(|node| node.output.iter().chain(&node.input)).cloned().collect();
     let name = names.get(usize::from(amount).checked_rem(names.len()).unwrap_or(0)).cloned().unwrap_or_default();
     match kind % 12 {
-        0 => drop(of(&mut graph.node, at).and_then(|node| of(&mut node.input, which)).map(|input| *input = name)),
-        1 => drop(of(&mut graph.node, at).and_then(|node| of(&mut node.output, which)).map(|output| *output = name)),
-        2 => drop(of(&mut graph.initializer, at).and_then(|tensor| of(&mut tensor.dims, which)).map(|dim| *dim = size)),
+        0 => set(of(&mut graph.node, at).and_then(|node| of(&mut node.input, which)), |input| *input = name),
+        1 => set(of(&mut graph.node, at).and_then(|node| of(&mut node.output, which)), |output| *output = name),
+        2 => set(of(&mut graph.initializer, at).and_then(|tensor| of(&mut tensor.dims, which)), |dim| *dim = size),
         3 => {
             let shape = of(&mut graph.input, at).and_then(|input| input.r#type.as_mut()?.tensor_type.as_mut()?.shape.as_mut());
-            drop(shape.and_then(|shape| of(&mut shape.dim, which)).map(|dim| dim.value = Some(DimensionValue::DimValue(size))));
+            set(shape.and_then(|shape| of(&mut shape.dim, which)), |dim| dim.value = Some(DimensionValue::DimValue(size)));
         }
         4 => {
             let operators: Vec<&str> = supported_operators().collect();
             let operator = operators[usize::from(which) % operators.len()];
-            drop(of(&mut graph.node, at).map(|node| operator.rsplit('.').next().unwrap_or(operator).clone_into(&mut node.op_type)));
+            set(of(&mut graph.node, at), |node| operator.rsplit('.').next().unwrap_or(operator).clone_into(&mut node.op_type));
         }
         5 => {
             let attribute = of(&mut graph.node, at).and_then(|node| of(&mut node.attribute, which));
-            drop(attribute.map(|attribute| (attribute.i, attribute.f) = (size, size as f32)));
+            set(attribute, |attribute| (attribute.i, attribute.f) = (size, size as f32));
         }
         6 => {
             let attribute = of(&mut graph.node, at).and_then(|node| of(&mut node.attribute, which));
-            drop(attribute.and_then(|attribute| of(&mut attribute.ints, amount)).map(|number| *number = size));
+            set(attribute.and_then(|attribute| of(&mut attribute.ints, amount)), |number| *number = size);
         }
         7 if !graph.node.is_empty() => drop(graph.node.remove(usize::from(at) % graph.node.len())),
         8 if !graph.node.is_empty() => {
             let node = graph.node[usize::from(at) % graph.node.len()].clone();
             graph.node.insert(usize::from(which) % graph.node.len(), node);
         }
-        9 => drop(of(&mut graph.node, at).map(|node| node.input.push(name))),
+        9 => set(of(&mut graph.node, at), |node| node.input.push(name)),
         10 => {
             // A constant of sizes: what shapes, trip counts and axes are read from.
             let numbers = of(&mut graph.initializer, at).filter(|tensor| tensor.data_type == 7);
-            drop(numbers.map(|tensor| tensor.raw_data = size.to_le_bytes().repeat(tensor.raw_data.len() / 8).into()));
+            set(numbers, |tensor| tensor.raw_data = size.to_le_bytes().repeat(tensor.raw_data.len() / 8).into());
         }
-        _ => drop(of(&mut model.opset_import, at).map(|set| set.version = i64::from(opset % 30))),
+        _ => set(of(&mut model.opset_import, at), |set| set.version = i64::from(opset % 30)),
+    }
+}
+
+/// Changes what is there.
+fn set<T>(place: Option<&mut T>, change: impl FnOnce(&mut T)) {
+    if let Some(place) = place {
+        change(place);
     }
 }
 

@@ -16,7 +16,7 @@ const SAMPLED: usize = 4;
 const TOLERANCE: f64 = 1e-3;
 
 /// Architectures that are refused, and a part of the reason.
-const REFUSED: [(&str, &str); 2] = [("swin_any_size", "known only at run time"), ("ssd", "run time")];
+const REFUSED: [(&str, &str); 2] = [("swin_any_size", "known only at run time"), ("ssd", "which may be too few")];
 
 #[derive(Deserialize)]
 struct Architecture {

@@ -158,7 +158,7 @@ def a_client_that_goes_away(client, address, oracle):
     for sent in (10, len(header), len(header) + array.nbytes):
         with socket.create_connection((host, int(port))) as connection:
             body = header + array.tobytes()
-            head = f"POST /v2/models/magika/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {len(header)}\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"POST /v2/models/magika/infer HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: {len(header)}\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body[:sent])
     ask(client, rows(1))
 

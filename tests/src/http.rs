@@ -12,7 +12,7 @@ pub fn send(address: &str, method: &str, path: &str, body: &str) -> io::Result<T
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: atoll\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")?;
     Ok(stream)
 }
 

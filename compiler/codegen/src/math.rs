@@ -238,6 +238,9 @@ impl Writer {
         let logarithm = self.log(&magnitude);
         let exponent = self.fmul(&logarithm, &y);
         let power = self.exp(&exponent);
+        // The logarithm 0 of one, times an infinity, is no number.
+        let is_unit = self.fcompare("eq", &magnitude, &1.0.into());
+        let power = self.fselect(&is_unit, &1.0.into(), &power);
 
         let whole = self.f32("cvt.rzi.f32.f32", [y.clone()]);
         let is_whole = self.fcompare("eq", &whole, &y);
@@ -246,7 +249,9 @@ impl Writer {
         let is_odd = self.fcompare("ne", &half_whole, &half);
         let negated = self.f32("neg.f32", [power.clone()]);
         let of_negative = self.fselect(&is_odd, &negated, &power);
-        let of_negative = self.fselect(&is_whole, &of_negative, &f32::NAN.into());
+        let is_infinite = self.fcompare("eq", &magnitude, &f32::INFINITY.into());
+        let fractional = self.fselect(&is_infinite, &power, &f32::NAN.into());
+        let of_negative = self.fselect(&is_whole, &of_negative, &fractional);
         let is_negative = self.fcompare("lt", &x, &0.0.into());
         let result = self.fselect(&is_negative, &of_negative, &power);
         // Anything to the power 0 is 1, and 1 to any power is 1.

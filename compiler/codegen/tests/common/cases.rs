@@ -220,6 +220,7 @@ pub fn integers() -> Vec<Model> {
         outputs.push(m.op(Op::Pointwise(choice), &[found[3], a, b], dtype, dims(&[200])));
         models.push(m.output(&outputs));
     }
+    models.extend([F32, F64].map(special_powers));
     for dtype in [U8, U16, U32, U64, I8, I16, I32, I64] {
         models.push(bits(dtype));
         models.push(integer_powers(dtype));
@@ -285,6 +286,17 @@ fn bits(dtype: DType) -> Model {
         }
     }
     m.output(&outputs)
+}
+
+/// Powers where the base, the exponent or both are an infinity, one or no number.
+fn special_powers(dtype: DType) -> Model {
+    let mut m = Model::new(&format!("special_powers_{dtype:?}"));
+    let bases = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, 1.0, -1.0, 2.5, -2.5];
+    let exponents = [0.0, 1.0, 2.0, 3.0, 0.5, 1.7, -1.0, -2.0, -0.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    let base = m.input_of(dims(&[8]), Tensor::floats(dtype, vec![8], bases));
+    let exponent = m.input_of(dims(&[12, 1]), Tensor::floats(dtype, vec![12, 1], exponents));
+    let y = m.op(binary(PointOp::Pow, dtype), &[base, exponent], dtype, dims(&[12, 8]));
+    m.output(&[y])
 }
 
 fn integer_powers(dtype: DType) -> Model {

@@ -1,17 +1,27 @@
 //! The bytes behind the ids of memory decisions.
 
-use super::sessions::SessionMemory;
+use crate::accounts::Holder;
 use crate::event::Submission;
 use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::staging::{Staged, Stager};
 use crate::statistics::ConstantStatistics;
-use atoll_core::TaskId;
 use atoll_core::memory::{InvocationSpec, SessionId, SessionSpec, SlotId, StageSpec};
 use atoll_core::residency::ItemId;
+use atoll_core::{DeviceOffset, TaskId};
 use atoll_kgraph::Bundle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// The memory of a session that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionMemory {
+    /// In the memory of its tenant; that of another executor lies elsewhere.
+    pub(super) at: DeviceOffset,
+    pub(super) bytes: u64,
+    /// Who is billed for it.
+    pub(super) holder: Holder,
+}
 
 /// What the engine keeps for memory decisions: the bytes behind ids.
 pub(super) struct Holdings {

@@ -1,6 +1,7 @@
 //! Memory of sessions: cleared when a session begins, shown to each of its steps, given back when it ends.
 
 use super::Worker;
+use super::holdings::SessionMemory;
 use crate::accounts::{Holder, MemoryKind};
 use crate::clock;
 use crate::error::InvokeError;
@@ -10,16 +11,6 @@ use atoll_core::memory::{Event as MemoryEvent, Place};
 use atoll_core::{DeviceOffset, TaskId};
 use atoll_device::DeviceError;
 use std::sync::Arc;
-
-/// The memory of a session that has begun.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SessionMemory {
-    /// In the memory of its tenant; that of another executor lies elsewhere.
-    at: DeviceOffset,
-    bytes: u64,
-    /// Who is billed for it.
-    holder: Holder,
-}
 
 impl Worker {
     fn session_of(&mut self, task: TaskId) -> Option<Arc<Session>> {

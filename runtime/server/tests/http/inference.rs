@@ -203,7 +203,7 @@ fn a_client_that_stops_in_the_middle_disturbs_nobody() {
     let body = request().encode_json().bytes;
     for sent in [0, 1, body.len() - 1] {
         let mut stream = std::net::TcpStream::connect(daemon.http).unwrap();
-        write!(stream, "POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len()).unwrap();
+        write!(stream, "POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len()).unwrap();
         stream.write_all(&body[..sent]).unwrap();
     }
     assert_eq!(send(&daemon, &request()).status, 200);

@@ -13,7 +13,7 @@ const SEEDS: [&[u8]; 8] = [
     include_bytes!("../../../compiler/frontend/tests/cases/function_nested/model.onnx"),
     include_bytes!("../../../compiler/frontend/tests/cases/scan_axes/model.onnx"),
     include_bytes!("../../../compiler/frontend/tests/cases/sequence_map/model.onnx"),
-    include_bytes!("../../../compiler/frontend/tests/cases/test_resize_upsample_sizes_nearest_not_smaller/model.onnx"),
+    include_bytes!("../../../compiler/frontend/tests/cases/test_resize_upsample_scales_linear/model.onnx"),
     include_bytes!("../../fixtures/architectures/rnn.onnx"),
     include_bytes!("../../fixtures/architectures/faster_rcnn_heads.onnx"),
 ];

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::holdings::SessionMemory;
-use crate::accounts::{Holder, MemoryKind};
+use crate::accounts::MemoryKind;
 use crate::clock;
 use crate::error::InvokeError;
 use crate::instance::Instance;

@@ -2,6 +2,7 @@
 
 use crate::control::ControlConfig;
 use crate::limits;
+use crate::places::ConnectionLimits;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -57,38 +58,6 @@ impl ServerConfig {
             drain: Duration::from_secs(10),
             control: None,
             ready_file: None,
-        }
-    }
-}
-
-/// How many connections a port takes, and how long they may do nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct ConnectionLimits {
-    /// Connections at one time. Where all places are taken, the connection that has been idle for longest is closed for a new one.
-    pub most: usize,
-    /// How long the head of a request may take from its first byte.
-    pub head_timeout: Duration,
-    /// How long a connection stays open on which nothing moves.
-    pub idle_timeout: Duration,
-    /// How long a body may pause.
-    pub body_pause: Duration,
-}
-
-impl ConnectionLimits {
-    /// The usual limits, with as many connections as a quarter of the files that the process may open.
-    pub fn for_open_files(files: u64) -> ConnectionLimits {
-        let most = usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(16, limits::CONNECTIONS_MAX);
-        ConnectionLimits { most, ..ConnectionLimits::default() }
-    }
-}
-
-impl Default for ConnectionLimits {
-    fn default() -> ConnectionLimits {
-        ConnectionLimits {
-            most: limits::CONNECTIONS_MAX,
-            head_timeout: limits::HEAD_TIMEOUT,
-            idle_timeout: limits::IDLE_TIMEOUT,
-            body_pause: limits::BODY_PAUSE_MAX,
         }
     }
 }

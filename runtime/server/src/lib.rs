@@ -35,8 +35,9 @@ mod shutdown;
 
 pub use bytes::parse_bytes;
 pub use compiler::{CompileFailure, CompileProgress, CompilerService};
-pub use config::{ConnectionLimits, ServerConfig};
+pub use config::ServerConfig;
 pub use control::{Access, AccessError, ControlConfig, TenantLimits};
 pub use model::{dtype_of, tensor_metadata};
+pub use places::ConnectionLimits;
 pub use server::{ServeError, Server};
 pub use shutdown::terminated;

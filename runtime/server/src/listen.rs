@@ -1,8 +1,6 @@
 //! Connections of one port: accept, serve, drain.
 
-use crate::config::ConnectionLimits;
-use crate::metrics::Recorder;
-use crate::places::{Places, RequestGuard, Seat, Watched};
+use crate::places::{ClosedCounts, ConnectionLimits, Places, RequestGuard, Seat, Watched};
 use axum::Router;
 use axum::body::Body;
 use hyper::body::{Frame, SizeHint};
@@ -29,16 +27,16 @@ const REAP_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a connection that was told to close may go on without a request.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
-/// Serves a port until `stop` turns true, then lets the requests that run go on for `drain`.
+/// Serves a port until `stop` turns true, then lets the requests that run go on for `drain`. Counts the connections that are open, and those that were closed for doing nothing.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
     drain: Duration,
-    recorder: &Recorder,
+    (open, closed): (Arc<AtomicUsize>, Arc<ClosedCounts>),
 ) {
-    let places = Places::new(limits, recorder.closed.clone());
+    let places = Places::new(limits, closed);
     let mut reap = tokio::time::interval(REAP_INTERVAL);
     reap.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
@@ -57,7 +55,7 @@ pub(crate) async fn serve(
                 Ok(seat) => {
                     number += 1;
                     let Some(stream) = waiting.take() else { continue };
-                    let (router, stop, guard) = (router.clone(), stop.clone(), Counted::new(&recorder.connections));
+                    let (router, stop, guard) = (router.clone(), stop.clone(), Counted::new(&open));
                     connections.spawn(async move {
                         connection(stream, router, stop, &seat).await;
                         drop((seat, guard));

@@ -4,7 +4,7 @@
 //! [`ConnectionLimits::head_timeout`], one that is idle after [`ConnectionLimits::idle_timeout`], and where all places are taken, the one that has been idle for longest makes room for a new
 //! one. A connection whose request runs is never closed for another one.
 
-use crate::config::ConnectionLimits;
+use crate::limits;
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -16,6 +16,38 @@ use tokio::sync::Notify;
 
 /// Head senders younger than this are left alone where a new connection needs a place: most of them have sent the rest by then.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
+
+/// How many connections a port takes, and how long they may do nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimits {
+    /// Connections at one time. Where all places are taken, the connection that has been idle for longest is closed for a new one.
+    pub most: usize,
+    /// How long the head of a request may take from its first byte.
+    pub head_timeout: Duration,
+    /// How long a connection stays open on which nothing moves.
+    pub idle_timeout: Duration,
+    /// How long a body may pause.
+    pub body_pause: Duration,
+}
+
+impl ConnectionLimits {
+    /// The usual limits, with as many connections as a quarter of the files that the process may open.
+    pub fn for_open_files(files: u64) -> ConnectionLimits {
+        let most = usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(16, limits::CONNECTIONS_MAX);
+        ConnectionLimits { most, ..ConnectionLimits::default() }
+    }
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> ConnectionLimits {
+        ConnectionLimits {
+            most: limits::CONNECTIONS_MAX,
+            head_timeout: limits::HEAD_TIMEOUT,
+            idle_timeout: limits::IDLE_TIMEOUT,
+            body_pause: limits::BODY_PAUSE_MAX,
+        }
+    }
+}
 
 /// Why a connection was closed before its client closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -138,10 +138,11 @@ impl Server {
         let (stopping, stopped) = watch::channel(false);
         let limits = config.connections;
         let callers = Arc::new(http::Callers::new(config.host, &config.hosts, &config.origins));
-        let serve_http =
-            listen::serve(http, http::router(app.clone(), callers.clone()), limits, stopped.clone(), config.drain, &app.recorder);
-        let serve_metrics =
-            listen::serve(metrics, metrics::router(app.clone(), callers), limits, stopped.clone(), config.drain, &app.recorder);
+        let counts = || (app.recorder.connections.clone(), app.recorder.closed.clone());
+        let protocol = http::router(app.clone(), callers.clone());
+        let beside = http::beside_metrics(metrics::router(app.clone()), app.clone(), callers);
+        let serve_http = listen::serve(http, protocol, limits, stopped.clone(), config.drain, counts());
+        let serve_metrics = listen::serve(metrics, beside, limits, stopped.clone(), config.drain, counts());
         let serve_control = async {
             if let Some((control, listener)) = control {
                 control.serve(listener, stopped, config.drain).await;

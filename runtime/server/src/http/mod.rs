@@ -18,7 +18,8 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
-pub(crate) use callers::{Callers, check_caller};
+pub(crate) use callers::Callers;
+use callers::check_caller;
 use error::ApiError;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -31,8 +32,13 @@ struct ModelPath {
 }
 
 /// The routes that tell whether the server is alive and ready.
-pub(crate) fn health_routes() -> Router<Arc<App>> {
+fn health_routes() -> Router<Arc<App>> {
     Router::new().route("/v2/health/live", get(health::live)).route("/v2/health/ready", get(health::ready))
+}
+
+/// The routes of the metrics port: metrics, and health, which a flood of requests on the protocol's port does not reach here.
+pub(crate) fn beside_metrics(metrics: Router, app: Arc<App>, callers: Arc<Callers>) -> Router {
+    metrics.merge(health_routes().with_state(app)).layer(from_fn_with_state(callers, check_caller))
 }
 
 /// All routes of the protocol.

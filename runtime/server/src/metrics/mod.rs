@@ -8,25 +8,19 @@ mod usage;
 pub(crate) use recorder::{Outcome, Recorder};
 
 use crate::app::App;
-use crate::http::Callers;
 use crate::inference::blocking;
 use atoll_engine::{DeviceId, EngineStatistics};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::sync::Arc;
 use table::{DeviceSnapshot, METRICS, Snapshot};
 
-/// The routes of the metrics port. Health is told here too, where a flood of requests on the protocol's port does not reach.
-pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>) -> Router {
-    Router::new()
-        .route("/metrics", get(metrics))
-        .merge(crate::http::health_routes())
-        .layer(from_fn_with_state(callers, crate::http::check_caller))
-        .with_state(app)
+/// The route of the metrics.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new().route("/metrics", get(metrics)).with_state(app)
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {

@@ -256,7 +256,10 @@ def gemm(g):
     inner = value.shape[0 if ta else 1]
     b = g.constant(g.numbers([width, inner] if tb else [inner, width], np.float32, False))
     c = g.constant(g.numbers(g.pick([[width], [1, width], [1]]), np.float32, False)) if g.chance(0.6) else None
-    g.node("Gemm", [value, b] + ([c] if c else []), transA=ta, transB=tb, alpha=g.pick([1.0, 0.5]), beta=g.pick([1.0, 2.0]))
+    alpha, beta = g.pick([1.0, 0.5]), g.pick([1.0, 2.0])
+    # ONNX Runtime leaves beta out where the products have no terms.
+    beta = 1.0 if inner == 0 else beta
+    g.node("Gemm", [value, b] + ([c] if c else []), transA=ta, transB=tb, alpha=alpha, beta=beta)
 
 
 def window(g, spatial):

@@ -1,11 +1,8 @@
 //! `atoll import`
 
-use crate::commands::compile::{CodeArgs, as_json, as_text};
-use crate::compiler::ProgressBars;
+use crate::commands::compile::CodeArgs;
 use crate::failure::Blame;
-use crate::output::{print, print_json};
 use anyhow::{Context, Result, anyhow};
-use atoll_pipeline::pack;
 use std::path::{Path, PathBuf};
 
 /// Name of the manifest in a folder.
@@ -44,14 +41,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let options = args.code.options_for_ptx()?;
-    let manifest = manifest_of(&args.folder).with_context(|| format!("cannot import {}", args.folder.display())).blame_user()?;
+    let failed = || format!("cannot import {}", args.folder.display());
+    let manifest = manifest_of(&args.folder).with_context(failed).blame_user()?;
     let output = args.output.clone().unwrap_or_else(|| default_output(&manifest));
-    let bars = ProgressBars::new(&args.folder);
-    let packed = pack(&manifest, &output, &options, &bars);
-    bars.finish();
-    let report = packed.with_context(|| format!("cannot import {}", args.folder.display())).blame_user()?;
-    if args.json { print_json(&as_json(&report, &output)) } else { Ok(print(&as_text(&report, &output))?) }
+    super::pack::make(&manifest, &output, &args.code, args.json, failed)
 }
 
 /// `net.kg` beside the folder `net` that the manifest is in.

@@ -6,7 +6,7 @@ use crate::failure::Blame;
 use crate::output::{print, print_json};
 use anyhow::{Context, Result};
 use atoll_pipeline::pack;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,11 +49,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let options = args.code.options_for_ptx()?;
     let output = args.output.clone().unwrap_or_else(|| args.manifest.with_extension("kg"));
-    let bars = ProgressBars::new(&args.manifest);
-    let packed = pack(&args.manifest, &output, &options, &bars);
+    make(&args.manifest, &output, &args.code, args.json, || format!("cannot pack {}", args.manifest.display()))
+}
+
+/// Makes the bundle of a manifest and says what is in it; `failed` says what could not be done.
+pub(super) fn make(manifest: &Path, output: &Path, code: &CodeArgs, json: bool, failed: impl Fn() -> String) -> Result<()> {
+    let options = code.options_for_ptx()?;
+    let bars = ProgressBars::new(manifest);
+    let packed = pack(manifest, output, &options, &bars);
     bars.finish();
-    let report = packed.with_context(|| format!("cannot pack {}", args.manifest.display())).blame_user()?;
-    if args.json { print_json(&as_json(&report, &output)) } else { Ok(print(&as_text(&report, &output))?) }
+    let report = packed.with_context(failed).blame_user()?;
+    if json { print_json(&as_json(&report, output)) } else { Ok(print(&as_text(&report, output))?) }
 }

@@ -6,14 +6,14 @@ use bolero::{TypeGenerator, check};
 use prost::Message;
 use std::time::{Duration, Instant};
 
-/// Real models that are mutated: control flow, functions, shape arithmetic, and two that exporters wrote.
+/// Real models that are mutated: control flow, functions, shape arithmetic, and three that exporters wrote.
 const SEEDS: [&[u8]; 8] = [
     include_bytes!("../../../compiler/frontend/tests/cases/if_computed/model.onnx"),
     include_bytes!("../../../compiler/frontend/tests/cases/loop_ends_early/model.onnx"),
     include_bytes!("../../../compiler/frontend/tests/cases/function_nested/model.onnx"),
     include_bytes!("../../../compiler/frontend/tests/cases/scan_axes/model.onnx"),
     include_bytes!("../../../compiler/frontend/tests/cases/sequence_map/model.onnx"),
-    include_bytes!("../../../compiler/frontend/tests/cases/test_resize_upsample_scales_linear/model.onnx"),
+    include_bytes!("../../fixtures/architectures/unet_bilinear.onnx"),
     include_bytes!("../../fixtures/architectures/rnn.onnx"),
     include_bytes!("../../fixtures/architectures/faster_rcnn_heads.onnx"),
 ];

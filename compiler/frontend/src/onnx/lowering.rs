@@ -44,7 +44,8 @@ pub(crate) struct Lowering {
     stored: HashMap<ValueId, ValueId>,
     /// Where elements of a tensor are that are not zero, and how many, for tensors of which that was asked.
     selections: HashMap<ValueId, Selection>,
-    node_names: HashSet<String>,
+    /// Names of nodes; with the number that was given last to one made from it.
+    node_names: HashMap<String, u32>,
     /// Bytes that folding has read and written.
     folded_bytes: u64,
     /// Whether what is lowered may be thrown away at run time.
@@ -118,12 +119,17 @@ impl Lowering {
 
     /// A name no node has yet, made from `wanted`.
     pub(crate) fn unique_name(&mut self, wanted: &str) -> String {
-        let mut name = wanted.to_owned();
-        let mut count = 1;
-        while !self.node_names.insert(name.clone()) {
+        let Some(count) = self.node_names.get(wanted) else {
+            self.node_names.insert(wanted.to_owned(), 1);
+            return wanted.to_owned();
+        };
+        let (mut name, mut count) = (wanted.to_owned(), *count);
+        while self.node_names.contains_key(&name) {
             count += 1;
             name = format!("{wanted}.{count}");
         }
+        self.node_names.insert(name.clone(), 1);
+        self.node_names.insert(wanted.to_owned(), count);
         name
     }
 
